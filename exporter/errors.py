@@ -1,0 +1,55 @@
+"""What can go wrong, as a tree.
+
+    ExporterError                one clear line for a person; never a traceback
+    ├── UsageError               bad flag or argument            → exit 2
+    ├── ConfigError              bad configuration file          → exit 2
+    ├── StateError               the agent's own state directory → exit 1
+    ├── HomeError                one home cannot be read; the others go on
+    │   └── DatabaseUnreadable   its state.db, with a `Trouble` that says why
+    └── WorkerError              a worker died, hung or spoke nonsense
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from exporter.snapshot import Trouble
+
+
+class ExporterError(Exception):
+    """A failure whose message is written for the operator: path, cause, what was left alone."""
+
+    exit_status = 1
+
+
+class UsageError(ExporterError):
+    """The command line asks for something that does not exist."""
+
+    exit_status = 2
+
+
+class ConfigError(ExporterError):
+    """The configuration is wrong; the message names file, line, key and the fix."""
+
+    exit_status = 2
+
+
+class StateError(ExporterError):
+    """The state directory cannot be used."""
+
+
+class HomeError(ExporterError):
+    """One home cannot be read."""
+
+
+class DatabaseUnreadable(HomeError):
+    """state.db could not be read; `trouble` is the bounded reason that metrics show."""
+
+    def __init__(self, trouble: Trouble, message: str) -> None:
+        super().__init__(message)
+        self.trouble = trouble
+
+
+class WorkerError(ExporterError):
+    """A worker process failed its agent."""

@@ -1,0 +1,297 @@
+"""The picture of one home at one instant, and the parts it is made of.
+
+Everything here is frozen and crosses the pipe between a worker and the agent as JSON. The agent
+trusts no worker, so each field carries the limit it is decoded under: a hostile worker can falsify
+its own home and nothing more.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Word = Annotated[str, Meta(max_length=128)]
+"""A short identifier as Hermes wrote it: a source, an end reason, a model. Not yet fit for a label."""
+SessionId = Annotated[str, Meta(max_length=512)]
+Text = Annotated[str, Meta(max_length=300)]
+Count = Annotated[int, Meta(ge=0)]
+Bytes = Annotated[int, Meta(ge=0)]
+Seconds = float
+Timestamp = float
+"""Seconds since the epoch."""
+
+MESSAGE_BUCKETS: tuple[float, ...] = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+IDLE_BUCKETS: tuple[float, ...] = (60, 600, 3600, 21600, 86400, 604800, 2592000, 7776000)
+
+
+class Trouble(StrEnum):
+    """Why a home's database was not read at this scan. `none` means that it was, or has none yet."""
+
+    NONE = "none"
+    NOT_A_FILE = "not_a_file"
+    FOREIGN_OWNER = "foreign_owner"
+    PERMISSION = "permission"
+    CORRUPT = "corrupt"
+    NOT_A_DATABASE = "not_a_database"
+    NO_SESSIONS_TABLE = "no_sessions_table"
+    BUSY = "busy"
+    IO_ERROR = "io_error"
+    MOVED_WHILE_READING = "moved_while_reading"
+    LOCKLESS_SHM_HOLDER = "lockless_shm_holder"
+    HOME_GONE = "home_gone"
+    TIMEOUT = "timeout"
+    WORKER_DIED = "worker_died"
+
+
+class DiskKind(StrEnum):
+    """What a file under a home is; `other` is the remainder, so that a new leak shows."""
+
+    TRANSCRIPTS = "transcripts"
+    REQUEST_DUMPS = "request_dumps"
+    CHECKPOINTS_LEGACY = "checkpoints_legacy"
+    CHECKPOINTS_STORE = "checkpoints_store"
+    CHECKPOINTS_ARCHIVE = "checkpoints_archive"
+    STATE_DB = "state_db"
+    STATE_WAL = "state_wal"
+    LOGS = "logs"
+    CACHE = "cache"
+    CRON = "cron"
+    TRASH = "trash"
+    OTHER = "other"
+
+
+class FileIdentity(Struct, frozen=True):
+    """Which file this is, whatever its name: the key by which descriptors and locks are matched."""
+
+    device: int
+    inode: int
+
+
+class DiskUsage(Struct, frozen=True):
+    """Allocated bytes (as `du -s` counts them, folders included) and number of files of a kind."""
+
+    allocated_bytes: Bytes = 0
+    files: Count = 0
+
+
+class CheckpointCount(Struct, frozen=True):
+    layout: Annotated[str, Meta(pattern="^(legacy|store)$")]
+    state: Annotated[str, Meta(pattern="^(active|orphan|stale)$")]
+    projects: Count
+
+
+class DiskReport(Struct, frozen=True):
+    """The files of a home by kind, and its checkpoints by layout and state."""
+
+    usage: dict[DiskKind, DiskUsage]
+    checkpoints: Annotated[list[CheckpointCount], Meta(max_length=6)]
+    walked_at: Timestamp
+    complete: bool
+    """False while the first walk of a large home is still under way, or parts were unreadable."""
+    unreadable: Count = 0
+    """Folders and files that could not be looked at."""
+
+
+class Filesystem(Struct, frozen=True):
+    """The filesystem that holds the home."""
+
+    size_bytes: Bytes
+    avail_bytes: Bytes
+    kind: Word
+    """As /proc/self/mountinfo names it, `unknown` where there is none."""
+
+
+class DatabaseHealth(Struct, frozen=True):
+    """What state.db says of itself."""
+
+    schema_version: int | None
+    pages: Count
+    free_pages: Count
+    page_size_bytes: Count
+    journal_mode: Word
+    integrity_ok: bool | None = None
+    """Of the last quick_check; None when none was made."""
+    integrity_checked_at: Timestamp | None = None
+
+
+class MessageHistogram(Struct, frozen=True):
+    """Messages per session of one source: sessions per bucket of MESSAGE_BUCKETS and beyond."""
+
+    source: Word
+    buckets: Annotated[list[Count], Meta(min_length=12, max_length=12)]
+    sum: Count
+
+
+class EndedCount(Struct, frozen=True):
+    source: Word
+    end_reason: Word
+    sessions: Count
+
+
+class SessionSummary(Struct, frozen=True):
+    """All sessions of a home, folded into the figures that metrics show."""
+
+    open_by_source: Annotated[dict[Word, Count], Meta(max_length=64)]
+    ended: Annotated[list[EndedCount], Meta(max_length=256)]
+    messages: Annotated[list[MessageHistogram], Meta(max_length=64)]
+    open_idle_buckets: Annotated[list[Count], Meta(min_length=9, max_length=9)]
+    open_idle_sum_seconds: Seconds
+    empty: Count
+    trivial: Count
+    marathon_near: Count
+    marathon_over: Count
+    messages_max: Count
+    open_oldest_started_at: Timestamp | None
+    tool_error_streak_max: Count
+    tool_repeat_streak_max: Count
+    written_after_end: Annotated[dict[Word, Count], Meta(max_length=64)]
+
+
+class Turn(StrEnum):
+    """How the last message of a session left it: the cause shown when it leaked."""
+
+    EMPTY = "empty"
+    MID_TURN = "mid_turn"
+    AFTER_TURN = "after_turn"
+
+
+class Hold(StrEnum):
+    """Why an open session may rightly have nobody running it."""
+
+    ROUTED = "routed"
+    TOPIC_BOUND = "topic_bound"
+    HANDOFF = "handoff"
+    COMPRESSION_LOCK = "compression_lock"
+    DELEGATION = "delegation"
+    PINNED = "pinned"
+    GOAL = "goal"
+
+
+class OpenSession(Struct, frozen=True):
+    """One session with `ended_at IS NULL`."""
+
+    id: SessionId
+    source: Word
+    started_at: Timestamp
+    last_activity_at: Timestamp
+    """Newest of every clock there is; the future is kept as it is, it protects."""
+    messages: Count
+    """Active rows."""
+    rows: Count
+    """All rows, whatever `active` or `compacted` say."""
+    turn: Turn
+    holds: Annotated[list[Hold], Meta(max_length=8)] = []
+    parent_id: SessionId | None = None
+    last_heartbeat_at: Timestamp | None = None
+    tool_error_streak: Count = 0
+    tool_repeat_streak: Count = 0
+
+
+class ModelUsage(Struct, frozen=True):
+    """What one session has used of one model so far."""
+
+    model: Word
+    input: Count = 0
+    output: Count = 0
+    cache_read: Count = 0
+    cache_write: Count = 0
+    reasoning: Count = 0
+    estimated_usd: float = 0.0
+    actual_usd: float = 0.0
+
+
+class SessionUsage(Struct, frozen=True):
+    """What one session has used so far; the journal turns these into counters that never fall."""
+
+    key: int
+    """64 bits of a hash of the session id: enough to recognise it, nothing to read in it."""
+    source: Word
+    active_rows: Count
+    rows_seen: Count
+    """Rows at or below the message watermark of the request."""
+    rows_new: Count
+    """Rows above it, less those that compaction copied."""
+    tool_calls: Count
+    api_calls: Count
+    models: Annotated[list[ModelUsage], Meta(max_length=32)] = []
+
+
+class Lease(Struct, frozen=True):
+    """An entry of runtime/active_sessions.json: a surface says that it has a session open."""
+
+    session_id: SessionId
+    surface: Word
+    pid: int
+    process_started_at: Timestamp | None
+    """Epoch seconds, as psutil's create_time gives them."""
+
+
+class GatewayFiles(Struct, frozen=True):
+    """What a gateway left on disk; whether it is alive is for the agent to find out."""
+
+    pid: int | None
+    start_ticks: int | None
+    lock: FileIdentity | None
+    recorded_state: Word | None
+    starts: Annotated[list[Timestamp], Meta(max_length=64)] = []
+    """When it was started lately, from gateway-starts.log."""
+    ever_ran: bool = False
+
+
+class KanbanClaim(Struct, frozen=True):
+    """A running kanban task and the process that should be working on it."""
+
+    pid: int
+    host: Word
+    started_at: Timestamp
+
+
+class LockAnswer(StrEnum):
+    """What F_GETLK on byte 128 of state.db-shm said, asked where no connection is open."""
+
+    FREE = "free"
+    HELD = "held"
+    HELD_UNSEEN = "held_unseen"
+    """Held by a process outside our PID namespace."""
+    BLIND = "blind"
+
+
+class Look(Struct, frozen=True):
+    """The first half of a scan: what can be known of a home without opening its database."""
+
+    trouble: Trouble
+    detail: Text
+    database: FileIdentity | None
+    wal: FileIdentity | None
+    shm: FileIdentity | None
+    wal_mode: bool | None
+    lock_probe: LockAnswer
+    gateway: GatewayFiles | None
+    leases: Annotated[list[Lease], Meta(max_length=512)]
+    leases_readable: bool
+    filesystem: Filesystem | None
+
+
+class Snapshot(Struct, frozen=True):
+    """One home at one instant, without the sessions themselves: those follow in pages."""
+
+    scanned_at: Timestamp
+    trouble: Trouble
+    detail: Text
+    """One line for the log: cause and path, never content."""
+    database_present: bool
+    health: DatabaseHealth | None
+    sessions: SessionSummary | None
+    disk: DiskReport
+    routing_readable: bool
+    routed: Count
+    hermes_version: Word | None
+    cron_ticker_at: Timestamp | None
+    kanban: Annotated[list[KanbanClaim], Meta(max_length=512)] | None
+    message_watermark: int
+    """Highest message id this scan has counted."""
+    database_key: Word
+    """Changes when state.db is replaced by another database; the watermark starts afresh then."""
+    missing_columns: Annotated[list[Word], Meta(max_length=32)] = []
