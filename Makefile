@@ -1,0 +1,51 @@
+# Everything a contributor runs. Needs only Python >= 3.11, git and make to start from.
+
+PYTHON_IN_VENV = .venv/bin/python
+JOBS = 2
+
+.PHONY: help setup run test test-full test-kit bench lint types docs clean
+
+help:
+	@echo 'make run        serve the Hermes homes of this host, or a demo home if it has none'
+	@echo 'make test       all tests (installs what they need when run as root on Debian)'
+	@echo 'make test-full  the same, and the figures at full size'
+	@echo 'make bench      benchmarks against their peers'
+	@echo 'make lint       ruff check, ruff format --check'
+	@echo 'make types      mypy --strict'
+	@echo 'make docs       regenerate the generated pages'
+	@echo 'make setup      only the virtual environment, in .venv'
+	@echo 'make clean      remove .venv, caches and build leftovers'
+
+setup:
+	@scripts/setup.sh
+
+run: setup
+	@scripts/run.sh $(ARGS)
+
+# The programs and the real hermes-agent releases that the tests run against.
+test-kit: setup
+	@scripts/test-packages.sh
+	@$(PYTHON_IN_VENV) -m tests.real.install
+
+test: test-kit
+	$(PYTHON_IN_VENV) -m pytest -n $(JOBS) -m 'not full' $(ARGS)
+
+test-full: test-kit
+	$(PYTHON_IN_VENV) -m pytest -n $(JOBS) --timeout 3600 $(ARGS)
+
+bench: test-kit
+	$(PYTHON_IN_VENV) -m benchmarks $(ARGS)
+
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types: setup
+	.venv/bin/mypy --strict
+
+docs: setup
+	$(PYTHON_IN_VENV) -m exporter.docs
+
+clean:
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	find exporter tests benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Makes sure that the programs which the tests run are here, installing them when root on Debian.
+set -eu
+
+# program : Debian package
+programs='
+prometheus:prometheus
+promtool:prometheus
+sqlite3:sqlite3
+git:git
+fusermount3:fuse3
+ip:iproute2
+unshare:util-linux
+setpriv:util-linux
+'
+PATH=$PATH:/usr/sbin:/sbin
+
+missing_packages() {
+    for pair in $programs; do
+        command -v "${pair%%:*}" >/dev/null || echo "${pair##*:}"
+    done | sort -u | tr '\n' ' '
+}
+
+missing=$(missing_packages)
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "error: the tests need programs of these Debian packages, or their like on this system: $missing" >&2
+    exit 1
+fi
+if [ "$(id -u)" != 0 ]; then
+    echo "error: the tests need more programs; run: sudo apt-get install --no-install-recommends $missing" >&2
+    exit 1
+fi
+echo "test-packages: installing $missing"
+export DEBIAN_FRONTEND=noninteractive
+apt-get -qq update
+# shellcheck disable=SC2086  # one word per package
+apt-get -qq install --no-install-recommends -y $missing >/dev/null
+missing=$(missing_packages)
+if [ -n "$missing" ]; then
+    echo "error: still missing after installation: $missing" >&2
+    exit 1
+fi

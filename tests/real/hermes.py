@@ -1,0 +1,84 @@
+"""The hermes-agent releases under test, and running code inside one of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+VERSIONS = ("0.13.0", "0.14.0", "0.15.2", "0.16.0", "0.17.0", "0.18.2", "0.19.0")
+NEWEST = VERSIONS[-1]
+CACHE = Path(__file__).parents[2] / ".cache" / "hermes"
+INSIDE = Path(__file__).parent / "inside"
+"""Scripts that run with Hermes's own packages; nothing there imports pytest or this project."""
+
+
+@dataclass(frozen=True)
+class Hermes:
+    """One release: the interpreter that runs it and the environment that makes it this release."""
+
+    version: str
+    python: Path
+    folder: Path
+
+    @property
+    def program(self) -> Path:
+        """The `hermes` console script."""
+        return self.folder / "bin" / "hermes"
+
+    def at_least(self, version: str) -> bool:
+        return VERSIONS.index(self.version) >= VERSIONS.index(version)
+
+    def environment(self, home: Path, user_home: Path | None = None) -> dict[str, str]:
+        """A clean environment whose HERMES_HOME is `home`; nothing of the developer's own leaks in.
+
+        HOME is a folder beside the home, so that what Hermes keeps outside it is found as well.
+        """
+        user = user_home or home.parent / f"{home.name}-user"
+        user.mkdir(exist_ok=True)
+        return {
+            "HERMES_HOME": str(home),
+            "HOME": str(user),
+            "LANG": "C.UTF-8",
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(self.folder),
+            "TZ": "UTC",
+        }
+
+    def command(self, script: str, *arguments: str) -> list[str]:
+        """The command line that runs one of the scripts in `inside/`."""
+        return [str(self.python), str(INSIDE / script), *arguments]
+
+    def run(self, script: str, home: Path, **request: Any) -> Any:
+        """Run a script of `inside/` to its end: `request` in as JSON, its answer out as JSON."""
+        done = subprocess.run(
+            self.command(script),
+            input=json.dumps({"home": str(home), "version": self.version, **request}),
+            env=self.environment(home),
+            cwd=home.parent,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        if done.returncode != 0:
+            raise AssertionError(f"hermes {self.version}: {script} failed\n{done.stderr}")
+        return json.loads(done.stdout)
+
+
+def dependencies_python() -> Path:
+    return CACHE / "python" / "bin" / "python"
+
+
+def release_folder(version: str) -> Path:
+    return CACHE / version
+
+
+def python_for(version: str) -> Hermes:
+    """The installed release `version`; `make test-kit` installs them all."""
+    hermes = Hermes(version, dependencies_python(), release_folder(version))
+    if not hermes.program.exists() or not hermes.python.exists():
+        raise AssertionError(f"hermes-agent {version} is not installed; run `make test-kit`")
+    return hermes
