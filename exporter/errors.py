@@ -1,12 +1,12 @@
 """What can go wrong, as a tree.
 
-    ExporterError                one clear line for a person; never a traceback
-    ├── UsageError               bad flag or argument            → exit 2
-    ├── ConfigError              bad configuration file          → exit 2
-    ├── StateError               the agent's own state directory → exit 1
-    ├── HomeError                one home cannot be read; the others go on
-    │   └── DatabaseUnreadable   its state.db, with a `Trouble` that says why
-    └── WorkerError              a worker died, hung or spoke nonsense
+ExporterError                one clear line for a person; never a traceback
+├── UsageError               bad flag or argument            → exit 2
+├── ConfigError              bad configuration file          → exit 2
+├── StateError               the agent's own state directory → exit 1
+├── HomeError                one home cannot be read; the others go on
+│   └── DatabaseError   its state.db, with a `Trouble` that says why
+└── WorkerError              a worker died, hung or spoke nonsense
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HomeError(ExporterError):
     """One home cannot be read."""
 
 
-class DatabaseUnreadable(HomeError):
+class DatabaseError(HomeError):
     """state.db could not be read; `trouble` is the bounded reason that metrics show."""
 
     def __init__(self, trouble: Trouble, message: str) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 Word = Annotated[str, Meta(max_length=128)]
-"""A short identifier as Hermes wrote it: a source, an end reason, a model. Not yet fit for a label."""
+"""A short identifier as Hermes wrote it (source, end reason, model); not yet fit for a label."""
 SessionId = Annotated[str, Meta(max_length=512)]
 Text = Annotated[str, Meta(max_length=300)]
 Count = Annotated[int, Meta(ge=0)]
@@ -27,7 +27,7 @@ IDLE_BUCKETS: tuple[float, ...] = (60, 600, 3600, 21600, 86400, 604800, 2592000,
 
 
 class Trouble(StrEnum):
-    """Why a home's database was not read at this scan. `none` means that it was, or has none yet."""
+    """Why a home's database was not read at this scan; `none`: it was, or there is none yet."""
 
     NONE = "none"
     NOT_A_FILE = "not_a_file"
@@ -176,7 +176,9 @@ class OpenSession(Struct, frozen=True):
     source: Word
     started_at: Timestamp
     last_activity_at: Timestamp
-    """Newest of every clock there is; the future is kept as it is, it protects."""
+    """Newest of every clock there is."""
+    clocks_sane: bool
+    """False if any clock is missing, no number, or in the future: such a session is protected."""
     messages: Count
     """Active rows."""
     rows: Count
@@ -209,10 +211,10 @@ class SessionUsage(Struct, frozen=True):
     """64 bits of a hash of the session id: enough to recognise it, nothing to read in it."""
     source: Word
     active_rows: Count
-    rows_seen: Count
-    """Rows at or below the message watermark of the request."""
-    rows_new: Count
-    """Rows above it, less those that compaction copied."""
+    rows: Count
+    """All its rows, whatever `active` or `compacted` say."""
+    copied: Count
+    """How many of the rows above the message watermark only repeat older ones (compaction)."""
     tool_calls: Count
     api_calls: Count
     models: Annotated[list[ModelUsage], Meta(max_length=32)] = []
@@ -237,7 +239,6 @@ class GatewayFiles(Struct, frozen=True):
     recorded_state: Word | None
     starts: Annotated[list[Timestamp], Meta(max_length=64)] = []
     """When it was started lately, from gateway-starts.log."""
-    ever_ran: bool = False
 
 
 class KanbanClaim(Struct, frozen=True):
@@ -258,16 +259,25 @@ class LockAnswer(StrEnum):
     BLIND = "blind"
 
 
-class Look(Struct, frozen=True):
-    """The first half of a scan: what can be known of a home without opening its database."""
+class DatabaseLook(Struct, frozen=True):
+    """A database's files, as far as they can be known without opening them through SQLite."""
 
-    trouble: Trouble
-    detail: Text
+    name: Word
+    """Its path below the home: `state.db`, or a kanban board's."""
     database: FileIdentity | None
     wal: FileIdentity | None
     shm: FileIdentity | None
     wal_mode: bool | None
     lock_probe: LockAnswer
+
+
+class Look(Struct, frozen=True):
+    """The first half of a scan: what can be known of a home without opening its databases."""
+
+    trouble: Trouble
+    detail: Text
+    state: DatabaseLook
+    boards: Annotated[list[DatabaseLook], Meta(max_length=17)]
     gateway: GatewayFiles | None
     leases: Annotated[list[Lease], Meta(max_length=512)]
     leases_readable: bool

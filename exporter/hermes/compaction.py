@@ -1,0 +1,74 @@
+"""Telling new messages from the copies that compaction makes.
+
+To shorten a conversation Hermes writes its newest messages once more: as fresh rows of the same
+session (in place, the old ones kept with `compacted = 1`) or of a child session (rotation, the
+parent ended by 'compression'). Counters of messages must not count them again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import apsw
+
+from exporter.hermes.schema import Schema
+
+COMPRESSION: Final = "compression"
+_COMPARED_ROWS: Final = 512
+
+
+class CopyQuery:
+    """Counts the copies among a session's rows above a watermark."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._possible = schema.has("messages", "id", "session_id", "role", "content")
+        calls = schema.expression("messages", "tool_calls")
+        self._fields = f"role, content, {calls}"
+        self._has_parents = schema.has("sessions", "parent_session_id", "end_reason")
+
+    def copied(
+        self,
+        connection: apsw.Connection,
+        session_id: str,
+        parent_id: str | None,
+        compacted_rows: int,
+        watermark: int,
+    ) -> int:
+        """How many rows above the watermark say what an older row of the conversation said."""
+        if not self._possible:
+            return 0
+        older: Counter[int] = Counter()
+        if compacted_rows:
+            older.update(self._newest(connection, session_id, at_or_below=watermark))
+        if parent_id is not None and self._was_compressed(connection, parent_id):
+            older.update(self._newest(connection, parent_id, at_or_below=2**62))
+        if not older:
+            return 0
+        fresh = connection.execute(
+            f"SELECT {self._fields} FROM messages WHERE session_id = ? AND id > ? "
+            f"ORDER BY id LIMIT {_COMPARED_ROWS}",
+            (session_id, watermark),
+        )
+        copies = 0
+        for fields in fresh:
+            if older[hash(fields)] > 0:
+                older[hash(fields)] -= 1
+                copies += 1
+        return copies
+
+    def _newest(self, connection: apsw.Connection, session_id: str, at_or_below: int) -> list[int]:
+        rows = connection.execute(
+            f"SELECT {self._fields} FROM messages WHERE session_id = ? AND id <= ? "
+            f"ORDER BY id DESC LIMIT {_COMPARED_ROWS}",
+            (session_id, at_or_below),
+        )
+        return [hash(fields) for fields in rows]
+
+    def _was_compressed(self, connection: apsw.Connection, parent_id: str) -> bool:
+        if not self._has_parents:
+            return False
+        found = connection.execute(
+            "SELECT end_reason FROM sessions WHERE id = ?", (parent_id,)
+        ).fetchone()
+        return found is not None and found[0] == COMPRESSION

@@ -1,0 +1,239 @@
+"""Opening state.db, and Hermes's other databases, so that no Hermes process can be hurt by it.
+
+Careless readers have taken gateways down for hours, so this is the only module that opens the
+file, and it knows five ways to do so:
+
+    -wal and -shm there      mode=ro; SQLite shares both files with Hermes
+    -wal there, no -shm      mode=ro without shared memory; the WAL index is built on the heap
+    no -wal (cold)           immutable=1: anything else would create sidecars and leave them
+    DELETE journal           mode=ro
+    a holder lost its lock   not at all (`exporter.evidence` decides that, before we are asked)
+
+The second and third are only right while nobody writes, so the files are compared before and after
+and the reading is thrown away if anything moved.
+
+Raw reads of the same files (`read_header`) are safe only because a worker has no connection open
+when it makes them: closing any descriptor on a file drops all POSIX locks the process has on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Final
+
+import apsw
+from msgspec import Struct
+
+from exporter.errors import DatabaseError
+from exporter.snapshot import FileIdentity, Trouble
+
+BUSY_TIMEOUT_MS: Final = 500
+_MAGIC: Final = b"SQLite format 3\x00"
+_WAL_INDEX_HEADER_BYTES: Final = 96
+_PROGRESS_EVERY_STEPS: Final = 20_000
+
+
+class FileState(Struct, frozen=True):
+    """What `lstat` says of one of the three files; equal states mean that nothing was written."""
+
+    identity: FileIdentity
+    owner: int
+    mode: int
+    size_bytes: int
+    modified_ns: int
+    changed_ns: int
+    allocated_bytes: int
+
+
+class DatabaseFiles(Struct, frozen=True):
+    """state.db and its sidecars as they are now; None for what is not there."""
+
+    database: FileState | None
+    wal: FileState | None
+    shm: FileState | None
+
+
+class Journal(StrEnum):
+    """How state.db is written, by the header of the file."""
+
+    WAL = "wal"
+    ROLLBACK = "rollback"
+
+
+class Access(StrEnum):
+    """The ways to open state.db; see the docstring of this module."""
+
+    SHARED = "shared"
+    HEAP_WAL = "heap_wal"
+    IMMUTABLE = "immutable"
+
+
+def database_path(home: str) -> str:
+    return os.path.join(home, "state.db")
+
+
+def look_at_files(path: str) -> DatabaseFiles:
+    """Stat a database and its sidecars without opening or following anything."""
+    return DatabaseFiles(file_state(path), file_state(path + "-wal"), file_state(path + "-shm"))
+
+
+def file_state(path: str) -> FileState | None:
+    """Stat one file, whatever it is; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return FileState(
+        identity=FileIdentity(found.st_dev, found.st_ino),
+        owner=found.st_uid,
+        mode=found.st_mode,
+        size_bytes=found.st_size,
+        modified_ns=found.st_mtime_ns,
+        changed_ns=found.st_ctime_ns,
+        allocated_bytes=found.st_blocks * 512,
+    )
+
+
+def refuse_unfit_files(files: DatabaseFiles, owner: int, path: str) -> None:
+    """Raise unless each of the files is a regular file of the home's owner."""
+    for suffix, state in (("", files.database), ("-wal", files.wal), ("-shm", files.shm)):
+        if state is None:
+            continue
+        where = path + suffix
+        if not stat.S_ISREG(state.mode):
+            raise DatabaseError(
+                Trouble.NOT_A_FILE, f"{where} is not a regular file; left untouched"
+            )
+        if state.owner != owner:
+            raise DatabaseError(
+                Trouble.FOREIGN_OWNER,
+                f"{where} belongs to uid {state.owner}, its home to uid {owner}; left untouched",
+            )
+
+
+def read_journal(path: str) -> Journal | None:
+    """Tell by the file's header how it is written; None for an empty or headless file.
+
+    Only for a process that has no connection to this database.
+    """
+    header = _read_start(path, 100)
+    if not header.startswith(_MAGIC):
+        return None
+    return Journal.WAL if header[18:20] == b"\x02\x02" else Journal.ROLLBACK
+
+
+def read_wal_index_header(path: str) -> bytes:
+    """The start of the -shm file: it moves with every commit, even one that leaves stats alone."""
+    return _read_start(path + "-shm", _WAL_INDEX_HEADER_BYTES)
+
+
+def _read_start(path: str, size: int) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.pread(descriptor, size, 0)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def choose_access(files: DatabaseFiles, journal: Journal | None) -> Access:
+    """Which way of opening leaves these files as they are."""
+    if journal is not Journal.WAL:
+        return Access.SHARED
+    if files.wal is None:
+        return Access.IMMUTABLE
+    if files.shm is None:
+        return Access.HEAP_WAL
+    return Access.SHARED
+
+
+@contextmanager
+def reading(
+    path: str,
+    access: Access,
+    *,
+    deadline_seconds: float,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Iterator[apsw.Connection]:
+    """Yield a read-only connection inside one read transaction, and always close it.
+
+    Raise `DatabaseError` with the reason if SQLite cannot read the file, or not in time.
+    """
+    give_up_at = monotonic() + deadline_seconds
+    connection: apsw.Connection | None = None
+    try:
+        connection = _connect(path, access)
+        connection.set_progress_handler(lambda: monotonic() > give_up_at, _PROGRESS_EVERY_STEPS)
+        connection.execute("BEGIN")
+        yield connection
+    except apsw.Error as error:
+        raise DatabaseError(_trouble_of(error), f"cannot read {path}: {error}") from error
+    finally:
+        if connection is not None:
+            connection.close(force=True)
+
+
+def _connect(path: str, access: Access) -> apsw.Connection:
+    options = {
+        Access.SHARED: "mode=ro",
+        Access.HEAP_WAL: "mode=ro&vfs=unix-none",
+        Access.IMMUTABLE: "mode=ro&immutable=1",
+    }[access]
+    uri = "file:" + urllib.parse.quote(os.fsencode(path)) + "?" + options
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
+    connection = apsw.Connection(uri, flags=flags)
+    try:
+        leave_wal_in_place(connection)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        # A home's owner may have put anything into the schema: trust none of it.
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        connection.execute("PRAGMA query_only=ON")
+        if access is Access.HEAP_WAL:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+    except BaseException:
+        connection.close(force=True)
+        raise
+    return connection
+
+
+def leave_wal_in_place(connection: apsw.Connection) -> None:
+    """Keep SQLite from checkpointing or unlinking the WAL when this connection closes.
+
+    Without both settings the last one out removes -wal and -shm, and SQLite's idea of "last" is
+    wrong about a Hermes that lost its POSIX locks: it would go on writing into deleted files.
+    """
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    persist = ctypes.c_int(1)
+    connection.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(persist))
+
+
+_TROUBLES: Final[tuple[tuple[type[apsw.Error], Trouble], ...]] = (
+    (apsw.NotADBError, Trouble.NOT_A_DATABASE),
+    (apsw.CorruptError, Trouble.CORRUPT),
+    (apsw.BusyError, Trouble.BUSY),
+    (apsw.LockedError, Trouble.BUSY),
+    (apsw.InterruptError, Trouble.TIMEOUT),
+    (apsw.PermissionsError, Trouble.PERMISSION),
+    (apsw.AuthError, Trouble.PERMISSION),
+    (apsw.CantOpenError, Trouble.PERMISSION),
+    (apsw.ReadOnlyError, Trouble.BUSY),
+)
+
+
+def _trouble_of(error: apsw.Error) -> Trouble:
+    for kind, trouble in _TROUBLES:
+        if isinstance(error, kind):
+            return trouble
+    return Trouble.IO_ERROR

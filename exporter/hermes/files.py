@@ -1,0 +1,60 @@
+"""Reading Hermes's small files: never through a symlink, never a device, never without a limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import Any, Final
+
+from exporter.errors import HomeError
+
+SMALL_FILE_BYTES: Final = 16 * 1024 * 1024
+
+
+def read_small(path: str, limit: int = SMALL_FILE_BYTES) -> bytes | None:
+    """The bytes of a regular file, None if there is no such file; raise HomeError otherwise."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        return None
+    except OSError as error:
+        raise HomeError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise HomeError(f"cannot read {path}: not a regular file")
+        if found.st_size > limit:
+            raise HomeError(f"cannot read {path}: {found.st_size} bytes, more than {limit}")
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            return stream.read(limit + 1)
+    except OSError as error:
+        raise HomeError(f"cannot read {path}: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+
+
+def read_json(path: str, limit: int = SMALL_FILE_BYTES) -> Any | None:
+    """The parsed file, None if there is none; raise HomeError if it is not JSON."""
+    content = read_small(path, limit)
+    if content is None:
+        return None
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise HomeError(f"cannot read {path}: not JSON") from error
+
+
+def read_number(path: str) -> float | None:
+    """A file that holds one number as text; None if there is none or it holds anything else."""
+    try:
+        content = read_small(path, 256)
+    except HomeError:
+        return None
+    try:
+        value = float((content or b"").decode().strip())
+    except ValueError:
+        return None
+    return value if 0 < value < 1e11 else None

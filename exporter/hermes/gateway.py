@@ -1,0 +1,72 @@
+"""What a gateway leaves on disk about itself.
+
+None of it proves that a gateway runs: gateway_state.json says "running" long after a SIGTERM, and
+PIDs come round again. The PID with its start time and the lock file are handed on for that.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from exporter.errors import HomeError
+from exporter.hermes.files import read_json, read_small
+from exporter.snapshot import FileIdentity, GatewayFiles
+
+_RECORD_BYTES: Final = 256 * 1024
+_STARTS_MAX: Final = 64
+
+
+def read_gateway(home: str) -> GatewayFiles | None:
+    """The gateway's records; None if this home never had a gateway."""
+    record = _record(os.path.join(home, "gateway.pid"))
+    state = _record(os.path.join(home, "gateway_state.json"))
+    lock = _identity(os.path.join(home, "gateway.lock"))
+    starts = _starts(os.path.join(home, "gateway-starts.log"))
+    if record is None and state is None and lock is None and not starts:
+        return None
+    chosen = record or state or {}
+    pid, ticks = chosen.get("pid"), chosen.get("start_time")
+    recorded = (state or {}).get("gateway_state")
+    return GatewayFiles(
+        pid=pid if isinstance(pid, int) and 0 < pid < 2**31 else None,
+        start_ticks=ticks if isinstance(ticks, int) and 0 <= ticks < 2**62 else None,
+        lock=lock,
+        recorded_state=recorded[:32] if isinstance(recorded, str) else None,
+        starts=starts,
+    )
+
+
+def _record(path: str) -> dict[str, Any] | None:
+    """A JSON object; one that cannot be read says nothing more than that there is one."""
+    try:
+        found = read_json(path, _RECORD_BYTES)
+    except HomeError:
+        return {}
+    if found is None:
+        return None
+    return found if isinstance(found, dict) else {}
+
+
+def _identity(path: str) -> FileIdentity | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return FileIdentity(found.st_dev, found.st_ino)
+
+
+def _starts(path: str) -> list[float]:
+    try:
+        content = read_small(path, _RECORD_BYTES) or b""
+    except HomeError:
+        return []
+    moments: list[float] = []
+    for line in content.split(b"\n")[-_STARTS_MAX - 1 :]:
+        try:
+            moment = float(line)
+        except ValueError:
+            continue
+        if 0 < moment < 1e11:
+            moments.append(moment)
+    return moments[-_STARTS_MAX:]

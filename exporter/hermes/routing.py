@@ -1,0 +1,168 @@
+"""Which sessions Hermes still means to come back to, though nobody is running them.
+
+A chat that the gateway routes to is legitimately open for ever: ending its row makes the bot forget
+the conversation. So every place that can point at a session is read here, and when one exists but
+cannot be read, that is said: nothing in such a home may be judged dead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+import apsw
+from msgspec import Struct
+
+from exporter.errors import HomeError
+from exporter.hermes.compaction import COMPRESSION
+from exporter.hermes.files import read_json
+from exporter.hermes.schema import Schema
+from exporter.snapshot import Hold
+
+_LINEAGE_MAX: Final = 1000
+
+
+class Routing(Struct, frozen=True):
+    """What points at which session."""
+
+    holds: dict[str, list[Hold]]
+    readable: bool
+    """False if a source of routing exists but could not be understood."""
+    routed: int
+    """Sessions that a chat or topic currently leads to."""
+    valid_until: float | None
+    """When the first of the compression locks runs out."""
+
+
+def read_routing(home: str, connection: apsw.Connection, schema: Schema, now: float) -> Routing:
+    """Gather every pointer to a session, from the database and from sessions.json."""
+    readable = True
+    routed: set[str] = set()
+    for source in (_routed_by_table, _routed_by_file):
+        found = source(home, connection, schema)
+        readable = readable and found is not None
+        routed |= found or set()
+    topics = _column(connection, schema, "telegram_dm_topic_bindings", "session_id")
+    holds: dict[str, list[Hold]] = {}
+    _hold(holds, _with_lineage(connection, schema, routed), Hold.ROUTED)
+    _hold(holds, _with_lineage(connection, schema, topics), Hold.TOPIC_BOUND)
+    locks = _locks(connection, schema, now)
+    _hold(holds, locks, Hold.COMPRESSION_LOCK)
+    _hold(holds, _delegating(connection, schema), Hold.DELEGATION)
+    _hold(holds, _with_goals(connection, schema), Hold.GOAL)
+    return Routing(holds, readable, len(routed | topics), min(locks.values(), default=None))
+
+
+def _hold(holds: dict[str, list[Hold]], ids: Iterable[str], reason: Hold) -> None:
+    for session_id in ids:
+        holds.setdefault(session_id, []).append(reason)
+
+
+def _routed_by_table(home: str, connection: apsw.Connection, schema: Schema) -> set[str] | None:
+    """The table gateway_routing, in every scope."""
+    del home
+    if not schema.has("gateway_routing", "entry_json"):
+        return set()
+    routed: set[str] = set()
+    for (entry,) in connection.execute("SELECT entry_json FROM gateway_routing"):
+        try:
+            found = _session_of(json.loads(entry))
+        except (TypeError, ValueError, RecursionError):
+            return None
+        if found is None:
+            return None
+        routed.add(found)
+    return routed
+
+
+def _routed_by_file(home: str, connection: apsw.Connection, schema: Schema) -> set[str] | None:
+    """sessions/sessions.json: the mirror that all versions write, the only one up to 0.18.0."""
+    del connection, schema
+    try:
+        document = read_json(os.path.join(home, "sessions", "sessions.json"))
+    except HomeError:
+        return None
+    if document is None:
+        return set()
+    if not isinstance(document, dict):
+        return None
+    routed: set[str] = set()
+    for key, entry in document.items():
+        if key.startswith("_"):  # Hermes's notes to the reader, not chats
+            continue
+        found = _session_of(entry)
+        if found is None:
+            return None
+        routed.add(found)
+    return routed
+
+
+def _session_of(entry: Any) -> str | None:
+    found = entry.get("session_id") if isinstance(entry, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
+def _with_lineage(connection: apsw.Connection, schema: Schema, ids: set[str]) -> set[str]:
+    """The sessions and all that compression ties them to, before and after."""
+    if not schema.has("sessions", "parent_session_id", "end_reason"):
+        return ids
+    lineage: set[str] = set()
+    todo = list(ids)
+    while todo and len(lineage) < _LINEAGE_MAX + len(ids):
+        session_id = todo.pop()
+        if session_id in lineage:
+            continue
+        lineage.add(session_id)
+        relatives = connection.execute(
+            "SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id "
+            "WHERE c.id = :id AND p.end_reason = :compression "
+            "UNION SELECT c.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id "
+            "WHERE p.id = :id AND p.end_reason = :compression",
+            {"id": session_id, "compression": COMPRESSION},
+        )
+        todo.extend(relative for (relative,) in relatives if isinstance(relative, str))
+    return lineage
+
+
+def _locks(connection: apsw.Connection, schema: Schema, now: float) -> dict[str, float]:
+    """Sessions being compressed right now, with the time at which that stops being believed."""
+    if not schema.has("compression_locks", "session_id", "expires_at"):
+        return {}
+    rows = connection.execute(
+        "SELECT session_id, CAST(expires_at AS REAL) FROM compression_locks "
+        "WHERE CAST(expires_at AS REAL) > ?",
+        (now,),
+    )
+    return {session_id: until for session_id, until in rows if isinstance(session_id, str)}
+
+
+def _delegating(connection: apsw.Connection, schema: Schema) -> set[str]:
+    """Sessions that wait for the answer of a delegated task."""
+    if not schema.has("async_delegations", "state", "delivery_state", "parent_session_id"):
+        return set()
+    rows = connection.execute(
+        "SELECT parent_session_id, origin_session FROM async_delegations "
+        "WHERE state IN ('running', 'finalizing') OR delivery_state IS NOT 'delivered'"
+    )
+    return {value for row in rows for value in row if isinstance(value, str) and value}
+
+
+def _with_goals(connection: apsw.Connection, schema: Schema) -> set[str]:
+    if not schema.has("state_meta", "key", "value"):
+        return set()
+    rows = connection.execute(
+        "SELECT substr(key, 6) FROM state_meta WHERE key GLOB 'goal:*' AND value IS NOT NULL "
+        "AND CASE WHEN json_valid(value) "
+        "THEN COALESCE(json_extract(value, '$.status'), 'active') ELSE 'active' END "
+        "NOT IN ('done', 'completed', 'cleared', 'cancelled')"
+    )
+    return {value for (value,) in rows if isinstance(value, str) and value}
+
+
+def _column(connection: apsw.Connection, schema: Schema, table: str, column: str) -> set[str]:
+    if not schema.has(table, column):
+        return set()
+    rows = connection.execute(f"SELECT {column} FROM {table}")
+    return {value for (value,) in rows if isinstance(value, str) and value}

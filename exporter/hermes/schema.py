@@ -1,0 +1,87 @@
+"""Which of Hermes's tables and columns a database has.
+
+Versions from 0.13 to today differ, columns are added without a version bump, and newer ones bring
+tables we have never heard of. So nothing is assumed: columns are probed, a missing one is replaced
+by a constant in the query that wants it, and an unknown one is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import apsw
+from msgspec import Struct
+
+from exporter.errors import DatabaseError
+from exporter.snapshot import Trouble
+
+_KNOWN_TABLES = (
+    "sessions",
+    "messages",
+    "session_model_usage",
+    "gateway_routing",
+    "gateway_heartbeats",
+    "session_turn_leases",
+    "compression_locks",
+    "async_delegations",
+    "telegram_dm_topic_bindings",
+    "state_meta",
+)
+
+
+class Schema(Struct, frozen=True):
+    """The tables we know, with the columns they have in this database."""
+
+    columns: Mapping[str, frozenset[str]]
+    cookie: int
+    """SQLite's schema cookie: the schema is as probed while it stays the same."""
+    version: int | None
+    """Hermes's own number; it may lag behind the columns, so it is only shown."""
+
+    def has(self, table: str, *columns: str) -> bool:
+        found = self.columns.get(table)
+        return found is not None and found.issuperset(columns)
+
+    def expression(self, table: str, column: str, missing: str = "NULL") -> str:
+        """The column's name, or the SQL constant that stands for it where it does not exist."""
+        return column if self.has(table, column) else missing
+
+    def missing(self, table: str, columns: Sequence[str]) -> list[str]:
+        return [f"{table}.{column}" for column in columns if not self.has(table, column)]
+
+
+def probe_schema(connection: apsw.Connection) -> Schema:
+    """Read the schema of an open database; raise if it is not Hermes's."""
+    columns: dict[str, frozenset[str]] = {}
+    tables = {
+        name
+        for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    }
+    for table in _KNOWN_TABLES:
+        if table in tables:
+            rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+            columns[table] = frozenset(name for (name,) in rows)
+    schema = Schema(columns, _cookie(connection), _version(connection, tables))
+    if not schema.has("sessions", "id", "source", "started_at", "ended_at"):
+        raise DatabaseError(
+            Trouble.NO_SESSIONS_TABLE, "state.db has no sessions table as Hermes makes it"
+        )
+    return schema
+
+
+def schema_cookie(connection: apsw.Connection) -> int:
+    return _cookie(connection)
+
+
+def _cookie(connection: apsw.Connection) -> int:
+    return int(connection.pragma("schema_version"))
+
+
+def _version(connection: apsw.Connection, tables: set[str]) -> int | None:
+    if "schema_version" not in tables:
+        return None
+    try:
+        found = connection.execute("SELECT MAX(version) FROM schema_version").get
+    except apsw.SQLError:
+        return None
+    return found if isinstance(found, int) else None

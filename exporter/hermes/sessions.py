@@ -1,0 +1,341 @@
+"""The queries over Hermes's sessions and messages, for whatever columns a database has.
+
+One pass over `sessions` is all we can afford: `system_prompt` lies in front of most columns, so
+each row costs the reading of its overflow pages. A pass goes in slices, in the order of ids, so
+that no read transaction lasts; within a slice sessions, message counts and per-model usage are
+merged as three streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import apsw
+
+from exporter.hermes.schema import Schema
+from exporter.snapshot import ModelUsage
+
+_ID_CHARACTERS: Final = 512
+_WORD_CHARACTERS: Final = 128
+_COUNT_MAX: Final = 2**53 - 1
+_CLOCK_MAX: Final = 1e11
+_MODELS_PER_SESSION: Final = 32
+
+TOKEN_COLUMNS: Final = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+)
+COST_COLUMNS: Final = ("estimated_cost_usd", "actual_cost_usd")
+OPTIONAL_COLUMNS: Final = (
+    "end_reason",
+    "tool_call_count",
+    "api_call_count",
+    "model",
+    *TOKEN_COLUMNS,
+    *COST_COLUMNS,
+    "parent_session_id",
+    "handoff_state",
+)
+
+
+class SessionRow(NamedTuple):
+    """One row of `sessions`; a clock that is not a number is None."""
+
+    id: str
+    source: str
+    started_at: float | None
+    ended_at: float | None
+    is_open: int
+    end_reason: str
+    tool_calls: int
+    api_calls: int
+    model: str
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+    estimated_usd: float
+    actual_usd: float
+    last_activity_at: float | None
+    last_heartbeat_at: float | None
+    parent_id: str | None
+    handoff_state: str
+    pinned: int
+
+
+class MessageStats(NamedTuple):
+    """What `messages` says of one session."""
+
+    rows: int
+    active: int
+    newest: float | None
+    above_watermark: int
+    compacted: int
+    garbage_clocks: int
+
+
+NO_MESSAGES: Final = MessageStats(0, 0, None, 0, 0, 0)
+
+
+class SessionRecord(NamedTuple):
+    """One session as all its tables tell it."""
+
+    row: SessionRow
+    messages: MessageStats
+    models: list[ModelUsage]
+
+
+class SessionQueries:
+    """SQL for one schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._session_columns = ", ".join(_session_expressions(schema))
+        self._has_messages = schema.has("messages", "id", "session_id", "timestamp")
+        self._stats_columns = ", ".join(_stats_expressions(schema))
+        self._has_usage = schema.has("session_model_usage", "session_id", "model", *TOKEN_COLUMNS)
+        self._usage_columns = ", ".join(_usage_expressions(schema))
+
+    def slice(
+        self, connection: apsw.Connection, after: str | None, limit: int, watermark: int
+    ) -> list[SessionRecord]:
+        """The next sessions after an id, in the order of ids; an empty list at the end."""
+        rows = [
+            SessionRow._make(values)
+            for values in connection.execute(
+                f"SELECT {self._session_columns} FROM sessions "
+                + ("" if after is None else "WHERE id > :after ")
+                + "ORDER BY sessions.id LIMIT :limit",
+                {"after": after, "limit": limit},
+            )
+        ]
+        if not rows:
+            return []
+        bounds = {"first": rows[0].id, "last": rows[-1].id, "watermark": watermark}
+        stats = _Merge(self._stats_between(connection, bounds))
+        usage = _Merge(self._usage_between(connection, bounds))
+        records: list[SessionRecord] = []
+        for row in rows:
+            found = stats.take(row.id)
+            messages = MessageStats._make(found[0][1:]) if found else NO_MESSAGES
+            records.append(SessionRecord(row, messages, _models(row, usage.take(row.id))))
+        return records
+
+    def _stats_between(
+        self, connection: apsw.Connection, bounds: dict[str, Any]
+    ) -> Iterable[tuple[Any, ...]]:
+        if not self._has_messages:
+            return ()
+        return connection.execute(
+            f"SELECT {_text('session_id', _ID_CHARACTERS)}, {self._stats_columns} FROM messages "
+            "WHERE session_id BETWEEN :first AND :last GROUP BY session_id ORDER BY session_id",
+            bounds,
+        )
+
+    def _usage_between(
+        self, connection: apsw.Connection, bounds: dict[str, Any]
+    ) -> Iterable[tuple[Any, ...]]:
+        if not self._has_usage:
+            return ()
+        return connection.execute(
+            f"SELECT {_text('session_id', _ID_CHARACTERS)}, {self._usage_columns} "
+            "FROM session_model_usage WHERE session_id BETWEEN :first AND :last "
+            "ORDER BY session_id",
+            bounds,
+        )
+
+    def record(
+        self, connection: apsw.Connection, session_id: str, watermark: int
+    ) -> SessionRecord | None:
+        """One session, or None if it is gone."""
+        found = connection.execute(
+            f"SELECT {self._session_columns} FROM sessions WHERE id = ?", (session_id,)
+        ).fetchone()
+        if found is None:
+            return None
+        row = SessionRow._make(found)
+        stats = NO_MESSAGES
+        if self._has_messages:
+            values = connection.execute(
+                f"SELECT {self._stats_columns} FROM messages WHERE session_id = :id",
+                {"id": session_id, "watermark": watermark},
+            ).fetchone()
+            stats = MessageStats._make(values) if values and values[0] else NO_MESSAGES
+        usage: list[tuple[Any, ...]] = []
+        if self._has_usage:
+            usage = connection.execute(
+                f"SELECT session_id, {self._usage_columns} FROM session_model_usage "
+                "WHERE session_id = ?",
+                (session_id,),
+            ).fetchall()
+        return SessionRecord(row, stats, _models(row, usage))
+
+    def sessions_written_since(self, connection: apsw.Connection, watermark: int) -> list[str]:
+        """The sessions with messages above the watermark.
+
+        NOT INDEXED makes SQLite search by rowid; left to itself it scans a whole index instead.
+        """
+        if not self._has_messages:
+            return []
+        return [
+            session_id
+            for (session_id,) in connection.execute(
+                f"SELECT DISTINCT {_text('session_id', _ID_CHARACTERS)} FROM messages NOT INDEXED "
+                "WHERE id > ?",
+                (watermark,),
+            )
+        ]
+
+    def highest_message_id(self, connection: apsw.Connection) -> int:
+        if not self._has_messages:
+            return 0
+        found = connection.execute("SELECT MAX(id) FROM messages").get
+        return found if isinstance(found, int) else 0
+
+    def count(self, connection: apsw.Connection) -> int:
+        return int(connection.execute("SELECT COUNT(*) FROM sessions").get)
+
+    def highest_rowid(self, connection: apsw.Connection) -> int:
+        return int(connection.execute("SELECT COALESCE(MAX(rowid), 0) FROM sessions").get)
+
+    def sessions_begun_since(self, connection: apsw.Connection, rowid: int) -> list[str]:
+        """Sessions whose row is newer than that one: also those without a message yet."""
+        rows = connection.execute(
+            f"SELECT {_text('id', _ID_CHARACTERS)} FROM sessions WHERE rowid > ?", (rowid,)
+        )
+        return [session_id for (session_id,) in rows]
+
+
+def _session_expressions(schema: Schema) -> list[str]:
+    def known(column: str, missing: str = "NULL") -> str:
+        return schema.expression("sessions", column, missing)
+
+    return [
+        _text("id", _ID_CHARACTERS),
+        _text("source"),
+        _clock("started_at"),
+        _clock("ended_at"),
+        "ended_at IS NULL",
+        _text(known("end_reason")),
+        _count(known("tool_call_count", "0")),
+        _count(known("api_call_count", "0")),
+        _text(known("model")),
+        *(_count(known(column, "0")) for column in TOKEN_COLUMNS),
+        *(_money(known(column, "0")) for column in COST_COLUMNS),
+        _clock(known("last_activity_at")),
+        _clock(known("last_heartbeat_at")),
+        _optional_text(known("parent_session_id"), _ID_CHARACTERS),
+        _text(known("handoff_state")),
+        _count(known("pinned", "0")),
+    ]
+
+
+def _stats_expressions(schema: Schema) -> list[str]:
+    active = schema.expression("messages", "active", "1")
+    compacted = schema.expression("messages", "compacted", "0")
+    return [
+        "COUNT(*)",
+        f"SUM({active} IS NOT 0)",
+        f"MAX({_clock('timestamp')})",
+        "SUM(id > :watermark)",
+        f"SUM({compacted} IS 1)",
+        "SUM(typeof(timestamp) NOT IN ('real', 'integer'))",
+    ]
+
+
+def _usage_expressions(schema: Schema) -> list[str]:
+    def known(column: str) -> str:
+        return schema.expression("session_model_usage", column, "0")
+
+    return [
+        _text("model"),
+        f"{schema.expression('session_model_usage', 'task', chr(39) * 2)} IS ''",
+        *(_count(known(column)) for column in TOKEN_COLUMNS),
+        *(_money(known(column)) for column in COST_COLUMNS),
+    ]
+
+
+# SQLite stores any type in any column. These keep what reaches Python within the type, the length
+# and the range that the rest of the program relies on.
+
+
+def _text(column: str, characters: int = _WORD_CHARACTERS) -> str:
+    return f"substr(CAST(COALESCE({column}, '') AS TEXT), 1, {characters})"
+
+
+def _optional_text(column: str, characters: int) -> str:
+    return f"CASE WHEN {column} IS NOT NULL THEN {_text(column, characters)} END"
+
+
+def _count(column: str) -> str:
+    return f"MIN(MAX(CAST(COALESCE({column}, 0) AS INTEGER), 0), {_COUNT_MAX})"
+
+
+def _money(column: str) -> str:
+    return f"MIN(MAX(CAST(COALESCE({column}, 0) AS REAL), 0.0), 1e12)"
+
+
+def _clock(column: str) -> str:
+    if column == "NULL":
+        return "NULL"
+    return (
+        f"CASE WHEN typeof({column}) IN ('real', 'integer') "
+        f"THEN MAX(MIN({column}, {_CLOCK_MAX}), 0.0) END"
+    )
+
+
+def _models(row: SessionRow, usage: list[tuple[Any, ...]]) -> list[ModelUsage]:
+    """Tokens and cost by model; what the session's own row has beyond that goes to its model.
+
+    Hermes up to 0.18 has only the row. From 0.19 `session_model_usage` splits it by model, adds
+    auxiliary calls (vision, titles) that the row never sees, and lacks what was set absolutely.
+    """
+    kinds = len(TOKEN_COLUMNS) + len(COST_COLUMNS)
+    totals: dict[str, list[float]] = {}
+    left = [
+        row.input,
+        row.output,
+        row.cache_read,
+        row.cache_write,
+        row.reasoning,
+        row.estimated_usd,
+        row.actual_usd,
+    ]
+    for _, model, is_main_loop, *values in usage:
+        total = totals.setdefault(model, [0] * kinds)
+        for index, value in enumerate(values):
+            total[index] += value
+            if is_main_loop:
+                left[index] -= value
+    residual = [value if value > 1e-9 else 0 for value in left]
+    if any(residual):
+        total = totals.setdefault(row.model, [0] * kinds)
+        for index, value in enumerate(residual):
+            total[index] += value
+    return [
+        ModelUsage(model, *map(int, values[:5]), *map(float, values[5:]))
+        for model, values in list(totals.items())[:_MODELS_PER_SESSION]
+        if any(values)
+    ]
+
+
+class _Merge:
+    """Hand out the rows of a stream that is sorted by session id, one id at a time."""
+
+    def __init__(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._rows = iter(rows)
+        self._next = next(self._rows, None)
+
+    def take(self, session_id: str) -> list[tuple[Any, ...]]:
+        """The rows of this id; rows of lesser ids belong to no session and are passed over."""
+        taken: list[tuple[Any, ...]] = []
+        while self._next is not None and self._next[0] <= session_id:
+            if self._next[0] == session_id:
+                taken.append(self._next)
+            self._next = next(self._rows, None)
+        return taken

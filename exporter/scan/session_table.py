@@ -1,0 +1,274 @@
+"""All sessions of a home, kept as sums so that a change costs what has changed.
+
+An ended session is kept as one integer: what it has contributed to the sums, so that it can be
+taken out again when the session changes, and a fingerprint of what it has used. Only open sessions
+are kept as objects. That is about a hundred bytes a session: homes with 100,000 of them exist.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeVar
+
+from exporter.hermes.sessions import SessionRecord
+from exporter.hermes.turns import Conversation
+from exporter.snapshot import (
+    IDLE_BUCKETS,
+    MESSAGE_BUCKETS,
+    EndedCount,
+    Hold,
+    MessageHistogram,
+    OpenSession,
+    SessionSummary,
+    SessionUsage,
+)
+
+_K = TypeVar("_K")
+OTHER: Final = "other"
+_WORDS_MAX: Final = 250
+_ACTIVE_MAX: Final = (1 << 24) - 1
+_FUTURE_TOLERANCE_SECONDS: Final = 60.0
+
+
+def session_key(session_id: str) -> int:
+    """63 bits that stand for a session id where the id itself has no business."""
+    digest = blake2b(session_id.encode(errors="surrogateescape"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+class _Contribution(NamedTuple):
+    """What one session adds to the sums."""
+
+    source: int
+    reason: int
+    active: int
+    is_open: bool
+    written_after_end: bool
+
+    def pack(self, fingerprint: int) -> int:
+        flags = self.is_open | self.written_after_end << 1
+        numbers = ((fingerprint << 24 | self.active) << 8 | self.reason) << 8 | self.source
+        return numbers << 2 | flags
+
+    @classmethod
+    def unpack(cls, packed: int) -> _Contribution:
+        return cls(
+            source=packed >> 2 & 0xFF,
+            reason=packed >> 10 & 0xFF,
+            active=packed >> 18 & _ACTIVE_MAX,
+            is_open=bool(packed & 1),
+            written_after_end=bool(packed & 2),
+        )
+
+
+_FINGERPRINT_SHIFT: Final = 42
+
+
+class _Words:
+    """Numbers for the few distinct words of a column; past the limit all are `other`."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {OTHER: 0}
+        self.words: list[str] = [OTHER]
+
+    def number(self, word: str) -> int:
+        found = self._numbers.get(word)
+        if found is not None:
+            return found
+        if len(self.words) >= _WORDS_MAX:
+            return 0
+        self._numbers[word] = len(self.words)
+        self.words.append(word)
+        return len(self.words) - 1
+
+
+class SessionTable:
+    """The sums over all sessions, and the open ones themselves."""
+
+    def __init__(self) -> None:
+        self._packed: dict[int, int] = {}
+        self._sources = _Words()
+        self._reasons = _Words()
+        self._open_by_source: Counter[int] = Counter()
+        self._ended: Counter[tuple[int, int]] = Counter()
+        self._sizes: Counter[tuple[int, int]] = Counter()
+        self._open_sizes: Counter[int] = Counter()
+        self._ended_sizes: Counter[int] = Counter()
+        self._written_after_end: Counter[int] = Counter()
+        self.open: dict[str, OpenSession] = {}
+        self._activities: list[float] | None = None
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def put(self, record: SessionRecord, conversation: Conversation | None, now: float) -> bool:
+        """Add or replace one session; tell whether what it has used has changed.
+
+        `conversation` is given for open sessions.
+        """
+        row, messages, models = record
+        key = session_key(row.id)
+        fingerprint = (
+            hash(
+                (messages.rows, messages.active, row.tool_calls, row.api_calls, row.source, *models)
+            )
+            & 0xFFFFFFFF
+        )
+        after_end = (
+            row.ended_at is not None
+            and messages.newest is not None
+            and messages.newest > row.ended_at
+        )
+        mine = _Contribution(
+            source=self._sources.number(row.source),
+            reason=self._reasons.number(row.end_reason),
+            active=min(messages.active, _ACTIVE_MAX),
+            is_open=bool(row.is_open),
+            written_after_end=after_end,
+        )
+        packed = mine.pack(fingerprint)
+        before = self._packed.get(key)
+        if before != packed:
+            if before is not None:
+                self._add(_Contribution.unpack(before), -1)
+            self._add(mine, +1)
+            self._packed[key] = packed
+        if row.is_open and conversation is not None:
+            self.open[row.id] = _open_session(record, conversation, now)
+            self._activities = None
+        elif self.open.pop(row.id, None) is not None:
+            self._activities = None
+        return before is None or before >> _FINGERPRINT_SHIFT != fingerprint
+
+    def drop(self, session_id: str) -> None:
+        """Forget a session that is no longer in the database."""
+        packed = self._packed.pop(session_key(session_id), None)
+        if packed is not None:
+            self._add(_Contribution.unpack(packed), -1)
+        if self.open.pop(session_id, None) is not None:
+            self._activities = None
+
+    def keep_only(self, keys: set[int]) -> None:
+        """Forget every session but these: the end of a pass that has seen them all."""
+        for key in self._packed.keys() - keys:
+            self._add(_Contribution.unpack(self._packed.pop(key)), -1)
+        gone = [session_id for session_id in self.open if session_key(session_id) not in keys]
+        for session_id in gone:
+            del self.open[session_id]
+            self._activities = None
+
+    def _add(self, session: _Contribution, sign: int) -> None:
+        source, reason, active, is_open, written_after_end = session
+        self._sizes[source, active] += sign
+        if is_open:
+            self._open_by_source[source] += sign
+            self._open_sizes[active] += sign
+        else:
+            self._ended[source, reason] += sign
+            self._ended_sizes[active] += sign
+            self._written_after_end[reason] += sign * written_after_end
+
+    def summary(
+        self, now: float, *, trivial_max_messages: int, marathon_max: int, marathon_near: float
+    ) -> SessionSummary:
+        """The figures that metrics show, as of `now`."""
+        sources, reasons = self._sources.words, self._reasons.words
+        idle_buckets, idle_sum = self._idle(now)
+        near = marathon_near * marathon_max
+        return SessionSummary(
+            open_by_source={sources[s]: n for s, n in _some(self._open_by_source)},
+            ended=[EndedCount(sources[s], reasons[r], n) for (s, r), n in _some(self._ended)][:256],
+            messages=list(self._histograms()),
+            open_idle_buckets=idle_buckets,
+            open_idle_sum_seconds=idle_sum,
+            empty=self._ended_sizes[0],
+            trivial=sum(n for a, n in self._ended_sizes.items() if 1 <= a <= trivial_max_messages),
+            marathon_near=sum(n for a, n in self._open_sizes.items() if near <= a <= marathon_max),
+            marathon_over=sum(n for a, n in self._open_sizes.items() if a > marathon_max),
+            messages_max=max((a for (_, a), n in _some(self._sizes)), default=0),
+            open_oldest_started_at=min((s.started_at for s in self.open.values()), default=None),
+            tool_error_streak_max=max((s.tool_error_streak for s in self.open.values()), default=0),
+            tool_repeat_streak_max=max(
+                (s.tool_repeat_streak for s in self.open.values()), default=0
+            ),
+            written_after_end={reasons[r]: n for r, n in _some(self._written_after_end)},
+        )
+
+    def _histograms(self) -> Iterator[MessageHistogram]:
+        by_source: dict[int, tuple[list[int], int]] = {}
+        for (source, active), sessions in _some(self._sizes):
+            buckets, total = by_source.get(source, ([0] * (len(MESSAGE_BUCKETS) + 1), 0))
+            buckets[bisect_left(MESSAGE_BUCKETS, active)] += sessions
+            by_source[source] = (buckets, total + active * sessions)
+        for source, (buckets, total) in list(by_source.items())[:64]:
+            yield MessageHistogram(self._sources.words[source], buckets, total)
+
+    def _idle(self, now: float) -> tuple[list[int], float]:
+        """Open sessions by idle time, in the same sort of buckets; a moment's work per scan."""
+        if self._activities is None:
+            self._activities = sorted(session.last_activity_at for session in self.open.values())
+        edges = [bisect_left(self._activities, now - edge) for edge in IDLE_BUCKETS]
+        bounds = [len(self._activities), *edges, 0]
+        buckets = [newer - older for newer, older in pairwise(bounds)]
+        past = self._activities[: bisect_left(self._activities, now)]
+        return buckets, len(past) * now - sum(past)
+
+
+def _some(counter: Mapping[_K, int]) -> list[tuple[_K, int]]:
+    return [(key, n) for key, n in counter.items() if n > 0]
+
+
+def _open_session(record: SessionRecord, conversation: Conversation, now: float) -> OpenSession:
+    row, messages, _ = record
+    clocks = [row.started_at, messages.newest, row.last_activity_at, row.last_heartbeat_at]
+    known = [clock for clock in clocks if clock is not None]
+    latest = max(known, default=0.0)
+    sane = (
+        row.started_at is not None
+        and messages.garbage_clocks == 0
+        and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS
+    )
+    holds: list[Hold] = []
+    if row.handoff_state in ("pending", "running"):
+        holds.append(Hold.HANDOFF)
+    if row.pinned:
+        holds.append(Hold.PINNED)
+    return OpenSession(
+        id=row.id,
+        source=row.source,
+        started_at=row.started_at or 0.0,
+        last_activity_at=latest,
+        clocks_sane=sane,
+        messages=messages.active,
+        rows=messages.rows,
+        turn=conversation.turn,
+        holds=holds,
+        parent_id=row.parent_id,
+        last_heartbeat_at=row.last_heartbeat_at,
+        tool_error_streak=conversation.tool_error_streak,
+        tool_repeat_streak=conversation.tool_repeat_streak,
+    )
+
+
+def usage_of(record: SessionRecord, copied: int) -> SessionUsage:
+    """What a session has used, in the form that the journal counts by."""
+    row, messages, models = record
+    return SessionUsage(
+        key=session_key(row.id),
+        source=row.source,
+        active_rows=messages.active,
+        rows=messages.rows,
+        copied=copied,
+        tool_calls=row.tool_calls,
+        api_calls=row.api_calls,
+        models=models,
+    )
+
+
+def with_holds(session: OpenSession, holds: Iterable[Hold]) -> list[Hold]:
+    """The session's own holds and those that other tables put on it, each once."""
+    return list(dict.fromkeys((*session.holds, *holds)))

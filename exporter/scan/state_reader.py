@@ -1,0 +1,322 @@
+"""Keeping up with state.db: everything once, then only what has moved.
+
+Nothing moved (by stats and the WAL-index header, read while no connection is open)? Then it is not
+opened at all. Otherwise small databases are passed over whole, so that every figure is exact at
+every scan; in large ones only sessions with new messages, new rows and the open sessions at work
+are read again, with a whole pass now and then for what changes silently.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import apsw
+from msgspec import Struct
+
+from exporter.errors import DatabaseError
+from exporter.hermes import database
+from exporter.hermes.compaction import CopyQuery
+from exporter.hermes.routing import Routing, read_routing
+from exporter.hermes.schema import Schema, probe_schema, schema_cookie
+from exporter.hermes.sessions import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
+from exporter.hermes.turns import NOTHING_SAID, TurnQuery
+from exporter.scan.session_table import SessionTable, session_key, usage_of
+from exporter.snapshot import DatabaseHealth, SessionUsage, Trouble
+
+ALWAYS_WHOLE_SESSIONS: Final = 2_000
+"""Up to this many sessions a whole pass costs a few milliseconds: no reason to do less."""
+_ALWAYS_OPEN_SESSIONS: Final = 500
+_AT_WORK_SECONDS: Final = 600.0
+_SLICE_SESSIONS: Final = 1_000
+_WHOLE_PASS_SECONDS: Final = 60.0
+_WHOLE_PASS_SHARE: Final = 200
+"""A whole pass may take one part in this many of the time."""
+_READ_DEADLINE_SECONDS: Final = 90.0
+_QUICK_CHECK_DEADLINE_SECONDS: Final = 5.0
+_SMALL_DATABASE_BYTES: Final = 64 * 1024 * 1024
+_LARGE_CHECK_AFTER_SECONDS: Final = 900.0
+_ATTEMPTS: Final = 3
+
+
+class Gate(Struct, frozen=True):
+    """All that moves when Hermes writes; while it is the same there is nothing to read.
+
+    The times of -shm are left out: our own reading moves them.
+    """
+
+    main: database.FileState | None
+    wal: database.FileState | None
+    wal_index: bytes
+    routing_file: database.FileState | None
+
+
+class _Reading(Struct):
+    """What one opening of the database has told, before it is known to be sound."""
+
+    routing: Routing
+    health: DatabaseHealth
+
+
+class StateReader:
+    """One home's state.db over time. Owns the session table."""
+
+    def __init__(
+        self,
+        home: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._home = home
+        self._path = database.database_path(home)
+        self._clock = clock
+        self._monotonic = monotonic
+        self._pause = pause
+        self._born = monotonic()
+        self._forget()
+        self._checked_at: float | None = None
+        self._integrity: tuple[bool, float] | None = None
+
+    def _forget(self) -> None:
+        self.table = SessionTable()
+        self.watermark = 0
+        self.routing: Routing | None = None
+        self.health: DatabaseHealth | None = None
+        self.missing_columns: list[str] = []
+        self._gate: Gate | None = None
+        self._schema: Schema | None = None
+        self._rowid = 0
+        self._whole_pass_at = float("-inf")
+        self._whole_pass_seconds = 0.0
+        self._forced_whole_pass = True
+
+    def _look(self, files: database.DatabaseFiles) -> Gate:
+        """Look at what would have moved. Only while no connection is open."""
+        return Gate(
+            main=files.database,
+            wal=files.wal,
+            wal_index=database.read_wal_index_header(self._path),
+            routing_file=database.file_state(self._home + "/sessions/sessions.json"),
+        )
+
+    def update(self, watermark: int, before_open: Callable[[], None]) -> Iterator[SessionUsage]:
+        """Bring the table up to date; give out what sessions have used that changed.
+
+        `watermark` is the highest message id the agent has counted. `before_open` may raise to
+        forbid an opening; it is called right before each one.
+        """
+        files = database.look_at_files(self._path)
+        gate = self._look(files)
+        if files.database is None or files.database.size_bytes == 0:
+            self._forget()
+            return
+        if watermark != self.watermark:
+            self._forced_whole_pass = True
+        if gate == self._gate and not self._forced_whole_pass and not self._routing_expired():
+            return
+        journal = database.read_journal(self._path)
+        if journal is None:
+            self._forget()
+            raise DatabaseError(
+                Trouble.NOT_A_DATABASE, f"{self._path} is not an SQLite database; left untouched"
+            )
+        access = database.choose_access(files, journal)
+        try:
+            yield from self._read(access, journal, watermark, before_open)
+            self._refuse_if_moved(access, files)
+        except BaseException:
+            self._forced_whole_pass = True
+            self._gate = None
+            raise
+        self._gate = gate
+
+    def _routing_expired(self) -> bool:
+        until = self.routing.valid_until if self.routing else None
+        return until is not None and self._clock() >= until
+
+    def _refuse_if_moved(self, access: database.Access, before: database.DatabaseFiles) -> None:
+        """Without locks a reading is only worth something if nobody wrote meanwhile."""
+        if access is database.Access.SHARED or database.look_at_files(self._path) == before:
+            return
+        raise DatabaseError(
+            Trouble.MOVED_WHILE_READING,
+            f"{self._path} was written while it was read; tried again at the next scan",
+        )
+
+    def _read(
+        self,
+        access: database.Access,
+        journal: database.Journal,
+        watermark: int,
+        before_open: Callable[[], None],
+    ) -> Iterator[SessionUsage]:
+        for attempt in range(_ATTEMPTS):
+            before_open()
+            try:
+                with database.reading(
+                    self._path, access, deadline_seconds=_READ_DEADLINE_SECONDS
+                ) as connection:
+                    yield from self._pass(connection, journal, watermark)
+                    return
+            except DatabaseError as error:
+                # Another process opening or closing the database makes short windows of these.
+                passing = error.trouble in (Trouble.BUSY, Trouble.IO_ERROR)
+                if not passing or attempt == _ATTEMPTS - 1:
+                    raise
+                self._forced_whole_pass = True
+                self._pause(0.05)
+
+    def _pass(
+        self, connection: apsw.Connection, journal: database.Journal, watermark: int
+    ) -> Iterator[SessionUsage]:
+        cookie = schema_cookie(connection)
+        if self._schema is None or self._schema.cookie != cookie:
+            self._schema = probe_schema(connection)
+            self.missing_columns = self._schema.missing("sessions", OPTIONAL_COLUMNS)
+            self._forced_whole_pass = True
+        schema = self._schema
+        queries = SessionQueries(schema)
+        found = _Reading(
+            routing=read_routing(self._home, connection, schema, self._clock()),
+            health=_health(connection, schema, journal),
+        )
+        highest = queries.highest_message_id(connection)
+        if self._whole_pass_due(connection, queries, found.health, highest):
+            yield from self._whole_pass(connection, queries, watermark)
+        else:
+            yield from self._changes(connection, queries, watermark)
+        self._rowid = queries.highest_rowid(connection)
+        self.routing, self.health = found.routing, found.health
+        self.watermark = highest
+
+    def _whole_pass_due(
+        self,
+        connection: apsw.Connection,
+        queries: SessionQueries,
+        health: DatabaseHealth,
+        highest: int,
+    ) -> bool:
+        if self._forced_whole_pass or highest < self.watermark:
+            return True
+        if len(self.table) <= ALWAYS_WHOLE_SESSIONS:
+            return True
+        since = self._monotonic() - self._whole_pass_at
+        if since > max(_WHOLE_PASS_SECONDS, _WHOLE_PASS_SHARE * self._whole_pass_seconds):
+            return True
+        pages_freed = self.health is not None and health.free_pages > self.health.free_pages
+        return pages_freed and queries.count(connection) < len(self.table)
+
+    def _whole_pass(
+        self, connection: apsw.Connection, queries: SessionQueries, watermark: int
+    ) -> Iterator[SessionUsage]:
+        """Read every session, in slices, each in a read transaction of its own."""
+        began = self._monotonic()
+        turns, copies = TurnQuery(queries.schema), CopyQuery(queries.schema)
+        seen: set[int] = set()
+        after: str | None = None
+        while records := queries.slice(connection, after, _SLICE_SESSIONS, watermark):
+            for record in records:
+                seen.add(session_key(record.row.id))
+                usage = self._put(connection, record, turns, copies, watermark)
+                if usage is not None:
+                    yield usage
+            after = records[-1].row.id
+            connection.execute("COMMIT; BEGIN")
+        self.table.keep_only(seen)
+        self._forced_whole_pass = False
+        self._whole_pass_at = self._monotonic()
+        self._whole_pass_seconds = self._whole_pass_at - began
+
+    def _changes(
+        self, connection: apsw.Connection, queries: SessionQueries, watermark: int
+    ) -> Iterator[SessionUsage]:
+        """Read again what may have changed since the last pass."""
+        turns, copies = TurnQuery(queries.schema), CopyQuery(queries.schema)
+        for session_id in self._suspects(connection, queries, watermark):
+            record = queries.record(connection, session_id, watermark)
+            if record is None:
+                self.table.drop(session_id)
+                continue
+            usage = self._put(connection, record, turns, copies, watermark)
+            if usage is not None:
+                yield usage
+
+    def _suspects(
+        self, connection: apsw.Connection, queries: SessionQueries, watermark: int
+    ) -> Iterable[str]:
+        suspects = dict.fromkeys(queries.sessions_written_since(connection, watermark))
+        suspects.update(dict.fromkeys(queries.sessions_begun_since(connection, self._rowid)))
+        few = len(self.table.open) <= _ALWAYS_OPEN_SESSIONS
+        busy_since = self._clock() - _AT_WORK_SECONDS
+        suspects.update(
+            (session.id, None)
+            for session in self.table.open.values()
+            if few or session.last_activity_at >= busy_since
+        )
+        return suspects
+
+    def _put(
+        self,
+        connection: apsw.Connection,
+        record: SessionRecord,
+        turns: TurnQuery,
+        copies: CopyQuery,
+        watermark: int,
+    ) -> SessionUsage | None:
+        row, messages, _ = record
+        conversation = None
+        if row.is_open:
+            conversation = (
+                turns.conversation(connection, row.id) if messages.active else NOTHING_SAID
+            )
+        if not self.table.put(record, conversation, self._clock()):
+            return None
+        copied = 0
+        if watermark and messages.above_watermark and (messages.compacted or row.parent_id):
+            copied = copies.copied(connection, row.id, row.parent_id, messages.compacted, watermark)
+        return usage_of(record, copied)
+
+    def check_integrity(self, interval_seconds: float, before_open: Callable[[], None]) -> None:
+        """Run quick_check if one is due: only in a quiet window, and never for long."""
+        now = self._monotonic()
+        files = database.look_at_files(self._path)
+        if self._gate is None or files.database is None:
+            return
+        small = files.database.size_bytes <= _SMALL_DATABASE_BYTES
+        if self._checked_at is None and not small and now - self._born < _LARGE_CHECK_AFTER_SECONDS:
+            return
+        if self._checked_at is not None and now - self._checked_at < interval_seconds:
+            return
+        self._checked_at = now
+        access = database.choose_access(files, database.read_journal(self._path))
+        before_open()
+        try:
+            with database.reading(
+                self._path, access, deadline_seconds=_QUICK_CHECK_DEADLINE_SECONDS
+            ) as connection:
+                sound = connection.execute("PRAGMA quick_check(1)").get == "ok"
+        except DatabaseError as error:
+            if error.trouble is not Trouble.CORRUPT:
+                return
+            sound = False
+        self._integrity = (sound, self._clock())
+
+    @property
+    def integrity(self) -> tuple[bool, float] | None:
+        """What the last quick_check found, and when."""
+        return self._integrity
+
+
+def _health(
+    connection: apsw.Connection, schema: Schema, journal: database.Journal
+) -> DatabaseHealth:
+    return DatabaseHealth(
+        schema_version=schema.version,
+        pages=int(connection.pragma("page_count")),
+        free_pages=int(connection.pragma("freelist_count")),
+        page_size_bytes=int(connection.pragma("page_size")),
+        journal_mode=journal,
+    )

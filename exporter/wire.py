@@ -1,0 +1,142 @@
+"""What the agent and a worker say to each other: frames of JSON, each of a known shape and length.
+
+The agent trusts no worker. A frame is decoded straight into frozen structs, whose limits are part
+of their types; anything else ends the worker. No path ever comes from a worker.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from exporter.errors import WorkerError
+from exporter.snapshot import Look, OpenSession, SessionUsage, Snapshot
+
+FRAME_BYTES_MAX: Final = 1024 * 1024
+PAGE_ITEMS: Final = 500
+_LENGTH: Final = struct.Struct(">I")
+
+
+class Holding(Struct, frozen=True):
+    """A process that has a database's -shm open, and must still hold its lock when we open it."""
+
+    pid: int
+    shm_inode: int
+
+
+class LookRequest(Struct, frozen=True, tag="look"):
+    home: str
+    owner: int
+
+
+class ReadRequest(Struct, frozen=True, tag="read"):
+    """Read a home. Limits and evidence come from the agent; the worker decides nothing."""
+
+    home: str
+    owner: int
+    openable: list[str]
+    """Databases, as named in the look, that no process would be hurt by opening."""
+    holdings: list[Holding]
+    quiet: bool
+    """Nobody has the database open, and the agent sees everybody: time for a check."""
+    watermark: int
+    excluded_profiles: list[str]
+    trivial_max_messages: int
+    marathon_max_messages: int
+    marathon_near_ratio: float
+    stale_after_seconds: float
+    full_interval_seconds: float
+    every_session: bool
+    """Send the open sessions even where there are so many that it is done rarely."""
+
+
+Request = LookRequest | ReadRequest
+
+
+class UsagePage(Struct, frozen=True, tag="usage"):
+    items: Annotated[list[SessionUsage], Meta(max_length=PAGE_ITEMS)]
+
+
+class SessionsPage(Struct, frozen=True, tag="sessions"):
+    items: Annotated[list[OpenSession], Meta(max_length=PAGE_ITEMS)]
+    first: bool
+    """The first page of a new list; the pages before it are of an older one."""
+
+
+class LookReply(Struct, frozen=True, tag="look"):
+    look: Look
+
+
+class ReadReply(Struct, frozen=True, tag="read"):
+    """Ends the answer to a read."""
+
+    snapshot: Snapshot
+
+
+class Failure(Struct, frozen=True, tag="failure"):
+    """The worker could not answer: a fault of ours, named by type and place, never by content."""
+
+    detail: Annotated[str, Meta(max_length=300)]
+
+
+Reply = UsagePage | SessionsPage | LookReply | ReadReply | Failure
+
+_encoder: Final = msgspec.json.Encoder()
+_request_decoder: Final = msgspec.json.Decoder(Request)
+_reply_decoder: Final = msgspec.json.Decoder(Reply)
+
+
+def send(stream: socket.socket, message: Request | Reply) -> None:
+    body = _encoder.encode(message)
+    if len(body) > FRAME_BYTES_MAX:
+        raise WorkerError(f"a frame of {len(body)} bytes is longer than {FRAME_BYTES_MAX}")
+    stream.sendall(_LENGTH.pack(len(body)) + body)
+
+
+def receive_request(stream: socket.socket) -> Request | None:
+    """The next request, None when the agent is gone."""
+    head = _receive_exactly(stream, _LENGTH.size)
+    if head is None:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    body = _receive_exactly(stream, length)
+    return None if body is None else _request_decoder.decode(body)
+
+
+def _receive_exactly(stream: socket.socket, size: int) -> bytes | None:
+    chunks = bytearray()
+    while len(chunks) < size:
+        chunk = stream.recv(min(size - len(chunks), 65536))
+        if not chunk:
+            return None
+        chunks += chunk
+    return bytes(chunks)
+
+
+class ReplyStream:
+    """Takes bytes from a worker as they come and gives out whole, valid replies."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Reply]:
+        self._buffer += data
+        replies: list[Reply] = []
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if length > FRAME_BYTES_MAX:
+                raise WorkerError(f"a worker sent a frame of {length} bytes; it is ended")
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            body = bytes(self._buffer[_LENGTH.size : end])
+            del self._buffer[:end]
+            try:
+                replies.append(_reply_decoder.decode(body))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise WorkerError(f"a worker sent nonsense ({error}); it is ended") from error
+        return replies
