@@ -1,0 +1,178 @@
+"""Makes the homes that benchmarks read, once, under .cache/bench/.
+
+`python -m benchmarks.homes SCALE [PART ...]` makes one ahead of time. Scale 1 is the field's
+picture; the parts of a home (database, transcripts, checkpoints) can be had one by one, for ten
+times the field takes 30 GB and some minutes. Each part is made beside its place and renamed into
+it, so a part that exists is whole. Benchmarks may add a little to a home; they take nothing away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+
+from exporter.hermes.fabricate import files, shadow
+from exporter.hermes.fabricate.conversation import Prose, tell
+from exporter.hermes.fabricate.database import RouteRow, StateDatabase
+from exporter.hermes.fabricate.population import Outline, Shape, outlines
+
+VERSION = 1
+"""Raise it when what is made here changes; old homes are then left alone and no longer used."""
+CACHE = Path(__file__).parents[1] / ".cache" / "bench"
+NOW = 1_760_000_000.0
+"""The moment at which every made home stands still."""
+
+_DAYS = 300
+_PROMPT_CHARACTERS = 24_000
+_MESSAGE_CHARACTERS = 345
+_TRANSCRIPTS = 5_000
+_TRANSCRIPT_CHARACTERS = 80_000
+_REQUEST_DUMPS = 180
+_LEGACY_REPOS = 1_100
+_LEGACY_OBJECTS = 133
+"""Loose objects of one shadow repo; with git's own files 156 files in 117 folders."""
+_STORE_PROJECTS = 200
+_STORE_SNAPSHOTS = 12
+_GIT_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+
+
+class Part(StrEnum):
+    """What of a home a benchmark needs; the name of what is made in the home."""
+
+    DATABASE = "state.db"
+    TRANSCRIPTS = "sessions"
+    CHECKPOINTS = "checkpoints"
+
+
+def home(scale: float, *parts: Part, seed: int = 1, cache: Path = CACHE) -> Path:
+    """The home at this scale with these parts (default: all), made now if it is not there yet."""
+    place = cache / f"v{VERSION}-seed{seed}-scale{scale:g}" / "home"
+    place.mkdir(parents=True, exist_ok=True)
+    for part in parts or tuple(Part):
+        if not (place / part).exists():
+            with _beside(place / part) as unfinished:
+                _MAKERS[part](unfinished, scale, Random(f"{seed} {part}"))
+    return place
+
+
+@contextmanager
+def _beside(place: Path) -> Iterator[Path]:
+    """A path to build at, which takes its place when the block ends well."""
+    started = time.monotonic()
+    unfinished = place.parent.parent / f"{place.name}.{os.getpid()}"
+    try:
+        yield unfinished
+        unfinished.rename(place)
+    except BaseException:
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished)
+        unfinished.unlink(missing_ok=True)
+        raise
+    print(f"made {place} in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _people(scale: float) -> list[Outline]:
+    """The same sessions for every part of a home, whatever part is made first."""
+    return outlines(Shape().at(scale), now=NOW, days=_DAYS, rng=Random(scale))
+
+
+def _prose(rng: Random) -> Prose:
+    return Prose(rng, vocabulary=20_000, length=1_000_000)
+
+
+def _make_database(place: Path, scale: float, rng: Random) -> None:
+    prose = _prose(rng)
+    routed: list[RouteRow] = []
+    with StateDatabase(str(place)) as database:
+        for outline in _people(scale):
+            story = tell(
+                outline,
+                prose=prose,
+                rng=rng,
+                message_size=_MESSAGE_CHARACTERS,
+                prompt_size=_PROMPT_CHARACTERS,
+            )
+            database.add_session(*story)
+            routed += files.routes("sessions", [story])
+        database.add_routes(routed)
+
+
+def _make_transcripts(place: Path, scale: float, rng: Random) -> None:
+    prose = _prose(rng)
+    spoken = [outline for outline in _people(scale) if outline.messages]
+    place.mkdir()
+    for outline in rng.sample(spoken, round(_TRANSCRIPTS * scale)):
+        _write_text(place / f"session_{outline.id}.json", outline, prose, _TRANSCRIPT_CHARACTERS)
+    for outline in rng.sample(spoken, round(_REQUEST_DUMPS * scale)):
+        name = f"request_dump_{outline.id}_20250101_000000_000000.json"
+        _write_text(place / name, outline, prose, 2 * _TRANSCRIPT_CHARACTERS)
+    files.write_routing_mirror(str(place), [], NOW)
+
+
+def _write_text(path: Path, outline: Outline, prose: Prose, mean: int) -> None:
+    content = {"session_id": outline.id, "messages": [prose.about(mean)]}
+    path.write_text(json.dumps(content), encoding="ascii")
+    os.utime(path, (outline.last_at, outline.last_at))
+
+
+def _make_checkpoints(place: Path, scale: float, rng: Random) -> None:
+    prose = _prose(rng)
+    sizes = (int(rng.lognormvariate(8.5, 1)) for _ in range(2_000))
+    blobs = [shadow.blob(prose.passage(size).encode()) for size in sizes]
+    projects = place.parent / "projects"
+    place.mkdir()
+    for number in range(round(_LEGACY_REPOS * scale)):
+        shadow.write_legacy(
+            str(place),
+            _workdir(projects, f"legacy-{number}", rng),
+            blobs=blobs,
+            objects=_LEGACY_OBJECTS,
+            when=NOW - rng.random() * _DAYS * 86400,
+            rng=rng,
+        )
+    touched = {
+        _workdir(projects, f"store-{number}", rng): NOW - rng.random() * _DAYS * 86400
+        for number in range(round(_STORE_PROJECTS * scale))
+    }
+    store = shadow.write_store(
+        str(place), touched, blobs=blobs, snapshots_each=_STORE_SNAPSHOTS, rng=rng
+    )
+    # Hermes packs its store at every prune of its own.
+    subprocess.run(
+        ["git", "--git-dir", store, "gc", "--quiet"], env=os.environ | _GIT_ENVIRONMENT, check=True
+    )
+
+
+def _workdir(projects: Path, name: str, rng: Random) -> str:
+    """A project's folder, two thirds of which still exist."""
+    if rng.random() < 2 / 3:
+        (projects / name).mkdir(parents=True, exist_ok=True)
+    return str(projects / name)
+
+
+_MAKERS: dict[Part, Callable[[Path, float, Random], None]] = {
+    Part.DATABASE: _make_database,
+    Part.TRANSCRIPTS: _make_transcripts,
+    Part.CHECKPOINTS: _make_checkpoints,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.homes", description=__doc__)
+    parser.add_argument("scale", type=float)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(Part))
+    arguments = parser.parse_args()
+    print(home(arguments.scale, *map(Part, arguments.parts)))
+
+
+if __name__ == "__main__":
+    main()
