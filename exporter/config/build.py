@@ -1,0 +1,161 @@
+"""A document and the settings table make settings, or a list of problems: all of them at once,
+because fixing a file one error per restart is a poor evening.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from exporter.config.document import Block, Listing, Node, Scalar
+from exporter.config.table import Each, Leaf, PerName, Section, Spec, Words
+from exporter.text import listed, nearest, quoted, shortened, visible
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing to fix: where, which key, and how."""
+
+    line: int
+    key: str
+    fix: str
+
+
+@dataclass(slots=True)
+class Builder:
+    """Reads values out of a document and remembers what was wrong with it."""
+
+    problems: list[Problem] = field(default_factory=list)
+
+    def section(self, spec: Section, node: Node, base: Any, key: str) -> Any:
+        """`base` with what the document changes. A section without a body changes nothing."""
+        if isinstance(node, Scalar) and node.null:
+            return base
+        if not isinstance(node, Block):
+            self._wrong_type(node, key, f"keys such as '{next(iter(spec.entries))}:'")
+            return base
+        before = len(self.problems)
+        given = self._given(spec, node, key)
+        changes: dict[str, Any] = {}
+        # Lists of sections come last: they start from what their neighbours turned out to be.
+        for name in sorted(given, key=lambda name: isinstance(spec.entries[name].spec, Each)):
+            entry = spec.entries[name]
+            current = dataclasses.replace(base, **changes)
+            changes[entry.attribute] = self._value(
+                entry.spec, given[name], current, getattr(base, entry.attribute), _join(key, name)
+            )
+        value = dataclasses.replace(base, **changes)
+        if len(self.problems) == before:
+            self._check(spec, node, value, key)
+        return value
+
+    def _given(self, spec: Section, node: Block, key: str) -> dict[str, Node]:
+        """The known keys that the file gives; unknown and repeated ones are problems."""
+        given: dict[str, Node] = {}
+        lines: dict[str, int] = {}
+        for name, value in node.entries:
+            where = _join(key, name.text)
+            if name.text in lines:
+                self._add(name, where, f"given twice, first in line {lines[name.text]}")
+            elif name.text in spec.entries:
+                given[name.text] = value
+            else:
+                meant = nearest(name.text, spec.entries)
+                fix = f"did you mean '{meant}'?" if meant else f"use {listed(spec.entries)}"
+                self._add(name, where, f"unknown {spec.noun}, {fix}")
+            lines.setdefault(name.text, name.line)
+        for name_, entry in spec.entries.items():
+            if isinstance(entry.spec, Leaf) and entry.spec.required and name_ not in lines:
+                self._add(node, _join(key, name_), "is missing")
+        return given
+
+    def _value(self, spec: Spec, node: Node, around: Any, base: Any, key: str) -> Any:
+        match spec:
+            case Leaf():
+                return self._leaf(spec, node, base, key)
+            case Words():
+                return self._words(spec, node, base, key)
+            case Section():
+                return self.section(spec, node, base, key)
+            case PerName():
+                return self._per_name(spec, node, base, key)
+            case Each():
+                return self._each(spec, node, around, key)
+
+    def _leaf(self, spec: Leaf | Words, node: Node, base: Any, key: str) -> Any:
+        if not isinstance(node, Scalar):
+            self._wrong_type(node, key, "one value")
+            return base
+        if node.null:
+            example = f", e.g. {spec.default}" if isinstance(spec, Leaf) and spec.default else ""
+            self._add(node, key, f"has no value{example}")
+            return base
+        try:
+            return spec.unit.parse(node.text)
+        except ValueError as error:
+            self._add(node, key, str(error))
+            return base
+
+    def _words(self, spec: Words, node: Node, base: Any, key: str) -> Any:
+        if not isinstance(node, Listing):
+            self._wrong_type(node, key, "a list, e.g. [cli, cron]")
+            return base
+        return tuple(
+            self._leaf(spec, item, None, f"{key}[{index}]") for index, item in enumerate(node.items)
+        )
+
+    def _per_name(self, spec: PerName, node: Node, base: Any, key: str) -> Any:
+        if isinstance(node, Scalar) and node.null:
+            return base
+        if not isinstance(node, Block):
+            self._wrong_type(node, key, "names with keys of their own")
+            return base
+        values = dict(base)
+        lines: dict[str, int] = {}
+        for name, value in node.entries:
+            where = _join(key, name.text)
+            if name.text in lines:
+                self._add(name, where, f"given twice, first in line {lines[name.text]}")
+                continue
+            lines[name.text] = name.line
+            self._leaf(Leaf(spec.name, None), name, None, where)
+            start = base.get(name.text, spec.section.kind())
+            values[name.text] = self.section(spec.section, value, start, where)
+        return values
+
+    def _each(self, spec: Each, node: Node, around: Any, key: str) -> Any:
+        if isinstance(node, Scalar) and node.null:
+            return ()
+        if not isinstance(node, Listing):
+            self._wrong_type(node, key, "a list, e.g. [{path: ~/.hermes}]")
+            return ()
+        start = spec.section.kind(**{name: getattr(around, name) for name in spec.inherits})
+        values: list[Any] = []
+        for index, item in enumerate(node.items):
+            where = f"{key}[{index}]"
+            value = self.section(spec.section, item, start, where)
+            for name in spec.unique:
+                own = getattr(value, name)
+                if own and own in (getattr(other, name) for other in values):
+                    self._add(item, f"{where}.{name}", f"{quoted(own)} is given twice")
+            values.append(value)
+        return tuple(values)
+
+    def _check(self, spec: Section, node: Block, value: Any, key: str) -> None:
+        if spec.check is not None and not spec.check(value):
+            self._add(node.entries[-1][0] if node.entries else node, key, spec.check_rule)
+
+    def _wrong_type(self, node: Node, key: str, expected: str) -> None:
+        found = {Block: "a mapping", Listing: "a list"}.get(type(node))
+        if isinstance(node, Scalar):
+            found = "nothing" if node.null else quoted(node.text)
+        self._add(node, key, f"expected {expected}, found {found}")
+
+    def _add(self, node: Node, key: str, fix: str) -> None:
+        self.problems.append(Problem(node.line, key, fix))
+
+
+def _join(key: str, name: str) -> str:
+    name = shortened(visible(name), 60)
+    return f"{key}.{name}" if key else name

@@ -1,0 +1,126 @@
+"""A YAML file as a tree that remembers its lines.
+
+Values stay text: the settings table says what each one is, so YAML's own guesses (`off` is false,
+`1:30` is ninety) cannot change a setting. What could be abused or misread (aliases, tags, a second
+document, deep nesting) is refused rather than understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import yaml
+
+MAX_DEPTH = 12
+"""Deeper than any setting; the parser itself would go on until memory ends."""
+
+
+class DocumentError(Exception):
+    """The file is not YAML that we accept; `line` is where, None for the file as a whole."""
+
+    def __init__(self, line: int | None, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    line: int
+    text: str
+    null: bool
+    """Nothing stands there: `key:`, `~` or `null`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    line: int
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A mapping, in the order of the file and with its duplicates: the reader decides on those."""
+
+    line: int
+    entries: tuple[tuple[Scalar, Node], ...]
+
+
+Node: TypeAlias = Scalar | Listing | Block
+
+
+def parse(text: str) -> Node | None:
+    """The tree of a YAML document; None for an empty one. Raises DocumentError."""
+    events = _guarded(text)
+    root: Node | None = None
+    for event in events:
+        if isinstance(event, yaml.DocumentStartEvent) and root is not None:
+            raise DocumentError(_line(event), "a second document; put everything into one")
+        if isinstance(event, yaml.NodeEvent):
+            root = _node(event, events, depth=1)
+    return None if isinstance(root, Scalar) and root.null else root
+
+
+def _guarded(text: str) -> Iterator[yaml.Event]:
+    """The parser's events, its own errors turned into ours."""
+    try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise DocumentError(_line(event), "aliases (*name) are not allowed, write it out")
+            if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+                raise DocumentError(_line(event), "anchors (&name) are not allowed, write it out")
+            yield event
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise DocumentError(line, f"not YAML: character #x{error.character:04x} in text") from None
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(error) from None
+
+
+def _node(event: yaml.NodeEvent, events: Iterator[yaml.Event], depth: int) -> Node:
+    line = _line(event)
+    if depth > MAX_DEPTH:
+        raise DocumentError(line, f"nested more than {MAX_DEPTH} levels deep")
+    if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
+        raise DocumentError(line, "tags (!name) are not allowed")
+    if isinstance(event, yaml.ScalarEvent):
+        plain = event.style is None
+        return Scalar(line, event.value, null=plain and event.value in ("", "~", "null"))
+    if isinstance(event, yaml.SequenceStartEvent):
+        return Listing(line, tuple(_children(events, yaml.SequenceEndEvent, depth)))
+    children = _children(events, yaml.MappingEndEvent, depth)
+    return Block(line, tuple((_key(key), next(children)) for key in children))
+
+
+def _children(events: Iterator[yaml.Event], end: type[yaml.Event], depth: int) -> Iterator[Node]:
+    for event in events:
+        if isinstance(event, end):
+            return
+        if isinstance(event, yaml.NodeEvent):
+            yield _node(event, events, depth + 1)
+
+
+def _key(node: Node) -> Scalar:
+    if not isinstance(node, Scalar):
+        raise DocumentError(node.line, "a key must be a word")
+    return node
+
+
+def _line(event: yaml.Event) -> int:
+    return _line_of(event.start_mark)
+
+
+def _line_of(mark: object) -> int:
+    """Lines as people count them; without a mark, the first."""
+    return int(getattr(mark, "line", 0)) + 1
+
+
+def _syntax_error(error: yaml.MarkedYAMLError) -> DocumentError:
+    line = _line_of(error.problem_mark)
+    problem = error.problem or "cannot be parsed"
+    if "'\\t'" in problem:
+        return DocumentError(line, "not YAML: a tab where spaces are needed, indent with spaces")
+    context = f" {error.context}" if error.context else ""
+    return DocumentError(line, f"not YAML: {problem}{context}")

@@ -1,0 +1,88 @@
+"""From a path to Settings, or to one line per problem."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from exporter.config.settings import Settings
+from exporter.errors import ConfigError
+from exporter.text import visible
+
+if TYPE_CHECKING:
+    from exporter.config.build import Problem
+
+MAX_BYTES = 1024 * 1024
+MAX_PROBLEMS = 20
+"""A file that is something else entirely should not flood the terminal."""
+
+
+def load(path: str | None) -> Settings:
+    """The settings of a file; the defaults for None. Raises ConfigError, one line per problem."""
+    if path is None:
+        return Settings()
+    settings, problems = read(path)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return settings
+
+
+def read(path: str) -> tuple[Settings, list[str]]:
+    """The settings of a file and its problems; with any problem the settings are not to be used.
+
+    A line is `FILE:LINE: key: what is wrong, and the fix`, or `FILE: why` when it cannot be read.
+    """
+    # The YAML parser costs more to import than all the rest; without a file nobody needs it.
+    from exporter.config.build import Builder
+    from exporter.config.document import Block, DocumentError, parse
+    from exporter.config.table import section_of
+
+    name = visible(path)
+    defaults = Settings()
+    try:
+        root = parse(_text(path))
+    except OSError as error:
+        return defaults, [f"{name}: cannot be read: {error.strerror}; check --config.file"]
+    except DocumentError as error:
+        where = name if error.line is None else f"{name}:{error.line}"
+        return defaults, [f"{where}: {visible(error.reason)}"]
+    if root is None:
+        return defaults, []
+    if not isinstance(root, Block):
+        return defaults, [f"{name}:{root.line}: expected keys, e.g. 'scan:', at the top"]
+    builder = Builder()
+    settings: Settings = builder.section(section_of(Settings), root, defaults, "")
+    return settings, _lines(name, builder.problems)
+
+
+def _text(path: str) -> str:
+    """The file's text. A pipe or device is refused: an empty read would silently mean defaults."""
+    from exporter.config.document import DocumentError
+
+    with open(path, "rb", opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise DocumentError(None, "is not a regular file; give a YAML file")
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise DocumentError(None, "is larger than 1 MiB; is this the configuration?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        reason = f"not UTF-8: byte 0x{data[error.start]:02x}; save the file as UTF-8"
+        raise DocumentError(line, reason) from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a pipe, too, without waiting for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _lines(name: str, problems: list[Problem]) -> list[str]:
+    problems = sorted(problems, key=lambda problem: problem.line)
+    lines = [f"{name}:{problem.line}: {problem.key}: {problem.fix}" for problem in problems]
+    if len(lines) > MAX_PROBLEMS:
+        left = len(lines) - MAX_PROBLEMS
+        lines[MAX_PROBLEMS:] = [f"{name}: and {left} more problems; is this the configuration?"]
+    return lines

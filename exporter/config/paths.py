@@ -1,0 +1,33 @@
+"""Where things are when nobody says."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+
+from exporter.errors import UsageError
+
+SYSTEM_STATE_DIR = "/var/lib/hermes-exporter"
+
+
+def default_state_dir(uid: int | None = None, environ: Mapping[str, str] | None = None) -> str:
+    """The directory for counters, labels and caches: the system's for root, else the user's own."""
+    uid = os.geteuid() if uid is None else uid
+    environ = os.environ if environ is None else environ
+    if uid == 0:
+        return SYSTEM_STATE_DIR
+    state_home = environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(state_home):  # the XDG specification ignores relative ones
+        return os.path.join(state_home, "hermes-exporter")
+    home = environ.get("HOME") or _home_of(uid)
+    if not os.path.isabs(home):
+        raise UsageError(f"user {uid} has no home directory; say where to keep state: --state-dir")
+    return os.path.join(home, ".local", "state", "hermes-exporter")
+
+
+def _home_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_dir
+    except KeyError:
+        return ""

@@ -1,0 +1,199 @@
+"""The settings of the pruner: thresholds, policies, what is kept, and where the rest waits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from exporter.config.mode import MODE, Mode
+from exporter.config.table import Leaf, nested, nested_with, per_name, setting, settings, words
+from exporter.config.units import (
+    COUNT,
+    DURATION,
+    PERCENT,
+    SIZE,
+    SWITCH,
+    WORD,
+    Unit,
+    at_most,
+)
+
+
+@settings
+class Caps:
+    items: int = setting(COUNT, "5000", "most items of one run")
+    bytes: int = setting(SIZE, "10GiB", "most bytes of one run")
+    share: float = setting(PERCENT, "50%", "largest share of a store in one run")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Threshold:
+    """A pair of marks, in bytes, as a ratio or as a count; which one, its key in the table says."""
+
+    high: float
+    low: float
+    for_seconds: float | None = None
+    """How long `high` must stay crossed before a run starts; None: at once."""
+
+
+def _threshold(
+    unit: Unit[float] | Unit[int], high: str, low: str, about: str, grace: str | None = None
+) -> Threshold:
+    leaves = {
+        "high": Leaf(unit, high, "a run starts above this"),
+        "low": Leaf(unit, low, "and stops at this"),
+        "for_seconds": Leaf(DURATION, grace, "how long it must stay above `high` first"),
+    }
+    return nested_with(
+        Threshold,
+        about,
+        leaves,
+        check=lambda threshold: threshold.low < threshold.high,
+        check_rule=f"low must be below high, e.g. {{high: {high}, low: {low}}}",
+    )
+
+
+@settings
+class Thresholds:
+    transcripts: Threshold = _threshold(SIZE, "2GiB", "1.5GiB", "session transcripts")
+    checkpoints: Threshold = _threshold(SIZE, "10GiB", "7GiB", "checkpoints of both layouts")
+    state_db: Threshold = _threshold(
+        SIZE, "2GiB", "1.5GiB", "estimated payload of state.db, not the size of its file"
+    )
+    disk_used: Threshold = _threshold(
+        PERCENT, "90%", "85%", "use of the filesystem that holds the home", grace="5m"
+    )
+    empty_sessions: Threshold = _threshold(COUNT, "1000", "100", "ended sessions without messages")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Policy:
+    """What may go, once it is old enough."""
+
+    older_than_seconds: float
+    max_messages: int | None = None
+    """Only of trivial_sessions: sessions with more messages are not trivial."""
+
+
+_OLDER_THAN = "age by the newest of every clock there is"
+_MAX_MESSAGES = "sessions with more messages than this are not trivial"
+
+
+def _policy(older_than: str, about: str, max_messages: str | None = None) -> Policy:
+    leaves = {"older_than_seconds": Leaf(DURATION, older_than, _OLDER_THAN)}
+    if max_messages is not None:
+        leaves["max_messages"] = Leaf(COUNT, max_messages, _MAX_MESSAGES)
+    return nested_with(Policy, about, leaves)
+
+
+@settings
+class Policies:
+    """In order of what is safest to lose; the order in a file changes nothing."""
+
+    request_dumps: Policy = _policy("7d", "request dumps left by failed calls")
+    orphan_files: Policy = _policy("1d", "transcripts of sessions that the database has lost")
+    orphan_checkpoints: Policy = _policy("1d", "checkpoints of folders that are gone")
+    stale_checkpoints: Policy = _policy("14d", "checkpoints nobody has added to")
+    empty_sessions: Policy = _policy("24h", "ended sessions without messages")
+    trivial_sessions: Policy = _policy("7d", "ended sessions with few messages", max_messages="5")
+    old_sessions: Policy = _policy("90d", "all other ended sessions")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PolicyOverride:
+    """What one source changes of a policy; None leaves it as it is."""
+
+    older_than_seconds: float | None = None
+    max_messages: int | None = None
+
+
+def _override(about: str, max_messages: bool = False) -> PolicyOverride:
+    leaves = {"older_than_seconds": Leaf(DURATION, None, _OLDER_THAN)}
+    if max_messages:
+        leaves["max_messages"] = Leaf(COUNT, None, _MAX_MESSAGES)
+    return nested_with(PolicyOverride, about, leaves)
+
+
+@settings
+class SourcePolicies:
+    """The policies that can differ by source: those of sessions."""
+
+    empty_sessions: PolicyOverride = _override("as under policies")
+    trivial_sessions: PolicyOverride = _override("as under policies", max_messages=True)
+    old_sessions: PolicyOverride = _override("as under policies")
+
+
+@settings
+class Keep:
+    sources: tuple[str, ...] = words(WORD, (), "sessions of these sources")
+    titled: bool = setting(SWITCH, "false", "sessions with a title (Hermes titles nearly all)")
+    archived: bool = setting(SWITCH, "true", "archived sessions")
+    newest: int = setting(COUNT, "20", "the newest sessions of each home")
+    undone_seconds: float = setting(
+        DURATION, "30d", "what an undo gave back, from automatic runs, for this long"
+    )
+
+
+@settings
+class Trash:
+    keep_seconds: float = setting(DURATION, "72h", "how long a run can be undone")
+    max_bytes: int = setting(SIZE, "5GiB", "largest size of the trash of a home")
+    early_purge: bool = setting(
+        SWITCH, "false", "empty the trash before its time when a threshold demands it"
+    )
+
+
+@settings
+class Upkeep:
+    vacuum: bool = setting(SWITCH, "false", "VACUUM of state.db when nobody has it open")
+    gc: bool = setting(SWITCH, "false", "git gc of checkpoint stores when nobody uses them")
+
+
+@settings
+class Prune:
+    mode: Mode = setting(
+        MODE, "observe", "observe: plan and export, touch nothing; enforce: act on the plan"
+    )
+    interval_seconds: float = setting(DURATION, "5m", "time between two looks at the thresholds")
+    cooldown_seconds: float = setting(DURATION, "15m", "least time between two runs of a home")
+    plan_ttl_seconds: float = setting(DURATION, "10m", "how long a printed plan can be executed")
+    caps: Caps = nested(Caps, "an automatic plan above any of these does nothing and alerts")
+    emergency: float = setting(
+        PERCENT, "97%", "filesystem use from which provable garbage skips the trash"
+    )
+    thresholds: Thresholds = nested(
+        Thresholds, "crossing `high` starts a run, which stops at `low`", noun="threshold"
+    )
+    policies: Policies = nested(
+        Policies, "what may go and when, in order of what is safest to lose", noun="policy"
+    )
+    sources: Mapping[str, SourcePolicies] = per_name(
+        WORD,
+        SourcePolicies,
+        "policies that differ for sessions of one source; none by default",
+        noun="policy",
+    )
+    keep: Keep = nested(Keep, "what no policy may take")
+    trash: Trash = nested(Trash, "where pruned data waits")
+    upkeep: Upkeep = nested(Upkeep, "work in quiet windows only")
+    lock_budget_seconds: float = setting(
+        at_most(DURATION, "250ms"), "50ms", "aim for one write transaction on a live state.db"
+    )
+
+    def policies_for(self, source: str) -> Policies:
+        """The policies for sessions of one source, its overrides applied."""
+        overrides = self.sources.get(source)
+        if overrides is None:
+            return self.policies
+        changed = {
+            name: _applied(getattr(self.policies, name), getattr(overrides, name))
+            for name in ("empty_sessions", "trivial_sessions", "old_sessions")
+        }
+        return dataclasses.replace(self.policies, **changed)
+
+
+def _applied(policy: Policy, override: PolicyOverride) -> Policy:
+    return Policy(
+        override.older_than_seconds or policy.older_than_seconds,
+        override.max_messages or policy.max_messages,
+    )

@@ -1,0 +1,136 @@
+"""docs/configuration.md, rendered from the settings table.
+
+python -m exporter.config.reference > docs/configuration.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from exporter.config.settings import Settings
+from exporter.config.table import Each, Leaf, PerName, Section, Spec, Words, section_of
+
+_INTRODUCTION = """\
+# Configuration
+
+<!-- Made by `python -m exporter.config.reference`; change exporter/config/ instead. -->
+
+Every command reads the file given by `--config.file`. It is YAML, every key is optional, and
+without a file the defaults below hold: the agent watches every home it finds and changes nothing.
+`hermes-exporter check --config.file FILE` tells what is wrong with a file, with line, key and fix.
+
+| value | is written as |
+| --- | --- |
+| duration | a number and `ms`, `s`, `m`, `h` or `d`: `50ms` `90s` `15m` `24h` `30d` |
+| size | a number and `kB`, `MB`, `GB`, `TB` (powers of 1000) or `KiB`, `MiB`, `GiB`, `TiB` (1024) |
+| percentage | a number and `%`: `10%` |
+| count | a whole number without a unit |
+
+0 and negative numbers are errors, and so are unknown keys, keys given twice, a missing unit, and
+`low` at or above `high`. Anchors, aliases and tags of YAML are refused.
+
+On `SIGHUP` the agent reads the file again. A file with an error changes nothing: the old settings
+stay, `hermes_exporter_config_last_reload_successful` falls to 0 and the log names each problem.
+
+## All keys with their defaults
+
+```yaml
+"""
+_HOMES_SAMPLE = """\
+# homes:                          # {about}
+#   - path: ~/.hermes
+#     name: default
+#     profiles: true
+#     reaper: {{mode: enforce}}     # a home may differ in any key of reaper and prune
+#     prune: {{trash: {{keep: 7d}}}}
+"""
+_SOURCES_SAMPLE = """\
+  # sources:                      # {about}
+  #   cron: {{old_sessions: {{older_than: 14d}}}}
+"""
+_COMMENT_COLUMNS = (33, 57)
+
+
+def page() -> str:
+    """The whole page."""
+    return f"{_INTRODUCTION}{sample()}```\n{''.join(_tables(section_of(Settings)))}"
+
+
+def sample() -> str:
+    """A file that holds every key with its default."""
+    return "".join(_sample(section_of(Settings), ""))
+
+
+def _sample(section: Section, indent: str) -> Iterator[str]:
+    for key, entry in section.entries.items():
+        spec = entry.spec
+        match spec:
+            case Each():
+                yield _HOMES_SAMPLE.format(about=spec.about)
+            case PerName():
+                yield _SOURCES_SAMPLE.format(about=spec.about)
+            case Section() if not spec.inline:
+                yield _commented(f"{indent}{key}:", spec.about)
+                yield from _sample(spec, indent + "  ")
+            case _:
+                yield _commented(f"{indent}{key}: {_default(spec)}", spec.about)
+
+
+def _commented(text: str, about: str) -> str:
+    column = _COMMENT_COLUMNS[len(text) > _COMMENT_COLUMNS[0]]
+    return f"{text:<{column}} # {about}\n"
+
+
+def _tables(root: Section) -> Iterator[str]:
+    for key, entry in root.entries.items():
+        spec = entry.spec
+        section = spec.section if isinstance(spec, Each) else spec
+        if isinstance(section, Section):
+            yield f"\n## {key}\n\n{spec.about[0].upper()}{spec.about[1:]}.\n\n"
+            yield "| key | value | default | meaning |\n| --- | --- | --- | --- |\n"
+            yield from _rows(section, f"{key}[]." if isinstance(spec, Each) else f"{key}.")
+
+
+def _rows(section: Section, prefix: str) -> Iterator[str]:
+    for key, entry in section.entries.items():
+        spec = entry.spec
+        if isinstance(spec, Section) and not spec.inline and not prefix.startswith("homes"):
+            yield f"| `{prefix}{key}` | keys | | {spec.about} |\n"
+            yield from _rows(spec, f"{prefix}{key}.")
+        else:
+            name = f"{prefix}{key}" + (".NAME" if isinstance(spec, PerName) else "")
+            default = _default(spec)
+            shown = f"`{default}`" if default else ""
+            yield f"| `{name}` | {_value(spec)} | {shown} | {spec.about} |\n"
+
+
+def _default(spec: Spec) -> str:
+    match spec:
+        case Leaf():
+            return '""' if spec.default == "" else spec.default or ""
+        case Words():
+            return f"[{', '.join(spec.default)}]"
+        case Section() if spec.inline:
+            values = {key: _default(entry.spec) for key, entry in spec.entries.items()}
+            return f"{{{', '.join(f'{key}: {value}' for key, value in values.items() if value)}}}"
+    return ""
+
+
+def _value(spec: Spec) -> str:
+    match spec:
+        case Leaf():
+            return spec.unit.name + (", required" if spec.required else "")
+        case Words():
+            return f"list, each {spec.unit.name}"
+        case Section() if spec.inline:
+            return ", ".join(
+                f"`{key}`: {_value(entry.spec)}" for key, entry in spec.entries.items()
+            )
+        case PerName():
+            return "any of " + ", ".join(f"`{key}`" for key in spec.section.entries)
+    return "keys"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

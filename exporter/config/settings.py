@@ -1,0 +1,128 @@
+"""Every setting there is: its key, unit, default and help; the pruner's own are in `prune`.
+
+Durations are kept in seconds, sizes in bytes and percentages as ratios (`10%` is 0.1).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from exporter.config.mode import MODE, Mode
+from exporter.config.prune import Prune
+from exporter.config.table import each, nested, optional, required, setting, settings, words
+from exporter.config.units import (
+    ADDRESS,
+    COUNT,
+    DURATION,
+    HOME_NAME,
+    HOME_PATH,
+    PERCENT,
+    RATIO,
+    SWITCH,
+    WORD,
+    choice,
+)
+
+REAPABLE_SOURCES = ("cli", "tui", "cron", "subagent", "curator", "webhook", "api_server")
+"""Sources of which a session can be proven dead; a chat is never among them."""
+
+
+@settings
+class Scan:
+    interval_seconds: float = setting(DURATION, "15s", "time between two scans of a home")
+    full_interval_seconds: float = setting(
+        DURATION, "6h", "time in which every file is looked at again, changed or not"
+    )
+
+
+@settings
+class Breaker:
+    ratio: float = setting(PERCENT, "20%", "largest share of the open sessions in one pass")
+    count: int = setting(COUNT, "50", "most sessions in one pass")
+
+
+@settings
+class Reaper:
+    mode: Mode = setting(MODE, "observe", "observe: only report; enforce: end dead sessions")
+    interval_seconds: float = setting(DURATION, "60s", "time between two passes")
+    min_idle_seconds: float = setting(
+        DURATION, "10m", "a session with activity in this time counts as live"
+    )
+    confirmations: int = setting(
+        COUNT, "2", "consecutive scans that must agree before a session is dead"
+    )
+    heartbeat_timeout_seconds: float = setting(
+        DURATION, "90s", "age up to which a heartbeat proves life"
+    )
+    sources: tuple[str, ...] = words(
+        choice("source", REAPABLE_SOURCES),
+        ("cli", "tui", "cron", "subagent", "curator"),
+        "sources whose sessions can be reaped at all; webhook and api_server only if named here",
+    )
+    end_reason: str = setting(WORD, "reaped", "end_reason written to a reaped session")
+    max_per_minute: int = setting(COUNT, "60", "most sessions ended in one minute")
+    breaker: Breaker = nested(
+        Breaker, "a pass that wants more than this ends nothing and waits for a person"
+    )
+
+
+@settings
+class Marathon:
+    max_messages: int = setting(
+        COUNT, "200", "messages; a home's own session_reset.max_messages wins where it is set"
+    )
+    near_ratio: float = setting(RATIO, "0.85", "from this share on, a session counts as near")
+
+
+@settings
+class Alerts:
+    runbook_base: str = setting(ADDRESS, "", "beginning of the runbook links in alerts")
+    dashboard_base: str = setting(ADDRESS, "", "beginning of the dashboard links in alerts")
+
+
+@settings
+class Home:
+    path: str = required(HOME_PATH, "the HERMES_HOME directory; `~` is expanded", empty="")
+    name: str | None = optional(HOME_NAME, "its `home` label; by default made from the path")
+    profiles: bool = setting(SWITCH, "true", "also its profiles, each as a home of its own")
+    reaper: Reaper = nested(Reaper, "what differs from `reaper` here")
+    prune: Prune = nested(Prune, "what differs from `prune` here")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HomeSettings:
+    """What holds for one home, its own settings over the general ones."""
+
+    reaper: Reaper
+    prune: Prune
+
+
+@settings
+class Settings:
+    homes: tuple[Home, ...] = each(
+        Home,
+        inherits=("reaper", "prune"),
+        unique=("path", "name"),
+        about="the homes to watch; by default every home on this host",
+    )
+    scan: Scan = nested(Scan, "looking at homes")
+    reaper: Reaper = nested(Reaper, "ending sessions whose process is gone")
+    marathon: Marathon = nested(Marathon, "when a session is too long")
+    prune: Prune = nested(Prune, "giving back disk")
+    alerts: Alerts = nested(Alerts, "what alerts link to")
+
+    def for_home(self, name_or_path: str) -> HomeSettings:
+        """The settings of a home by its configured name or its path; a profile has its root's."""
+        chosen = self._home(name_or_path) or self
+        return HomeSettings(chosen.reaper, chosen.prune)
+
+    def _home(self, name_or_path: str) -> Home | None:
+        for home in self.homes:
+            if name_or_path in (home.name, home.path):
+                return home
+        for home in self.homes:
+            roots = [os.path.join(home.path, "profiles"), *([home.name] if home.name else [])]
+            if name_or_path.startswith(tuple(root + "/" for root in roots)):
+                return home
+        return None

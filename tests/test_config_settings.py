@@ -1,0 +1,151 @@
+"""What the settings are when the file is right: defaults, overrides, and who inherits what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from exporter.config.load import load
+from exporter.config.mode import Mode
+from exporter.config.settings import Settings
+
+DOCUMENTED = """
+homes: [{path: ~/.hermes, name: default, profiles: true}]
+scan:   {interval: 15s, full_interval: 6h}
+reaper:
+  {mode: observe, interval: 60s, min_idle: 10m, confirmations: 2, heartbeat_timeout: 90s,
+   sources: [cli, tui, cron, subagent, curator], end_reason: reaped, max_per_minute: 60,
+   breaker: {ratio: 20%, count: 50}}
+marathon: {max_messages: 200, near_ratio: 0.85}
+prune:
+  mode: observe
+  interval: 5m
+  cooldown: 15m
+  plan_ttl: 10m
+  caps: {items: 5000, bytes: 10GiB, share: 50%}
+  emergency: 97%
+  thresholds:
+    transcripts:  {high: 2GiB,  low: 1.5GiB}
+    checkpoints:  {high: 10GiB, low: 7GiB}
+    state_db:     {high: 2GiB,  low: 1.5GiB}
+    disk_used:    {high: 90%,   low: 85%, for: 5m}
+    empty_sessions: {high: 1000, low: 100}
+  policies:
+    request_dumps:      {older_than: 7d}
+    orphan_files:       {older_than: 1d}
+    orphan_checkpoints: {older_than: 1d}
+    stale_checkpoints:  {older_than: 14d}
+    empty_sessions:     {older_than: 24h}
+    trivial_sessions:   {older_than: 7d, max_messages: 5}
+    old_sessions:       {older_than: 90d}
+  sources: {cron: {old_sessions: {older_than: 14d}}}
+  keep: {sources: [], titled: false, archived: true, newest: 20, undone: 30d}
+  trash: {keep: 72h, max_bytes: 5GiB, early_purge: false}
+  upkeep: {vacuum: false, gc: false}
+  lock_budget: 50ms
+alerts: {runbook_base: "", dashboard_base: ""}
+"""
+DAY = 86400
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Settings:
+    """One host with two homes: `work` differs from the general settings, `plain` does not."""
+    file = tmp_path / "exporter.yaml"
+    file.write_text(
+        """
+homes:
+  - path: /srv/work/.hermes
+    name: work
+    reaper: {mode: enforce, sources: []}
+    prune:
+      thresholds: {disk_used: {high: 80%, low: 70%}}
+      policies: {old_sessions: {older_than: 30d}}
+      sources: {cron: {trivial_sessions: {max_messages: 2}}}
+  - path: /srv/plain/.hermes
+reaper: {min_idle: 20m}
+prune:
+  policies: {trivial_sessions: {max_messages: 9}}
+  sources: {cron: {empty_sessions: {older_than: 1h}}, tui: {old_sessions: {older_than: 1d}}}
+"""
+    )
+    return load(str(file))
+
+
+def test_the_documented_file_holds_the_defaults(tmp_path: Path) -> None:
+    """The contract: writing out every documented key changes nothing but the two examples in it."""
+    file = tmp_path / "exporter.yaml"
+    file.write_text(DOCUMENTED)
+    settings, default = load(str(file)), Settings()
+    assert settings.scan == default.scan
+    assert settings.reaper == default.reaper
+    assert settings.marathon == default.marathon
+    assert settings.alerts == default.alerts
+    assert settings.prune.thresholds == default.prune.thresholds
+    assert settings.prune.policies == default.prune.policies
+    assert settings.prune.keep == default.prune.keep
+    assert settings.prune.policies_for("cron").old_sessions.older_than_seconds == 14 * DAY
+    assert settings.prune.policies_for("cli") == default.prune.policies
+
+
+def test_out_of_the_box_nothing_is_enforced() -> None:
+    assert Settings().reaper.mode is Mode.OBSERVE
+    assert Settings().prune.mode is Mode.OBSERVE
+
+
+def test_units_become_seconds_bytes_and_ratios() -> None:
+    settings = Settings()
+    assert settings.prune.lock_budget_seconds == 0.05
+    assert settings.reaper.min_idle_seconds == 600
+    assert settings.prune.thresholds.transcripts.low == 1.5 * 2**30
+    assert settings.prune.thresholds.disk_used.for_seconds == 300
+    assert settings.prune.emergency == 0.97
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("500MB", 500_000_000), ("2GiB", 2**31), ("1.5kB", 1500), ("7 B", 7)]
+)
+def test_sizes_in_powers_of_1000_and_1024(tmp_path: Path, text: str, size: int) -> None:
+    file = tmp_path / "exporter.yaml"
+    file.write_text(f"prune: {{trash: {{max_bytes: {text}}}}}")
+    assert load(str(file)).prune.trash.max_bytes == size
+
+
+def test_a_tilde_is_expanded_and_a_path_made_plain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    file = tmp_path / "exporter.yaml"
+    file.write_text("homes: [{path: ~/.hermes/}, {path: /srv//x/../y}]")
+    assert [home.path for home in load(str(file)).homes] == ["/home/ada/.hermes", "/srv/y"]
+
+
+def test_a_home_overrides_key_by_key(given: Settings) -> None:
+    work = given.for_home("work")
+    assert work.reaper.mode is Mode.ENFORCE
+    assert work.reaper.sources == ()
+    assert work.reaper.min_idle_seconds == 1200, "what the home leaves out is the general setting"
+    assert work.prune.thresholds.disk_used.high == 0.8
+    assert work.prune.thresholds.disk_used.for_seconds == 300
+    assert work.prune.policies.trivial_sessions.max_messages == 9
+
+
+def test_a_source_overrides_what_its_home_says(given: Settings) -> None:
+    cron = given.for_home("work").prune.policies_for("cron")
+    assert cron.empty_sessions.older_than_seconds == 3600, "from the general settings of cron"
+    assert cron.trivial_sessions.max_messages == 2, "from the home's own settings of cron"
+    assert cron.trivial_sessions.older_than_seconds == 7 * DAY
+    assert cron.old_sessions.older_than_seconds == 30 * DAY, "from the home's policies"
+
+
+def test_other_homes_keep_the_general_settings(given: Settings) -> None:
+    for name in ("/srv/plain/.hermes", "/elsewhere", "plain", "None/x"):
+        assert given.for_home(name).reaper == given.reaper
+        assert given.for_home(name).prune == given.prune
+
+
+@pytest.mark.parametrize("name", ["work", "/srv/work/.hermes"])
+def test_a_profile_has_the_settings_of_its_root(given: Settings, name: str) -> None:
+    profile = "work/night" if name == "work" else f"{name}/profiles/night"
+    assert given.for_home(profile) == given.for_home(name)
