@@ -11,9 +11,9 @@ from typing import Any
 
 VERSIONS = ("0.13.0", "0.14.0", "0.15.2", "0.16.0", "0.17.0", "0.18.2", "0.19.0")
 NEWEST = VERSIONS[-1]
-CACHE = Path(__file__).parents[2] / ".cache" / "hermes"
-INSIDE = Path(__file__).parent / "inside"
-"""Scripts that run with Hermes's own packages; nothing there imports pytest or this project."""
+REPOSITORY = Path(__file__).parents[2]
+NOWHERE = "http://127.0.0.1:9"
+CACHE = REPOSITORY / ".cache" / "hermes"
 
 
 @dataclass(frozen=True)
@@ -35,27 +35,32 @@ class Hermes:
     def environment(self, home: Path, user_home: Path | None = None) -> dict[str, str]:
         """A clean environment whose HERMES_HOME is `home`; nothing of the developer's own leaks in.
 
-        HOME is a folder beside the home, so that what Hermes keeps outside it is found as well.
+        HOME is a folder beside the home. Whatever wants to leave this machine meets a closed port.
         """
         user = user_home or home.parent / f"{home.name}-user"
         user.mkdir(exist_ok=True)
         return {
+            "ALL_PROXY": NOWHERE,
+            "HERMES_DISABLE_LAZY_INSTALLS": "1",
             "HERMES_HOME": str(home),
             "HOME": str(user),
+            "HTTPS_PROXY": NOWHERE,
+            "HTTP_PROXY": NOWHERE,
             "LANG": "C.UTF-8",
+            "NO_PROXY": "127.0.0.1,localhost",
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(self.folder),
+            "PYTHONPATH": f"{self.folder}{os.pathsep}{REPOSITORY}",
             "TZ": "UTC",
         }
 
-    def command(self, script: str, *arguments: str) -> list[str]:
-        """The command line that runs one of the scripts in `inside/`."""
-        return [str(self.python), str(INSIDE / script), *arguments]
+    def command(self, module: str, *arguments: str) -> list[str]:
+        """The command line that runs one of the modules in `inside/`."""
+        return [str(self.python), "-m", f"tests.real.inside.{module}", *arguments]
 
-    def run(self, script: str, home: Path, **request: Any) -> Any:
-        """Run a script of `inside/` to its end: `request` in as JSON, its answer out as JSON."""
+    def run(self, module: str, home: Path, **request: Any) -> Any:
+        """Run a module of `inside/` to its end: `request` in as JSON, its answer out as JSON."""
         done = subprocess.run(
-            self.command(script),
+            self.command(module),
             input=json.dumps({"home": str(home), "version": self.version, **request}),
             env=self.environment(home),
             cwd=home.parent,
@@ -64,7 +69,7 @@ class Hermes:
             timeout=120,
         )
         if done.returncode != 0:
-            raise AssertionError(f"hermes {self.version}: {script} failed\n{done.stderr}")
+            raise AssertionError(f"hermes {self.version}: {module} failed\n{done.stderr}")
         return json.loads(done.stdout)
 
 

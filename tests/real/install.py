@@ -13,10 +13,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.real.hermes import CACHE, NEWEST, VERSIONS, dependencies_python, release_folder
+from tests.real.hermes import (
+    CACHE,
+    NEWEST,
+    REPOSITORY,
+    VERSIONS,
+    dependencies_python,
+    release_folder,
+)
 
 STAMP = ".installed"
-REPOSITORY = Path(__file__).parents[2]
 
 
 def main() -> None:
@@ -67,8 +73,8 @@ def interpreter_for_hermes() -> str:
 
 
 def pip(*arguments: Path | str) -> None:
-    command = [dependencies_python(), "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*command, *arguments], check=True)
+    options = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([dependencies_python(), *options, *arguments], check=True)
 
 
 def is_installed(folder: Path, fingerprint: str) -> bool:

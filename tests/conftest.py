@@ -1,0 +1,39 @@
+"""Rules for all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+NO_SKIPS = "HERMES_EXPORTER_NO_SKIPS"
+"""Set to 1 (as CI does): a test that is skipped or expected to fail is a failure."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if _forbidden() and (report.skipped or hasattr(report, "wasxfail")):
+        # A report that carries `wasxfail` would be shown as expected whatever its outcome is.
+        report.__dict__.pop("wasxfail", None)
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} must run and pass, but: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if _forbidden() and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} must be run, but: {report.longrepr}"
+    return report
+
+
+def _forbidden() -> bool:
+    return os.environ.get(NO_SKIPS) == "1"

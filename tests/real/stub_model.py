@@ -1,0 +1,132 @@
+"""A model on loopback that speaks as much of OpenAI's streaming API as Hermes needs.
+
+It answers every question in two pieces. A question that contains HANG gets only the first piece;
+the rest follows when the test lets it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+HANG = "think for ever"
+ANSWER = ("Well, ", "hello.")
+
+
+class StubModel:
+    """A running stub."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.hanging = threading.Event()
+        """Set once a question that hangs has got its first piece."""
+        self.release = threading.Event()
+        """Set it to let hanging answers end."""
+        self.questions: list[str] = []
+        """The last user message of each request so far."""
+
+    def configure(self, home: Path) -> None:
+        """Make a home use this model and no other."""
+        model = {
+            "default": "stub-1",
+            "provider": "custom",
+            "base_url": f"{self.url}/v1",
+            "api_key": "sk-stub",
+            "context_length": 128000,
+        }
+        home.mkdir(mode=0o700, exist_ok=True)
+        # JSON is YAML too.
+        (home / "config.yaml").write_text(json.dumps({"model": model}))
+
+
+@contextmanager
+def stub_model() -> Iterator[StubModel]:
+    """Serve on a free loopback port."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        server.daemon_threads = True
+        host, port = server.server_address[:2]
+        stub = StubModel(f"http://{host!s}:{port}")
+        server.RequestHandlerClass.stub = stub  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield stub
+        finally:
+            stub.release.set()
+            server.shutdown()
+            thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    stub: StubModel
+
+    def do_GET(self) -> None:
+        self._send_json({"object": "list", "data": [{"id": "stub-1", "object": "model"}]})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        request = json.loads(body)
+        question = _question(request)
+        self.stub.questions.append(question)
+        if request.get("stream"):
+            self._stream(hang=HANG in question)
+        else:
+            message = {"role": "assistant", "content": "".join(ANSWER)}
+            self._send_json(_completion("message", message, "stop"))
+
+    def _stream(self, *, hang: bool) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self._send_piece(_completion("delta", {"role": "assistant", "content": ANSWER[0]}))
+        if hang:
+            self.stub.hanging.set()
+            self.stub.release.wait()
+        self._send_piece(_completion("delta", {"content": ANSWER[1]}))
+        self._send_piece(_completion("delta", {}, "stop"))
+        self._write(b"data: [DONE]\n\n")
+
+    def _send_piece(self, piece: dict[str, Any]) -> None:
+        self._write(f"data: {json.dumps(piece)}\n\n".encode())
+
+    def _send_json(self, value: dict[str, Any]) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self._write(body)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self.wfile.write(data)
+            self.wfile.flush()
+        except (BrokenPipeError, ConnectionResetError):
+            # The client was killed: that is what the test is about.
+            pass
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def _question(request: dict[str, Any]) -> str:
+    asked = [m["content"] for m in request.get("messages", []) if m.get("role") == "user"]
+    return str(asked[-1]) if asked else ""
+
+
+def _completion(
+    part: str, content: dict[str, Any], finish_reason: str | None = None
+) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-stub",
+        "object": "chat.completion.chunk" if part == "delta" else "chat.completion",
+        "created": 1,
+        "model": "stub-1",
+        "choices": [{"index": 0, part: content, "finish_reason": finish_reason}],
+        "usage": {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14},
+    }
