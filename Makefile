@@ -1,7 +1,8 @@
 # Everything a contributor runs. Needs only Python >= 3.11, git and make to start from.
 
 PYTHON_IN_VENV = .venv/bin/python
-JOBS = 2
+# Tests that share something costly name it as their group, and run in one process.
+PYTEST = $(PYTHON_IN_VENV) -m pytest -n 2 --dist loadgroup
 
 .PHONY: help setup run test test-full test-kit bench lint types docs clean
 
@@ -28,10 +29,10 @@ test-kit: setup
 	@$(PYTHON_IN_VENV) -m tests.real.install
 
 test: test-kit
-	$(PYTHON_IN_VENV) -m pytest -n $(JOBS) -m 'not full' $(ARGS)
+	$(PYTEST) -m 'not full' $(ARGS)
 
 test-full: test-kit
-	$(PYTHON_IN_VENV) -m pytest -n $(JOBS) --timeout 3600 $(ARGS)
+	$(PYTEST) --timeout 3600 $(ARGS)
 
 bench: test-kit
 	$(PYTHON_IN_VENV) -m benchmarks $(ARGS)

@@ -12,13 +12,17 @@ def make_chats(home: Path) -> dict[str, str]:
     """Three routed chats; one of them was reset, so that its first session is ended."""
     store = SessionStore(home / "sessions", GatewayConfig())
     ids: dict[str, str] = {}
-    for name, platform, chat, kind in [
-        ("direct", Platform.TELEGRAM, "1001", "dm"),
-        ("group", Platform.TELEGRAM, "-2002", "group"),
-        ("channel", Platform.DISCORD, "3003", "channel"),
+    for name, chat, kind in [
+        ("direct", "1001", "dm"),
+        ("group", "-2002", "group"),
+        ("channel", "-3003", "channel"),
     ]:
         source = SessionSource(
-            platform=platform, chat_id=chat, chat_type=kind, user_id="42", user_name="someone"
+            platform=Platform.TELEGRAM,
+            chat_id=chat,
+            chat_type=kind,
+            user_id="42",
+            user_name="someone",
         )
         entry = store.get_or_create_session(source)
         for turn in range(3):

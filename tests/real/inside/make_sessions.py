@@ -1,4 +1,7 @@
-"""Sessions of every kind that SessionDB can write, made through SessionDB."""
+"""Sessions of every kind that SessionDB can write, made through SessionDB.
+
+With the gateway's chats they have seven sources, as many as a home may show by name.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +39,16 @@ def _open_sessions(database: SessionDB) -> dict[str, str]:
         after_turn = _start(database, "20260104_080000_aaaaab", "cli", turns=1)
         _start(database, "20260104_080000_aaaaac", "tui", turns=0)
         _start(database, "cron_job1_20260104_080000", "cron", turns=1)
-    _start(database, "0b8f0f4e-6a1e-4f0c-9d53-3f2b8a0c9d11", "acp", turns=3)
     _start(database, "client's own [*] id", "api_server", turns=1)
-    _start(database, "20260104_090000_aaaaad", "a-plugin", turns=60)
+    _start(database, "0b8f0f4e-6a1e-4f0c-9d53-3f2b8a0c9d11", "acp", turns=75)
+    _start(database, "0b8f0f4e-6a1e-4f0c-9d53-3f2b8a0c9d12", "acp", turns=90)
     return {"mid_turn": mid_turn, "after_turn": after_turn}
 
 
 def _ended_sessions(database: SessionDB) -> dict[str, str]:
     ended = [("cli", "cli_close", turns) for turns in (0, 0, 1, 2, 6, 15)]
     ended += [("cli", "new_session", 1), ("tui", "tui_close", 4), ("tui", "ws_orphan_reap", 0)]
-    ended += [("cron", "cron_complete", 1), ("webhook", "webhook_complete", 1)]
-    ended += [("api_server", "reason of a client", 2)]
+    ended += [("cron", "cron_complete", 1), ("api_server", "reason of a client", 2)]
     for number, (source, reason, turns) in enumerate(ended):
         with ago((number + 1) * DAY):
             name = _start(database, f"202512{number + 1:02}_120000_bbbbbb", source, turns=turns)
