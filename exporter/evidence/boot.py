@@ -1,0 +1,65 @@
+"""This boot and its clocks: what makes a PID and its start time a name that is used once.
+
+Start ticks count from boot, so they repeat after one; wall-clock start times move whenever somebody
+sets the clock. A process is therefore named by boot id, PID namespace, PID and start ticks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Final
+
+from msgspec import Struct
+
+from exporter.snapshot import Seconds, Timestamp
+
+_BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_JUMP_SECONDS: Final = 2.0
+
+
+class ProcessIdentity(Struct, frozen=True):
+    """Names one process for ever."""
+
+    boot_id: str
+    pid_namespace: int
+    pid: int
+    start_ticks: int
+
+
+class Clock(Struct, frozen=True):
+    """The wall clock and the time since boot, read together."""
+
+    wall: Timestamp
+    since_boot: Seconds
+    ticks_per_second: int
+
+    def epoch(self, start_ticks: int) -> Timestamp:
+        """When a process with these start ticks began, by the wall clock as it is set now."""
+        return self.wall - self.since_boot + start_ticks / self.ticks_per_second
+
+    def age(self, start_ticks: int) -> Seconds:
+        """How long such a process has run, whatever became of the wall clock."""
+        return self.since_boot - start_ticks / self.ticks_per_second
+
+    def jumped_since(self, earlier: Clock, allowed: Seconds = _JUMP_SECONDS) -> bool:
+        """Whether the wall clock was set between two readings of the same boot."""
+        boot_moment = self.wall - self.since_boot
+        return abs(boot_moment - (earlier.wall - earlier.since_boot)) > allowed
+
+
+def read_clock() -> Clock:
+    return Clock(
+        wall=time.time(),
+        since_boot=time.clock_gettime(_BOOT_CLOCK),
+        ticks_per_second=os.sysconf("SC_CLK_TCK"),
+    )
+
+
+def read_boot_id(proc: str = "/proc") -> str | None:
+    """The kernel's name for this boot; None where there is none (macOS, a bare /proc)."""
+    try:
+        with open(f"{proc}/sys/kernel/random/boot_id", encoding="ascii") as stream:
+            return stream.read(64).strip() or None
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,97 @@
+"""Whether a home's gateway runs: its record, its process and its lock, held against each other.
+
+gateway.lock is flocked by a gateway for as long as it lives. Who holds it is read from /proc/locks;
+trying to take it would make a gateway that starts at that moment give up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from exporter.evidence.boot import Clock
+from exporter.evidence.findings import (
+    HIDES_PROCESSES,
+    Blindness,
+    GatewayEvidence,
+    GatewayProof,
+    GatewayState,
+)
+from exporter.evidence.locks import LockTable
+from exporter.evidence.procfs import PinnedProcess, ProcessStat
+from exporter.hermes.processes import UNREADABLE, ProcessKind, classify
+from exporter.snapshot import GatewayFiles
+
+_UNKNOWN_CONFLICT: Final = GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.CONFLICT)
+_UNKNOWN_BLIND: Final = GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.BLIND)
+
+
+class Suspect(NamedTuple):
+    """A living process that may be the gateway."""
+
+    pid: int
+    namespace_pid: int
+    stat: ProcessStat
+    kind: ProcessKind
+
+
+def judge_gateway(
+    files: GatewayFiles,
+    locks: LockTable | None,
+    holders: Iterable[int],
+    blind: Collection[Blindness],
+    *,
+    clock: Clock,
+    proc: str = "/proc",
+) -> GatewayEvidence:
+    """Up, down or unknown, and by which evidence; `holders` are PIDs with the database open.
+
+    A holder may be the recorded gateway under another number, if it runs in a container.
+    """
+    owners = locks.flock_owners(files.lock.inode) if locks and files.lock else frozenset()
+    pids = {*owners, *holders, *([files.pid] if files.pid else [])}
+    suspects = {pid: found for pid in sorted(pids) if (found := _look_at(proc, pid))}
+    recorded = next((found for found in suspects.values() if _is_recorded(found, files)), None)
+    if recorded is not None:
+        if recorded.pid in owners:
+            return _up(recorded, GatewayProof.PROCESS_AND_LOCK, clock)
+        return _UNKNOWN_BLIND if locks is None else _UNKNOWN_CONFLICT
+    for pid in owners & suspects.keys():
+        if suspects[pid].kind is ProcessKind.GATEWAY:
+            return _up(suspects[pid], GatewayProof.LOCK, clock)
+    if locks is None or HIDES_PROCESSES & set(blind):
+        return _UNKNOWN_BLIND
+    if not owners:
+        return GatewayEvidence(GatewayState.DOWN, GatewayProof.NEITHER)
+    if owners & suspects.keys():
+        return _UNKNOWN_CONFLICT
+    return GatewayEvidence(GatewayState.DOWN, GatewayProof.LOCK_OUTLIVED)
+
+
+def _is_recorded(suspect: Suspect, files: GatewayFiles) -> bool:
+    if files.pid is None or files.pid not in (suspect.pid, suspect.namespace_pid):
+        return False
+    if files.start_ticks is None:
+        return suspect.kind is ProcessKind.GATEWAY
+    return suspect.stat.start_ticks == files.start_ticks
+
+
+def _up(suspect: Suspect, proof: GatewayProof, clock: Clock) -> GatewayEvidence:
+    started_at = clock.epoch(suspect.stat.start_ticks)
+    return GatewayEvidence(GatewayState.UP, proof, suspect.pid, started_at)
+
+
+def _look_at(proc: str, pid: int) -> Suspect | None:
+    """None if it is dead, gone or hidden."""
+    if pid <= 0:
+        return None
+    try:
+        with PinnedProcess(proc, pid) as process:
+            stat = process.stat()
+            if stat is None or stat.dead:
+                return None
+            command_line = process.command_line()
+            role = UNREADABLE if command_line is None else classify(command_line)
+            return Suspect(pid, process.user_and_namespace_pid()[1], stat, role.kind)
+    except OSError:
+        return None

@@ -1,0 +1,90 @@
+"""The holders of one home: every process that has its database open, and all we know of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from exporter.evidence.boot import Clock
+from exporter.evidence.findings import Blindness, Holder, HomeFiles
+from exporter.evidence.lockless import NONE, Locks, confirm_missing, is_heir, missing_locks
+from exporter.evidence.locks import LockTable
+from exporter.evidence.procfs import Descriptor
+from exporter.evidence.sessions import sessions_of
+from exporter.evidence.sightings import Sighting, Wanted, possession
+from exporter.hermes.processes import ProcessKind
+
+
+class Scene(NamedTuple):
+    """All that one pass saw, for every home, and the means to look closer."""
+
+    proc: str
+    clock: Clock
+    wanted: Wanted
+    sightings: dict[int, Sighting]
+    locks: LockTable | None
+    blind: list[Blindness]
+    checks: int
+    pause: Callable[[], None]
+
+
+def describe_holders(home: HomeFiles, scene: Scene, gateway_pid: int | None) -> tuple[Holder, ...]:
+    """Every process that has anything of this database open, by PID."""
+    return tuple(
+        _describe(home, scene.sightings[pid], scene, is_gateway=pid == gateway_pid)
+        for pid in sorted(scene.sightings)
+        if possession(home, scene.sightings[pid].descriptors).any
+    )
+
+
+def _describe(home: HomeFiles, seen: Sighting, scene: Scene, *, is_gateway: bool) -> Holder:
+    has = possession(home, seen.descriptors)
+    owners = _owners(has.database, scene), _owners(has.shm, scene)
+    held = Locks(*(seen.pid in pids for pids in owners))
+    missing = NONE if scene.locks is None else missing_locks(home, has, held)
+    inherited = NONE
+    if missing != NONE:
+        heir = Locks(*(is_heir(seen.stat, pids, scene.sightings, scene.proc) for pids in owners))
+        inherited = missing & heir
+        missing = missing.without(inherited)
+    if missing != NONE:
+        missing &= confirm_missing(
+            home, seen, proc=scene.proc, checks=scene.checks, pause=scene.pause
+        )
+    return Holder(
+        pid=seen.pid,
+        start_ticks=seen.stat.start_ticks,
+        started_at=scene.clock.epoch(seen.stat.start_ticks),
+        uid=seen.uid,
+        namespace_pid=seen.namespace_pid,
+        kind=ProcessKind.GATEWAY if is_gateway else seen.role.kind,
+        may_resume=seen.role.may_resume,
+        holds_database=has.database is not None,
+        holds_shm=has.shm is not None,
+        shm_inode=has.shm.identity.inode if has.shm else None,
+        database_locked=None if scene.locks is None else held.database,
+        shm_locked=None if scene.locks is None else held.shm,
+        lockless_database=missing.database,
+        lockless_shm=missing.shm,
+        deleted_wal=has.deleted,
+        heir=inherited != NONE,
+        sessions=sessions_of(seen, scene.proc, scene.clock),
+    )
+
+
+def _owners(file: Descriptor | None, scene: Scene) -> set[int]:
+    """Who holds SQLite's lock on a file: by the table of all locks, or by his own account.
+
+    Both, because each has a gap: the table shows another inode on some overlay filesystems, and the
+    accounts of processes that we may not look into are closed to us.
+    """
+    if file is None or scene.locks is None:
+        return set()
+    inode = file.identity.inode
+    shm = file.suffix == "-shm"
+    listed = scene.locks.shm_owners(inode) if shm else scene.locks.database_owners(inode)
+    return {*listed, *(pid for pid, seen in scene.sightings.items() if _has_lock(seen, file))}
+
+
+def _has_lock(seen: Sighting, file: Descriptor) -> bool:
+    return any(found.locked and found.identity == file.identity for found in seen.descriptors)

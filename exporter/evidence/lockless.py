@@ -1,0 +1,111 @@
+"""Holders that have lost their locks, told apart from those that need none.
+
+A process that opens and closes a database's file by hand loses all POSIX locks it had on it, and
+SQLite in that process never learns of it. Whoever then opens the database the usual way destroys
+what the holder does. So a missing lock must be found, and must not be cried over a process that is
+just opening or closing its connection, or that only inherited the descriptors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
+
+from exporter.evidence.findings import HomeFiles
+from exporter.evidence.procfs import PinnedProcess, ProcessStat, read_stat
+from exporter.evidence.sightings import Possession, Sighting, possession
+
+_GENERATIONS_MAX: Final = 64
+
+
+class Locks(NamedTuple):
+    """SQLite's two lasting locks: on the database, and on -shm."""
+
+    database: bool
+    shm: bool
+
+    def __and__(self, other: Locks) -> Locks:
+        return Locks(self.database and other.database, self.shm and other.shm)
+
+    def without(self, other: Locks) -> Locks:
+        return Locks(self.database and not other.database, self.shm and not other.shm)
+
+
+NONE: Final = Locks(database=False, shm=False)
+
+
+def missing_locks(home: HomeFiles, has: Possession, held: Locks) -> Locks:
+    """What a holder should have and has not; a DELETE journal needs no lasting lock."""
+    if home.wal_mode is False:
+        return NONE
+    needed = Locks(database=has.database is not None and has.in_wal_mode, shm=has.shm is not None)
+    return needed.without(held)
+
+
+def is_heir(
+    suspect: ProcessStat,
+    owners: Collection[int],
+    known: Mapping[int, Sighting],
+    proc: str,
+) -> bool:
+    """Whether a process was forked, without an exec since, by a living owner of the lock.
+
+    An exec closes SQLite's descriptors. A child that opened the database itself is no heir, however
+    many locks its parent has: only the same program image, which fork copies, makes it one.
+    """
+    descendant = suspect
+    for _ in range(_GENERATIONS_MAX):
+        pid = descendant.parent
+        ancestor = known[pid].stat if pid in known else read_stat(proc, pid)
+        if ancestor is None or not suspect.start_stack:
+            return False
+        if ancestor.start_stack != suspect.start_stack:
+            return False
+        if pid in owners:
+            return True
+        descendant = ancestor
+    return False
+
+
+def confirm_missing(
+    home: HomeFiles,
+    sighting: Sighting,
+    *,
+    proc: str,
+    checks: int,
+    pause: Callable[[], None],
+) -> Locks:
+    """What is missing at every one of some checks a moment apart.
+
+    A connection has its descriptors for some microseconds before and after its locks.
+    """
+    missing = Locks(database=True, shm=True)
+    for check in range(checks):
+        if check:
+            pause()
+        missing &= _look_again(home, sighting, proc)
+        if missing == NONE:
+            break
+    return missing
+
+
+def _look_again(home: HomeFiles, sighting: Sighting, proc: str) -> Locks:
+    try:
+        with PinnedProcess(proc, sighting.pid) as process:
+            stat = process.stat()
+            if stat is None or stat.dead or stat.start_ticks != sighting.stat.start_ticks:
+                return NONE
+            has = possession(home, process.descriptors({home.name}))
+    except PermissionError:
+        return Locks(database=True, shm=True)  # seen without them once, and not to be seen again
+    except OSError:
+        return NONE
+    return missing_locks(home, has, own_locks(has))
+
+
+def own_locks(has: Possession) -> Locks:
+    """The locks that a process has by its own account."""
+    return Locks(
+        database=has.database is not None and has.database.locked,
+        shm=has.shm is not None and has.shm.locked,
+    )

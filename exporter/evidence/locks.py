@@ -1,0 +1,82 @@
+"""/proc/locks: who holds which file lock, and which of them are SQLite's.
+
+In WAL mode every connection holds, for as long as it is open, a shared POSIX lock on byte 128 of
+-shm and one on the 510 bytes at 0x40000002 of the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+SHM_BYTE: Final = 128
+_SHARED_FIRST: Final = 0x40000002
+_SHARED_LAST: Final = _SHARED_FIRST + 509
+_WITHOUT_END: Final = 2**63 - 1
+
+
+class LockEntry(NamedTuple):
+    """One lock that is held. The PID is -1 for a lock of an open file, 0 if we cannot see it."""
+
+    kind: str
+    pid: int
+    inode: int
+    first: int
+    last: int
+
+    @property
+    def of_shm(self) -> bool:
+        return self.kind != "FLOCK" and self.first <= SHM_BYTE <= self.last
+
+    @property
+    def of_database(self) -> bool:
+        return self.kind != "FLOCK" and self.first <= _SHARED_LAST and self.last >= _SHARED_FIRST
+
+
+class LockTable:
+    """The locks on some files.
+
+    Files are told apart by inode and not by device: the superblock's device that the kernel prints
+    here is not the st_dev of a file on btrfs or overlayfs. Inode and PID together, or inode and
+    SQLite's own byte ranges, leave no room for a mistake.
+    """
+
+    def __init__(self, entries: Iterable[LockEntry]) -> None:
+        self._entries = tuple(entries)
+
+    def database_owners(self, inode: int) -> frozenset[int]:
+        return frozenset(e.pid for e in self._entries if e.inode == inode and e.of_database)
+
+    def shm_owners(self, inode: int) -> frozenset[int]:
+        return frozenset(e.pid for e in self._entries if e.inode == inode and e.of_shm)
+
+    def flock_owners(self, inode: int) -> frozenset[int]:
+        return frozenset(e.pid for e in self._entries if e.inode == inode and e.kind == "FLOCK")
+
+
+def read_lock_table(inodes: Collection[int], proc: str = "/proc") -> LockTable | None:
+    """The locks on these inodes now; None if the kernel does not tell."""
+    try:
+        with open(f"{proc}/locks", "rb") as stream:
+            lines = stream.read().splitlines()
+    except OSError:
+        return None
+    entries = (parse_lock(line) for line in lines)
+    return LockTable(entry for entry in entries if entry is not None and entry.inode in inodes)
+
+
+def parse_lock(line: bytes) -> LockEntry | None:
+    """`1: POSIX  ADVISORY  READ 1234 fe:00:2377057 128 128`; None for a waiter or anything else."""
+    fields = line.split()
+    if len(fields) != 8 or fields[1] not in {b"POSIX", b"OFDLCK", b"FLOCK"}:
+        return None  # a process that waits for a lock has an arrow there
+    try:
+        return LockEntry(
+            kind=fields[1].decode(),
+            pid=int(fields[4]),
+            inode=int(fields[5].rpartition(b":")[2]),
+            first=int(fields[6]),
+            last=_WITHOUT_END if fields[7] == b"EOF" else int(fields[7]),
+        )
+    except ValueError:
+        return None

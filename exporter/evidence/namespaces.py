@@ -1,0 +1,50 @@
+"""How much of this host a /proc shows."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from exporter.evidence.findings import Blindness
+from exporter.evidence.procfs import read_stat
+
+_INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
+"""The kernel's fixed number for the namespace in which every process is visible."""
+_KTHREADD: Final = 2
+
+
+def pid_namespace(proc: str = "/proc") -> int | None:
+    """The inode that names our PID namespace; None where it cannot be told."""
+    try:
+        return os.stat(f"{proc}/self/ns/pid").st_ino
+    except OSError:
+        return None
+
+
+def sees_whole_host(proc: str = "/proc") -> bool:
+    """Whether this /proc belongs to the initial PID namespace, in which all others are nested.
+
+    Our own namespace says so when /proc is of it. A container may have the host's /proc mounted
+    instead: then the kernel's own threads are in it, which no nested namespace shows.
+    """
+    if pid_namespace(proc) == _INITIAL_PID_NAMESPACE:
+        return True
+    threads = read_stat(proc, _KTHREADD)
+    return threads is not None and threads.kernel_thread
+
+
+def hides_processes(proc: str = "/proc") -> bool:
+    """Whether other users' processes are kept from us: then even PID 1 is, which always exists."""
+    return read_stat(proc, 1) is None
+
+
+def blindness(proc: str = "/proc") -> list[Blindness]:
+    """What keeps us from seeing every process, whatever it has open."""
+    if not os.path.isdir(f"{proc}/self"):
+        return [Blindness.NO_PROC]
+    found = []
+    if hides_processes(proc):
+        found.append(Blindness.HIDEPID)
+    if not sees_whole_host(proc):
+        found.append(Blindness.PID_NAMESPACE)
+    return found

@@ -1,0 +1,151 @@
+"""The part of a survey that psutil can make where there is no Linux /proc.
+
+It sees the descriptors of processes of the same user and no locks at all, so it can prove that
+somebody has a database open and never that nobody has. Every answer says so: `platform`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import psutil
+
+from exporter.evidence.findings import (
+    Blindness,
+    Candidate,
+    GatewayEvidence,
+    GatewayProof,
+    GatewayState,
+    Holder,
+    HomeEvidence,
+    HomeFiles,
+    MappedSession,
+    Survey,
+)
+from exporter.evidence.procfs import split_link
+from exporter.hermes.processes import DATABASE_NAME, UNREADABLE, Role, classify
+from exporter.snapshot import FileIdentity, GatewayFiles, Timestamp
+
+_TICKS_PER_SECOND: Final = 100
+"""Hermes writes a gateway's start time in hundredths of a second where there are no ticks."""
+_LIMITS: Final = (Blindness.PLATFORM,)
+
+
+class _Seen(NamedTuple):
+    pid: int
+    uid: int
+    started_at: Timestamp
+    role: Role
+    files: dict[str, FileIdentity]
+    """Databases and sidecars that it has open, by path."""
+
+
+def survey(targets: Sequence[HomeFiles]) -> Survey:
+    """Who, among the processes that we may look into, has these databases open."""
+    names = {DATABASE_NAME, *(home.name for home in targets)}
+    seen: list[_Seen] = []
+    unreadable = total = 0
+    for process in psutil.process_iter():
+        total += 1
+        try:
+            found = _look_at(process, names)
+        except (psutil.AccessDenied, PermissionError):
+            unreadable += 1
+            continue
+        except (psutil.Error, OSError):
+            continue  # it ended while we looked
+        if found.files:
+            seen.append(found)
+    blind = (*_LIMITS, Blindness.PERMISSIONS) if unreadable else _LIMITS
+    return Survey(
+        boot_id=None,
+        pid_namespace=None,
+        homes={home.key: _judge_home(home, seen, blind) for home in targets},
+        candidates=tuple(_candidates(seen)),
+        blind=blind,
+        processes=total,
+        unreadable=unreadable,
+    )
+
+
+def started_at(pid: int) -> Timestamp | None:
+    """When the living process of this PID began; None if there is none."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except (psutil.Error, OSError):
+        return None
+
+
+def judge_gateway(files: GatewayFiles) -> GatewayEvidence:
+    """By the recorded process alone."""
+    if files.pid is None or files.start_ticks is None:
+        return GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.BLIND)
+    began = started_at(files.pid)
+    if began is None or abs(began * _TICKS_PER_SECOND - files.start_ticks) > 1:
+        return GatewayEvidence(GatewayState.DOWN, GatewayProof.PROCESS)
+    return GatewayEvidence(GatewayState.UP, GatewayProof.PROCESS, files.pid, began)
+
+
+def _look_at(process: psutil.Process, names: Collection[str]) -> _Seen:
+    files: dict[str, FileIdentity] = {}
+    for opened in process.open_files():
+        if split_link(opened.path, names) is not None:
+            found = os.stat(opened.path)
+            files[opened.path] = FileIdentity(found.st_dev, found.st_ino)
+    role = UNREADABLE
+    if files:
+        role = classify(b"\0".join(os.fsencode(word) for word in process.cmdline()))
+    return _Seen(process.pid, process.uids().effective, process.create_time(), role, files)
+
+
+def _judge_home(
+    home: HomeFiles, seen: Iterable[_Seen], blind: tuple[Blindness, ...]
+) -> HomeEvidence:
+    ours = {home.database, home.wal, home.shm} - {None}
+    return HomeEvidence(
+        holders=tuple(
+            _describe(home, process) for process in seen if ours & set(process.files.values())
+        ),
+        lockless_database=None,
+        lockless_shm=None,
+        deleted_wal_holders=None,
+        gateway=judge_gateway(home.gateway) if home.gateway else None,
+        blind=blind,
+    )
+
+
+def _describe(home: HomeFiles, seen: _Seen) -> Holder:
+    held = seen.files.values()
+    role = seen.role
+    sessions: tuple[MappedSession, ...] = ()
+    if role.session_id is not None and role.how is not None:
+        sessions = (MappedSession(role.session_id, role.how, seen.started_at),)
+    return Holder(
+        pid=seen.pid,
+        start_ticks=round(seen.started_at * _TICKS_PER_SECOND),
+        started_at=seen.started_at,
+        uid=seen.uid,
+        namespace_pid=seen.pid,
+        kind=role.kind,
+        may_resume=role.may_resume,
+        holds_database=home.database in held,
+        holds_shm=home.shm is not None and home.shm in held,
+        shm_inode=home.shm.inode if home.shm and home.shm in held else None,
+        database_locked=None,
+        shm_locked=None,
+        lockless_database=False,
+        lockless_shm=False,
+        deleted_wal=False,
+        heir=False,
+        sessions=sessions,
+    )
+
+
+def _candidates(seen: Iterable[_Seen]) -> Iterator[Candidate]:
+    for process in seen:
+        for path, identity in process.files.items():
+            if os.path.basename(path) == DATABASE_NAME:
+                yield Candidate(os.path.dirname(path), process.uid, identity)

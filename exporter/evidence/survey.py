@@ -1,0 +1,193 @@
+"""One look at all processes of this host, on behalf of all homes.
+
+The agent makes it with whatever privilege it has. What it cannot see it says (`blind`); a home with
+no holders and nothing blind is a home that nobody on this kernel has open.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from exporter.evidence import portable
+from exporter.evidence.boot import Clock, read_boot_id, read_clock
+from exporter.evidence.findings import (
+    Blindness,
+    Candidate,
+    HomeEvidence,
+    HomeFiles,
+    Survey,
+)
+from exporter.evidence.gateway import judge_gateway
+from exporter.evidence.holders import Scene, describe_holders
+from exporter.evidence.locks import LockTable, read_lock_table
+from exporter.evidence.namespaces import blindness, pid_namespace
+from exporter.evidence.procfs import read_stat
+from exporter.evidence.sightings import Sighting, Sweep, Wanted, look_at, possession, sweep
+from exporter.hermes.processes import DATABASE_NAME
+from exporter.snapshot import LockAnswer
+
+_CANDIDATES_PER_USER: Final = 64
+"""No user can fill the list and so hide another's home."""
+_CHECKS: Final = 4
+_PAUSE_SECONDS: Final = 0.005
+
+
+def survey(
+    targets: Sequence[HomeFiles],
+    *,
+    proc: str = "/proc",
+    clock: Clock | None = None,
+    checks: int = _CHECKS,
+    pause: Callable[[], None] = lambda: time.sleep(_PAUSE_SECONDS),
+    platform: str = sys.platform,
+) -> Survey:
+    """Who has these databases open, with which locks, and which gateways run.
+
+    `checks` and `pause`: how often a lock must be found missing before its holder counts as
+    lockless, and the wait in between.
+    """
+    if platform != "linux":
+        return portable.survey(targets)
+    wanted = Wanted(targets)
+    try:
+        swept = sweep(proc, wanted)
+    except OSError:
+        return _nothing_seen(targets)
+    locks = read_lock_table(_inodes(targets, swept), proc)
+    scene = Scene(
+        proc=proc,
+        clock=clock or read_clock(),
+        wanted=wanted,
+        sightings=swept.sightings,
+        locks=locks,
+        blind=_host_blindness(swept, locks, proc),
+        checks=checks,
+        pause=pause,
+    )
+    return Survey(
+        boot_id=read_boot_id(proc),
+        pid_namespace=pid_namespace(proc),
+        homes={home.key: _judge_home(home, scene) for home in targets},
+        candidates=_candidates(swept.sightings.values()),
+        blind=tuple(scene.blind),
+        processes=swept.processes,
+        unreadable=len(swept.unreadable),
+    )
+
+
+def _inodes(targets: Iterable[HomeFiles], swept: Sweep) -> set[int]:
+    held = (found.identity for seen in swept.sightings.values() for found in seen.descriptors)
+    inodes = {identity.inode for identity in held}
+    for home in targets:
+        inodes |= _database_inodes(home)
+        if home.gateway and home.gateway.lock:
+            inodes.add(home.gateway.lock.inode)
+    return inodes
+
+
+def _database_inodes(home: HomeFiles) -> set[int]:
+    return {file.inode for file in (home.database, home.shm) if file}
+
+
+def _host_blindness(swept: Sweep, locks: LockTable | None, proc: str) -> list[Blindness]:
+    blind = blindness(proc)
+    if locks is None and Blindness.NO_PROC not in blind:
+        blind.append(Blindness.NO_PROC)
+    if any(_is_program(proc, pid) for pid in swept.unreadable):
+        blind.append(Blindness.PERMISSIONS)
+    return blind
+
+
+def _nothing_seen(targets: Sequence[HomeFiles]) -> Survey:
+    unseen = HomeEvidence(
+        holders=(),
+        lockless_database=None,
+        lockless_shm=None,
+        deleted_wal_holders=None,
+        gateway=None,
+        blind=(Blindness.NO_PROC,),
+    )
+    return Survey(
+        boot_id=None,
+        pid_namespace=None,
+        homes={home.key: unseen for home in targets},
+        candidates=(),
+        blind=(Blindness.NO_PROC,),
+        processes=0,
+        unreadable=0,
+    )
+
+
+def _is_program(proc: str, pid: int) -> bool:
+    """Whether a process could be Hermes at all: not a thread of the kernel, and not dead."""
+    stat = read_stat(proc, pid)
+    return stat is not None and not stat.kernel_thread and not stat.dead
+
+
+def _judge_home(home: HomeFiles, host: Scene) -> HomeEvidence:
+    late, unseen = _owners_not_seen(home, host)
+    blind = list(dict.fromkeys([*host.blind, *unseen]))
+    scene = host._replace(sightings={**host.sightings, **late}, blind=blind)
+    gateway = None
+    if home.gateway is not None:
+        pids = [p for p, seen in scene.sightings.items() if possession(home, seen.descriptors).any]
+        gateway = judge_gateway(
+            home.gateway, scene.locks, pids, blind, clock=scene.clock, proc=scene.proc
+        )
+    holders = describe_holders(home, scene, gateway.pid if gateway else None)
+    locks_seen = scene.locks is not None
+    return HomeEvidence(
+        holders=holders,
+        lockless_database=sum(h.lockless_database for h in holders) if locks_seen else None,
+        lockless_shm=sum(h.lockless_shm for h in holders) if locks_seen else None,
+        deleted_wal_holders=sum(h.deleted_wal for h in holders),
+        gateway=gateway,
+        blind=tuple(blind),
+    )
+
+
+def _owners_not_seen(home: HomeFiles, scene: Scene) -> tuple[dict[int, Sighting], list[Blindness]]:
+    """Processes that hold SQLite's locks on this database and were not among the holders.
+
+    They opened it after we had passed them, or they cannot be seen; then nothing about this home is
+    proven by what was seen.
+    """
+    found: dict[int, Sighting] = {}
+    blind = [Blindness.PID_NAMESPACE] if home.lock_probe is LockAnswer.HELD_UNSEEN else []
+    for pid in _owners(home, scene.locks) - scene.sightings.keys():
+        if pid <= 0:
+            blind.append(Blindness.PID_NAMESPACE)
+            continue
+        try:
+            seen = look_at(scene.proc, pid, scene.wanted)
+        except PermissionError:
+            blind.append(Blindness.PERMISSIONS)
+            continue
+        except OSError:
+            continue  # it has ended
+        if seen is not None:
+            found[pid] = seen
+        elif pid in _owners(home, read_lock_table(_database_inodes(home), scene.proc)):
+            blind.append(Blindness.PERMISSIONS)  # it has the lock, and nothing that we can see
+    return found, blind
+
+
+def _owners(home: HomeFiles, locks: LockTable | None) -> frozenset[int]:
+    if locks is None:
+        return frozenset()
+    database = locks.database_owners(home.database.inode) if home.database else frozenset()
+    return database | (locks.shm_owners(home.shm.inode) if home.shm else frozenset())
+
+
+def _candidates(sightings: Iterable[Sighting]) -> tuple[Candidate, ...]:
+    by_user: dict[int, dict[Candidate, None]] = {}
+    for seen in sightings:
+        for found in seen.descriptors:
+            if found.name == DATABASE_NAME and not found.suffix and not found.deleted:
+                of_user = by_user.setdefault(seen.uid, {})
+                if len(of_user) < _CANDIDATES_PER_USER:
+                    of_user[Candidate(found.directory, seen.uid, found.identity)] = None
+    return tuple(candidate for of_user in by_user.values() for candidate in of_user)

@@ -1,0 +1,223 @@
+"""What a process is to Hermes, by its command line.
+
+A command line may carry a prompt and an environment carries keys, so both are parsed in place to a
+kind, a session id and a flag, and dropped; no other text leaves this module. Whatever is not
+understood to the last option is a `hermes` that could be anything: a wrong guess here would let a
+living session be taken for dead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from exporter.hermes.command_line import CommandLine, read_command_line
+
+DATABASE_NAME: Final = "state.db"
+_SESSION_VARIABLE: Final = b"HERMES_SESSION_ID="
+_SESSION_ID_MAX: Final = 512
+_OWN_ID_SHAPE: Final = re.compile(
+    r"\d{8}_\d{6}_[0-9a-f]{6,8}"
+    r"|cron_[\w-]{1,64}_\d{8}_\d{6}"
+    r"|api_\d{1,16}_[0-9a-f]{8}"
+    r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
+_INTERPRETER: Final = re.compile(r"(python|pypy)[\d.]*t?", re.IGNORECASE)
+
+
+class ProcessKind(StrEnum):
+    """What a process can host; the table of hosts and sources is made of these."""
+
+    GATEWAY = "gateway"
+    CLI = "cli"
+    ONESHOT = "oneshot"
+    TUI = "tui"
+    DASHBOARD = "dashboard"
+    ACP = "acp"
+    CRON = "cron"
+    SLASH_WORKER = "slash_worker"
+    MAINTENANCE = "maintenance"
+    """A Hermes command that reads the database and runs no session."""
+    EXPORTER = "exporter"
+    """Another hermes-exporter, or a worker of this one: hosts nothing."""
+    HERMES = "hermes"
+    """Surely Hermes, but it could be any of the above."""
+    OTHER = "other"
+    """Not recognised: it could host anything."""
+
+
+class Mapping(StrEnum):
+    """How a process names the session that it runs."""
+
+    SESSION_KEY = "session_key"
+    RESUME = "resume"
+    CHILD_ENVIRONMENT = "child_environment"
+
+
+class Role(Struct, frozen=True):
+    """A process, as its command line presents it."""
+
+    kind: ProcessKind
+    session_id: str | None = None
+    how: Mapping | None = None
+    may_resume: bool = False
+
+
+UNREADABLE: Final = Role(ProcessKind.OTHER, may_resume=True)
+_ANY_HERMES: Final = Role(ProcessKind.HERMES, may_resume=True)
+
+_MODULES: Final = {
+    "acp_adapter": ProcessKind.ACP,
+    "acp_adapter.__main__": ProcessKind.ACP,
+    "acp_adapter.entry": ProcessKind.ACP,
+    "cron.scheduler": ProcessKind.CRON,
+    "gateway.run": ProcessKind.GATEWAY,
+    "mcp_serve": ProcessKind.MAINTENANCE,
+    "tui_gateway.compute_host": ProcessKind.TUI,
+    "tui_gateway.entry": ProcessKind.TUI,
+}
+_SCRIPTS: Final = {
+    "hermes-acp": ProcessKind.ACP,
+    "hermes-exporter": ProcessKind.EXPORTER,
+    "hermes-gateway": ProcessKind.GATEWAY,
+}
+_COMMANDS: Final = {
+    "acp": ProcessKind.ACP,
+    "backup": ProcessKind.MAINTENANCE,
+    "cron": ProcessKind.CRON,
+    "dashboard": ProcessKind.DASHBOARD,
+    "doctor": ProcessKind.MAINTENANCE,
+    "insights": ProcessKind.MAINTENANCE,
+    "logs": ProcessKind.MAINTENANCE,
+    "serve": ProcessKind.DASHBOARD,
+    "status": ProcessKind.MAINTENANCE,
+    "web": ProcessKind.DASHBOARD,
+}
+_MAINTENANCE: Final = {
+    "mcp": frozenset({"serve"}),
+    "sessions": frozenset(
+        {"archive", "delete", "export", "list", "optimize", "prune", "rename", "repair", "stats"}
+    ),
+}
+
+
+def classify(command_line: bytes) -> Role:
+    """The role of the process with this /proc/PID/cmdline."""
+    if command_line.strip(b"\0") == b"hermes":
+        return _ANY_HERMES  # setproctitle wrote over the arguments
+    arguments = os.fsdecode(command_line.removesuffix(b"\0")).split("\0")
+    if not arguments[0]:
+        return UNREADABLE
+    program = os.path.basename(arguments[0])
+    if not _INTERPRETER.fullmatch(program):
+        return _classify_script(arguments[0], arguments[1:])
+    module, rest = _skip_interpreter_options(arguments[1:])
+    if module is not None:
+        return _classify_module(module, rest)
+    return _classify_script(rest[0], rest[1:]) if rest else UNREADABLE
+
+
+def session_in_environment(environment: bytes) -> str | None:
+    """The session that a Hermes process gave its child; None if it gave none."""
+    for entry in environment.split(b"\0"):
+        if entry.startswith(_SESSION_VARIABLE):
+            return _plausible_id(os.fsdecode(entry.removeprefix(_SESSION_VARIABLE)))
+    return None
+
+
+def _skip_interpreter_options(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """(module of -m, what follows it) or (None, script and what follows it)."""
+    rest = list(arguments)
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        option = rest.pop(0)
+        if option == "--check-hash-based-pycs":
+            del rest[:1]
+        if option.startswith("--"):
+            continue
+        for position, letter in enumerate(option[1:], start=1):
+            attached = option[position + 1 :]
+            if letter == "c":
+                return None, []
+            if letter == "m":
+                return (attached or (rest.pop(0) if rest else "")), rest
+            if letter in "WX":
+                if not attached:
+                    del rest[:1]
+                break
+    return None, rest
+
+
+def _classify_script(path: str, rest: Sequence[str]) -> Role:
+    name = os.path.basename(path)
+    if name == "hermes":
+        return _classify_command(rest)
+    if name == "hermes-agent":
+        return _ANY_HERMES
+    if name in _SCRIPTS:
+        return Role(_SCRIPTS[name])
+    folder = os.path.basename(os.path.dirname(path))
+    return _classify_module(f"{folder}.{name.removesuffix('.py')}", rest)
+
+
+def _classify_module(module: str, rest: Sequence[str]) -> Role:
+    if module in {"hermes_cli", "hermes_cli.main", "hermes_cli.__main__"}:
+        return _classify_command(rest)
+    if module == "tui_gateway.slash_worker":
+        return _classify_slash_worker(rest)
+    if module == "exporter" or module.startswith("exporter."):
+        return Role(ProcessKind.EXPORTER)
+    kind = _MODULES.get(module)
+    return UNREADABLE if kind is None else Role(kind)
+
+
+def _classify_slash_worker(arguments: Sequence[str]) -> Role:
+    for position, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == "--session-key":
+            session_id = value if equals else "".join(arguments[position + 1 : position + 2])
+            plausible = _plausible_id(session_id)
+            if plausible is not None:
+                return Role(ProcessKind.SLASH_WORKER, plausible, Mapping.SESSION_KEY)
+    return Role(ProcessKind.SLASH_WORKER, may_resume=True)
+
+
+def _classify_command(arguments: Sequence[str]) -> Role:
+    """The role of `hermes ARGUMENTS`."""
+    line = read_command_line(arguments)
+    if line is None:
+        return _ANY_HERMES
+    if "--oneshot" in line.options:
+        return _with_resume(ProcessKind.ONESHOT, line)
+    if line.command in {None, "chat"}:
+        return _with_resume(_chat_kind(line), line)
+    action = next((word for word in line.rest if not word.startswith("-")), None)
+    if line.command == "gateway" and action in {None, "run", "restart"}:
+        return Role(ProcessKind.GATEWAY)
+    if action in _MAINTENANCE.get(line.command or "", ()):
+        return Role(ProcessKind.MAINTENANCE)
+    kind = _COMMANDS.get(line.command or "")
+    return _ANY_HERMES if kind is None else Role(kind)
+
+
+def _chat_kind(line: CommandLine) -> ProcessKind:
+    if "--tui" in line.options:
+        return ProcessKind.TUI
+    return ProcessKind.ONESHOT if "--query" in line.options else ProcessKind.CLI
+
+
+def _with_resume(kind: ProcessKind, line: CommandLine) -> Role:
+    if not line.options & {"--continue", "--resume"}:
+        return Role(kind)
+    # A title is the user's own words: only what has the shape of an id is kept.
+    if line.resume and _OWN_ID_SHAPE.fullmatch(line.resume):
+        return Role(kind, line.resume, Mapping.RESUME, may_resume=True)
+    return Role(kind, may_resume=True)
+
+
+def _plausible_id(text: str) -> str | None:
+    return text if 0 < len(text) <= _SESSION_ID_MAX and text.isprintable() else None
