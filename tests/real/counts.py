@@ -65,9 +65,8 @@ def allocated_bytes(*paths: Path) -> int:
 
 
 def files_below(path: Path) -> int:
-    """How many files find sees that are not folders, hard links once."""
-    inodes = _run("find", str(path), "!", "-type", "d", "-printf", "%D:%i\n").split()
-    return len(set(inodes))
+    """How many names find sees that are not folders'."""
+    return len(_run("find", str(path), "!", "-type", "d", "-printf", "x"))
 
 
 def git_objects(repository: Path) -> dict[str, int]:
