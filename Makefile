@@ -45,7 +45,10 @@ types: setup
 	.venv/bin/mypy --strict
 
 docs: setup
-	$(PYTHON_IN_VENV) -m exporter.docs
+	$(PYTHON_IN_VENV) -m exporter.config.reference >docs/configuration.md.new
+	mv docs/configuration.md.new docs/configuration.md
+	$(PYTHON_IN_VENV) -m exporter.collectors.reference >docs/metrics.md.new
+	mv docs/metrics.md.new docs/metrics.md
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
