@@ -1,0 +1,1 @@
+"""HTTP: the metrics, health, landing page and JSON, all served from memory."""

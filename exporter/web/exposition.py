@@ -1,0 +1,125 @@
+"""Metric families as the bytes a scrape answers with, made once per scan.
+
+The client library could render each scrape, but it writes a gauge histogram in the text format as
+three unrelated metrics, and rendering on every request is what makes a scrape slow. Neither
+timestamps nor exemplars are written: no family of ours has them.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import cast
+
+from msgspec import Struct
+from prometheus_client.core import Metric
+from prometheus_client.utils import floatToGoString
+
+_GZIP_LEVEL = 6
+
+# How the text format names and types what only OpenMetrics has: (suffix of the family, type).
+_TEXT_TYPES = {
+    "counter": ("_total", "counter"),
+    "info": ("_info", "gauge"),
+    "stateset": ("", "gauge"),
+    "gaugehistogram": ("", "histogram"),
+    "unknown": ("", "untyped"),
+}
+_TEXT_SUFFIXES = {"_gsum": "_sum", "_gcount": "_count"}
+
+
+class Rendered(Struct, frozen=True):
+    """The same families in every form a scraper may ask for."""
+
+    text: bytes
+    openmetrics: bytes
+    text_gzip: bytes
+    openmetrics_gzip: bytes
+
+    def body(self, *, openmetrics: bool, compressed: bool) -> bytes:
+        """The bytes of one form."""
+        if openmetrics:
+            return self.openmetrics_gzip if compressed else self.openmetrics
+        return self.text_gzip if compressed else self.text
+
+
+class GaugeHistogram(Metric):
+    """How values are spread now; unlike a histogram's, its buckets may fall.
+
+    hermes_session_messages_bucket{home="default",source="cli",le="5.0"} 61
+    """
+
+    def __init__(
+        self, name: str, documentation: str, bounds: Sequence[float], labels: Sequence[str] = ()
+    ) -> None:
+        super().__init__(name, documentation, "gaugehistogram")
+        self._bounds = [_number(bound) for bound in (*bounds, float("inf"))]
+        self._labels = tuple(labels)
+
+    def add(self, labels: Sequence[str], counts: Sequence[int], total: float) -> None:
+        """Add one series from the count within each bucket, the last one beyond every bound."""
+        named = dict(zip(self._labels, labels, strict=True))
+        cumulative = list(accumulate(counts))
+        for bound, count in zip(self._bounds, cumulative, strict=True):
+            self.add_sample(f"{self.name}_bucket", {**named, "le": bound}, count)
+        self.add_sample(f"{self.name}_gcount", named, cumulative[-1])
+        self.add_sample(f"{self.name}_gsum", named, total)
+
+
+def render(families: Iterable[Metric]) -> Rendered:
+    """Families in the order given; each name must come once."""
+    text: list[str] = []
+    openmetrics: list[str] = []
+    for family in families:
+        _write_headers(family, text, openmetrics)
+        _write_samples(family, text, openmetrics)
+    openmetrics.append("# EOF\n")
+    plain, modern = _encode(text), _encode(openmetrics)
+    return Rendered(plain, modern, _compress(plain), _compress(modern))
+
+
+def _write_headers(family: Metric, text: list[str], openmetrics: list[str]) -> None:
+    name = family.name
+    suffix, text_type = _TEXT_TYPES.get(family.type, ("", family.type))
+    help_text = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
+    text.append(f"# HELP {name}{suffix} {help_text}\n# TYPE {name}{suffix} {text_type}\n")
+    quoted = help_text.replace('"', r"\"")
+    openmetrics.append(f"# HELP {name} {quoted}\n# TYPE {name} {family.type}\n")
+    if family.unit:
+        openmetrics.append(f"# UNIT {name} {family.unit}\n")
+
+
+def _write_samples(family: Metric, text: list[str], openmetrics: list[str]) -> None:
+    prefix = len(family.name)
+    for sample in family.samples:
+        suffix = sample.name[prefix:]
+        if suffix == "_created":
+            continue
+        rest = f"{_labels(sample.labels)} {_number(sample.value)}\n"
+        openmetrics.append(sample.name + rest)
+        text.append(family.name + _TEXT_SUFFIXES.get(suffix, suffix) + rest)
+
+
+def _labels(labels: dict[str, str]) -> str:
+    if not labels:
+        return ""
+    pairs = (f'{name}="{_escape(value)}"' for name, value in sorted(labels.items()))
+    return f"{{{','.join(pairs)}}}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    return cast(str, floatToGoString(value))  # type: ignore[no-untyped-call]
+
+
+def _encode(lines: list[str]) -> bytes:
+    # A label made from a file name may not be UTF-8; that must not cost the whole scrape.
+    return "".join(lines).encode("utf-8", "replace")
+
+
+def _compress(data: bytes) -> bytes:
+    return gzip.compress(data, _GZIP_LEVEL, mtime=0)
