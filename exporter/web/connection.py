@@ -1,0 +1,312 @@
+"""One client's connection: requests in, answers out, within its limits.
+
+    WAITING ──request──▶ WORKING ──answer──▶ SENDING ──taken──▶ WAITING
+       └───────────refused, or asked to close──────┴──────────▶ LEAVING
+
+Only a WAITING connection reads: a client that sends more requests than it reads answers is held
+back by TCP, not by our memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from enum import Enum, auto
+from typing import Protocol, cast
+
+from exporter import logs
+from exporter.web.limits import Limits
+from exporter.web.request import Request, RequestError, find_head_end, parse_head
+from exporter.web.response import CHUNK_BYTES, Response, message
+
+_log = logs.get("web")
+
+_LINGER_BYTES = 1 << 20
+"""What a refused client may still send before it is cut off."""
+
+
+class Application(Protocol):
+    """Answers requests; what takes time answers later."""
+
+    def respond(self, request: Request) -> Response | Awaitable[Response]: ...
+
+
+class Host(Protocol):
+    """What a connection needs of the server it belongs to."""
+
+    application: Application
+    limits: Limits
+    loop: asyncio.AbstractEventLoop
+    read_buffer: memoryview
+    draining: bool
+
+    def admit(self, connection: Connection) -> bool: ...
+    def leaving(self, connection: Connection) -> bool: ...
+    def forget(self, connection: Connection) -> None: ...
+    def date(self) -> str: ...
+
+
+class State(Enum):
+    WAITING = auto()
+    WORKING = auto()
+    SENDING = auto()
+    LEAVING = auto()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Reads through a buffer that all connections share, so that an idle one costs little."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._transport: asyncio.Transport | None = None
+        self._received = b""
+        self._searched = 0
+        self._request: Request | None = None
+        self._begun = True
+        self._continued = False
+        self._keep_alive = True
+        self._pieces: Iterator[bytes | memoryview] = iter(())
+        self._stalled = False
+        self._stepping = False
+        self._discarded = 0
+        self._task: asyncio.Task[None] | None = None
+        self.state = State.WAITING
+        self.served = False
+        self.waiting_since = host.loop.time()
+        self.deadline = self.waiting_since + host.limits.request_seconds
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        # `resume_writing` then means that the client has taken everything. Not 0: under TLS an
+        # empty buffer would count as full.
+        self._transport.set_write_buffer_limits(high=1, low=0)
+        if not self._host.admit(self):
+            self._refuse(message(503, "too many connections", ("Retry-After", "1")))
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._transport = None
+        self._pieces = iter(())
+        self._host.forget(self)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._host.read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.state is State.LEAVING:
+            self._discard(nbytes)
+            return
+        self._received += bytes(self._host.read_buffer[:nbytes])
+        if self.state is State.WAITING:
+            self._serve()
+
+    def pause_writing(self) -> None:
+        self._stalled = True
+
+    def resume_writing(self) -> None:
+        self._stalled = False
+        self._go_on()
+
+    # What the server calls.
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+        if self._transport is None:
+            return
+        if self.state is not State.WAITING:
+            self._transport.abort()
+        elif self._received or self._request:
+            self._refuse(message(408, "the request took too long"))
+        else:
+            self._leave()
+
+    def give_way(self) -> None:
+        """Leave so that another can be served, or because the server stops."""
+        if self._received or self._request:
+            self._refuse(message(503, "too many connections", ("Retry-After", "1")))
+        else:
+            self._leave()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of a request has come."""
+        return self.state is State.WAITING and not self._received and self._request is None
+
+    def abort(self) -> None:
+        """Cut the client off."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Requests.
+
+    def _serve(self) -> None:
+        """Answer one request if a whole one has come."""
+        try:
+            request = self._next_request()
+        except RequestError as error:
+            self._refuse(message(error.status, error.reason))
+            return
+        if request is not None:
+            self._work(request)
+        elif not self._begun and not self.idle:
+            self._begun = True
+            self.deadline = self._host.loop.time() + self._host.limits.request_seconds
+
+    def _next_request(self) -> Request | None:
+        request = self._request or self._find_request()
+        if request is None:
+            return None
+        if len(self._received) < request.body_bytes:
+            if request.expects_continue and not self._continued:
+                self._continued = True
+                self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            return None
+        self._received = self._received[request.body_bytes :]
+        self._request, self._continued = None, False
+        return request
+
+    def _find_request(self) -> Request | None:
+        if not self._searched:
+            # Some clients end a body with a line break that belongs to nothing.
+            self._received = self._received.removeprefix(b"\r\n")
+        end = find_head_end(self._received, self._searched, self._host.limits)
+        if end is None:
+            self._searched = len(self._received)
+            return None
+        self._request = parse_head(self._received[:end], self._host.limits)
+        self._received = self._received[end + 4 :]
+        self._searched = 0
+        return self._request
+
+    def _work(self, request: Request) -> None:
+        self.state = State.WORKING
+        try:
+            answer = self._host.application.respond(request)
+        except Exception as error:  # noqa: BLE001 - one failing page must not end the server
+            self._answer(request, _failed(request, error))
+            return
+        if isinstance(answer, Response):
+            self._answer(request, answer)
+        else:
+            self._hold_back()
+            self._task = self._host.loop.create_task(self._answer_later(request, answer))
+
+    async def _answer_later(self, request: Request, answer: Awaitable[Response]) -> None:
+        try:
+            response = await answer
+        except Exception as error:  # noqa: BLE001 - as above
+            response = _failed(request, error)
+        self._task = None
+        self._answer(request, response)
+
+    # Answers.
+
+    def _answer(self, request: Request, response: Response) -> None:
+        self.state = State.SENDING
+        self.served = True
+        self._keep_alive = request.keep_alive and not self._host.draining
+        head = response.head(self._host.date(), "keep-alive" if self._keep_alive else "close")
+        body = response.body
+        if request.method == "HEAD":
+            self._write(head)
+        elif isinstance(body, bytes) and len(body) <= CHUNK_BYTES:
+            self._write(head + body)
+        else:
+            self._pieces = response.pieces()
+            self._write(head + next(self._pieces, b""))
+            self._hold_back()
+            self._go_on()
+            return
+        if self._stalled:
+            self._hold_back()
+        else:
+            self._sent()
+
+    def _go_on(self) -> None:
+        """Take the next step in the next turn of the loop, so that others get theirs."""
+        if not self._stepping and not self._stalled:
+            self._stepping = True
+            self._host.loop.call_soon(self._step)
+
+    def _step(self) -> None:
+        self._stepping = False
+        if self._transport is None or self._stalled:
+            return
+        if self.state is State.SENDING:
+            self._send_piece()
+        elif self.state is State.WAITING and self._received:
+            self._transport.resume_reading()
+            self._serve()
+
+    def _send_piece(self) -> None:
+        piece = next(self._pieces, None)
+        if piece is None:
+            self._sent()
+        else:
+            self._hold_back()
+            self._write(piece)
+            self._go_on()
+
+    def _sent(self) -> None:
+        """Turn to the next request, which may have come already."""
+        if self._transport is None:
+            return
+        if not self._keep_alive:
+            self._leave()
+            return
+        self.state = State.WAITING
+        self._begun = False
+        self.waiting_since = self._host.loop.time()
+        self.deadline = self.waiting_since + self._host.limits.idle_seconds
+        if self._received:
+            self._transport.pause_reading()
+            self._go_on()
+        else:
+            self._transport.resume_reading()
+
+    def _hold_back(self) -> None:
+        """Read no further while an answer is on its way."""
+        self.deadline = self._host.loop.time() + self._host.limits.response_seconds
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    # Goodbyes.
+
+    def _refuse(self, response: Response) -> None:
+        self._received, self._request = b"", None
+        self._write(response.head(self._host.date(), "close") + b"".join(response.pieces()))
+        self._leave(lingering=True)
+
+    def _leave(self, *, lingering: bool = False) -> None:
+        """Close; while the client may still be sending, only after it has stopped.
+
+        Closing a socket with unread data resets the connection, and the client would lose the
+        answer that tells it what was wrong.
+        """
+        transport = self._transport
+        self.state = State.LEAVING
+        self.deadline = self._host.loop.time() + self._host.limits.linger_seconds
+        may_linger = self._host.leaving(self)
+        if transport is None:
+            return
+        if (lingering or self._received) and may_linger and transport.can_write_eof():
+            self._received = b""
+            transport.write_eof()
+            transport.resume_reading()
+        else:
+            transport.close()
+
+    def _discard(self, nbytes: int) -> None:
+        self._discarded += nbytes
+        if self._discarded > _LINGER_BYTES:
+            self.abort()
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    _log.error("request failed", path=request.path, error=f"{type(error).__name__}: {error}")
+    return message(500, "internal error; see the log of hermes-exporter")

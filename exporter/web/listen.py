@@ -1,0 +1,81 @@
+"""The listen address: how it is written, and the socket it becomes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+from exporter.errors import ExporterError, UsageError
+
+BACKLOG = 256
+_HINTS = {
+    errno.EADDRINUSE: "; another program has it, choose one with --web.listen-address",
+    errno.EACCES: "; ports below 1024 need root, choose one with --web.listen-address",
+    errno.EADDRNOTAVAIL: "; this host has no such address",
+}
+
+
+def parse_listen_address(text: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:9749`, `[::1]:9749`, or `:9749` for every interface."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise UsageError(f"bad listen address {text!r}: expected HOST:PORT or :PORT")
+    if host.startswith("[") and host.endswith("]"):
+        return host[1:-1], int(port)
+    if ":" in host:
+        raise UsageError(f"bad listen address {text!r}: write an IPv6 address as [{host}]:{port}")
+    return host, int(port)
+
+
+def format_address(listener: socket.socket) -> str:
+    """HOST:PORT of a bound socket."""
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def open_listener(text: str) -> socket.socket:
+    """A bound, listening, non-blocking socket."""
+    host, port = parse_listen_address(text)
+    try:
+        return _listen(host, port) if host else _listen_everywhere(port)
+    except OSError as error:
+        reason = error.strerror or os.strerror(error.errno or 0)
+        hint = _HINTS.get(error.errno or 0, "")
+        raise ExporterError(f"cannot listen on {text}: {reason}{hint}") from error
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # A name such as localhost has both; the older family is what scrapers' configurations mean.
+    family, address = min(
+        ((entry[0], entry[4]) for entry in found), key=lambda pair: pair[0] != socket.AF_INET
+    )
+    return _bound(family, address)
+
+
+def _listen_everywhere(port: int) -> socket.socket:
+    """One socket for both families where the host has IPv6, so that port 0 is one port."""
+    if socket.has_dualstack_ipv6():
+        try:
+            return _bound(socket.AF_INET6, ("::", port))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # compiled in but switched off
+                raise
+    return _bound(socket.AF_INET, ("0.0.0.0", port))  # noqa: S104 - `:PORT` asks for this
+
+
+def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
+    # Only a socket that names its protocol gets TCP_NODELAY from asyncio.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,151 @@
+"""The HTTP server: who may connect, for how long, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import ssl
+import time
+from email.utils import formatdate
+
+import msgspec
+
+from exporter.web.connection import Application, Connection, State
+from exporter.web.limits import DEFAULT_LIMITS, Limits
+from exporter.web.listen import BACKLOG, format_address, open_listener
+
+_READ_BYTES = 16384
+
+
+class Server:
+    """A listening server; made by `serve`."""
+
+    def __init__(self, application: Application, limits: Limits) -> None:
+        self.application = application
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self.read_buffer = memoryview(bytearray(_READ_BYTES))
+        self.draining = False
+        self.address = ""
+        """HOST:PORT as bound, so that port 0 shows the real one."""
+        self._listener: asyncio.Server | None = None
+        self._serving: set[Connection] = set()
+        self._leaving: set[Connection] = set()
+        self._all_gone = asyncio.Event()
+        self._sweep_seconds = min(1.0, limits.linger_seconds / 2, limits.request_seconds / 2)
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._date = ""
+        self._date_second = 0
+
+    async def listen(self, address: str, ssl_context: ssl.SSLContext | None) -> None:
+        """Start to accept."""
+        listener = open_listener(address)
+        self.address = format_address(listener)
+        self._listener = await self.loop.create_server(
+            lambda: Connection(self), sock=listener, backlog=BACKLOG, ssl=ssl_context
+        )
+
+    async def drain(self, grace_seconds: float = 5.0) -> None:
+        """Accept no more, finish what is under way, cut off what is not done in time."""
+        self.draining = True
+        if self._listener is not None:
+            self._listener.close()
+        # Requests that have already reached their sockets are read in the next turns.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for connection in [each for each in self._serving if each.idle]:
+            connection.give_way()
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await self._gone()
+        except TimeoutError:
+            for connection in [*self._serving, *self._leaving]:
+                connection.abort()
+            await self._gone()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    async def _gone(self) -> None:
+        while self._serving or self._leaving:
+            self._all_gone.clear()
+            await self._all_gone.wait()
+
+    # What connections call.
+
+    def admit(self, connection: Connection) -> bool:
+        """Take a newcomer in; when all places are taken, one that only waits gives way to it.
+
+        So thousands of silent connections cannot keep a scraper out.
+        """
+        if self._sweeper is None:
+            self._sweeper = self.loop.call_later(self._sweep_seconds, self._sweep)
+        if len(self._serving) >= self.limits.connections:
+            waiting = self._longest_waiting()
+            if waiting is None:
+                return False
+            waiting.give_way()
+        self._serving.add(connection)
+        return True
+
+    def leaving(self, connection: Connection) -> bool:
+        """Give a place back; whether there is room to leave slowly."""
+        self._serving.discard(connection)
+        self._leaving.add(connection)
+        return len(self._leaving) <= max(1, self.limits.connections // 4)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed."""
+        self._serving.discard(connection)
+        self._leaving.discard(connection)
+        if not self._serving and not self._leaving:
+            self._all_gone.set()
+
+    def date(self) -> str:
+        """Now, for the Date header."""
+        now = int(time.time())
+        if now != self._date_second:
+            self._date_second, self._date = now, formatdate(now, usegmt=True)
+        return self._date
+
+    def _longest_waiting(self) -> Connection | None:
+        """Those that never asked for anything go first."""
+        now = self.loop.time()
+        patience = {False: self.limits.silent_seconds, True: self.limits.unused_seconds}
+        candidates = [
+            each
+            for each in self._serving
+            if each.state is State.WAITING and now - each.waiting_since >= patience[each.served]
+        ]
+        return min(candidates, key=lambda each: (each.served, each.waiting_since), default=None)
+
+    def _sweep(self) -> None:
+        """End what is over its time; one timer for all costs a request nothing."""
+        now = self.loop.time()
+        for connection in [*self._serving, *self._leaving]:
+            if connection.deadline <= now:
+                connection.expire()
+        self._sweeper = None
+        if self._serving or self._leaving:
+            self._sweeper = self.loop.call_later(self._sweep_seconds, self._sweep)
+
+
+async def serve(
+    listen: str,
+    application: Application,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    ssl_context: ssl.SSLContext | None = None,
+) -> Server:
+    """Serve on `listen` within the running loop until `drain`."""
+    server = Server(application, _affordable(limits))
+    await server.listen(listen, ssl_context)
+    return server
+
+
+def _affordable(limits: Limits) -> Limits:
+    """No more connections than half the descriptors this process may open."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return limits
+    affordable = min(limits.connections, max(16, descriptors // 2))
+    return msgspec.structs.replace(limits, connections=affordable)
