@@ -1,0 +1,55 @@
+"""What the scanner has found, pinned up where the HTTP side reads it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from exporter.web.exposition import Rendered
+from exporter.web.response import Packed
+
+
+class HomeRow(Struct, frozen=True):
+    """One home on the landing page."""
+
+    home: str
+    up: bool
+    sessions_open: int | None
+    """None where the database was never read."""
+    sessions_ended: int | None
+    disk_bytes: int
+
+
+class Content(Struct, frozen=True):
+    """All that HTTP shows, of one moment."""
+
+    metrics: Rendered | None = None
+    status: bytes | None = None
+    """JSON of /api/v1/status."""
+    sessions: Packed | None = None
+    """JSON of /api/v1/sessions: tens of thousands of sessions, so it is kept compressed."""
+    homes: tuple[HomeRow, ...] = ()
+    ready: bool = False
+
+
+class Board:
+    """One thread publishes, any may read; replacing a reference is atomic and needs no lock."""
+
+    def __init__(self) -> None:
+        self._content = Content()
+
+    @property
+    def content(self) -> Content:
+        """The newest content; what it holds never changes, so an answer is never half new."""
+        return self._content
+
+    def publish(
+        self,
+        *,
+        metrics: Rendered,
+        status: bytes,
+        sessions: Packed,
+        homes: tuple[HomeRow, ...] = (),
+        ready: bool = True,
+    ) -> None:
+        """Replace everything at once."""
+        self._content = Content(metrics, status, sessions, homes, ready)
