@@ -1,0 +1,51 @@
+"""Writing the metrics to a file for node_exporter's textfile collector."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from exporter.errors import ExporterError, UsageError
+
+_READABLE_BY_ALL = 0o644
+
+
+def write_atomically(path: str, data: bytes) -> None:
+    """Replace `path` whole: a reader sees the old metrics or the new ones, never a part."""
+    if not path.endswith(".prom"):
+        raise UsageError(f"cannot write {path}: node_exporter reads only *.prom; use {path}.prom")
+    folder, name = os.path.split(os.path.abspath(path))
+    try:
+        # The temporary name does not end in .prom: node_exporter would read it half written.
+        descriptor, temporary = tempfile.mkstemp(".tmp", f".{name}.", folder)
+    except OSError as error:
+        raise ExporterError(f"cannot write {path}: {error.strerror} ({folder})") from error
+    try:
+        _fill(descriptor, data)
+        os.replace(temporary, path)
+    except BaseException as error:
+        os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise ExporterError(f"cannot write {path}: {error.strerror}; left as it was") from error
+        raise
+    _sync_folder(folder)
+
+
+def _fill(descriptor: int, data: bytes) -> None:
+    with open(descriptor, "wb") as file:
+        os.fchmod(file.fileno(), _READABLE_BY_ALL)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the rename itself durable; a folder that cannot be opened has it anyway."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
