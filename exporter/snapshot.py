@@ -302,6 +302,4 @@ class Snapshot(Struct, frozen=True):
     kanban: Annotated[list[KanbanClaim], Meta(max_length=512)] | None
     message_watermark: int
     """Highest message id this scan has counted."""
-    database_key: Word
-    """Changes when state.db is replaced by another database; the watermark starts afresh then."""
     missing_columns: Annotated[list[Word], Meta(max_length=32)] = []

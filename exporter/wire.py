@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
+from exporter.scan.inspect import Inspection
 from exporter.snapshot import Look, OpenSession, SessionUsage, Snapshot
 
 FRAME_BYTES_MAX: Final = 1024 * 1024
@@ -26,6 +27,12 @@ class Holding(Struct, frozen=True):
 
     pid: int
     shm_inode: int
+
+
+class InspectRequest(Struct, frozen=True, tag="inspect"):
+    """For the scout: what is at this path?"""
+
+    path: str
 
 
 class LookRequest(Struct, frozen=True, tag="look"):
@@ -54,7 +61,11 @@ class ReadRequest(Struct, frozen=True, tag="read"):
     """Send the open sessions even where there are so many that it is done rarely."""
 
 
-Request = LookRequest | ReadRequest
+Request = InspectRequest | LookRequest | ReadRequest
+
+
+class InspectReply(Struct, frozen=True, tag="inspect"):
+    inspection: Inspection
 
 
 class UsagePage(Struct, frozen=True, tag="usage"):
@@ -83,7 +94,7 @@ class Failure(Struct, frozen=True, tag="failure"):
     detail: Annotated[str, Meta(max_length=300)]
 
 
-Reply = UsagePage | SessionsPage | LookReply | ReadReply | Failure
+Reply = InspectReply | UsagePage | SessionsPage | LookReply | ReadReply | Failure
 
 _encoder: Final = msgspec.json.Encoder()
 _request_decoder: Final = msgspec.json.Decoder(Request)

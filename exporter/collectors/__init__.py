@@ -1,0 +1,21 @@
+"""The metrics, one file per family; a module in this folder registers itself."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from exporter.collectors.registry import Collector, registered
+
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
+
+
+def collectors() -> tuple[Collector, ...]:
+    """All collectors, sorted by name."""
+    return registered()
+
+
+def names() -> tuple[str, ...]:
+    """Their names, each of which has a flag `--collector.NAME`."""
+    return tuple(each.name for each in registered())

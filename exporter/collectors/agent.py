@@ -1,0 +1,58 @@
+"""The agent itself: its scans, what it cannot see, what it may do.
+
+hermes_exporter_scan_timestamp_seconds{home="default"} 1.7e+09
+hermes_exporter_blind{home="default",reason="permissions"} 1
+"""
+
+from __future__ import annotations
+
+from exporter.collectors.registry import Samples, collector, gauge
+from exporter.view import HostView
+
+BUILD = gauge("hermes_exporter_build_info", "The version of this agent; always 1.", "version")
+SCANNED = gauge(
+    "hermes_exporter_scan_timestamp_seconds", "When the last scan of the home finished.", "home"
+)
+SCAN_DURATION = gauge(
+    "hermes_exporter_scan_duration_seconds", "How long the last finished scan took.", "home"
+)
+BLIND = gauge(
+    "hermes_exporter_blind",
+    "1 for each thing that this agent cannot see of the home; nothing is ended on such evidence.",
+    "home",
+    "reason",
+)
+RELOAD = gauge(
+    "hermes_exporter_config_last_reload_successful",
+    "1 if the configuration was read, 0 if the last reload failed and the old one is in use.",
+)
+REAPER_ENFORCING = gauge(
+    "hermes_reaper_enforcing", "1 if dead sessions are ended, 0 if they are only shown.", "home"
+)
+PRUNE_ENFORCING = gauge(
+    "hermes_prune_enforcing", "1 if prune plans are carried out, 0 if they are only shown.", "home"
+)
+
+
+@collector(
+    "agent",
+    "scans, blindness, configuration and modes of the agent",
+    BUILD,
+    SCANNED,
+    SCAN_DURATION,
+    BLIND,
+    RELOAD,
+    REAPER_ENFORCING,
+    PRUNE_ENFORCING,
+)
+def collect(view: HostView, samples: Samples) -> None:
+    samples.add(BUILD, 1, view.version)
+    samples.add(RELOAD, view.config_reload_successful)
+    for home in view.homes:
+        if home.scanned_at is not None:
+            samples.add(SCANNED, home.scanned_at, home.label)
+            samples.add(SCAN_DURATION, home.scan_seconds, home.label)
+        for reason in home.blind:
+            samples.add(BLIND, 1, home.label, reason)
+        samples.add(REAPER_ENFORCING, home.reaper_enforcing, home.label)
+        samples.add(PRUNE_ENFORCING, home.prune_enforcing, home.label)

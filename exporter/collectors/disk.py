@@ -1,0 +1,65 @@
+"""Bytes and files of a home by kind, its checkpoints, and the filesystem it is on.
+
+hermes_disk_bytes{home="default",kind="checkpoints_legacy"} 1.2e+10
+hermes_checkpoint_projects{home="default",layout="store",state="orphan"} 12
+"""
+
+from __future__ import annotations
+
+from exporter.collectors.registry import Samples, collector, gauge
+from exporter.snapshot import DiskKind, DiskUsage
+from exporter.view import HostView
+
+BYTES = gauge(
+    "hermes_disk_bytes",
+    "Allocated bytes of the home by kind, as du counts them; the kinds add up to the home.",
+    "home",
+    "kind",
+)
+FILES = gauge(
+    "hermes_disk_files", "Files of the home by kind, folders not counted.", "home", "kind"
+)
+PROJECTS = gauge(
+    "hermes_checkpoint_projects",
+    "Shadow repositories and store projects. Orphan: the work folder is gone. Stale: unused for "
+    "longer than prune.policies.stale_checkpoints.older_than.",
+    "home",
+    "layout",
+    "state",
+)
+SIZE = gauge("hermes_filesystem_size_bytes", "Size of the filesystem that holds the home.", "home")
+AVAILABLE = gauge(
+    "hermes_filesystem_avail_bytes",
+    "Bytes that the home's owner may still write to its filesystem.",
+    "home",
+)
+
+
+@collector("disk", "bytes and files of each home by kind", BYTES, FILES)
+def collect_disk(view: HostView, samples: Samples) -> None:
+    for home in view.homes:
+        if home.snapshot is None:
+            continue
+        for kind in DiskKind:
+            usage = home.snapshot.disk.usage.get(kind, DiskUsage())
+            samples.add(BYTES, usage.allocated_bytes, home.label, kind.value)
+            samples.add(FILES, usage.files, home.label, kind.value)
+
+
+@collector("checkpoints", "checkpoint projects by layout and state", PROJECTS)
+def collect_checkpoints(view: HostView, samples: Samples) -> None:
+    for home in view.homes:
+        if home.snapshot is None:
+            continue
+        counted = {(c.layout, c.state): c.projects for c in home.snapshot.disk.checkpoints}
+        for layout in ("legacy", "store"):
+            for state in ("active", "orphan", "stale"):
+                samples.add(PROJECTS, counted.get((layout, state), 0), home.label, layout, state)
+
+
+@collector("filesystem", "size and free space of each home's filesystem", SIZE, AVAILABLE)
+def collect_filesystem(view: HostView, samples: Samples) -> None:
+    for home in view.homes:
+        if home.look is not None and home.look.filesystem is not None:
+            samples.add(SIZE, home.look.filesystem.size_bytes, home.label)
+            samples.add(AVAILABLE, home.look.filesystem.avail_bytes, home.label)

@@ -1,0 +1,158 @@
+"""What the agent remembers of one home between scans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from exporter import wire
+from exporter.config.mode import Mode
+from exporter.config.settings import Settings
+from exporter.evidence.findings import HomeEvidence
+from exporter.evidence.liveness import StartTimes
+from exporter.homes import Home
+from exporter.journal import Admission, Counter, Journal
+from exporter.labels import Family, fit
+from exporter.scan.filesystem import NETWORK_KINDS
+from exporter.session_list import SessionList
+from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
+from exporter.view import HomeView
+
+_PID_REUSE_SLACK_SECONDS = 120.0
+_NOBODY = Admission(frozenset())
+
+
+class HomeState:
+    """One home: its last look, its last snapshot, and how the last scan went."""
+
+    def __init__(self, home: Home, journal: Journal) -> None:
+        self.home = home
+        self.look: Look | None = None
+        self.evidence: HomeEvidence | None = None
+        self.snapshot: Snapshot | None = None
+        self.sessions = SessionList(home.label)
+        self.trouble = Trouble.NONE
+        self.detail = ""
+        self.failed = False
+        self.last_seen = float("-inf")
+        self._journal = journal
+        self._began = 0.0
+        self._scanned_at: float | None = None
+        self._scan_seconds = 0.0
+        self._counters: tuple[Counter, ...] = tuple(journal.counters(home.path))
+        self._sources = self._ended = self._end_reasons = _NOBODY
+
+    def begin(self, monotonic: float) -> None:
+        self._began = monotonic
+        self.failed = False
+
+    def take(self, reply: wire.Reply) -> None:
+        """Take in one part of a worker's answer."""
+        match reply:
+            case wire.LookReply(look):
+                self.look = look
+            case wire.UsagePage(items):
+                self._journal.count(self.home.path, items)
+            case wire.SessionsPage(items, first):
+                self.sessions.add(items, first=first)
+            case wire.ReadReply(snapshot):
+                self._take_snapshot(snapshot)
+
+    def _take_snapshot(self, snapshot: Snapshot) -> None:
+        self.trouble, self.detail = snapshot.trouble, snapshot.detail
+        if snapshot.trouble is Trouble.NONE:
+            self._journal.counted_up_to(self.home.path, snapshot.message_watermark)
+        if snapshot.sessions is None:
+            self.sessions.clear()
+        self.sessions.close()
+        self.snapshot = snapshot
+        self._counters = tuple(self._journal.counters(self.home.path))
+        self._admit(snapshot)
+
+    def _admit(self, snapshot: Snapshot) -> None:
+        """Give the label values of this snapshot their places."""
+        sessions = snapshot.sessions
+        if sessions is None:
+            return
+        self._sources = self._places(
+            Family.SOURCE, ((fit(Family.SOURCE, h.source),) for h in sessions.messages)
+        )
+        self._ended = self._places(
+            Family.SOURCE_END_REASON,
+            (
+                (fit(Family.SOURCE, e.source), fit(Family.SOURCE_END_REASON, e.end_reason))
+                for e in sessions.ended
+            ),
+        )
+        self._end_reasons = self._places(
+            Family.END_REASON,
+            ((fit(Family.END_REASON, reason),) for reason in sessions.written_after_end),
+        )
+
+    def _places(self, family: Family, values: Iterable[tuple[str, ...]]) -> Admission:
+        return self._journal.admit(self.home.path, family, sorted(set(values)))
+
+    def finish(self, now: float, monotonic: float) -> None:
+        self._scanned_at = now
+        self._scan_seconds = monotonic - self._began
+
+    def fail(self, trouble: Trouble, detail: str) -> None:
+        """The home could not be scanned: what was known of it is no longer vouched for."""
+        self.trouble, self.detail = trouble, detail
+        self.failed = True
+        self.look = self.snapshot = self.evidence = None
+        self.sessions.clear()
+        self.sessions.close()
+
+    def view(self, settings: Settings, *, host: str, started: StartTimes) -> HomeView:
+        own = settings.for_home(self.home.path)
+        return HomeView(
+            label=self.home.label,
+            path=self.home.path,
+            up=self.snapshot is not None and self.trouble is Trouble.NONE,
+            trouble=self.trouble,
+            detail=self.detail,
+            look=self.look,
+            snapshot=self.snapshot,
+            evidence=self.evidence,
+            blind=self._blind(),
+            counters=self._counters,
+            sources=self._sources,
+            ended=self._ended,
+            end_reasons=self._end_reasons,
+            kanban_dead_owner=self._dead_owners(host, started),
+            scanned_at=self._scanned_at,
+            scan_seconds=self._scan_seconds,
+            reaper_enforcing=own.reaper.mode is Mode.ENFORCE and self.home.may_write,
+            prune_enforcing=own.prune.mode is Mode.ENFORCE and self.home.may_write,
+        )
+
+    def _blind(self) -> tuple[str, ...]:
+        """Everything that keeps the absence of evidence from being evidence."""
+        reasons = [reason.value for reason in self.evidence.blind] if self.evidence else []
+        filesystem = self.look.filesystem if self.look is not None else None
+        if filesystem is not None and filesystem.kind in NETWORK_KINDS:
+            reasons.append("network_fs")
+        elif self.look is not None and (filesystem is None or filesystem.kind == "unknown"):
+            reasons.append("unknown_fs")
+        if self.look is not None and not self.look.leases_readable:
+            reasons.append("leases")
+        if self.snapshot is not None and not self.snapshot.routing_readable:
+            reasons.append("routing")
+        if self.trouble is not Trouble.NONE:
+            reasons.append("database")
+        return tuple(dict.fromkeys(reasons))
+
+    def _dead_owners(self, host: str, started: StartTimes) -> int | None:
+        """Running kanban tasks of this host whose worker is gone; unknown while we are blind."""
+        claims = self.snapshot.kanban if self.snapshot is not None else None
+        if claims is None or self.evidence is None or self.evidence.blind:
+            return None if claims is None or claims else 0
+        return sum(_is_dead(claim, host, started) for claim in claims)
+
+
+def _is_dead(claim: KanbanClaim, host: str, started: StartTimes) -> bool:
+    """The claim names no start time: a process that began well after it is another one."""
+    if claim.host not in ("", host):
+        return False
+    began = started(claim.pid)
+    return began is None or began > claim.started_at + _PID_REUSE_SLACK_SECONDS

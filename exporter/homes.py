@@ -1,0 +1,259 @@
+"""Which homes are on this host, whose they are, and what they are called.
+
+A root agent on a shared machine must not be led astray: a hostile user could otherwise make it
+read, write or run things outside his own home by a symlink, a directory that he can swap, or a
+database that is somebody else's. So a home that was merely found is adopted by strict rules; one
+that the operator named needs less.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final
+
+from msgspec import Struct, structs
+
+from exporter.scan.inspect import Inspection
+from exporter.snapshot import FileIdentity
+
+HOMES_PER_OWNER_MAX: Final = 64
+
+
+class Origin(StrEnum):
+    """How the agent came to know of a home."""
+
+    NAMED = "named"
+    OWN = "own"
+    USER = "user"
+    PROCESS = "process"
+    PROFILE = "profile"
+
+
+class Candidate(Struct, frozen=True):
+    """A directory to inspect."""
+
+    path: str
+    origin: Origin
+    label: str = ""
+    """The label it gets if it is free; empty: one made from its owner."""
+    profiles: bool = True
+    uid: int | None = None
+    """The owner it must have, for a home learnt from a process."""
+    database: FileIdentity | None = None
+    """The state.db it must have, for a home learnt from a process."""
+
+
+class Home(Struct, frozen=True):
+    """A home that the agent watches."""
+
+    path: str
+    label: str
+    owner: int
+    may_write: bool
+    """False for a root-owned home that nobody named: it is only looked at."""
+    profile_names: tuple[str, ...] = ()
+    problem: str = ""
+    """Why it cannot be watched although it was named, or was watched before."""
+
+
+class Refusal(Struct, frozen=True):
+    """A candidate that was not adopted, and why; shown by `check` and in the log."""
+
+    path: str
+    why: str
+    fix: str
+
+
+class Census(Struct, frozen=True):
+    """The outcome of one round of discovery."""
+
+    homes: tuple[Home, ...]
+    refused: tuple[Refusal, ...]
+
+
+class Account(Struct, frozen=True):
+    """A user of this host."""
+
+    name: str
+    uid: int
+    directory: str
+
+
+def accounts() -> list[Account]:
+    """All users that this host knows of."""
+    return [Account(entry.pw_name, entry.pw_uid, entry.pw_dir) for entry in pwd.getpwall()]
+
+
+def found_candidates(
+    users: Sequence[Account], own_uid: int, environment: Mapping[str, str]
+) -> list[Candidate]:
+    """Where homes may be when none was named: this user's, and every other user's."""
+    candidates: list[Candidate] = []
+    if environment.get("HERMES_HOME"):
+        path = os.path.abspath(os.path.expanduser(environment["HERMES_HOME"]))
+        candidates.append(Candidate(path, Origin.OWN))
+    own = environment.get("HOME") or next((u.directory for u in users if u.uid == own_uid), "")
+    if own:
+        candidates.append(Candidate(os.path.join(own, ".hermes"), Origin.OWN))
+    candidates.extend(
+        Candidate(os.path.join(user.directory, ".hermes"), Origin.USER)
+        for user in sorted(users, key=lambda user: user.uid)
+        if os.path.isabs(user.directory) and user.directory != "/"
+    )
+    return candidates
+
+
+def profile_candidates(root: Home, names: Iterable[str], origin: Origin) -> list[Candidate]:
+    """The profiles of a root that was adopted; each is a home of its own."""
+    return [
+        Candidate(
+            os.path.join(root.path, "profiles", name),
+            origin if origin is Origin.NAMED else Origin.PROFILE,
+            f"{root.label}/{name}",
+            profiles=False,
+            uid=root.owner,
+        )
+        for name in names
+    ]
+
+
+def judge(candidate: Candidate, seen: Inspection) -> str:
+    """Why this candidate may not be adopted; empty if it may."""
+    if not seen.exists:
+        return "it does not exist"
+    if seen.unreadable:
+        return f"it cannot be read: {seen.unreadable}"
+    if not seen.is_directory:
+        return "it is not a real directory (a symlink is not followed)"
+    if seen.foreign_part:
+        return f"{seen.foreign_part}, not to the home's owner (uid {seen.owner})"
+    if candidate.uid is not None and seen.owner != candidate.uid:
+        return f"it belongs to uid {seen.owner}, not to uid {candidate.uid}"
+    if candidate.origin is Origin.NAMED:
+        return ""
+    if candidate.database is not None and seen.database != candidate.database:
+        return "its state.db is not the one that the process has open"
+    if seen.unsafe_ancestor:
+        return seen.unsafe_ancestor
+    if not seen.looks_like_home:
+        return "nothing in it looks like Hermes"
+    return ""
+
+
+class CensusTaker:
+    """Puts a census together, candidate by candidate, keeping names apart."""
+
+    def __init__(
+        self,
+        labels: Mapping[str, str],
+        watched: Mapping[str, Home],
+        own_uid: int,
+        user_names: Mapping[int, str],
+    ) -> None:
+        self._remembered = labels
+        self._watched = watched
+        self._own_uid = own_uid
+        self._user_names = user_names
+        self._taken: dict[str, str] = {label: path for path, label in labels.items()}
+        self._homes: dict[str, Home] = {}
+        self._identities: set[FileIdentity] = set()
+        self._refused: dict[str, Refusal] = {}
+        self._per_owner: dict[int, int] = {}
+
+    def consider(self, candidate: Candidate, seen: Inspection) -> Home | None:
+        """Adopt or refuse; return the home if it was adopted just now."""
+        path = seen.resolved or candidate.path
+        if path in self._homes or (seen.identity is not None and seen.identity in self._identities):
+            return None
+        why = judge(candidate, seen)
+        if why:
+            self._refuse(candidate, path, why, seen)
+            return None
+        if self._per_owner.get(seen.owner, 0) >= HOMES_PER_OWNER_MAX:
+            why = f"uid {seen.owner} has more than {HOMES_PER_OWNER_MAX} homes"
+            self._refuse(candidate, path, why, seen)
+            return None
+        home = Home(
+            path=path,
+            label=self._label(path, candidate, seen.owner),
+            owner=seen.owner,
+            may_write=seen.owner != 0 or self._own_uid != 0 or candidate.origin is Origin.NAMED,
+            profile_names=tuple(seen.profiles) if candidate.profiles else (),
+        )
+        self._per_owner[seen.owner] = self._per_owner.get(seen.owner, 0) + 1
+        self._homes[path] = home
+        if seen.identity is not None:
+            self._identities.add(seen.identity)
+        return home
+
+    def _refuse(self, candidate: Candidate, path: str, why: str, seen: Inspection) -> None:
+        """A home that was named, or watched until now, is shown as down; others are mentioned."""
+        if candidate.origin is Origin.NAMED or path in self._watched:
+            self._homes[path] = Home(
+                path=path,
+                label=self._label(path, candidate, seen.owner),
+                owner=seen.owner,
+                may_write=False,
+                problem=why,
+            )
+        if seen.exists or candidate.origin is Origin.NAMED:
+            self._refused[path] = Refusal(path, why, _fix(candidate, path))
+
+    def _label(self, path: str, candidate: Candidate, owner: int) -> str:
+        remembered = self._remembered.get(path)
+        if remembered is not None and not (candidate.label and candidate.origin is Origin.NAMED):
+            return remembered
+        label = candidate.label or self._owner_label(path, owner)
+        if self._taken.get(label, path) != path:
+            if remembered is not None:
+                return remembered
+            label = f"{label}-{sha256(os.fsencode(path)).hexdigest()[:4]}"
+        self._taken[label] = path
+        return label
+
+    def _owner_label(self, path: str, owner: int) -> str:
+        label = "default"
+        if owner not in (self._own_uid, -1):
+            label = self._user_names.get(owner, f"uid{owner}")
+        above, name = os.path.split(path)
+        return f"{label}/{name}" if os.path.basename(above) == "profiles" else label
+
+    def result(self) -> Census:
+        for path, home in self._watched.items():
+            if path not in self._homes:
+                self._homes[path] = structs.replace(home, problem="it is gone", profile_names=())
+        return Census(tuple(self._homes.values()), tuple(self._refused.values()))
+
+
+def _fix(candidate: Candidate, path: str) -> str:
+    if candidate.origin is Origin.NAMED:
+        return "correct the path, or the owner of its files"
+    return f"if it is trusted, name it: --home {path}"
+
+
+def take_census(
+    candidates: Iterable[Candidate],
+    inspect: Callable[[str], Inspection],
+    *,
+    labels: Mapping[str, str],
+    watched: Mapping[str, Home],
+    own_uid: int,
+    user_names: Mapping[int, str],
+) -> Census:
+    """Inspect the candidates and their profiles, in order; the first to claim a label has it.
+
+    `labels` are those given before, by path; `watched` the homes to show as down if not found.
+    """
+    census = CensusTaker(labels, watched, own_uid, user_names)
+    todo = list(candidates)
+    while todo:
+        candidate = todo.pop(0)
+        seen = inspect(candidate.path)
+        home = census.consider(candidate, seen)
+        if home is not None and candidate.profiles:
+            todo[:0] = profile_candidates(home, seen.profiles, candidate.origin)
+    return census.result()

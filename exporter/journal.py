@@ -1,0 +1,320 @@
+"""The agent's own memory, in its state directory: labels, admitted values and counters.
+
+Prometheus counters must never fall, while the rows they are summed from are pruned, rewritten and
+restored. So the journal keeps, for each session ever seen, what has been counted of it; a scan adds
+only what is new. Counters and that record are written in one transaction, so a crash at any instant
+loses or doubles nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+import apsw
+from msgspec import Struct
+
+from exporter.errors import StateError
+from exporter.labels import LIMITS, Family, fit
+from exporter.snapshot import ModelUsage, SessionUsage
+
+STATE_VERSION: Final = 1
+"""Raised when an older agent could not read what this one writes."""
+_FILE: Final = "agent.db"
+OTHER: Final = "other"
+
+_SCHEMA: Final = """
+CREATE TABLE homes (
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, label TEXT NOT NULL UNIQUE,
+    watermark INTEGER NOT NULL DEFAULT 0, counted INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE admitted (
+    home INTEGER NOT NULL REFERENCES homes(id), family TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (home, family, value)
+) WITHOUT ROWID;
+CREATE TABLE counters (
+    home INTEGER NOT NULL REFERENCES homes(id), name TEXT NOT NULL,
+    source TEXT NOT NULL, model TEXT NOT NULL, kind TEXT NOT NULL, value REAL NOT NULL,
+    PRIMARY KEY (home, name, source, model, kind)
+) WITHOUT ROWID;
+CREATE TABLE session_counted (
+    home INTEGER NOT NULL REFERENCES homes(id), session INTEGER NOT NULL,
+    message_rows INTEGER NOT NULL, tool_calls INTEGER NOT NULL, api_calls INTEGER NOT NULL,
+    PRIMARY KEY (home, session)
+) WITHOUT ROWID;
+CREATE TABLE model_counted (
+    home INTEGER NOT NULL REFERENCES homes(id), session INTEGER NOT NULL, model INTEGER NOT NULL,
+    input INTEGER NOT NULL, output INTEGER NOT NULL, cache_read INTEGER NOT NULL,
+    cache_write INTEGER NOT NULL, reasoning INTEGER NOT NULL,
+    estimated REAL NOT NULL, actual REAL NOT NULL,
+    PRIMARY KEY (home, session, model)
+) WITHOUT ROWID;
+"""
+
+_TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
+
+
+class Counter(Struct, frozen=True):
+    """One counter series of a home; `model` and `kind` are empty where it has none."""
+
+    name: str
+    source: str
+    model: str
+    kind: str
+    value: float
+
+
+class Journal:
+    """The state directory's database. One process writes it; any of its threads may call."""
+
+    def __init__(self, connection: apsw.Connection, path: str) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self.path = path
+
+    @classmethod
+    def open(cls, state_dir: str) -> Journal:
+        """Open or create it; raise StateError with one clear line if that cannot be done."""
+        path = os.path.join(state_dir, _FILE)
+        try:
+            os.makedirs(state_dir, mode=0o700, exist_ok=True)
+            connection = apsw.Connection(path)
+            connection.set_busy_timeout(5000)
+            connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL")
+            cls._prepare(connection, path)
+        except OSError as error:
+            raise StateError(f"cannot use state directory {state_dir}: {error.strerror}") from error
+        except apsw.Error as error:
+            raise StateError(f"cannot use {path}: {error}; move it away to start afresh") from error
+        return cls(connection, path)
+
+    @classmethod
+    def in_memory(cls) -> Journal:
+        """A journal for one command, which remembers nothing."""
+        connection = apsw.Connection(":memory:")
+        cls._prepare(connection, ":memory:")
+        return cls(connection, ":memory:")
+
+    @staticmethod
+    def _prepare(connection: apsw.Connection, path: str) -> None:
+        with connection:
+            version = int(connection.pragma("user_version"))
+            if version > STATE_VERSION:
+                raise StateError(
+                    f"{path} was written by a newer hermes-exporter (state version {version}, this "
+                    f"one knows {STATE_VERSION}); upgrade, or choose another --state-dir"
+                )
+            if version == 0:
+                connection.execute(_SCHEMA)
+                connection.pragma("user_version", STATE_VERSION)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # Labels
+
+    def labels(self) -> dict[str, str]:
+        """The labels given so far, by path."""
+        with self._lock:
+            rows: list[Any] = self._connection.execute("SELECT path, label FROM homes").fetchall()
+        return dict(rows)
+
+    def give_label(self, path: str, label: str) -> None:
+        """Remember a home's label for good; a changed configuration may rename it."""
+        with self._lock, self._connection:
+            self._connection.execute(
+                "INSERT INTO homes (path, label) VALUES (?, ?) "
+                "ON CONFLICT (path) DO UPDATE SET label = excluded.label",
+                (path, label),
+            )
+
+    # Counting
+
+    def watermark(self, path: str) -> int:
+        """The highest message id of this home that has been counted."""
+        with self._lock:
+            found = self._connection.execute(
+                "SELECT watermark FROM homes WHERE path = ?", (path,)
+            ).fetchone()
+        return int(found[0]) if found else 0
+
+    def count(self, path: str, page: Sequence[SessionUsage]) -> None:
+        """Add what these sessions have used beyond what was counted of them before.
+
+        A page is counted whole or not at all, and counting it twice adds nothing.
+        """
+        with self._lock, self._connection:
+            counted = self._connection.execute(
+                "SELECT counted FROM homes WHERE path = ?", (path,)
+            ).get
+            tally = _Tally(self._connection, self._home(path), first_sight=not counted)
+            for usage in page:
+                tally.count(usage)
+            tally.finish()
+
+    def counted_up_to(self, path: str, watermark: int) -> None:
+        """A scan is complete: only messages above the watermark are new from now on."""
+        with self._lock, self._connection:
+            self._connection.execute(
+                "UPDATE homes SET watermark = ?, counted = 1 "
+                "WHERE path = ? AND (watermark != ? OR NOT counted)",
+                (watermark, path, watermark),
+            )
+
+    def counters(self, path: str) -> list[Counter]:
+        with self._lock:
+            rows: list[Any] = self._connection.execute(
+                "SELECT name, source, model, kind, value FROM counters "
+                "JOIN homes ON homes.id = counters.home WHERE path = ? "
+                "ORDER BY name, source, model, kind",
+                (path,),
+            ).fetchall()
+        return [Counter(*values) for values in rows]
+
+    # Bounded label values
+
+    def admit(self, path: str, family: Family, values: Iterable[tuple[str, ...]]) -> Admission:
+        """Which of these label values have a place; the first seen keep theirs for good."""
+        with self._lock:
+            return _admit(self._connection, self._home(path), family, values)
+
+    def _home(self, path: str) -> int:
+        return int(self._connection.execute("SELECT id FROM homes WHERE path = ?", (path,)).get)
+
+
+class Admission(Struct, frozen=True):
+    """The label values of one family that are shown; everything else is `other`."""
+
+    admitted: frozenset[tuple[str, ...]]
+
+    def __call__(self, *value: str) -> tuple[str, ...]:
+        """The value as it is shown: itself, or its first parts with `other`, or all `other`."""
+        if value in self.admitted:
+            return value
+        return tuple(OTHER for _ in value)
+
+
+_SEPARATOR: Final = "\x1f"
+
+
+def _admit(
+    connection: apsw.Connection, home: int, family: Family, values: Iterable[tuple[str, ...]]
+) -> Admission:
+    known = {
+        tuple(value.split(_SEPARATOR))
+        for (value,) in connection.execute(
+            "SELECT value FROM admitted WHERE home = ? AND family = ?", (home, family)
+        )
+    }
+    other = tuple(OTHER for _ in range(2 if "-" in family else 1))
+    for value in values:
+        if value in known or value == other or len(known) >= LIMITS[family]:
+            continue
+        connection.execute(
+            "INSERT OR IGNORE INTO admitted VALUES (?, ?, ?)",
+            (home, family, _SEPARATOR.join(value)),
+        )
+        known.add(value)
+    return Admission(frozenset(known))
+
+
+class _Tally:
+    """The counting of one page, inside its transaction."""
+
+    def __init__(self, connection: apsw.Connection, home: int, *, first_sight: bool) -> None:
+        self._connection = connection
+        self._home = home
+        self._first_sight = first_sight
+        self._added: dict[tuple[str, str, str, str], float] = {}
+        self._sources = _admit(connection, home, Family.SOURCE, ())
+        self._models = _admit(connection, home, Family.SOURCE_MODEL, ())
+
+    def count(self, usage: SessionUsage) -> None:
+        """Add what this session has used beyond what was counted of it before."""
+        source = self._source(fit(Family.SOURCE, usage.source))
+        before = self._session_before(usage.key)
+        rows, tools, calls = before or (0, 0, 0)
+        if before is None and self._first_sight:
+            new_rows = usage.active_rows
+        else:
+            new_rows = usage.rows - usage.copied - rows
+        self._add("messages", source, "", "", new_rows)
+        self._add("tool_calls", source, "", "", usage.tool_calls - tools)
+        self._add("api_calls", source, "", "", usage.api_calls - calls)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO session_counted VALUES (?, ?, ?, ?, ?)",
+            (self._home, usage.key, usage.rows, usage.tool_calls, usage.api_calls),
+        )
+        for model in usage.models:
+            self._count_model(usage, model)
+
+    def _session_before(self, key: int) -> tuple[int, int, int] | None:
+        found: tuple[int, int, int] | None = self._connection.execute(
+            "SELECT message_rows, tool_calls, api_calls FROM session_counted "
+            "WHERE home = ? AND session = ?",
+            (self._home, key),
+        ).fetchone()
+        return found
+
+    def _count_model(self, usage: SessionUsage, model: ModelUsage) -> None:
+        source, name = self._pair(
+            fit(Family.SOURCE, usage.source), fit(Family.SOURCE_MODEL, model.model)
+        )
+        key = hash_of(model.model)
+        before = self._connection.execute(
+            "SELECT input, output, cache_read, cache_write, reasoning, estimated, actual "
+            "FROM model_counted WHERE home = ? AND session = ? AND model = ?",
+            (self._home, usage.key, key),
+        ).fetchone() or (0, 0, 0, 0, 0, 0.0, 0.0)
+        now = (
+            model.input,
+            model.output,
+            model.cache_read,
+            model.cache_write,
+            model.reasoning,
+            model.estimated_usd,
+            model.actual_usd,
+        )
+        for kind, value, counted in zip(_TOKEN_KINDS, now, before, strict=False):
+            self._add("tokens", source, name, kind, value - counted)
+        self._add("cost_usd", source, name, "estimated", now[5] - before[5])
+        self._add("cost_usd", source, name, "actual", now[6] - before[6])
+        self._connection.execute(
+            "INSERT OR REPLACE INTO model_counted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (self._home, usage.key, key, *now),
+        )
+
+    def _source(self, source: str) -> str:
+        if (source,) not in self._sources.admitted:
+            self._sources = _admit(self._connection, self._home, Family.SOURCE, [(source,)])
+        return self._sources(source)[0]
+
+    def _pair(self, source: str, model: str) -> tuple[str, str]:
+        if (source, model) not in self._models.admitted:
+            self._models = _admit(
+                self._connection, self._home, Family.SOURCE_MODEL, [(source, model)]
+            )
+        shown = self._models(source, model)
+        return shown[0], shown[1]
+
+    def _add(self, name: str, source: str, model: str, kind: str, amount: float) -> None:
+        """Rows and figures that shrank (a rewritten transcript) take nothing back."""
+        key = (name, source, model, kind)
+        self._added[key] = self._added.get(key, 0) + max(0, amount)
+
+    def finish(self) -> None:
+        """Write the sums; a counter that has nothing to count yet is there with 0."""
+        self._connection.executemany(
+            "INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET value = value + excluded.value",
+            [(self._home, *key, amount) for key, amount in self._added.items()],
+        )
+
+
+def hash_of(word: str) -> int:
+    """A stable 63-bit stand-in for a word of any length."""
+    digest = blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

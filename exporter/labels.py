@@ -1,0 +1,54 @@
+"""What may become a label value: few, short, and nothing private.
+
+Sources, end reasons and models are free text in Hermes: a client may put anything there. A value
+that does not look like what Hermes itself writes is shown as `other`, and so is whatever comes
+after a home has used up its number of values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+OTHER: Final = "other"
+NONE: Final = "none"
+"""Stands for an empty value: an ended session without an end reason, a session without a model."""
+
+
+class Family(StrEnum):
+    """The kinds of label values that come from a home."""
+
+    SOURCE = "source"
+    SOURCE_END_REASON = "source-end_reason"
+    SOURCE_MODEL = "source-model"
+    END_REASON = "end_reason"
+
+
+LIMITS: Final[Mapping[Family, int]] = {
+    Family.SOURCE: 7,
+    Family.SOURCE_END_REASON: 23,
+    Family.SOURCE_MODEL: 11,
+    Family.END_REASON: 11,
+}
+"""Values shown per home beside `other`, which takes the last place of 8, 24 and 12."""
+
+_SHAPES: Final[Mapping[Family, re.Pattern[str]]] = {
+    Family.SOURCE: re.compile(r"[a-z][a-z0-9_-]{0,31}"),
+    Family.SOURCE_END_REASON: re.compile(r"[a-z]{1,24}(_[a-z]{1,24}){0,4}"),
+    Family.SOURCE_MODEL: re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,79}"),
+    Family.END_REASON: re.compile(r"[a-z]{1,24}(_[a-z]{1,24}){0,4}"),
+}
+_SECRET: Final = re.compile(
+    r"(?i)(^|[^a-z])(sk|pk|ghp|gho|xox[a-z]|key|token|bearer)[-_]|[A-Za-z0-9+]{32,}"
+)
+
+
+def fit(family: Family, value: str) -> str:
+    """The value if it may be shown, `none` if there is none, `other` otherwise."""
+    if not value:
+        return NONE
+    if _SHAPES[family].fullmatch(value) and not _SECRET.search(value):
+        return value
+    return OTHER

@@ -1,0 +1,44 @@
+"""From a view of the host to the bytes of a scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.registry import CollectorRegistry
+
+from exporter import collectors
+from exporter.collectors.registry import Samples, collect_guarded, gauge
+from exporter.view import HostView
+from exporter.web.exposition import Rendered, render
+
+SERIES: Final = gauge("hermes_exporter_series", "Series in this scrape, this one included.")
+
+
+class Metrics:
+    """The collectors that are switched on, and the client library's own."""
+
+    def __init__(self, disabled: frozenset[str], failed: Callable[[str, Exception], None]) -> None:
+        self._collectors = [each for each in collectors.collectors() if each.name not in disabled]
+        self._failed = failed
+        self._own = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._own)
+        PlatformCollector(registry=self._own)
+        GCCollector(registry=self._own)
+
+    def render(self, view: HostView) -> Rendered:
+        families: list[Metric] = collect_guarded(self._collectors, view, self._failed)
+        families.extend(self._own.collect())
+        families.append(_series(families))
+        return render(sorted(families, key=lambda family: family.name))
+
+
+def _series(families: Iterable[Metric]) -> Metric:
+    samples = Samples((SERIES,))
+    count = sum(
+        not sample.name.endswith("_created") for family in families for sample in family.samples
+    )
+    samples.add(SERIES, count + 1)
+    return samples.families()[0]

@@ -1,0 +1,73 @@
+"""The JSON that `status`, `/api/v1/status` and the landing page show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from exporter import __version__
+from exporter.config.settings import Settings
+from exporter.snapshot import DiskKind, DiskUsage
+from exporter.view import HomeView, HostView
+from exporter.web.board import HomeRow
+
+
+def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any]:
+    """All homes in one document; `public` leaves out what HTTP must not tell: paths."""
+    return {
+        "homes": [_home(home, public=public) for home in view.homes],
+        "agent": {
+            "version": __version__,
+            "mode": {
+                "reaper": settings.reaper.mode.value,
+                "prune": settings.prune.mode.value,
+            },
+        },
+    }
+
+
+def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
+    sessions = home.snapshot.sessions if home.snapshot is not None else None
+    row: dict[str, Any] = {"home": home.label}
+    if not public:
+        row["path"] = home.path
+    open_now = sum(sessions.open_by_source.values()) if sessions is not None else None
+    return row | {
+        "up": home.up,
+        "trouble": home.trouble.value,
+        "blind": list(home.blind),
+        "sessions": {
+            "open": open_now,
+            "ended": sum(e.sessions for e in sessions.ended) if sessions is not None else None,
+            "empty": sessions.empty if sessions is not None else None,
+            "trivial": sessions.trivial if sessions is not None else None,
+        },
+        "verdicts": {"live": 0, "held": 0, "dead": 0, "unknown": open_now or 0},
+        "disk": disk_bytes(home),
+        "thresholds": [],
+        "would_reap": 0,
+        "would_prune": {"items": 0, "bytes": 0},
+    }
+
+
+def disk_bytes(home: HomeView) -> dict[str, int]:
+    """Allocated bytes by kind; empty where nothing is known."""
+    if home.snapshot is None:
+        return {}
+    usage = home.snapshot.disk.usage
+    return {kind.value: usage.get(kind, DiskUsage()).allocated_bytes for kind in DiskKind}
+
+
+def landing_rows(view: HostView) -> tuple[HomeRow, ...]:
+    """The homes as the landing page lists them."""
+    return tuple(_landing_row(home) for home in view.homes)
+
+
+def _landing_row(home: HomeView) -> HomeRow:
+    sessions = home.snapshot.sessions if home.snapshot is not None else None
+    return HomeRow(
+        home=home.label,
+        up=home.up,
+        sessions_open=sum(sessions.open_by_source.values()) if sessions is not None else None,
+        sessions_ended=sum(e.sessions for e in sessions.ended) if sessions is not None else None,
+        disk_bytes=sum(disk_bytes(home).values()),
+    )

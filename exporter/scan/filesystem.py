@@ -1,0 +1,52 @@
+"""The filesystem that holds a home: its size, and whether its locks can be trusted."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from exporter.snapshot import Filesystem
+
+NETWORK_KINDS: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "glusterfs", "afs", "lustre"}
+)
+"""Where another machine may write too: a lock that nobody holds here proves nothing."""
+UNKNOWN: Final = "unknown"
+
+
+def filesystem_of(path: str, mountinfo: str = "/proc/self/mountinfo") -> Filesystem | None:
+    """Size and kind; None if even that cannot be asked."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return Filesystem(
+        size_bytes=found.f_blocks * found.f_frsize,
+        avail_bytes=found.f_bavail * found.f_frsize,
+        kind=_kind(path, mountinfo),
+    )
+
+
+def _kind(path: str, mountinfo: str) -> str:
+    """The type of the mount that the path is on: the longest mount point, the last of equals."""
+    best, kind = "", UNKNOWN
+    try:
+        with open(mountinfo, "rb") as lines:
+            for line in lines:
+                fields, _, tail = line.partition(b" - ")
+                columns = fields.split()
+                mount_point = _unescape(columns[4])
+                leads_there = path == mount_point or path.startswith(mount_point.rstrip("/") + "/")
+                if leads_there and len(mount_point) >= len(best):
+                    best, kind = mount_point, os.fsdecode(tail.split()[0])
+    except (OSError, IndexError):
+        return UNKNOWN
+    return kind[:32]
+
+
+def _unescape(mount_point: bytes) -> str:
+    """mountinfo writes blanks and backslashes in octal."""
+    return os.fsdecode(
+        re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), mount_point)
+    )

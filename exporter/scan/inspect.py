@@ -1,0 +1,133 @@
+"""Looking at a directory that may be a Hermes home, without entering, opening or following it.
+
+Run by the scout, a worker with the agent's own privileges, because only that may see every user's
+directory. It reports what `lstat` says; whether the home is adopted is decided elsewhere
+(`exporter.homes`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from exporter.snapshot import FileIdentity, Text
+
+PROFILE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_PROFILES_MAX: Final = 64
+_PARTS: Final = ("state.db", "state.db-wal", "state.db-shm", "sessions", "checkpoints")
+_MARKS: Final = (*_PARTS, "config.yaml", "profiles", "logs", "cron", "gateway.pid", ".env")
+"""A directory with none of these is not taken for a home, unless it was named."""
+
+
+class Inspection(Struct, frozen=True):
+    """What a directory looks like from outside."""
+
+    exists: bool
+    is_directory: bool = False
+    """A real one; a symlink to one is not."""
+    identity: FileIdentity | None = None
+    owner: int = -1
+    resolved: Annotated[str, Meta(max_length=4096)] = ""
+    """The path without symlinks, so that two ways to one home are one home."""
+    database: FileIdentity | None = None
+    looks_like_home: bool = False
+    foreign_part: Text = ""
+    """A part that does not belong to the home's owner, or is a symlink."""
+    unsafe_ancestor: Text = ""
+    """A directory above it that somebody else could replace it through."""
+    unreadable: Text = ""
+    profiles: Annotated[list[str], Meta(max_length=_PROFILES_MAX)] = []
+    profiles_left_out: int = 0
+
+
+def inspect(path: str) -> Inspection:
+    """Look at one path; never raise."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return Inspection(exists=False)
+    except OSError as error:
+        return Inspection(exists=True, unreadable=f"{path}: {error.strerror}"[:300])
+    if not stat.S_ISDIR(found.st_mode):
+        return Inspection(exists=True, is_directory=False, owner=found.st_uid)
+    try:
+        profiles, left_out = _profiles(path)
+        return Inspection(
+            exists=True,
+            is_directory=True,
+            identity=FileIdentity(found.st_dev, found.st_ino),
+            owner=found.st_uid,
+            resolved=os.path.realpath(path),
+            database=_identity(os.path.join(path, "state.db")),
+            looks_like_home=any(os.path.lexists(os.path.join(path, mark)) for mark in _MARKS),
+            foreign_part=_foreign_part(path, found.st_uid),
+            unsafe_ancestor=_unsafe_ancestor(path, found.st_uid),
+            unreadable=_unreadable(path),
+            profiles=profiles,
+            profiles_left_out=left_out,
+        )
+    except OSError as error:
+        return Inspection(
+            exists=True,
+            is_directory=True,
+            owner=found.st_uid,
+            unreadable=f"{path}: {error.strerror}"[:300],
+        )
+
+
+def _identity(path: str) -> FileIdentity | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return FileIdentity(found.st_dev, found.st_ino)
+
+
+def _unreadable(path: str) -> str:
+    return "" if os.access(path, os.R_OK | os.X_OK) else f"{path}: permission denied"[:300]
+
+
+def _foreign_part(path: str, owner: int) -> str:
+    for part in _PARTS:
+        try:
+            found = os.lstat(os.path.join(path, part))
+        except OSError:
+            continue
+        if found.st_uid != owner:
+            return f"{part} belongs to uid {found.st_uid}"
+        if stat.S_ISLNK(found.st_mode):
+            return f"{part} is a symlink"
+    return ""
+
+
+def _unsafe_ancestor(path: str, owner: int) -> str:
+    """The first directory above the path, as written and as resolved, that others may change."""
+    for start in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
+        ancestor = start
+        while ancestor != os.path.dirname(ancestor):
+            ancestor = os.path.dirname(ancestor)
+            found = os.lstat(ancestor)
+            if found.st_uid not in (0, owner):
+                return f"{ancestor} belongs to uid {found.st_uid}"[:300]
+            if not stat.S_ISLNK(found.st_mode) and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return f"{ancestor} is writable by others"[:300]
+    return ""
+
+
+def _profiles(path: str) -> tuple[list[str], int]:
+    names: list[str] = []
+    try:
+        with os.scandir(os.path.join(path, "profiles")) as entries:
+            names.extend(
+                entry.name
+                for entry in entries
+                if PROFILE_NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            )
+    except OSError:
+        return [], 0
+    names.sort()
+    return names[:_PROFILES_MAX], max(0, len(names) - _PROFILES_MAX)

@@ -1,0 +1,277 @@
+"""One home, read in two steps: a look without opening anything, then the reading itself."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from msgspec import structs
+
+from exporter.errors import DatabaseError, HomeError
+from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
+from exporter.evidence.probe import probe_shm
+from exporter.hermes import database, facts, gateway, kanban, leases
+from exporter.scan.disk import DiskScanner
+from exporter.scan.filesystem import filesystem_of
+from exporter.scan.session_table import with_holds
+from exporter.scan.state_reader import StateReader
+from exporter.snapshot import (
+    DatabaseHealth,
+    DatabaseLook,
+    FileIdentity,
+    KanbanClaim,
+    LockAnswer,
+    Look,
+    OpenSession,
+    SessionSummary,
+    SessionUsage,
+    Snapshot,
+    Trouble,
+)
+from exporter.wire import PAGE_ITEMS, ReadRequest, SessionsPage, UsagePage
+
+_STATE: Final = "state.db"
+_ALWAYS_SEND_SESSIONS: Final = 500
+_SEND_SESSIONS_SECONDS: Final = 60.0
+
+
+class HomeReader:
+    """Reads one home again and again, keeping what makes the next time cheap."""
+
+    def __init__(
+        self,
+        home: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._home = home
+        self._clock = clock
+        self._monotonic = monotonic
+        self._state = StateReader(home, clock=clock, monotonic=monotonic)
+        self._disk: DiskScanner | None = None
+        self._boards: dict[str, tuple[database.DatabaseFiles, list[KanbanClaim]]] = {}
+        self._sessions_sent_at = float("-inf")
+        self._reads = 0
+
+    # The look
+
+    def look(self, owner: int) -> Look:
+        """What can be known of the home while no connection is open."""
+        trouble, detail = Trouble.NONE, ""
+        try:
+            self._refuse_changed_home(owner)
+            path = database.database_path(self._home)
+            database.refuse_unfit_files(database.look_at_files(path), owner, path)
+        except DatabaseError as error:
+            trouble, detail = error.trouble, str(error)[:300]
+        found_leases = leases.read_leases(self._home)
+        return Look(
+            trouble=trouble,
+            detail=detail,
+            state=self._look_at_database(_STATE),
+            boards=[self._look_at_database(name) for name in kanban.board_names(self._home)],
+            gateway=gateway.read_gateway(self._home),
+            leases=found_leases or [],
+            leases_readable=found_leases is not None,
+            filesystem=filesystem_of(self._home),
+        )
+
+    def _refuse_changed_home(self, owner: int) -> None:
+        """The agent adopted a directory; make sure that this is still it."""
+        try:
+            found = os.lstat(self._home)
+        except OSError as error:
+            raise DatabaseError(
+                Trouble.HOME_GONE, f"cannot read {self._home}: {error.strerror}"
+            ) from error
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner:
+            raise DatabaseError(Trouble.HOME_GONE, f"{self._home} is no longer what it was")
+        if not os.access(self._home, os.R_OK | os.X_OK):
+            raise DatabaseError(Trouble.PERMISSION, f"cannot read {self._home}: permission denied")
+
+    def _look_at_database(self, name: str) -> DatabaseLook:
+        path = os.path.join(self._home, name)
+        try:
+            files = database.look_at_files(path)
+        except OSError:
+            files = database.DatabaseFiles(None, None, None)
+        journal = database.read_journal(path) if _is_regular(files.database) else None
+        return DatabaseLook(
+            name=name[:128],
+            database=_identity(files.database),
+            wal=_identity(files.wal),
+            shm=_identity(files.shm),
+            wal_mode=None if journal is None else journal is database.Journal.WAL,
+            lock_probe=probe_shm(path + "-shm") if _is_regular(files.shm) else LockAnswer.BLIND,
+        )
+
+    # The reading
+
+    def read(self, request: ReadRequest) -> Iterator[UsagePage | SessionsPage | Snapshot]:
+        """Bring everything up to date; the snapshot comes last."""
+        trouble, detail = Trouble.NONE, ""
+        before_open = self._guard(request, _STATE)
+        try:
+            self._refuse_changed_home(request.owner)
+            self._refuse_unfit(request.owner, _STATE)
+            yield from _usage_pages(self._state.update(request.watermark, before_open))
+            if request.quiet and self._reads:
+                self._state.check_integrity(request.full_interval_seconds, before_open)
+        except DatabaseError as error:
+            trouble, detail = error.trouble, str(error)[:300]
+        except OSError as error:
+            trouble, detail = Trouble.IO_ERROR, f"cannot read {self._home}: {error.strerror}"
+        except UnicodeDecodeError:
+            trouble, detail = Trouble.CORRUPT, f"{self._home}/state.db holds text that is not UTF-8"
+        self._reads += 1
+        readable = trouble is Trouble.NONE
+        if readable:
+            yield from self._session_pages(request)
+        yield self._snapshot(request, trouble, detail)
+
+    def _guard(self, request: ReadRequest, name: str) -> Callable[[], None]:
+        """What must hold at the very moment before a database is opened."""
+
+        def guard() -> None:
+            answer = OpenAnswer.LOCK_LOST
+            if name in request.openable:
+                owners = lock_owners({holding.shm_inode for holding in request.holdings})
+                answer = may_open(request.holdings, owners)
+            if answer is OpenAnswer.LOCK_LOST:
+                raise DatabaseError(
+                    Trouble.LOCKLESS_SHM_HOLDER,
+                    f"a process lost its lock on {os.path.join(self._home, name)}-shm; "
+                    "opening the database would kill it, so the last reading is kept",
+                )
+
+        return guard
+
+    def _refuse_unfit(self, owner: int, name: str) -> None:
+        path = os.path.join(self._home, name)
+        database.refuse_unfit_files(database.look_at_files(path), owner, path)
+
+    def _snapshot(self, request: ReadRequest, trouble: Trouble, detail: str) -> Snapshot:
+        now = self._clock()
+        state = self._state
+        stale_trouble = trouble in (Trouble.LOCKLESS_SHM_HOLDER, Trouble.BUSY)
+        keep = trouble is Trouble.NONE or stale_trouble
+        return Snapshot(
+            scanned_at=now,
+            trouble=trouble,
+            detail=detail,
+            database_present=os.path.lexists(database.database_path(self._home)),
+            health=self._health(trouble),
+            sessions=self._summary(request, now) if keep and state.health else None,
+            disk=self._disk_scanner(request).scan(
+                excluded_profiles=frozenset(request.excluded_profiles),
+                now=now,
+                monotonic=self._monotonic(),
+            ),
+            routing_readable=state.routing.readable if state.routing else True,
+            routed=state.routing.routed if state.routing else 0,
+            hermes_version=facts.hermes_version(self._home),
+            cron_ticker_at=facts.cron_ticker_at(self._home),
+            kanban=self._kanban(request),
+            message_watermark=state.watermark,
+            missing_columns=state.missing_columns[:32],
+        )
+
+    def _health(self, trouble: Trouble) -> DatabaseHealth | None:
+        broken = trouble in (Trouble.CORRUPT, Trouble.NOT_A_DATABASE)
+        health = self._state.health
+        if broken:
+            health = health or DatabaseHealth(None, 0, 0, 0, "unknown")
+            return structs.replace(health, integrity_ok=False, integrity_checked_at=self._clock())
+        if health is None or self._state.integrity is None:
+            return health
+        sound, when = self._state.integrity
+        return structs.replace(health, integrity_ok=sound, integrity_checked_at=when)
+
+    def _summary(self, request: ReadRequest, now: float) -> SessionSummary:
+        own_limit = facts.marathon_limit(self._home)
+        return self._state.table.summary(
+            now,
+            trivial_max_messages=request.trivial_max_messages,
+            marathon_max=own_limit or request.marathon_max_messages,
+            marathon_near=request.marathon_near_ratio,
+        )
+
+    def _disk_scanner(self, request: ReadRequest) -> DiskScanner:
+        if self._disk is None:
+            self._disk = DiskScanner(
+                self._home,
+                stale_after_seconds=request.stale_after_seconds,
+                full_interval_seconds=request.full_interval_seconds,
+            )
+        return self._disk
+
+    def _kanban(self, request: ReadRequest) -> list[KanbanClaim] | None:
+        """Running tasks of all boards; None where there is no board."""
+        names = kanban.board_names(self._home)
+        claims: list[KanbanClaim] = []
+        for name in names:
+            claims.extend(self._board(request, name))
+        return claims[:512] if names else None
+
+    def _board(self, request: ReadRequest, name: str) -> list[KanbanClaim]:
+        path = os.path.join(self._home, name)
+        known = self._boards.get(name)
+        try:
+            files = database.look_at_files(path)
+            if known is not None and known[0] == files:
+                return known[1]
+            self._refuse_unfit(request.owner, name)
+            journal = database.read_journal(path)
+            if journal is None:
+                return []
+            access = database.choose_access(files, journal)
+            self._guard(request, name)()
+            with database.reading(path, access, deadline_seconds=5.0) as connection:
+                claims = kanban.read_claims(connection)
+        except (HomeError, OSError, UnicodeDecodeError):
+            return known[1] if known is not None else []
+        self._boards[name] = (files, claims)
+        return claims
+
+    def _session_pages(self, request: ReadRequest) -> Iterator[SessionsPage]:
+        sessions = self._state.table.open
+        due = self._monotonic() - self._sessions_sent_at >= _SEND_SESSIONS_SECONDS
+        if not (request.every_session or due or len(sessions) <= _ALWAYS_SEND_SESSIONS):
+            return
+        self._sessions_sent_at = self._monotonic()
+        page: list[OpenSession] = []
+        first = True
+        for session in sessions.values():
+            page.append(self._with_holds(session))
+            if len(page) == PAGE_ITEMS:
+                yield SessionsPage(page, first)
+                page, first = [], False
+        if page or first:
+            yield SessionsPage(page, first)
+
+    def _with_holds(self, session: OpenSession) -> OpenSession:
+        holds = self._state.routing.holds.get(session.id) if self._state.routing else None
+        return structs.replace(session, holds=with_holds(session, holds)) if holds else session
+
+
+def _usage_pages(usage: Iterator[SessionUsage]) -> Iterator[UsagePage]:
+    page: list[SessionUsage] = []
+    for item in usage:
+        page.append(item)
+        if len(page) == PAGE_ITEMS:
+            yield UsagePage(page)
+            page = []
+    if page:
+        yield UsagePage(page)
+
+
+def _identity(state: database.FileState | None) -> FileIdentity | None:
+    return state.identity if state is not None else None
+
+
+def _is_regular(state: database.FileState | None) -> bool:
+    return state is not None and stat.S_ISREG(state.mode)

@@ -1,0 +1,75 @@
+"""The open sessions of a home, kept as compressed JSON: there may be tens of thousands.
+
+Two forms are kept apart: whole for the command line, and for HTTP, where an id that Hermes did not
+make itself appears as a hash, because a client may have put anything into it.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from exporter.labels import Family, fit
+from exporter.snapshot import OpenSession
+
+_OWN_SHAPES: Final = re.compile(
+    r"\d{8}_\d{6}_[0-9a-f]{6,8}"
+    r"|cron_[0-9a-zA-Z-]{1,64}_\d{8}_\d{6}"
+    r"|api_\d{1,12}_[0-9a-f]{8}"
+    r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+)
+
+
+def shown_id(session_id: str) -> str:
+    """The id as HTTP may show it."""
+    if _OWN_SHAPES.fullmatch(session_id):
+        return session_id
+    digest = sha256(session_id.encode(errors="surrogatepass")).hexdigest()
+    return f"sha256:{digest[:16]}"
+
+
+class SessionList:
+    """One home's open sessions, as of the last complete list."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._pages: list[bytes] = []
+        self._next: list[bytes] | None = None
+
+    def add(self, sessions: Sequence[OpenSession], *, first: bool) -> None:
+        if first or self._next is None:
+            self._next = []
+        self._next.append(zlib.compress(msgspec.json.encode(list(sessions)), 1))
+
+    def clear(self) -> None:
+        self._next = []
+
+    def close(self) -> None:
+        """The list that was being added to is complete; it replaces the one before."""
+        if self._next is not None:
+            self._pages, self._next = self._next, None
+
+    def sessions(self) -> Iterator[OpenSession]:
+        for page in self._pages:
+            yield from msgspec.json.decode(zlib.decompress(page), type=list[OpenSession])
+
+    def rows(self, *, public: bool) -> Iterator[dict[str, Any]]:
+        """The sessions as `sessions --json` prints them; `public` as HTTP shows them."""
+        for session in self.sessions():
+            yield {
+                "home": self._label,
+                "id": shown_id(session.id) if public else session.id,
+                "source": fit(Family.SOURCE, session.source) if public else session.source,
+                "started_at": session.started_at,
+                "last_activity_at": session.last_activity_at,
+                "messages": session.messages,
+                "verdict": "unknown",
+                "evidence": [
+                    {"kind": "hold", "says": "held", "detail": hold.value} for hold in session.holds
+                ],
+            }

@@ -1,0 +1,45 @@
+"""What the agent knows after a round of scans: the input of every collector and page."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from exporter.evidence.findings import HomeEvidence
+from exporter.journal import Admission, Counter
+from exporter.snapshot import Look, Snapshot, Trouble
+
+
+class HomeView(Struct, frozen=True):
+    """One home as it stands, with what is still known of it while it cannot be read."""
+
+    label: str
+    path: str
+    up: bool
+    trouble: Trouble
+    detail: str
+    look: Look | None
+    snapshot: Snapshot | None
+    """The last reading; its parts are None where there never was a good one."""
+    evidence: HomeEvidence | None
+    blind: tuple[str, ...]
+    counters: tuple[Counter, ...]
+    sources: Admission
+    ended: Admission
+    end_reasons: Admission
+    kanban_dead_owner: int | None
+    scanned_at: float | None
+    """When the last finished scan ended."""
+    scan_seconds: float
+    reaper_enforcing: bool
+    prune_enforcing: bool
+
+
+class HostView(Struct, frozen=True):
+    """All homes of this host, and the agent itself."""
+
+    homes: tuple[HomeView, ...]
+    version: str
+    blind: tuple[str, ...]
+    """What this agent cannot see on this host, whatever the home."""
+    config_reload_successful: bool
+    now: float
