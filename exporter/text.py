@@ -41,8 +41,3 @@ def listed(words: Iterable[str], conjunction: str = "or") -> str:
     """`a, b or c`."""
     *rest, last = words
     return f"{', '.join(rest)} {conjunction} {last}" if rest else last
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 home`, `2 homes`, `12,000 homes`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

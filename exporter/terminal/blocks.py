@@ -1,0 +1,87 @@
+"""What a report is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from exporter.text import visible
+
+INDENT = "  "
+
+
+class Tone(StrEnum):
+    """How a piece of text is meant; the renderer knows colours."""
+
+    PLAIN = "plain"
+    STRONG = "strong"
+    FAINT = "faint"
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+
+
+VERDICT_TONES = {
+    "live": Tone.GOOD,
+    "held": Tone.PLAIN,
+    "dead": Tone.BAD,
+    "unknown": Tone.WARN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A piece of text. Names and ids are made visible here, so that no report can forget to."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", visible(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A share of a whole, drawn."""
+
+    ratio: float
+    tone: Tone = Tone.PLAIN
+    width: int = 20
+
+    def cells(self) -> int:
+        """How many of `width` are filled: at least one for any share that is not nothing."""
+        if self.ratio <= 0:
+            return 0
+        return max(1, min(self.width, round(self.ratio * self.width)))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str = ""
+    right: bool = False
+    least: int | None = None
+    """The width to which a narrow terminal may squeeze it by wrapping; None: it never is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Pieces of text with a space between them; no piece is an empty line."""
+
+    pieces: tuple[Cell, ...] = ()
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under columns; without titles it has no header."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell | Bar, ...], ...]
+    level: int = 0
+
+    @property
+    def titled(self) -> bool:
+        return any(column.title for column in self.columns)
+
+
+Block = Line | Table

@@ -1,0 +1,45 @@
+"""The report of `check`: what the agent can and cannot see, why, and how to grant it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from exporter import human
+from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone
+
+
+def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
+    """Lines and tables for the value that `check --json` prints.
+
+    The problems of the configuration are only counted here: they go to stderr, a line each.
+    """
+    problems = len(report["config"])
+    verdict = human.counted(problems, "problem") if problems else "ok"
+    tone = Tone.BAD if problems else Tone.GOOD
+    yield Line((Cell("configuration:"), Cell(verdict, tone)))
+    if not report["homes"]:
+        yield Line((Cell("homes:"), Cell("none found; name one with --home PATH", Tone.WARN)))
+    for home in report["homes"]:
+        yield Line()
+        yield Line((Cell(home["home"], Tone.STRONG), Cell(home["path"], Tone.FAINT)))
+        yield from _can(home)
+        for missing in home["cannot"]:
+            yield from _cannot(missing)
+
+
+def _can(home: Mapping[str, Any]) -> Iterator[Table]:
+    rows = tuple((Cell("can", Tone.GOOD), Cell(what)) for what in home["can"])
+    if rows:
+        yield Table((Column(), Column(least=12)), rows, level=1)
+
+
+def _cannot(missing: Mapping[str, Any]) -> Iterator[Block]:
+    yield Line((Cell("cannot", Tone.BAD), Cell(missing["what"])), level=1)
+    rows = tuple(
+        (Cell(title, Tone.FAINT), Cell(missing[key]))
+        for title, key in (("because", "why"), ("to grant it", "grant"))
+        if missing[key]
+    )
+    if rows:
+        yield Table((Column(), Column(least=12)), rows, level=2)

@@ -1,0 +1,68 @@
+"""Writing to standard output: the right form for what it is, and a quiet end when nobody reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TextIO
+
+from exporter.errors import ExporterError
+from exporter.terminal import plain
+from exporter.terminal.blocks import Block
+
+READER_GONE = 141
+"""Exit status when the reader of a pipe left: 128 + SIGPIPE, as a shell reports it."""
+
+
+def wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether the stream is a terminal that can show colour and whose user has not refused it."""
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
+
+
+def show(
+    blocks: Iterable[Block],
+    stream: TextIO | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    """Print a report, with colour where it is welcome."""
+    stream = stream or sys.stdout
+    if stream is not None and wants_colour(stream, os.environ if environ is None else environ):
+        from exporter.terminal import fancy
+
+        ascii_only = "utf" not in (stream.encoding or "").lower()
+        emit(fancy.render(blocks, ascii_only=ascii_only), stream)
+    else:
+        emit(plain.render(blocks), stream)
+
+
+def show_json(value: object, stream: TextIO | None = None) -> None:
+    """Print JSON in ASCII: whatever a name holds, a terminal has nothing in it to act on."""
+    emit(json.dumps(value, indent=2) + "\n", stream)
+
+
+def emit(text: str, stream: TextIO | None = None) -> None:
+    """Write all of the text now, so that a failure is ours to tell and not the interpreter's."""
+    stream = stream or sys.stdout
+    if stream is None:
+        raise ExporterError("cannot write: standard output is closed")
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        _discard(stream)
+        raise SystemExit(READER_GONE) from None
+    except OSError as error:
+        _discard(stream)
+        raise ExporterError(f"cannot write to standard output: {error.strerror}") from error
+
+
+def _discard(stream: TextIO) -> None:
+    """Send what is still buffered nowhere, or the interpreter would try again when it exits."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

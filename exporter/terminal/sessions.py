@@ -1,0 +1,58 @@
+"""The report of `sessions`: each open session, its verdict and what speaks loudest for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from exporter import human
+from exporter.terminal.blocks import VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
+
+Session = Mapping[str, Any]
+
+_COLUMNS = (
+    Column("home", least=8),
+    Column("session", least=10),
+    Column("source"),
+    Column("age", right=True),
+    Column("idle", right=True),
+    Column("msgs", right=True),
+    Column("verdict"),
+    Column("evidence", least=10),
+)
+
+
+def blocks(sessions: Sequence[Session], filters: Mapping[str, str], now: float) -> Iterator[Block]:
+    """Lines and tables for the value that `sessions --json` prints; `filters` are those given."""
+    chosen = ", ".join(f"{name} {value}" for name, value in filters.items())
+    if sessions:
+        yield Table(_COLUMNS, tuple(_row(session, now) for session in sessions))
+        yield Line()
+    total = human.counted(len(sessions), "open session") if sessions else "No open sessions"
+    yield Line((Cell(f"{total} with {chosen}" if chosen else total, Tone.FAINT),))
+
+
+def _row(session: Session, now: float) -> tuple[Cell, ...]:
+    verdict = session["verdict"]
+    return (
+        Cell(session["home"]),
+        Cell(session["id"], Tone.STRONG),
+        Cell(session["source"]),
+        Cell(_age(session["started_at"], now)),
+        Cell(_age(session["last_activity_at"], now)),
+        Cell(human.count(session["messages"])),
+        Cell(verdict, VERDICT_TONES.get(verdict, Tone.PLAIN)),
+        Cell(_strongest(session["evidence"]), Tone.FAINT),
+    )
+
+
+def _age(moment: float | None, now: float) -> str:
+    return "?" if moment is None else human.age(now - moment)
+
+
+def _strongest(evidence: Sequence[Mapping[str, Any]]) -> str:
+    """The first piece of evidence: they come strongest first."""
+    if not evidence:
+        return ""
+    first = evidence[0]
+    return f"{first['kind']}: {first['detail'] or first['says']}"

@@ -1,0 +1,182 @@
+"""The report of `status`: one screen for a few homes, one line each for many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from exporter import human
+from exporter.terminal.blocks import VERDICT_TONES, Bar, Block, Cell, Column, Line, Table, Tone
+
+MOST_IN_DETAIL = 3
+"""With more homes than this, a line each: the whole host stays on one screen."""
+
+Home = Mapping[str, Any]
+
+_COUNTS = ("empty_sessions",)
+_RATIOS = ("disk_used",)
+
+
+def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
+    """Lines and tables for the value that `status --json` prints."""
+    homes = report["homes"]
+    if not homes:
+        yield Line((Cell("No Hermes home found.", Tone.WARN), Cell("Name one with --home PATH.")))
+    elif len(homes) > MOST_IN_DETAIL:
+        yield _overview(homes)
+        yield from _troubles(homes)
+    else:
+        for home in homes:
+            yield from _detail(home)
+            yield Line()
+    agent = report["agent"]
+    modes = ", ".join(f"{name} {mode}" for name, mode in agent["mode"].items())
+    yield Line((Cell(f"hermes-exporter {agent['version']}: {modes}", Tone.FAINT),))
+
+
+def _detail(home: Home) -> Iterator[Block]:
+    yield Line((Cell(home["home"], Tone.STRONG), Cell(home["path"], Tone.FAINT), _up(home)))
+    yield _fact("sessions", _sessions(home))
+    yield _fact("verdicts", *_verdicts(home))
+    if home["blind"]:
+        yield _fact("blind", _blind(home))
+    yield _fact("disk", Cell(_disk_total(home), Tone.STRONG))
+    yield from _disk(home)
+    if home.get("thresholds"):
+        yield _fact("pressure", _pressure(home))
+        yield _thresholds(home)
+    would = _would(home)
+    if would:
+        yield _fact("would", Cell(would))
+
+
+def _fact(name: str, *pieces: Cell) -> Line:
+    return Line((Cell(f"{name:<9}", Tone.FAINT), *pieces), level=1)
+
+
+def _up(home: Home) -> Cell:
+    return Cell("up", Tone.GOOD) if home["up"] else Cell("DOWN", Tone.BAD)
+
+
+def _sessions(home: Home) -> Cell:
+    counts = {name: _count(value) for name, value in home["sessions"].items()}
+    return Cell(
+        f"{counts['open']} open, {counts['ended']} ended; "
+        f"of the ended {counts['empty']} empty, {counts['trivial']} trivial"
+    )
+
+
+def _verdicts(home: Home) -> list[Cell]:
+    """Only what there is any of stands out."""
+    verdicts = home["verdicts"]
+    last = list(verdicts)[-1]
+    return [
+        Cell(
+            f"{_count(value)} {name}" + ("" if name == last else ","),
+            VERDICT_TONES[name] if value else Tone.FAINT,
+        )
+        for name, value in verdicts.items()
+    ]
+
+
+def _disk(home: Home) -> Iterator[Table]:
+    total = _total(home)
+    kinds = sorted(home["disk"].items(), key=lambda item: -item[1])
+    rows = tuple(
+        (Cell(kind), Cell(human.size(size)), Bar(size / total)) for kind, size in kinds if size
+    )
+    if rows:
+        yield Table((Column(), Column(right=True), Column()), rows, level=2)
+
+
+def _thresholds(home: Home) -> Table:
+    rows = []
+    for threshold in home["thresholds"]:
+        name, value = threshold["name"], threshold["value"]
+        tone = Tone.BAD if threshold["pressure"] else Tone.PLAIN
+        marks = f"high {_amount(name, threshold['high'])}, low {_amount(name, threshold['low'])}"
+        filled = 0.0 if value is None else value / threshold["high"]
+        rows.append((Cell(name, tone), Cell(_amount(name, value)), Bar(filled, tone), Cell(marks)))
+    columns = (Column(), Column(right=True), Column(), Column(least=10))
+    return Table(columns, tuple(rows), level=2)
+
+
+def _pressure(home: Home) -> Cell:
+    crossed = ", ".join(_crossed(home))
+    return Cell(crossed, Tone.BAD) if crossed else Cell("none", Tone.GOOD)
+
+
+def _crossed(home: Home) -> list[str]:
+    return [row["name"] for row in home.get("thresholds") or () if row["pressure"]]
+
+
+def _would(home: Home) -> str:
+    """What reap and prune would do now; nothing where the report does not say."""
+    parts = []
+    if home.get("would_reap") is not None:
+        parts.append(f"reap {human.counted(home['would_reap'], 'session')}")
+    prune = home.get("would_prune")
+    if prune is not None:
+        items = human.counted(prune["items"], "item")
+        parts.append(f"prune {items}, {human.size(prune['bytes'])}")
+    return "; ".join(parts)
+
+
+def _overview(homes: list[Home]) -> Table:
+    titles = ("open", "live", "held", "dead", "unknown", "ended", "empty", "disk")
+    columns = (
+        Column("home", least=10),
+        Column("state"),
+        *(Column(title, right=True) for title in titles),
+    )
+    return Table(columns, tuple(_overview_row(home) for home in homes))
+
+
+def _overview_row(home: Home) -> tuple[Cell, ...]:
+    sessions, verdicts = home["sessions"], home["verdicts"]
+    return (
+        Cell(home["home"], Tone.STRONG),
+        _up(home),
+        Cell(_count(sessions["open"])),
+        *(
+            Cell(_count(verdicts.get(name)), tone if verdicts.get(name) else Tone.FAINT)
+            for name, tone in VERDICT_TONES.items()
+        ),
+        Cell(_count(sessions["ended"])),
+        Cell(_count(sessions["empty"])),
+        Cell(_disk_total(home)),
+    )
+
+
+def _troubles(homes: list[Home]) -> Iterator[Line]:
+    for home in homes:
+        if home["blind"]:
+            yield Line((Cell(home["home"], Tone.STRONG), Cell("is blind to"), _blind(home)))
+        if _crossed(home):
+            yield Line((Cell(home["home"], Tone.STRONG), Cell("is over"), _pressure(home)))
+
+
+def _blind(home: Home) -> Cell:
+    return Cell(", ".join(home["blind"]), Tone.WARN)
+
+
+def _total(home: Home) -> int:
+    return sum(home["disk"].values())
+
+
+def _disk_total(home: Home) -> str:
+    """Of what has been measured; a home that could not be walked has no kinds at all."""
+    return human.size(_total(home)) if home["disk"] else "?"
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else human.count(value)
+
+
+def _amount(name: str, value: float | None) -> str:
+    """A value of a threshold in the unit of that threshold."""
+    if value is None:
+        return "?"
+    if name in _RATIOS:
+        return human.percent(value)
+    return human.count(int(value)) if name in _COUNTS else human.size(value)
