@@ -13,18 +13,15 @@ from collections.abc import Iterator
 import pytest
 
 from exporter import logs
+from tests import logging_state
 
 HOSTILE = 'a "b"\nlevel=error \x1b[31m\u202e\u2028\x85 = \\ \udcff'
 
 
 @pytest.fixture(autouse=True)
-def restored_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    before = (root.handlers[:], root.level)
-    yield
-    root.handlers[:], level = before
-    root.setLevel(level)
-    logging.captureWarnings(False)
+def preserved_logging() -> Iterator[None]:
+    with logging_state.preserved():
+        yield
 
 
 def written(log_format: str, level: str = "info", **fields: object) -> str:

@@ -1,0 +1,90 @@
+"""From the command line to a command, and from whatever goes wrong to one line and a status."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from exporter import commands, logs
+from exporter.commands import Command
+from exporter.errors import ConfigError, ExporterError, UsageError
+from exporter.parser import PROGRAM, Parser, overview, version
+from exporter.terminal import output
+from exporter.text import nearest, quoted, visible
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C: 128 + SIGINT, as a shell reports it."""
+
+_log = logs.get("cli")
+
+
+def main(words: Sequence[str] | None = None, load: Callable[[str], Command] = commands.load) -> int:
+    """Run a command line and return its exit status. No traceback ever reaches the user."""
+    try:
+        return _run(sys.argv[1:] if words is None else list(words), load)
+    except ConfigError as error:
+        _complain(*str(error).split("\n"))
+        return error.exit_status
+    except ExporterError as error:
+        _complain(str(error))
+        return error.exit_status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except OSError as error:
+        _log.debug("system call failed", traceback=traceback.format_exc())
+        where = f"{error.filename}: " if error.filename is not None else ""
+        _complain(f"{where}{error.strerror or error}")
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last line of defence
+        _log.debug("internal error", traceback=traceback.format_exc())
+        cause = f"{type(error).__name__}: {error}"
+        _complain(f"internal error: {cause}; run with --log.level=debug for details")
+        return 1
+
+
+def _run(words: list[str], load: Callable[[str], Command]) -> int:
+    first = words[0] if words else ""
+    if first in ("-h", "--help", "help"):
+        return _help(words[1:])
+    if first == "--version":
+        output.emit(version())
+        return 0
+    command = load(_checked(first))
+    args = Parser(first, command).parse(words[1:])
+    logs.setup(args.log_level, args.log_format)
+    return command.run(args)
+
+
+def _help(words: list[str]) -> int:
+    """`help` is the overview, `help status` the same as `status --help`."""
+    if words:
+        Parser(words[0], commands.load(_checked(words[0]))).print_help()
+    else:
+        output.emit(overview())
+    return 0
+
+
+def _checked(name: str) -> str:
+    """The name of a command that exists."""
+    if name in commands.NAMES:
+        return name
+    hint = f"(see '{PROGRAM} --help')"
+    if not name:
+        raise UsageError(f"no command given; to serve metrics: '{PROGRAM} serve' {hint}")
+    if name.startswith("-"):
+        raise UsageError(
+            f"options come after the command: '{PROGRAM} serve {visible(name)}' {hint}"
+        )
+    meant = nearest(name, commands.NAMES)
+    fix = f", did you mean '{meant}'?" if meant else ""
+    raise UsageError(f"unknown command {quoted(name)}{fix} {hint}")
+
+
+def _complain(*messages: str) -> None:
+    """One line on stderr for each message, whatever is in it; a closed stderr is no concern."""
+    try:
+        sys.stderr.write("".join(f"{PROGRAM}: {visible(message)}\n" for message in messages))
+        sys.stderr.flush()
+    except (OSError, AttributeError, ValueError):
+        pass

@@ -1,0 +1,163 @@
+"""Options that several commands share, and the Options they amount to."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from exporter import logs
+from exporter.config.paths import default_state_dir
+from exporter.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_TELEMETRY_PATH, Options
+from exporter.text import listed, nearest, quoted
+
+_COLLECTOR = "collector."
+
+
+def add_common(parser: ArgumentParser) -> None:
+    """The options of every command."""
+    group = parser.add_argument_group("common options")
+    group.add_argument(
+        "--config.file", dest="config_file", metavar="FILE", help="YAML configuration"
+    )
+    group.add_argument(
+        "--home",
+        dest="homes",
+        metavar="PATH",
+        action="append",
+        type=directory,
+        help="a HERMES_HOME directory; may be repeated (default: every home on this host)",
+    )
+    group.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        type=directory,
+        help="where counters and labels are kept (default: see files below)",
+    )
+    group.add_argument(
+        "--log.level",
+        dest="log_level",
+        metavar="LEVEL",
+        type=one_of(logs.LEVELS),
+        default="warn",
+        help=f"{listed(logs.LEVELS)} (default: %(default)s)",
+    )
+    group.add_argument(
+        "--log.format",
+        dest="log_format",
+        metavar="FORMAT",
+        type=one_of(logs.FORMATS),
+        default="logfmt",
+        help=f"{listed(logs.FORMATS)} (default: %(default)s)",
+    )
+
+
+def add_json(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON with stable keys")
+
+
+def add_web(parser: ArgumentParser) -> None:
+    """The options of the HTTP server."""
+    from exporter.web.listen import parse_listen_address
+
+    def listen_address(text: str) -> str:
+        parse_listen_address(text)
+        return text
+
+    group = parser.add_argument_group("web options")
+    group.add_argument(
+        "--web.listen-address",
+        dest="listen_address",
+        metavar="HOST:PORT",
+        type=listen_address,
+        default=DEFAULT_LISTEN_ADDRESS,
+        help="where to listen; `:PORT` for every interface (default: %(default)s)",
+    )
+    group.add_argument(
+        "--web.telemetry-path",
+        dest="telemetry_path",
+        metavar="PATH",
+        default=DEFAULT_TELEMETRY_PATH,
+        help="where the metrics are (default: %(default)s)",
+    )
+    group.add_argument(
+        "--web.enable-lifecycle",
+        dest="enable_lifecycle",
+        action="store_true",
+        help="allow a reload of the configuration by POST /-/reload",
+    )
+    group.add_argument("--web.config.file", **_web_config_file())
+
+
+def add_web_config(parser: ArgumentParser) -> None:
+    parser.add_argument("--web.config.file", **_web_config_file())
+
+
+def _web_config_file() -> dict[str, Any]:
+    """The flag is refused, not ignored: an operator who gives it must not find the server open."""
+    return {
+        "dest": "web_config_file",
+        "metavar": "FILE",
+        "type": _unsupported,
+        "help": "TLS and authentication: not in this version, so that giving it is an error",
+    }
+
+
+def add_collectors(parser: ArgumentParser) -> None:
+    """A pair of switches for each collector there is."""
+    from exporter import collectors
+
+    group = parser.add_argument_group(
+        "collectors", "All are on; --collector.NAME takes back an earlier --no-collector.NAME."
+    )
+    for name in collectors.names():
+        dest = f"{_COLLECTOR}{name}"
+        group.add_argument(
+            f"--collector.{name}", dest=dest, action="store_true", default=True, help=SUPPRESS
+        )
+        group.add_argument(
+            f"--no-collector.{name}", dest=dest, action="store_false", help=f"leave out {name}"
+        )
+
+
+def options(args: Namespace) -> Options:
+    """The options that were given; those a command does not have keep their defaults."""
+    given = vars(args)
+    shared = {field.name for field in dataclasses.fields(Options)} & given.keys()
+    off = {name for name, on in given.items() if name.startswith(_COLLECTOR) and not on}
+    return dataclasses.replace(
+        Options(state_dir=args.state_dir or default_state_dir()),
+        **{name: given[name] for name in shared - {"homes", "state_dir"}},
+        homes=tuple(args.homes or ()),
+        disabled_collectors=frozenset(name.removeprefix(_COLLECTOR) for name in off),
+    )
+
+
+def one_of(words: Iterable[str]) -> Callable[[str], str]:
+    """A type for argparse: one of the words, or an error that names the nearest."""
+    known = tuple(words)
+
+    def parse(text: str) -> str:
+        if text in known:
+            return text
+        meant = nearest(text, known)
+        fix = f"did you mean '{meant}'?" if meant else f"use {listed(known)}"
+        raise ArgumentTypeError(f"unknown value {quoted(text)}, {fix}")
+
+    return parse
+
+
+def directory(text: str) -> str:
+    """A type for argparse: the absolute path; no shell expands the `~` of `--home=~/x`."""
+    if not text or "\0" in text:
+        raise ArgumentTypeError("expected a directory")
+    return os.path.abspath(os.path.expanduser(text))
+
+
+def _unsupported(text: str) -> str:
+    raise ArgumentTypeError(
+        f"TLS and authentication are not in this version, cannot use {quoted(text)}; "
+        "listen on 127.0.0.1 or put a proxy in front"
+    )

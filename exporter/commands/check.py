@@ -1,0 +1,44 @@
+"""`check`: is the configuration right, and what can the agent see?"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from exporter.commands import arguments
+from exporter.errors import ConfigError
+from exporter.terminal import output
+
+SUMMARY = "check the configuration and what the agent can see on this host"
+DESCRIPTION = """\
+Check the configuration file, then each home: what the agent can see of it as
+this user, what it cannot, why, and how to grant it. Nothing is changed.
+
+Exits 2 if the configuration has a problem, 1 if something needed cannot be
+seen."""
+EXAMPLES = (
+    (
+        "a new configuration, before the agent reads it",
+        "hermes-exporter check --config.file new.yaml",
+    ),
+    ("what the service would see", "sudo hermes-exporter check"),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    arguments.add_json(parser)
+    arguments.add_web_config(parser)
+
+
+def run(args: Namespace) -> int:
+    from exporter import host
+
+    report = host.check(arguments.options(args))
+    if args.json:
+        output.show_json(report)
+    else:
+        from exporter.terminal import check
+
+        output.show(check.blocks(report))
+    if report["config"]:
+        raise ConfigError("\n".join(report["config"]))
+    return 0 if report["ok"] else 1

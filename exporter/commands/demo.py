@@ -1,0 +1,39 @@
+"""`demo`: an invented home, served."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+
+from exporter.commands import arguments
+
+SUMMARY = "serve a small invented home, to see everything without Hermes"
+DESCRIPTION = """\
+Make a small, realistic home in a temporary directory and serve it like any
+other. Nothing in it is true, no real home is looked at, and all of it is
+removed at the end. Stop it with Ctrl-C."""
+EXAMPLES = (("then open http://127.0.0.1:9749/", "hermes-exporter demo"),)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    arguments.add_web(parser)
+    arguments.add_collectors(parser)
+    parser.set_defaults(log_level="info")
+
+
+def run(args: Namespace) -> int:
+    from exporter import agent, demo
+
+    options = arguments.options(args)
+    with tempfile.TemporaryDirectory(
+        prefix="hermes-exporter-demo-", ignore_cleanup_errors=True
+    ) as directory:
+        home = demo.make(directory, now=time.time())
+        state_dir = args.state_dir or os.path.join(directory, "state")
+        print(f"demo home: {home}", flush=True)
+        return agent.serve(
+            dataclasses.replace(options, homes=(home, *options.homes), state_dir=state_dir)
+        )

@@ -1,0 +1,35 @@
+"""`serve`: the agent."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from exporter.commands import arguments
+
+SUMMARY = "scan the homes of this host and serve their metrics"
+DESCRIPTION = """\
+Run the agent: look at every Hermes home on this host again and again, and
+serve what was seen as Prometheus metrics and as a page for people. A scrape is
+answered from memory and touches no disk. Homes are only read, never changed.
+
+SIGTERM ends it after the answers under way; SIGHUP reads the configuration
+again."""
+EXAMPLES = (
+    ("every home on this host, on 127.0.0.1:9749", "hermes-exporter serve"),
+    (
+        "one home, for scrapes from other hosts",
+        "hermes-exporter serve --home ~/.hermes --web.listen-address :9749",
+    ),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    arguments.add_web(parser)
+    arguments.add_collectors(parser)
+    parser.set_defaults(log_level="info")
+
+
+def run(args: Namespace) -> int:
+    from exporter import agent
+
+    return agent.serve(arguments.options(args))

@@ -1,0 +1,35 @@
+"""`status`: one screen about this host."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from exporter.commands import arguments
+from exporter.terminal import output
+
+SUMMARY = "one screen: each home, its sessions, its disk, and what would be done"
+DESCRIPTION = """\
+Look at each home once and show it: whether its database can be read, its open
+and ended sessions, what is known of the open ones, its bytes on disk by kind,
+and what the agent cannot see. With more than three homes, one line each."""
+EXAMPLES = (
+    ("this host", "hermes-exporter status"),
+    ("one home, for a script", "hermes-exporter status --home ~/.hermes --json"),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    arguments.add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from exporter import host
+
+    report = host.status(arguments.options(args))
+    if args.json:
+        output.show_json(report)
+    else:
+        from exporter.terminal import status
+
+        output.show(status.blocks(report))
+    return 0

@@ -1,0 +1,31 @@
+"""`textfile`: the metrics as a file, for node_exporter."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from exporter.commands import arguments
+
+SUMMARY = "write the metrics once, for node_exporter's textfile collector"
+DESCRIPTION = """\
+Look at each home once and write its metrics to PATH. The file is replaced as a
+whole: a reader sees the old metrics or the new ones, never a part of them. Run
+it by a timer or by cron."""
+EXAMPLES = (
+    (
+        "where Debian's node_exporter looks",
+        "hermes-exporter textfile /var/lib/prometheus/node-exporter/hermes.prom",
+    ),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="the file; its name must end in .prom")
+    arguments.add_collectors(parser)
+
+
+def run(args: Namespace) -> int:
+    from exporter import host, textfile
+
+    textfile.write_atomically(args.path, host.metrics_text(arguments.options(args)))
+    return 0

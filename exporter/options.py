@@ -1,0 +1,26 @@
+"""What the command line asks for, in one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from exporter.config.paths import default_state_dir
+
+DEFAULT_LISTEN_ADDRESS = "127.0.0.1:9749"
+DEFAULT_TELEMETRY_PATH = "/metrics"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of any command; those a command does not have keep their defaults."""
+
+    config_file: str | None = None
+    homes: tuple[str, ...] = ()
+    """Absolute paths of the homes named on the command line; none: those of the configuration."""
+    state_dir: str = field(default_factory=default_state_dir)
+    disabled_collectors: frozenset[str] = frozenset()
+    log_level: str = "info"
+    log_format: str = "logfmt"
+    listen_address: str = DEFAULT_LISTEN_ADDRESS
+    telemetry_path: str = DEFAULT_TELEMETRY_PATH
+    enable_lifecycle: bool = False

@@ -1,0 +1,113 @@
+"""The command-line parser: argparse with our error lines and with help like a man page."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from exporter import __version__, commands
+from exporter.commands import Command, arguments
+from exporter.config.paths import SYSTEM_STATE_DIR
+from exporter.errors import UsageError
+from exporter.terminal import output
+from exporter.text import nearest, quoted
+
+PROGRAM = "hermes-exporter"
+
+_FIRST_STEPS = (
+    ("every home on this host", f"{PROGRAM} serve"),
+    ("without Hermes, to have a look", f"{PROGRAM} demo"),
+)
+_EXIT_STATUS = (
+    ("0", "done"),
+    ("1", "failed"),
+    ("2", "bad usage or configuration"),
+    ("3", "partly done"),
+)
+_FILES = (
+    ("FILE of --config.file", "YAML; docs/configuration.md lists every key"),
+    (SYSTEM_STATE_DIR, "counters and labels of an agent run by root"),
+    ("~/.local/state/hermes-exporter", "of an agent run by anybody else"),
+)
+_ENVIRONMENT = (
+    ("HERMES_HOME", "a home to watch besides ~/.hermes"),
+    ("XDG_STATE_HOME", "where state is kept instead of ~/.local/state"),
+    ("NO_COLOR", "when set, no colour on a terminal either"),
+)
+
+
+class Parser(ArgumentParser):
+    """The parser of one command."""
+
+    def __init__(self, name: str, command: Command) -> None:
+        super().__init__(
+            prog=f"{PROGRAM} {name}",
+            description=command.DESCRIPTION,
+            epilog=_epilog(command.EXAMPLES),
+            formatter_class=_Formatter,
+            allow_abbrev=False,
+        )
+        arguments.add_common(self)
+        command.add_arguments(self)
+        places = "".join(f" {action.metavar}" for action in self._get_positional_actions())
+        self.usage = f"{self.prog}{places} [OPTIONS]"
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        """The arguments; raises UsageError with the option that was probably meant."""
+        args, unknown = self.parse_known_args(words)
+        if unknown:
+            self.error(self._complaint(unknown[0]))
+        return args
+
+    def _complaint(self, word: str) -> str:
+        if not word.startswith("-"):
+            return f"unexpected argument {quoted(word)}"
+        name = word.partition("=")[0]
+        meant = nearest(name, self._option_string_actions)
+        fix = f", did you mean '{meant}'?" if meant else ""
+        return f"unknown option {quoted(name)}{fix}"
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see '{self.prog} --help')")
+
+    def print_help(self, file: object = None) -> None:  # noqa: ARG002 - as argparse calls it
+        output.emit(self.format_help())
+
+
+class _Formatter(RawDescriptionHelpFormatter):
+    def __init__(self, prog: str, **settings: Any) -> None:
+        super().__init__(prog, **{**settings, "max_help_position": 32})
+
+
+def overview() -> str:
+    """The help of the program as a whole."""
+    return (
+        f"usage: {PROGRAM} COMMAND [OPTIONS]\n"
+        f"       {PROGRAM} COMMAND --help\n\n"
+        "See what hermes-agent leaves behind: sessions that were never ended, and the\n"
+        "disk they fill. Everything is read without disturbing Hermes.\n\n"
+        f"{_listing('commands', tuple(commands.summaries().items()))}\n"
+        f"{_epilog(_FIRST_STEPS)}"
+    )
+
+
+def version() -> str:
+    return f"{PROGRAM} {__version__}\n"
+
+
+def _epilog(examples: Sequence[tuple[str, str]]) -> str:
+    shown = "".join(f"  # {purpose}\n  {line}\n" for purpose, line in examples)
+    return "\n".join(
+        (
+            f"examples:\n{shown}",
+            _listing("exit status", _EXIT_STATUS),
+            _listing("files", _FILES),
+            _listing("environment", _ENVIRONMENT),
+        )
+    )
+
+
+def _listing(title: str, entries: Sequence[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in entries)
+    return f"{title}:\n" + "".join(f"  {name:<{width}}  {about}\n" for name, about in entries)

@@ -1,0 +1,23 @@
+"""Keeping a test that sets up logging from changing it for the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def preserved() -> Iterator[None]:
+    """Put the root logger back as it was."""
+    root, own = logging.getLogger(), logging.getLogger("exporter")
+    handlers, level, own_level = root.handlers[:], root.level, own.level
+    raising = logging.raiseExceptions
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        own.setLevel(own_level)
+        logging.raiseExceptions = raising
+        logging.captureWarnings(False)
