@@ -8,9 +8,11 @@ loses or doubles nothing.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -183,6 +185,47 @@ class Journal:
 
     def _home(self, path: str) -> int:
         return int(self._connection.execute("SELECT id FROM homes WHERE path = ?", (path,)).get)
+
+
+@contextmanager
+def state_lock(state_dir: str) -> Iterator[None]:
+    """One agent per state directory: two would count everything twice."""
+    path = os.path.join(state_dir, "agent.lock")
+    try:
+        os.makedirs(state_dir, mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise StateError(
+            f"cannot use state directory {state_dir}: {error.strerror}; choose one with --state-dir"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise StateError(
+            f"another hermes-exporter uses {state_dir}; stop it, or give this one its own "
+            "--state-dir"
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def labels_in(state_dir: str) -> dict[str, str]:
+    """The labels that an agent with this state directory has given; none if that cannot be told."""
+    path = os.path.join(state_dir, _FILE)
+    if not os.access(path, os.R_OK):
+        return {}
+    try:
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            rows: list[Any] = connection.execute("SELECT path, label FROM homes").fetchall()
+        finally:
+            connection.close()
+    except apsw.Error:
+        return {}
+    return dict(rows)
 
 
 class Admission(Struct, frozen=True):

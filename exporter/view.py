@@ -33,6 +33,11 @@ class HomeView(Struct, frozen=True):
     reaper_enforcing: bool
     prune_enforcing: bool
 
+    @property
+    def known(self) -> bool:
+        """It has been scanned, or is known to be unreadable; False while the first scan runs."""
+        return self.scanned_at is not None or self.trouble is not Trouble.NONE
+
 
 class HostView(Struct, frozen=True):
     """All homes of this host, and the agent itself."""

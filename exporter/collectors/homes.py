@@ -25,6 +25,7 @@ AGENT_INFO = gauge(
 @collector("homes", "whether each home can be read", HOME_UP, AGENT_INFO)
 def collect(view: HostView, samples: Samples) -> None:
     for home in view.homes:
-        samples.add(HOME_UP, home.up, home.label)
+        if home.known:
+            samples.add(HOME_UP, home.up, home.label)
         if home.snapshot is not None and home.snapshot.hermes_version is not None:
             samples.add(AGENT_INFO, 1, home.label, home.snapshot.hermes_version)

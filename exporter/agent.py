@@ -1,0 +1,147 @@
+"""The agent: a thread that scans, a loop that serves, and the signals that steer both."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from exporter import __version__, logs, report
+from exporter.config.load import load
+from exporter.config.settings import Settings
+from exporter.errors import ExporterError
+from exporter.journal import Journal, state_lock
+from exporter.metrics import Metrics
+from exporter.options import Options
+from exporter.rounds import Rounds
+from exporter.view import HostView
+from exporter.web.board import Board
+from exporter.web.response import Packed, pack
+from exporter.web.server import serve as serve_http
+from exporter.web.site import Site
+
+_SWITCH_SECONDS: Final = 0.0005
+"""How long a scan may keep a scrape waiting for the interpreter."""
+_SHORTEST_PAUSE_SECONDS: Final = 0.2
+
+log = logs.get("agent")
+
+
+def serve(options: Options) -> int:
+    """Run until SIGTERM or SIGINT."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    settings = load(options.config_file)
+    with state_lock(options.state_dir):
+        journal = Journal.open(options.state_dir)
+        try:
+            return asyncio.run(_Agent(options, settings, journal).run())
+        finally:
+            journal.close()
+
+
+class _Agent:
+    def __init__(self, options: Options, settings: Settings, journal: Journal) -> None:
+        self._options = options
+        self._board = Board()
+        self._rounds = Rounds(settings, journal, named=options.homes)
+        self._metrics = Metrics(options.disabled_collectors, self._collector_failed)
+        self._changes = logs.StateChange()
+        self._wake = threading.Event()
+        self._stopping = False
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        self._publish(HostView((), __version__, (), True, time.time()), ready=False)
+        site = Site(
+            self._board,
+            telemetry_path=self._options.telemetry_path,
+            reload=self.reload if self._options.enable_lifecycle else None,
+        )
+        server = await serve_http(self._options.listen_address, site)
+        log.info("listening", address=server.address, version=__version__)
+        scanner = threading.Thread(target=self._scan, name="scanner", daemon=True)
+        scanner.start()
+        await stop.wait()
+        log.info("stopping")
+        self._stopping = True
+        self._wake.set()
+        await server.drain()
+        await asyncio.to_thread(self._rounds.close)
+        await asyncio.to_thread(scanner.join)
+        return 0
+
+    # The scanner's thread
+
+    def _scan(self) -> None:
+        while not self._stopping:
+            began = time.monotonic()
+            interval = self._rounds.settings.scan.interval_seconds
+            try:
+                view = self._rounds.run(patience_seconds=interval)
+                self._publish(view, ready=all(home.known for home in view.homes))
+                self._changes.changed("round", "fine")
+            except Exception as error:  # noqa: BLE001 - a failed round must not end the agent
+                if not self._stopping and self._changes.changed("round", repr(error)):
+                    log.error("round failed", error=f"{type(error).__name__}: {error}")
+            spent = time.monotonic() - began
+            self._wake.wait(max(_SHORTEST_PAUSE_SECONDS, interval - spent))
+            self._wake.clear()
+
+    def _publish(self, view: HostView, *, ready: bool) -> None:
+        was_ready = self._board.content.ready
+        self._board.publish(
+            metrics=self._metrics.render(view),
+            status=msgspec.json.encode(report.status(view, self._rounds.settings, public=True)),
+            sessions=self._sessions(),
+            homes=report.landing_rows(view),
+            ready=ready or was_ready,
+        )
+
+    def _sessions(self) -> Packed:
+        return pack(self._session_parts())
+
+    def _session_parts(self) -> Iterator[bytes]:
+        separator = b"["
+        for state in self._rounds.states():
+            for row in state.sessions.rows(public=True):
+                yield separator + msgspec.json.encode(row)
+                separator = b",\n"
+        yield b"[]\n" if separator == b"[" else b"]\n"
+
+    def _collector_failed(self, name: str, error: Exception) -> None:
+        if self._changes.changed(("collector", name), repr(error)):
+            log.error("collector failed", collector=name, error=f"{type(error).__name__}: {error}")
+
+    # Reloading
+
+    def _hang_up(self) -> None:
+        threading.Thread(target=self._try_reload, name="reload", daemon=True).start()
+
+    def _try_reload(self) -> None:
+        try:
+            self.reload()
+        except ExporterError:
+            pass  # reload has logged it; the old settings stay
+
+    def reload(self) -> None:
+        """Read the configuration anew; a bad one changes nothing and says so."""
+        try:
+            self._rounds.settings = load(self._options.config_file)
+        except ExporterError as error:
+            self._rounds.config_reload_successful = False
+            log.error("configuration not reloaded", error=str(error))
+            self._wake.set()
+            raise
+        self._rounds.config_reload_successful = True
+        log.info("configuration reloaded", file=self._options.config_file)
+        self._wake.set()

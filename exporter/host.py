@@ -1,0 +1,104 @@
+"""This host, looked at once: what the commands other than `serve` show."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+from exporter import report
+from exporter.config.load import load, read
+from exporter.config.settings import Settings
+from exporter.errors import UsageError
+from exporter.journal import Journal, labels_in, state_lock
+from exporter.metrics import Metrics
+from exporter.options import Options
+from exporter.rounds import LOOK_SECONDS, READ_SECONDS, Rounds
+from exporter.sight import capabilities
+from exporter.view import HostView
+
+_PATIENCE_SECONDS: Final = LOOK_SECONDS + READ_SECONDS
+
+
+def status(options: Options) -> dict[str, Any]:
+    """Each home on one screen."""
+    settings = load(options.config_file)
+    with _looked_once(options, settings) as (_, view):
+        return report.status(view, settings, public=False)
+
+
+def sessions(
+    options: Options, verdict: str | None = None, source: str | None = None
+) -> list[dict[str, Any]]:
+    """The open sessions of every home."""
+    with _looked_once(options, load(options.config_file)) as (rounds, _):
+        return [
+            row
+            for state in rounds.states()
+            for row in state.sessions.rows(public=False)
+            if verdict in (None, row["verdict"]) and source in (None, row["source"])
+        ]
+
+
+def metrics_text(options: Options) -> bytes:
+    """The metrics in the text format, with counters that go on from the last time."""
+    settings = load(options.config_file)
+    with state_lock(options.state_dir), closing(Journal.open(options.state_dir)) as journal:
+        rounds = _rounds(options, settings, journal)
+        try:
+            view = rounds.run(_PATIENCE_SECONDS)
+            return Metrics(options.disabled_collectors, _ignore).render(view).text
+        finally:
+            rounds.close()
+
+
+def check(options: Options) -> dict[str, Any]:
+    """Is the configuration right, and what can be seen of each home?"""
+    settings, problems = Settings(), list[str]()
+    if options.config_file is not None:
+        settings, problems = read(options.config_file)
+    if problems:
+        return {"ok": False, "config": problems, "homes": []}
+    with _looked_once(options, settings) as (rounds, view):
+        homes = [capabilities(home) for home in view.homes]
+        homes.extend(
+            {
+                "home": None,
+                "path": refusal.path,
+                "can": [],
+                "cannot": [{"what": "adopt", "why": refusal.why, "grant": refusal.fix}],
+            }
+            for refusal in rounds.census.refused
+            if refusal.path not in {home.path for home in view.homes}
+        )
+    return {
+        "ok": all(home.up for home in view.homes),
+        "config": [],
+        "homes": homes,
+    }
+
+
+@contextmanager
+def _looked_once(options: Options, settings: Settings) -> Iterator[tuple[Rounds, HostView]]:
+    """One round, remembering nothing but the labels that the agent has given."""
+    journal = Journal.in_memory()
+    for path, label in labels_in(options.state_dir).items():
+        journal.give_label(path, label)
+    rounds = _rounds(options, settings, journal)
+    try:
+        yield rounds, rounds.run(_PATIENCE_SECONDS)
+    finally:
+        rounds.close()
+        journal.close()
+
+
+def _rounds(options: Options, settings: Settings, journal: Journal) -> Rounds:
+    for path in options.homes:
+        if not os.path.isdir(path):
+            raise UsageError(f"--home {path}: no such directory; give a HERMES_HOME directory")
+    return Rounds(settings, journal, named=options.homes, every_session=True)
+
+
+def _ignore(name: str, error: Exception) -> None:
+    """hermes_exporter_collector_success says it in the output itself."""

@@ -1,0 +1,88 @@
+"""What the agent can see of a home, what it cannot, and how to grant it: the answer of `check`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from exporter.snapshot import LockAnswer, Trouble
+from exporter.view import HomeView
+
+_CANNOT: Final[dict[str, tuple[str, str, str]]] = {
+    "permissions": (
+        "see who has the database open",
+        "some processes belong to other users and hide their descriptors",
+        "run as root, or as the only user who uses this home",
+    ),
+    "hidepid": (
+        "see other users' processes",
+        "/proc is mounted with hidepid, or the service has ProtectProc",
+        "add the agent's group to the mount's gid= option, or remove ProtectProc",
+    ),
+    "pid_namespace": (
+        "see processes outside this PID namespace",
+        "the agent runs in a container of its own",
+        "run it with the host's PID namespace (docker run --pid=host)",
+    ),
+    "no_proc": (
+        "see processes",
+        "/proc is not mounted, or has no /proc/locks",
+        "mount /proc",
+    ),
+    "platform": (
+        "see locks and other users' descriptors",
+        "this system does not offer them",
+        "nothing can be granted; sessions stay unknown here",
+    ),
+    "network_fs": (
+        "know who else uses the home",
+        "it is on a network filesystem: another host may have it open",
+        "run the agent where the filesystem is local",
+    ),
+    "unknown_fs": (
+        "know whether its locks can be trusted",
+        "the kind of its filesystem cannot be told",
+        "mount /proc",
+    ),
+    "leases": (
+        "read runtime/active_sessions.json",
+        "it is there but cannot be understood",
+        "look at the file; Hermes rewrites it when it next starts",
+    ),
+    "routing": (
+        "tell which chats still lead to a session",
+        "gateway_routing or sessions/sessions.json cannot be understood",
+        "look at sessions/sessions.json; Hermes mends it when the gateway next saves",
+    ),
+}
+
+_TROUBLES: Final[dict[Trouble, str]] = {
+    Trouble.PERMISSION: "run as the home's owner or as root",
+    Trouble.FOREIGN_OWNER: "give all parts of the home to one owner (chown)",
+    Trouble.NOT_A_FILE: "move away what is in the place of state.db",
+    Trouble.CORRUPT: "stop Hermes, keep a copy, and let `hermes doctor` repair it",
+    Trouble.NOT_A_DATABASE: "stop Hermes, keep a copy, and restore state.db from a snapshot",
+    Trouble.LOCKLESS_SHM_HOLDER: "restart the Hermes process that lost its lock",
+    Trouble.TIMEOUT: "look at the filesystem that holds the home",
+    Trouble.HOME_GONE: "correct the path, or its permissions",
+}
+
+
+def capabilities(home: HomeView) -> dict[str, Any]:
+    """One home's entry in the report of `check`."""
+    can: list[str] = []
+    cannot: list[dict[str, str]] = []
+    if home.up:
+        can.append("read the database")
+    else:
+        fix = _TROUBLES.get(home.trouble, "try again; the log of serve tells when it recovers")
+        cannot.append(_entry("read the database", home.detail or home.trouble.value, fix))
+    if home.look is not None and home.look.state.lock_probe is not LockAnswer.BLIND:
+        can.append("ask the kernel who holds its locks")
+    if home.evidence is not None and not home.evidence.blind:
+        can.append("see every process that has it open")
+    cannot.extend(_entry(*_CANNOT[reason]) for reason in home.blind if reason in _CANNOT)
+    return {"home": home.label, "path": home.path, "can": can, "cannot": cannot}
+
+
+def _entry(what: str, why: str, grant: str) -> dict[str, str]:
+    return {"what": what, "why": why, "grant": grant}
