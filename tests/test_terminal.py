@@ -42,6 +42,7 @@ DOWN: dict[str, Any] = {
     "home": "bob",
     "path": "/home/bob/.hermes",
     "up": False,
+    "trouble": "corrupt",
     "blind": [],
     "sessions": {"open": None, "ended": None, "empty": None, "trivial": None},
     "verdicts": {"live": None, "held": None, "dead": None, "unknown": None},
@@ -104,7 +105,7 @@ default /root/.hermes up
     empty_sessions    3,564  ####################  high 1,000, low 100
   would     reap 390 sessions; prune 4,102 items, 1.0 GiB
 
-bob /home/bob/.hermes DOWN
+bob /home/bob/.hermes DOWN (corrupt)
   sessions  ? open, ? ended; of the ended ? empty, ? trivial
   verdicts  ? live, ? held, ? dead, ? unknown
   disk      ?
@@ -115,16 +116,19 @@ hermes-exporter 0.1.0: reaper observe, prune observe
 
 
 def test_status_of_many_homes_is_a_line_each_with_what_needs_attention_below() -> None:
-    text = plain.render(status.blocks({"homes": [HOME, DOWN, DOWN, DOWN], "agent": AGENT}))
+    homes = [HOME, DOWN, HOME | {"home": "c", "blind": [], "thresholds": []}, DOWN]
+    text = plain.render(status.blocks({"homes": homes, "agent": AGENT}))
     assert text == (
         """\
 HOME     STATE  OPEN  LIVE  HELD  DEAD  UNKNOWN  ENDED  EMPTY     DISK
 default  up      412     3    12   390        7  9,588  3,564  1.3 GiB
 bob      DOWN      ?     ?     ?     ?        ?      ?      ?        ?
-bob      DOWN      ?     ?     ?     ?        ?      ?      ?        ?
+c        up      412     3    12   390        7  9,588  3,564  1.3 GiB
 bob      DOWN      ?     ?     ?     ?        ?      ?      ?        ?
 default is blind to permissions, pid_namespace
 default is over disk_used, empty_sessions
+bob is DOWN (corrupt)
+bob is DOWN (corrupt)
 hermes-exporter 0.1.0: reaper observe, prune observe
 """
     )

@@ -35,7 +35,8 @@ def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _detail(home: Home) -> Iterator[Block]:
-    yield Line((Cell(home["home"], Tone.STRONG), Cell(home["path"], Tone.FAINT), _up(home)))
+    name, path = Cell(home["home"], Tone.STRONG), Cell(home["path"], Tone.FAINT)
+    yield Line((name, path, _up(home), *_why_down(home)))
     yield _fact("sessions", _sessions(home))
     yield _fact("verdicts", *_verdicts(home))
     if home["blind"]:
@@ -56,6 +57,11 @@ def _fact(name: str, *pieces: Cell) -> Line:
 
 def _up(home: Home) -> Cell:
     return Cell("up", Tone.GOOD) if home["up"] else Cell("DOWN", Tone.BAD)
+
+
+def _why_down(home: Home) -> tuple[Cell, ...]:
+    trouble = home.get("trouble", "none")
+    return () if home["up"] or trouble == "none" else (Cell(f"({trouble})", Tone.BAD),)
 
 
 def _sessions(home: Home) -> Cell:
@@ -111,12 +117,12 @@ def _crossed(home: Home) -> list[str]:
 
 
 def _would(home: Home) -> str:
-    """What reap and prune would do now; nothing where the report does not say."""
+    """What reap and prune would do now; empty when that is nothing."""
     parts = []
-    if home.get("would_reap") is not None:
+    if home.get("would_reap"):
         parts.append(f"reap {human.counted(home['would_reap'], 'session')}")
     prune = home.get("would_prune")
-    if prune is not None:
+    if prune and prune["items"]:
         items = human.counted(prune["items"], "item")
         parts.append(f"prune {items}, {human.size(prune['bytes'])}")
     return "; ".join(parts)
@@ -150,10 +156,13 @@ def _overview_row(home: Home) -> tuple[Cell, ...]:
 
 def _troubles(homes: list[Home]) -> Iterator[Line]:
     for home in homes:
+        name = Cell(home["home"], Tone.STRONG)
+        if not home["up"]:
+            yield Line((name, Cell("is"), _up(home), *_why_down(home)))
         if home["blind"]:
-            yield Line((Cell(home["home"], Tone.STRONG), Cell("is blind to"), _blind(home)))
+            yield Line((name, Cell("is blind to"), _blind(home)))
         if _crossed(home):
-            yield Line((Cell(home["home"], Tone.STRONG), Cell("is over"), _pressure(home)))
+            yield Line((name, Cell("is over"), _pressure(home)))
 
 
 def _blind(home: Home) -> Cell:
