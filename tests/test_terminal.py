@@ -67,14 +67,20 @@ SESSION: dict[str, Any] = {
 }
 CHECK: dict[str, Any] = {
     "ok": False,
-    "config": ["a.yaml:1: x: bad"],
+    "config": [],
     "homes": [
         {
             "home": "default",
             "path": "/root/.hermes",
             "can": ["read state.db", "see locks"],
             "cannot": [{"what": "see processes", "why": "not root", "grant": "run as root"}],
-        }
+        },
+        {
+            "home": None,
+            "path": "/home/eve/.hermes",
+            "can": [],
+            "cannot": [{"what": "adopt", "why": "a symlink", "grant": ""}],
+        },
     ],
 }
 
@@ -165,7 +171,7 @@ def test_no_sessions_names_the_filters_in_force(filters: dict[str, str], expecte
 def test_check_tells_what_cannot_be_seen_why_and_how_to_grant_it() -> None:
     assert plain.render(check.blocks(CHECK)) == (
         """\
-configuration: 1 problem
+configuration: ok
 
 default /root/.hermes
   can  read state.db
@@ -173,8 +179,17 @@ default /root/.hermes
   cannot see processes
     because      not root
     to grant it  run as root
+
+not watched /home/eve/.hermes
+  cannot adopt
+    because  a symlink
 """
     )
+
+
+def test_check_of_a_bad_configuration_counts_its_problems_and_claims_nothing_else() -> None:
+    report = {"ok": False, "config": ["a.yaml:1: x: bad"], "homes": []}
+    assert plain.render(check.blocks(report)) == "configuration: 1 problem\n"
 
 
 def test_a_pipe_gets_long_ids_whole_and_on_one_line() -> None:

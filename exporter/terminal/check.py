@@ -12,17 +12,21 @@ from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone
 def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
     """Lines and tables for the value that `check --json` prints.
 
-    The problems of the configuration are only counted here: they go to stderr, a line each.
+    The problems of the configuration are only counted here: they go to stderr, a line each, and
+    with any of them there is nothing else to tell.
     """
     problems = len(report["config"])
     verdict = human.counted(problems, "problem") if problems else "ok"
     tone = Tone.BAD if problems else Tone.GOOD
     yield Line((Cell("configuration:"), Cell(verdict, tone)))
+    if problems:
+        return
     if not report["homes"]:
         yield Line((Cell("homes:"), Cell("none found; name one with --home PATH", Tone.WARN)))
     for home in report["homes"]:
         yield Line()
-        yield Line((Cell(home["home"], Tone.STRONG), Cell(home["path"], Tone.FAINT)))
+        name = Cell(home["home"], Tone.STRONG) if home["home"] else Cell("not watched", Tone.WARN)
+        yield Line((name, Cell(home["path"], Tone.FAINT)))
         yield from _can(home)
         for missing in home["cannot"]:
             yield from _cannot(missing)
