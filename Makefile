@@ -47,7 +47,7 @@ types: setup
 docs: setup
 	$(PYTHON_IN_VENV) -m exporter.config.reference >docs/configuration.md.new
 	mv docs/configuration.md.new docs/configuration.md
-	$(PYTHON_IN_VENV) -m exporter.collectors.reference >docs/metrics.md.new
+	$(PYTHON_IN_VENV) -m exporter.metrics_reference >docs/metrics.md.new
 	mv docs/metrics.md.new docs/metrics.md
 
 clean:

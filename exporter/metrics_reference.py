@@ -1,0 +1,68 @@
+"""docs/metrics.md, written from what the collectors declare; run it with `make docs`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from exporter import collectors
+from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS, Description
+from exporter.labels import LIMITS, Family
+from exporter.metrics import SERIES
+from exporter.snapshot import DiskKind
+
+_INTRODUCTION = """\
+<!-- Written by `make docs` from the collectors; a test fails when it lags. -->
+# Metrics
+
+Each metric has the label `home` unless it describes the agent. Units are base units. A metric is
+absent where what it tells of does not exist: a home without a gateway has no `hermes_gateway_up`.
+
+Gauge histograms tell how values are spread now, so their buckets may fall. In the text format they
+are typed `histogram` with `_bucket`, `_sum` and `_count`, in OpenMetrics `gaugehistogram` with
+`_bucket`, `_gsum` and `_gcount`: use only `_bucket` in rules and panels, and never `rate()`.
+
+Counters start at the sum found when a home was first seen and never fall, whatever Hermes or anyone
+else prunes; they are kept in the state directory. What compaction copies or an undo restores is not
+counted again.
+"""
+
+
+def page() -> str:
+    return "".join(_page())
+
+
+def _page() -> Iterator[str]:
+    yield _INTRODUCTION
+    yield _limits()
+    for each in collectors.collectors():
+        yield f"\n## {each.name}\n\n{each.about[0].upper()}{each.about[1:]}. "
+        yield f"Switched off by `--no-collector.{each.name}`.\n\n"
+        yield from _table(each.descriptions)
+    yield "\n## Always there\n\nAbout the collectors themselves, beside the client library's "
+    yield "`process_*` and `python_*` metrics.\n\n"
+    yield from _table((COLLECTOR_SUCCESS, COLLECTOR_DURATION, SERIES))
+
+
+def _limits() -> str:
+    kinds = ", ".join(f"`{kind.value}`" for kind in DiskKind)
+    return f"""
+Label values from a home are few and fit to be seen: at most {LIMITS[Family.SOURCE] + 1} sources,
+{LIMITS[Family.SOURCE_END_REASON] + 1} pairs of source and end reason and \
+{LIMITS[Family.SOURCE_MODEL] + 1} pairs of source and model per home, `other` included. The first
+seen keep their places for good; what comes later, or does not look like something Hermes writes,
+is `other`. `none` stands for an empty value.
+
+Kinds of files: {kinds}. What fits none of them is `other`, so a new leak shows.
+"""
+
+
+def _table(descriptions: tuple[Description, ...]) -> Iterator[str]:
+    yield "| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n"
+    for each in descriptions:
+        labels = ", ".join(f"`{label}`" for label in each.labels) or ""
+        yield f"| `{each.name}` | {each.kind.value} | {labels} | {each.help} |\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,201 @@
+"""Counters never fall and never count twice; labels and admitted values are remembered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.errors import StateError
+from exporter.journal import Journal, labels_in, state_lock
+from exporter.labels import LIMITS, Family
+from exporter.snapshot import ModelUsage, SessionUsage
+
+HOME = "/home/ada/.hermes"
+
+
+def usage(
+    key: int = 1,
+    rows: int = 0,
+    *,
+    source: str = "cli",
+    active: int | None = None,
+    copied: int = 0,
+    tools: int = 0,
+    calls: int = 0,
+    models: list[ModelUsage] | None = None,
+) -> SessionUsage:
+    return SessionUsage(
+        key=key,
+        source=source,
+        active_rows=rows if active is None else active,
+        rows=rows,
+        copied=copied,
+        tool_calls=tools,
+        api_calls=calls,
+        models=models or [],
+    )
+
+
+def journal(directory: Path) -> Journal:
+    opened = Journal.open(str(directory))
+    opened.give_label(HOME, "default")
+    return opened
+
+
+def scan(journal: Journal, *page: SessionUsage, watermark: int = 1) -> None:
+    journal.count(HOME, page)
+    journal.counted_up_to(HOME, watermark)
+
+
+def value(journal: Journal, name: str, **labels: str) -> float:
+    found = [
+        counter.value
+        for counter in journal.counters(HOME)
+        if counter.name == name
+        and all(getattr(counter, label) == wanted for label, wanted in labels.items())
+    ]
+    return sum(found)
+
+
+def test_counters_start_at_the_sum_found_at_first_sight(tmp_path: Path) -> None:
+    opened = journal(tmp_path)
+    scan(opened, usage(1, rows=7, active=5, tools=2, calls=3), usage(2, rows=4))
+    assert value(opened, "messages") == 9, "in metrics, messages are active rows"
+    assert value(opened, "tool_calls") == 2
+    assert value(opened, "api_calls") == 3
+
+
+def test_only_what_is_new_is_added(tmp_path: Path) -> None:
+    opened = journal(tmp_path)
+    scan(opened, usage(1, rows=10))
+    scan(opened, usage(1, rows=13), usage(2, rows=2))
+    assert value(opened, "messages") == 15
+
+
+def test_a_restart_goes_on_where_the_last_agent_stopped(tmp_path: Path) -> None:
+    first = journal(tmp_path)
+    scan(first, usage(1, rows=10), watermark=10)
+    first.close()
+    second = Journal.open(str(tmp_path))
+    assert second.watermark(HOME) == 10
+    scan(second, usage(1, rows=10), watermark=10)
+    assert value(second, "messages") == 10
+
+
+def test_a_crash_in_the_middle_of_the_first_pass_doubles_nothing(tmp_path: Path) -> None:
+    first = journal(tmp_path)
+    first.count(HOME, [usage(1, rows=10, active=6)])
+    first.close()  # died before the pass was complete
+    second = Journal.open(str(tmp_path))
+    scan(second, usage(1, rows=10, active=6), usage(2, rows=4, active=3))
+    assert value(second, "messages") == 9
+
+
+def test_pruned_sessions_stay_counted_and_restored_ones_are_not_counted_again(
+    tmp_path: Path,
+) -> None:
+    opened = journal(tmp_path)
+    scan(opened, usage(1, rows=10), usage(2, rows=5))
+    scan(opened, usage(2, rows=6))  # session 1 is gone
+    assert value(opened, "messages") == 16
+    scan(opened, usage(1, rows=10), usage(2, rows=6))  # an undo gave it back
+    assert value(opened, "messages") == 16
+
+
+def test_copies_made_by_compaction_are_not_counted(tmp_path: Path) -> None:
+    opened = journal(tmp_path)
+    scan(opened, usage(1, rows=100))
+    scan(opened, usage(1, rows=112, copied=10, active=12))  # a summary and one new message
+    assert value(opened, "messages") == 102
+    scan(opened, usage(1, rows=113, active=13))
+    assert value(opened, "messages") == 103
+
+
+def test_a_rewritten_transcript_takes_nothing_back(tmp_path: Path) -> None:
+    opened = journal(tmp_path)
+    scan(opened, usage(1, rows=100, tools=40))
+    scan(opened, usage(1, rows=20, tools=5))
+    assert value(opened, "messages") == 100
+    scan(opened, usage(1, rows=21, tools=6))
+    assert value(opened, "messages") == 101
+    assert value(opened, "tool_calls") == 41
+
+
+def test_tokens_and_cost_are_split_by_model(tmp_path: Path) -> None:
+    opened = journal(tmp_path)
+    scan(
+        opened,
+        usage(1, models=[ModelUsage("a", input=10, estimated_usd=0.5), ModelUsage("b", output=3)]),
+    )
+    scan(opened, usage(1, models=[ModelUsage("a", input=15, estimated_usd=0.75)]))
+    assert value(opened, "tokens", model="a", kind="input") == 15
+    assert value(opened, "tokens", model="b", kind="output") == 3
+    assert value(opened, "cost_usd", model="a", kind="estimated") == 0.75
+
+
+def test_label_values_are_bounded_and_the_first_seen_keep_their_places(tmp_path: Path) -> None:
+    opened = journal(tmp_path)
+    sources = [f"source{number}" for number in range(40)]
+    scan(opened, *(usage(n, rows=1, source=source) for n, source in enumerate(sources)))
+    shown = {counter.source for counter in opened.counters(HOME) if counter.name == "messages"}
+    assert len(shown) == LIMITS[Family.SOURCE] + 1
+    assert "other" in shown
+    assert value(opened, "messages") == 40, "what has no place of its own is still counted"
+    opened.close()
+    again = Journal.open(str(tmp_path))
+    kept = again.admit(HOME, Family.SOURCE, [("newcomer",)])
+    assert kept("newcomer") == ("other",)
+    assert kept(sources[0]) == (sources[0],)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=30
+    )
+)
+def test_counters_never_fall(steps: list[tuple[int, int, int]]) -> None:
+    opened = Journal.in_memory()
+    opened.give_label(HOME, "default")
+    before = 0.0
+    for key, rows, tools in steps:
+        scan(opened, usage(key, rows=rows, tools=tools))
+        now = sum(counter.value for counter in opened.counters(HOME))
+        assert now >= before
+        before = now
+
+
+def test_labels_are_kept_and_another_process_can_read_them(tmp_path: Path) -> None:
+    opened = journal(tmp_path)
+    assert opened.labels() == {HOME: "default"}
+    assert labels_in(str(tmp_path)) == {HOME: "default"}
+    assert labels_in(str(tmp_path / "nothing")) == {}
+
+
+def test_a_newer_state_directory_is_refused_in_one_line(tmp_path: Path) -> None:
+    journal(tmp_path).close()
+    connection = apsw.Connection(str(tmp_path / "agent.db"))
+    connection.pragma("user_version", 99)
+    connection.close()
+    with pytest.raises(StateError, match=r"newer hermes-exporter.*--state-dir"):
+        Journal.open(str(tmp_path))
+
+
+def test_a_broken_journal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "agent.db").write_bytes(b"this is not a database, and long enough to be one" * 30)
+    before = (tmp_path / "agent.db").read_bytes()
+    with pytest.raises(StateError, match=r"agent\.db"):
+        Journal.open(str(tmp_path))
+    assert (tmp_path / "agent.db").read_bytes() == before
+
+
+def test_a_state_directory_serves_one_agent(tmp_path: Path) -> None:
+    with (
+        state_lock(str(tmp_path)),
+        pytest.raises(StateError, match="another hermes-exporter"),
+        state_lock(str(tmp_path)),
+    ):
+        pass

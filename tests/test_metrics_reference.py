@@ -1,0 +1,25 @@
+"""The metrics reference is what the collectors declare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from exporter import collectors
+from exporter.metrics_reference import page
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "metrics.md"
+
+
+def test_the_committed_reference_is_the_one_the_code_writes() -> None:
+    assert REFERENCE.read_text() == page(), "docs/metrics.md lags: run `make docs`"
+
+
+def test_every_metric_is_declared_once_with_help_and_a_conventional_name() -> None:
+    metrics = [metric for each in collectors.collectors() for metric in each.descriptions]
+    names = [metric.name for metric in metrics]
+    assert len(names) == len(set(names))
+    for metric in metrics:
+        assert metric.name.startswith("hermes_")
+        assert metric.name.endswith("_total") == (metric.kind.value == "counter")
+        assert metric.help.endswith(".")
+        assert "home" in metric.labels or metric.name.startswith("hermes_exporter_")
