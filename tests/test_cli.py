@@ -225,6 +225,20 @@ def test_each_problem_of_a_configuration_is_a_line(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == expected
 
 
+@pytest.mark.parametrize("name", commands.NAMES)
+def test_no_command_starts_with_a_bad_configuration(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "exporter.yaml"
+    file.write_text("prune: {thresholds: {disk_used: {high: 80%}}}\n")
+    words = [name, f"--config.file={file}", f"--state-dir={tmp_path}/state"]
+    answer = run(*words, *([f"{tmp_path}/x.prom"] if name == "textfile" else []))
+    assert answer.returncode == 2
+    assert answer.stderr == (
+        f"hermes-exporter: {file}:1: prune.thresholds.disk_used: "
+        "low must be below high, e.g. {high: 90%, low: 85%}\n"
+    )
+    assert not (tmp_path / "x.prom").exists()
+
+
 def test_an_interrupt_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert ending(KeyboardInterrupt()) == 130
     assert capsys.readouterr() == ("", "")

@@ -9,6 +9,7 @@ import time
 from argparse import ArgumentParser, Namespace
 
 from exporter.commands import arguments
+from exporter.terminal import output
 
 SUMMARY = "serve a small invented home, to see everything without Hermes"
 DESCRIPTION = """\
@@ -33,7 +34,7 @@ def run(args: Namespace) -> int:
     ) as directory:
         home = demo.make(directory, now=time.time())
         state_dir = args.state_dir or os.path.join(directory, "state")
-        print(f"demo home: {home}", flush=True)
+        output.emit(f"demo home: {home}\n")
         return agent.serve(
             dataclasses.replace(options, homes=(home, *options.homes), state_dir=state_dir)
         )
