@@ -15,8 +15,10 @@ import apsw
 
 from exporter.hermes.fabricate import schema
 
-_SEARCH_HASH_BYTES = 64 << 20
-"""How much text index is gathered in memory before it is written: bounds memory, saves merges."""
+_BULK_OPTIONS = {"automerge": 0, "crisismerge": 1_000, "hashsize": 64 << 20}
+"""Segments of a text index as large as memory should allow, and no merging before the end."""
+_MERGE_PAGES = 1_000
+_FIRST_SEGMENTS = 256
 
 
 class SessionRow(NamedTuple):
@@ -150,16 +152,40 @@ class StateDatabase:
         _hand_over(self._connection)
 
     def _fill_search(self, table: str, tokenizer: str) -> None:
+        """Fill one full-text index and leave it in the state in which Hermes's writers keep it.
+
+        A text index is a stack of segments; four on one level become one on the next. Hermes
+        merges all into one now and then, which ends up high in the stack. Filled in one go, all of
+        it would lie at the bottom, and the next few appends would rewrite it, under the lock.
+        """
         execute = self._connection.execute
         execute(f"CREATE VIRTUAL TABLE {table} USING fts5(content{tokenizer})")
-        configure = f"INSERT INTO {table}({table}, rank) VALUES ('hashsize', ?)"  # noqa: S608
-        execute(configure, (_SEARCH_HASH_BYTES,))
-        execute(
-            f"INSERT INTO {table}(rowid, content) "  # noqa: S608 - names from our own schema
-            f"SELECT id, {schema.searchable()} FROM messages ORDER BY id"
+        command = f"INSERT INTO {table}({table}, rank) VALUES (?, ?)"
+        copy = (
+            f"INSERT INTO {table}(rowid, content) SELECT id, {schema.searchable()}"
+            " FROM messages WHERE id BETWEEN ? AND ? ORDER BY id"
         )
+        last = execute("SELECT max(id) FROM messages").get or 0
+        execute(command, ("automerge", 2))
+        for number in range(1, _FIRST_SEGMENTS + 1):
+            with self._connection:  # a savepoint: the segment is written at its end
+                execute(copy, (number, number))
+        for option, value in _BULK_OPTIONS.items():
+            execute(command, (option, value))
+        # The last row by itself: only segments on different levels are lifted by a merge of all.
+        for first, to in ((_FIRST_SEGMENTS + 1, last - 1), (last, last)):
+            with self._connection:
+                execute(copy, (max(first, _FIRST_SEGMENTS + 1), to))
+            self._merge_all(command)
         # Hermes sets no option, so none of ours may stay behind.
-        execute(f"DELETE FROM {table}_config WHERE k = 'hashsize'")  # noqa: S608
+        execute(f"DELETE FROM {table}_config WHERE k <> 'version'")
+
+    def _merge_all(self, command: str) -> None:
+        """Merge a text index into one segment, in steps, so that freed pages are used again."""
+        changes = -2
+        while self._connection.total_changes() - changes >= 2:
+            changes = self._connection.total_changes()
+            self._connection.execute(command, ("merge", -_MERGE_PAGES))
 
 
 def write_kanban(path: str, tasks: Iterable[TaskRow]) -> None:
@@ -195,4 +221,4 @@ def _hand_over(connection: apsw.Connection) -> None:
 def _insert(table: str, row: type[NamedTuple]) -> str:
     columns = row._fields
     marks = ", ".join("?" * len(columns))
-    return f"INSERT INTO {table}({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
+    return f"INSERT INTO {table}({', '.join(columns)}) VALUES ({marks})"

@@ -105,8 +105,8 @@ def searchable(row: str = "") -> str:
 def search_triggers(table: str) -> str:
     """The triggers that keep one full-text index in step with `messages`."""
     text = searchable("new.")
-    forget = f"DELETE FROM {table} WHERE rowid = old.id;"  # noqa: S608 - a name from SEARCH_TABLES
-    learn = f"INSERT INTO {table}(rowid, content) VALUES (new.id, {text});"  # noqa: S608
+    forget = f"DELETE FROM {table} WHERE rowid = old.id;"
+    learn = f"INSERT INTO {table}(rowid, content) VALUES (new.id, {text});"
     return f"""
 CREATE TRIGGER {table}_insert AFTER INSERT ON messages BEGIN {learn} END;
 CREATE TRIGGER {table}_delete AFTER DELETE ON messages BEGIN {forget} END;

@@ -1,0 +1,45 @@
+"""Scrapes of 400 series by 8 clients at once, against the client library's own server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from benchmarks import load, servers
+from benchmarks.line import Line, Setting
+from benchmarks.measure import Rounds, percentile
+
+_CLIENTS = 8
+_SECONDS = 3.0
+_PEER = "prometheus_client.start_http_server"
+
+
+def run(setting: Setting) -> Iterator[Line]:
+    with servers.serving("ours") as ours, servers.serving("peer") as peer:
+        for port in (ours, peer):
+            load.scrape(port, clients=_CLIENTS, seconds=0.5)
+        pairs = [
+            tuple(load.scrape(port, clients=_CLIENTS, seconds=_SECONDS) for port in (ours, peer))
+            for _ in range(setting.rounds)
+        ]
+    slowest = Rounds(
+        [percentile(mine.latencies, 0.99) for mine, _ in pairs],
+        [percentile(theirs.latencies, 0.99) for _, theirs in pairs],
+    )
+    yield Line(
+        job="scrape, p99 latency",
+        peer=_PEER,
+        achieved=slowest.ratio,
+        limit=0.25,
+        rounds=slowest,
+        note=f"{median(slowest.ours) * 1e3:.2f} to {median(slowest.peer) * 1e3:.2f} ms",
+    )
+    rates = [(mine.per_second, theirs.per_second) for mine, theirs in pairs]
+    yield Line(
+        job="scrape, requests per second",
+        peer=_PEER,
+        achieved=median(mine / theirs for mine, theirs in rates),
+        limit=10,
+        at_least=True,
+        note=f"{median(r[0] for r in rates):.0f} to {median(r[1] for r in rates):.0f} a second",
+    )

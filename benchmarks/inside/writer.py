@@ -1,0 +1,55 @@
+"""A Hermes process that keeps state.db open and appends messages as it is told.
+
+Each line of input is a JSON object, each answer a line of output. When its input ends it closes
+the database as Hermes does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from hermes_state import SessionDB  # type: ignore[import-not-found]
+
+_TEXT = "an invented message of ordinary length, with a few words to index "
+
+
+def main() -> None:
+    database = SessionDB()
+    _answer("ready")
+    for line in sys.stdin:
+        _answer(_append(database, **json.loads(line)))
+    database.close()
+
+
+def _append(
+    database: Any, *, messages: int, sessions: int, pause_seconds: float, optimize: bool
+) -> list[float]:
+    """Append so many messages in turn to so many sessions; the seconds each took.
+
+    As shipped, SessionDB merges its whole text index every 1,000 writes, for seconds. Unless
+    `optimize` is given that is put off, or one merge would drown every other figure.
+    """
+    if not optimize:
+        database._OPTIMIZE_EVERY_N_WRITES = sys.maxsize  # noqa: SLF001 - it has no setting
+    rows = database._conn.execute(  # noqa: SLF001 - a second connection would be a second writer
+        "SELECT id FROM sessions WHERE message_count > 5 ORDER BY rowid DESC LIMIT ?", (sessions,)
+    )
+    ids = [row[0] for row in rows]
+    latencies = []
+    for number in range(messages):
+        began = time.perf_counter()
+        database.append_message(ids[number % len(ids)], "user", f"{_TEXT * 6}{number}")
+        latencies.append(time.perf_counter() - began)
+        time.sleep(pause_seconds)
+    return latencies
+
+
+def _answer(value: object) -> None:
+    print(json.dumps(value), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Scrapes a server with many clients at once, each asking again as soon as it is answered."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+
+from msgspec import Struct
+
+_REQUEST = (
+    b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Prometheus/2.53.0\r\n"
+    b"Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5\r\n"
+    b"Accept-Encoding: gzip\r\n\r\n"
+)
+
+
+class Load(Struct, frozen=True):
+    """What the clients met."""
+
+    latencies: list[float]
+    """Seconds of every answer, connecting included where the server had hung up."""
+    per_second: float
+
+
+def scrape(port: int, *, clients: int, seconds: float) -> Load:
+    """Load the server on this port of loopback."""
+    selector = selectors.DefaultSelector()
+    for _ in range(clients):
+        _Client(port, selector)
+    latencies: list[float] = []
+    began = time.perf_counter()
+    while (now := time.perf_counter()) - began < seconds:
+        for key, _ in selector.select(timeout=1):
+            latency = key.data.proceed()
+            if latency is not None:
+                latencies.append(latency)
+    for key in list(selector.get_map().values()):
+        key.data.hang_up()
+    return Load(latencies, len(latencies) / (now - began))
+
+
+class _Client:
+    """One connection, kept as long as the server keeps it."""
+
+    def __init__(self, port: int, selector: selectors.BaseSelector) -> None:
+        self._port = port
+        self._selector = selector
+        self._connect(time.perf_counter())
+
+    def _connect(self, now: float) -> None:
+        """Begin to connect; blocking here would make every other client wait as well."""
+        self._asked_at = now
+        self._connected = False
+        self._socket = socket.socket()
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.connect_ex(("127.0.0.1", self._port))
+        self._selector.register(self._socket, selectors.EVENT_WRITE, self)
+
+    def proceed(self) -> float | None:
+        """Do what the socket is ready for; the latency once an answer is whole."""
+        if self._connected:
+            return self._receive()
+        self._connected = True
+        self._selector.modify(self._socket, selectors.EVENT_READ, self)
+        self._ask()
+        return None
+
+    def _ask(self) -> None:
+        self._answer = b""
+        self._socket.sendall(_REQUEST)
+
+    def _receive(self) -> float | None:
+        data = self._socket.recv(1 << 18)
+        self._answer += data
+        if data and not _is_whole(self._answer):
+            return None
+        now = time.perf_counter()
+        latency = now - self._asked_at
+        if not self._answer.startswith((b"HTTP/1.0 200", b"HTTP/1.1 200")):
+            raise RuntimeError(f"the server answered {self._answer[:80]!r}")
+        if not data or self._answer.startswith(b"HTTP/1.0"):
+            self.hang_up()
+            self._connect(now)
+        else:
+            self._asked_at = now
+            self._ask()
+        return latency
+
+    def hang_up(self) -> None:
+        self._selector.unregister(self._socket)
+        self._socket.close()
+
+
+def _is_whole(answer: bytes) -> bool:
+    head, separator, body = answer.partition(b"\r\n\r\n")
+    marker = head.lower().find(b"content-length:")
+    if not separator or marker < 0:
+        return False
+    return len(body) >= int(head[marker + 15 :].split(b"\r\n", 1)[0])

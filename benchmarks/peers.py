@@ -1,0 +1,71 @@
+"""What a user has today for the same jobs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.measure import timed
+
+CACHE = Path(__file__).parents[1] / ".cache"
+
+
+class MissingPeerError(Exception):
+    """A program that a benchmark compares with is not on this machine."""
+
+
+def program(name: str, package: str) -> str:
+    """The path of a program, or a refusal that says how to get it."""
+    found = shutil.which(name)
+    if found is None:
+        raise MissingPeerError(f"{name} is not installed; run: apt-get install {package}")
+    return found
+
+
+def du(path: Path) -> float:
+    """The seconds `du -sb` takes over a folder."""
+    command = [program("du", "coreutils"), "-sb", str(path)]
+    return timed(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True))
+
+
+def sqlite(database: Path, questions: str) -> float:
+    """The seconds the sqlite3 program takes to answer, reading only."""
+    command = [program("sqlite3", "sqlite3"), "-readonly", str(database), questions]
+    return timed(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True))
+
+
+def environment(package: str) -> Path:
+    """The folder with the programs of a PyPI package, installed apart from our own."""
+    folder = CACHE / "peers" / package
+    done = folder / ".installed"
+    if not done.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", package]
+        subprocess.run(pip, check=True)
+        done.touch()
+    return folder / "bin"
+
+
+ONE_PASS = (
+    "SELECT source, count(*), sum(ended_at IS NULL), sum(message_count), max(started_at)"
+    " FROM sessions GROUP BY source"
+)
+"""One look at every session: what any poll of this database costs at the least."""
+
+ALL_FIGURES = """
+SELECT source, count(*) FROM sessions WHERE ended_at IS NULL GROUP BY source;
+SELECT source, end_reason, count(*) FROM sessions WHERE ended_at IS NOT NULL GROUP BY 1, 2;
+SELECT source, sum(tool_call_count), sum(api_call_count) FROM sessions GROUP BY source;
+SELECT s.source, u.model, sum(u.input_tokens), sum(u.output_tokens), sum(u.cache_read_tokens),
+  sum(u.cache_write_tokens), sum(u.reasoning_tokens), sum(u.estimated_cost_usd)
+  FROM session_model_usage AS u JOIN sessions AS s ON s.id = u.session_id GROUP BY 1, 2;
+SELECT s.source, min(n / 10, 100), count(*) FROM sessions AS s LEFT JOIN
+  (SELECT session_id, count(*) AS n FROM messages WHERE active GROUP BY session_id) AS m
+  ON m.session_id = s.id GROUP BY 1, 2;
+SELECT s.id, s.source, s.started_at, max(m.timestamp) FROM sessions AS s
+  LEFT JOIN messages AS m ON m.session_id = s.id WHERE s.ended_at IS NULL GROUP BY s.id;
+"""
+"""The figures of one full pass of ours, each asked for by itself."""
