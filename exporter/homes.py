@@ -192,14 +192,11 @@ class CensusTaker:
 
     def _refuse(self, candidate: Candidate, path: str, why: str, seen: Inspection) -> None:
         """A home that was named, or watched until now, is shown as down; others are mentioned."""
-        if candidate.origin is Origin.NAMED or path in self._watched:
-            self._homes[path] = Home(
-                path=path,
-                label=self._label(path, candidate, seen.owner),
-                owner=seen.owner,
-                may_write=False,
-                problem=why,
-            )
+        if path in self._watched:
+            self._homes[path] = _down(self._watched[path], why)
+        elif candidate.origin is Origin.NAMED:
+            label = self._label(path, candidate, seen.owner)
+            self._homes[path] = Home(path, label, seen.owner, may_write=False, problem=why)
         if seen.exists or candidate.origin is Origin.NAMED:
             self._refused[path] = Refusal(path, why, _fix(candidate, path))
 
@@ -225,8 +222,12 @@ class CensusTaker:
     def result(self) -> Census:
         for path, home in self._watched.items():
             if path not in self._homes:
-                self._homes[path] = structs.replace(home, problem="it is gone", profile_names=())
+                self._homes[path] = _down(home, "it is gone")
         return Census(tuple(self._homes.values()), tuple(self._refused.values()))
+
+
+def _down(home: Home, why: str) -> Home:
+    return structs.replace(home, may_write=False, profile_names=(), problem=why)
 
 
 def _fix(candidate: Candidate, path: str) -> str:

@@ -1,0 +1,233 @@
+"""Which homes are adopted, whose they are, and what they are called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exporter.homes import (
+    Account,
+    Candidate,
+    Census,
+    Home,
+    Origin,
+    found_candidates,
+    take_census,
+)
+from exporter.scan.inspect import inspect
+from exporter.snapshot import FileIdentity
+
+ADA, BOB = 4001, 4002
+NAMES = {0: "root", ADA: "ada", BOB: "bob"}
+
+
+@pytest.fixture
+def host() -> Iterator[Path]:
+    """A directory all of whose ancestors are root's, as /home is; pytest's own is in /tmp."""
+    root = Path("/var/lib") / f"hermes-exporter-test-{os.getpid()}"
+    root.mkdir(mode=0o755)
+    try:
+        yield root
+    finally:
+        _remove(root)
+
+
+def _remove(path: Path) -> None:
+    for entry in path.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            _remove(entry)
+        else:
+            entry.unlink()
+    path.rmdir()
+
+
+def make_home(path: Path, owner: int) -> Path:
+    path.mkdir(parents=True)
+    (path / "sessions").mkdir()
+    (path / "state.db").write_bytes(b"")
+    for part in (path, path / "sessions", path / "state.db"):
+        os.chown(part, owner, owner)
+    return path
+
+
+def user_home(host: Path, name: str, owner: int) -> Path:
+    directory = host / name
+    directory.mkdir()
+    os.chown(directory, owner, owner)
+    return make_home(directory / ".hermes", owner)
+
+
+def census(
+    *candidates: Candidate,
+    own_uid: int = 0,
+    labels: dict[str, str] | None = None,
+    watched: dict[str, Home] | None = None,
+) -> Census:
+    return take_census(
+        candidates,
+        inspect,
+        labels=labels or {},
+        watched=watched or {},
+        own_uid=own_uid,
+        user_names=NAMES,
+    )
+
+
+def found(path: Path, uid: int | None = None) -> Candidate:
+    return Candidate(str(path), Origin.USER, uid=uid)
+
+
+def named(path: Path, label: str = "") -> Candidate:
+    return Candidate(str(path), Origin.NAMED, label)
+
+
+def test_the_homes_of_this_user_and_of_every_other_are_looked_for() -> None:
+    users = [Account("root", 0, "/root"), Account("ada", ADA, "/home/ada"), Account("x", 9, "/")]
+    paths = [
+        candidate.path
+        for candidate in found_candidates(users, 0, {"HOME": "/root", "HERMES_HOME": "/srv/h"})
+    ]
+    assert paths == ["/srv/h", "/root/.hermes", "/root/.hermes", "/home/ada/.hermes"]
+
+
+def test_labels_say_whose_a_home_is(host: Path) -> None:
+    own = user_home(host, "own", ADA)
+    other = user_home(host, "other", BOB)
+    make_home(other / "profiles" / "work", BOB)
+    os.chown(other / "profiles", BOB, BOB)
+    outcome = census(found(own), found(other), own_uid=ADA)
+    assert {home.path: home.label for home in outcome.homes} == {
+        str(own): "default",
+        str(other): "bob",
+        str(other / "profiles" / "work"): "bob/work",
+    }
+
+
+def test_two_homes_that_would_have_one_label_are_told_apart_for_good(host: Path) -> None:
+    first, second = user_home(host, "one", ADA), user_home(host, "two", ADA)
+    outcome = census(found(first), found(second), own_uid=ADA)
+    labels = {home.path: home.label for home in outcome.homes}
+    assert labels[str(first)] == "default"
+    assert labels[str(second)].startswith("default-")
+    assert len(labels[str(second)]) == len("default-") + 4
+    swapped = census(found(second), found(first), own_uid=ADA, labels=labels)
+    assert {home.path: home.label for home in swapped.homes} == labels
+
+
+def test_a_configured_name_wins(host: Path) -> None:
+    home = user_home(host, "ada", ADA)
+    outcome = census(named(home, "research"), labels={str(home): "ada"})
+    assert [each.label for each in outcome.homes] == ["research"]
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "symlinked home",
+        "symlinked database",
+        "foreign database",
+        "foreign sessions",
+        "foreign ancestor",
+        "writable ancestor",
+        "not a home",
+    ],
+)
+def test_a_found_home_that_could_lead_elsewhere_is_refused(host: Path, trick: str) -> None:
+    home = user_home(host, "ada", ADA)
+    path = home
+    match trick:
+        case "symlinked home":
+            path = host / "ada" / "alias"
+            path.symlink_to(home)
+        case "symlinked database":
+            (home / "state.db").unlink()
+            (home / "state.db").symlink_to("/etc/passwd")
+        case "foreign database":
+            os.chown(home / "state.db", BOB, BOB)
+        case "foreign sessions":
+            os.chown(home / "sessions", 0, 0)
+        case "foreign ancestor":
+            os.chown(host / "ada", BOB, BOB)
+        case "writable ancestor":
+            os.chmod(host / "ada", 0o777)
+        case "not a home":
+            path = host / "ada" / "music"
+            path.mkdir()
+            os.chown(path, ADA, ADA)
+    outcome = census(found(path))
+    assert outcome.homes == ()
+    assert [refusal.path for refusal in outcome.refused] == [str(path)] or trick == "symlinked home"
+    assert outcome.refused[0].why
+    assert "--home" in outcome.refused[0].fix
+
+
+def test_a_named_home_needs_no_trusted_ancestors_but_parts_of_its_owner(host: Path) -> None:
+    home = user_home(host, "ada", ADA)
+    os.chmod(host / "ada", 0o777)
+    assert census(named(home)).homes[0].problem == ""
+    os.chown(home / "state.db", BOB, BOB)
+    assert "state.db belongs to uid" in census(named(home)).homes[0].problem
+
+
+def test_a_home_learnt_from_a_process_must_be_that_users_and_have_that_database(
+    host: Path,
+) -> None:
+    home = user_home(host, "ada", ADA)
+    database = os.stat(home / "state.db")
+    identity = FileIdentity(database.st_dev, database.st_ino)
+    right = Candidate(str(home), Origin.PROCESS, uid=ADA, database=identity)
+    assert len(census(right).homes) == 1
+    foreign = Candidate(str(home), Origin.PROCESS, uid=BOB, database=identity)
+    assert census(foreign).homes == ()
+    other = FileIdentity(identity.device, identity.inode + 1)
+    assert census(Candidate(str(home), Origin.PROCESS, uid=ADA, database=other)).homes == ()
+
+
+def test_a_root_owned_home_is_only_looked_at_unless_it_is_named(host: Path) -> None:
+    home = user_home(host, "root", 0)
+    assert not census(found(home)).homes[0].may_write
+    assert census(named(home)).homes[0].may_write
+
+
+def test_one_home_by_two_names_is_one_home(host: Path) -> None:
+    home = user_home(host, "ada", ADA)
+    (host / "link").symlink_to(host / "ada")
+    outcome = census(found(home), found(host / "link" / ".hermes"))
+    assert [each.path for each in outcome.homes] == [str(home)]
+
+
+def test_no_user_can_crowd_out_the_others(host: Path) -> None:
+    greedy = user_home(host, "ada", ADA)
+    profiles = greedy / "profiles"
+    profiles.mkdir()
+    os.chown(profiles, ADA, ADA)
+    for number in range(100):
+        make_home(profiles / f"p{number}", ADA)
+    other = user_home(host, "bob", BOB)
+    outcome = census(found(greedy), found(other))
+    owners = [home.owner for home in outcome.homes]
+    assert owners.count(ADA) <= 64
+    assert owners.count(BOB) == 1
+
+
+def test_a_profile_that_is_a_symlink_is_not_followed(host: Path) -> None:
+    home = user_home(host, "ada", ADA)
+    victim = user_home(host, "bob", BOB)
+    (home / "profiles").mkdir()
+    os.chown(home / "profiles", ADA, ADA)
+    (home / "profiles" / "work").symlink_to(victim)
+    assert [each.path for each in census(found(home)).homes] == [str(home)]
+
+
+def test_a_watched_home_that_goes_is_shown_with_its_problem(host: Path) -> None:
+    home = user_home(host, "ada", ADA)
+    before = census(found(home))
+    watched = {each.path: each for each in before.homes}
+    _remove(home)
+    after = census(found(home), watched=watched)
+    assert [(each.label, bool(each.problem)) for each in after.homes] == [("ada", True)]
+    without_candidate = census(watched=watched)
+    assert without_candidate.homes[0].problem
