@@ -104,7 +104,7 @@ class HomeState:
         self.sessions.close()
 
     def view(self, settings: Settings, *, host: str, started: StartTimes) -> HomeView:
-        own = settings.for_home(self.home.path)
+        own = settings.for_home(self.home.named_as)
         return HomeView(
             label=self.home.label,
             path=self.home.path,

@@ -55,6 +55,8 @@ class Home(Struct, frozen=True):
     owner: int
     may_write: bool
     """False for a root-owned home that nobody named: it is only looked at."""
+    named_as: str = ""
+    """The path by which the configuration knows it; symlinks above it make it differ."""
     profile_names: tuple[str, ...] = ()
     problem: str = ""
     """Why it cannot be watched although it was named, or was watched before."""
@@ -111,7 +113,7 @@ def profile_candidates(root: Home, names: Iterable[str], origin: Origin) -> list
     """The profiles of a root that was adopted; each is a home of its own."""
     return [
         Candidate(
-            os.path.join(root.path, "profiles", name),
+            os.path.join(root.named_as, "profiles", name),
             origin if origin is Origin.NAMED else Origin.PROFILE,
             f"{root.label}/{name}",
             profiles=False,
@@ -182,6 +184,7 @@ class CensusTaker:
             label=self._label(path, candidate, seen.owner),
             owner=seen.owner,
             may_write=seen.owner != 0 or self._own_uid != 0 or candidate.origin is Origin.NAMED,
+            named_as=candidate.path,
             profile_names=tuple(seen.profiles) if candidate.profiles else (),
         )
         self._per_owner[seen.owner] = self._per_owner.get(seen.owner, 0) + 1

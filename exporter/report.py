@@ -41,12 +41,18 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
             "empty": sessions.empty if sessions is not None else None,
             "trivial": sessions.trivial if sessions is not None else None,
         },
-        "verdicts": {"live": 0, "held": 0, "dead": 0, "unknown": open_now or 0},
+        "verdicts": _verdicts(open_now),
         "disk": disk_bytes(home),
         "thresholds": [],
         "would_reap": 0,
         "would_prune": {"items": 0, "bytes": 0},
     }
+
+
+def _verdicts(open_now: int | None) -> dict[str, int | None]:
+    """Of the open sessions; null where the database was not read: 0 would be a claim."""
+    nothing = None if open_now is None else 0
+    return {"live": nothing, "held": nothing, "dead": nothing, "unknown": open_now}
 
 
 def disk_bytes(home: HomeView) -> dict[str, int]:

@@ -245,7 +245,7 @@ class Rounds:
         home = state.home
         databases = [look.state, *look.boards]
         evidence = {d.name: surveyed.get(_key(home.path, d.name)) for d in databases}
-        own = self.settings.for_home(home.path)
+        own = self.settings.for_home(home.named_as)
         main = evidence["state.db"]
         return wire.ReadRequest(
             home=home.path,
