@@ -47,6 +47,7 @@ class Scanned:
     files: int
     active: str
     """SQL that is true of a message which is part of its conversation."""
+    log: str
 
     def by(self, name: str, *keys: str) -> dict[tuple[str, ...], float]:
         """A family's samples, without those that say 0: whether those are there is no matter."""
@@ -88,7 +89,7 @@ def scanned(
         gateway.ask("append", session=home.sessions["chat_direct"], count=3)
         cli.ask("append", session=home.sessions["after_turn"], role="assistant")
         with agent(folder, [home.path]) as running:
-            metrics = running.metrics()
+            metrics, log = running.metrics(), running.log()
         yield Scanned(
             home=home,
             metrics=metrics,
@@ -97,11 +98,12 @@ def scanned(
             allocated_bytes=allocated_bytes(home.path),
             files=files_below(home.path),
             active="m.active IS NOT 0" if "active" in database.columns("messages") else "1",
+            log=log,
         )
 
 
 def test_home_is_up(scanned: Scanned) -> None:
-    assert scanned.one("hermes_home_up") == 1
+    assert scanned.one("hermes_home_up") == 1, scanned.log
 
 
 def test_open_sessions_by_source(scanned: Scanned) -> None:
