@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -79,11 +80,10 @@ def git_refs(repository: Path, below: str = "refs/hermes") -> list[str]:
     return _git(repository, "for-each-ref", "--format=%(refname)", below).split()
 
 
-def cumulative(values: Iterable[float], bounds: Iterable[float]) -> dict[str, int]:
-    """The buckets of a histogram as Prometheus writes them, `le` as the key."""
+def cumulative(values: Iterable[float], bounds: Iterable[float]) -> dict[float, int]:
+    """The buckets of a Prometheus histogram: how many values are at most each bound."""
     values = list(values)
-    buckets = {repr(float(bound)): sum(value <= bound for value in values) for bound in bounds}
-    return {**buckets, "+Inf": len(values)}
+    return {bound: sum(value <= bound for value in values) for bound in (*bounds, math.inf)}
 
 
 def _git(repository: Path, *arguments: str) -> str:
