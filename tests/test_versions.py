@@ -25,6 +25,7 @@ from tests.real.counts import (
     files_below,
     git_objects,
     git_refs,
+    inventory,
 )
 from tests.real.hermes import VERSIONS
 from tests.real.holders import Holder, holder
@@ -47,6 +48,8 @@ class Scanned:
     files: int
     active: str
     """SQL that is true of a message which is part of its conversation."""
+    untouched: bool
+    """Whether the home was the same before and after the agent ran."""
     log: str
 
     def by(self, name: str, *keys: str) -> dict[tuple[str, ...], float]:
@@ -88,8 +91,10 @@ def scanned(
         gateway.ask("become_gateway")
         gateway.ask("append", session=home.sessions["chat_direct"], count=3)
         cli.ask("append", session=home.sessions["after_turn"], role="assistant")
+        before = inventory(home.path)
         with agent(folder, [home.path]) as running:
             metrics, log = running.metrics(), running.log()
+        untouched = inventory(home.path) == before
         yield Scanned(
             home=home,
             metrics=metrics,
@@ -98,12 +103,17 @@ def scanned(
             allocated_bytes=allocated_bytes(home.path),
             files=files_below(home.path),
             active="m.active IS NOT 0" if "active" in database.columns("messages") else "1",
+            untouched=untouched,
             log=log,
         )
 
 
 def test_home_is_up(scanned: Scanned) -> None:
     assert scanned.one("hermes_home_up") == 1, scanned.log
+
+
+def test_scans_leave_the_home_as_it_was(scanned: Scanned) -> None:
+    assert scanned.untouched
 
 
 def test_open_sessions_by_source(scanned: Scanned) -> None:
@@ -263,29 +273,32 @@ def test_disk_files_add_up_to_find(scanned: Scanned) -> None:
 
 
 def test_disk_bytes_by_kind(scanned: Scanned) -> None:
+    """A folder that several kinds share is counted with the one that owns it."""
     path = scanned.home.path
     checkpoints = path / "checkpoints"
     legacy = [entry for entry in checkpoints.iterdir() if len(entry.name) == 16]
     shown = scanned.metrics.by("hermes_disk_bytes", "kind")
     assert len(legacy) == 2
-    for kind, parts in {
-        "state_db": [path / "state.db"],
-        "state_wal": [path / "state.db-wal", path / "state.db-shm"],
-        "checkpoints_legacy": legacy,
-        "checkpoints_store": [checkpoints / "store"],
-        "checkpoints_archive": list(checkpoints.glob("legacy-*")),
-        "request_dumps": list(path.glob("sessions/request_dump_*")),
-        "logs": [path / "logs"],
-        "cron": [path / "cron"],
-    }.items():
-        assert shown[kind,] >= allocated_bytes(*parts) > 0, kind
+    for kind, parts, owned in [
+        ("state_db", [path / "state.db"], None),
+        ("state_wal", [path / "state.db-wal", path / "state.db-shm"], None),
+        ("checkpoints_legacy", legacy, None),
+        ("checkpoints_store", [checkpoints / "store"], checkpoints),
+        ("checkpoints_archive", list(checkpoints.glob("legacy-*")), None),
+        ("request_dumps", list(path.glob("sessions/request_dump_*")), None),
+        ("transcripts", _transcripts(path), path / "sessions"),
+        ("logs", [path / "logs", *path.glob("*.log")], None),
+        ("cron", [path / "cron"], None),
+    ]:
+        folder = owned.stat().st_blocks * 512 if owned else 0
+        assert shown[kind,] == allocated_bytes(*parts) + folder > 0, kind
 
 
 def test_transcripts_and_request_dumps(scanned: Scanned) -> None:
     sessions = scanned.home.path / "sessions"
     files = scanned.metrics.by("hermes_disk_files", "kind")
-    transcripts = [*sessions.glob("session_*.json"), *sessions.glob("*.jsonl")]
-    assert files["transcripts",] == len(transcripts) >= scanned.home.facts["transcripts"]
+    transcripts = len(_transcripts(scanned.home.path))
+    assert files["transcripts",] == transcripts >= scanned.home.facts["transcripts"]
     assert files["request_dumps",] == len(list(sessions.glob("request_dump_*"))) > 0
 
 
@@ -353,6 +366,10 @@ def test_cron_ticker(scanned: Scanned) -> None:
 
 def test_kanban_tasks_of_dead_workers(scanned: Scanned) -> None:
     assert scanned.one("hermes_kanban_tasks_dead_owner") == scanned.home.facts["kanban"]["dead"]
+
+
+def _transcripts(home: Path) -> list[Path]:
+    return [*home.glob("sessions/session_*.json"), *home.glob("sessions/*.jsonl")]
 
 
 def _lines(path: Path) -> int:

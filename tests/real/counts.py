@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -68,6 +69,23 @@ def allocated_bytes(*paths: Path) -> int:
 def files_below(path: Path) -> int:
     """How many names find sees that are not folders'."""
     return len(_run("find", str(path), "!", "-type", "d", "-printf", "x"))
+
+
+def inventory(home: Path) -> dict[str, tuple[object, ...]]:
+    """All that a reader must leave as it is: names, inodes, owners, sizes, times and contents.
+
+    Only the times and contents of `-shm` files are left out, which every SQLite reader may move.
+    """
+    found: dict[str, tuple[object, ...]] = {}
+    for folder, _, names in os.walk(home):
+        for path in (Path(folder), *(Path(folder, name) for name in names)):
+            seen = path.lstat()
+            entry: tuple[object, ...] = (seen.st_ino, seen.st_uid, seen.st_gid, seen.st_mode)
+            if path.is_file() and not path.is_symlink() and not path.name.endswith("-shm"):
+                content = hashlib.sha256(path.read_bytes()).hexdigest()
+                entry += (seen.st_size, seen.st_mtime_ns, content)
+            found[str(path)] = entry
+    return found
 
 
 def git_objects(repository: Path) -> dict[str, int]:
