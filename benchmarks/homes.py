@@ -80,6 +80,11 @@ def _beside(place: Path) -> Iterator[Path]:
     print(f"made {place} in {time.monotonic() - started:.0f} s", flush=True)
 
 
+def open_sessions(scale: float) -> int:
+    """How many sessions of a home at this scale nobody has ended."""
+    return Shape().at(scale).open
+
+
 def _people(scale: float) -> list[Outline]:
     """The same sessions for every part of a home, whatever part is made first."""
     return outlines(Shape().at(scale), now=NOW, days=_DAYS, rng=Random(scale))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.measure import timed
@@ -47,6 +51,37 @@ def environment(package: str) -> Path:
         subprocess.run(pip, check=True)
         done.touch()
     return folder / "bin"
+
+
+@contextmanager
+def query_exporter(database: Path) -> Iterator[int]:
+    """Have query-exporter poll this database every second; gives its PID."""
+    tables = {"open": "ended_at IS NULL", "ended": "ended_at IS NOT NULL", "all": "1"}
+    config = {
+        "databases": {"state": {"dsn": f"sqlite:///{database}"}},
+        "metrics": {f"sessions_{n}": {"type": "gauge", "labels": ["source"]} for n in tables},
+        "queries": {
+            name: {
+                "databases": ["state"],
+                "metrics": [f"sessions_{name}"],
+                "interval": 1,
+                "sql": f"SELECT source, count(*) AS sessions_{name} FROM sessions"
+                f" WHERE {condition} GROUP BY source",
+            }
+            for name, condition in tables.items()
+        },
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump(config, file)
+        file.flush()
+        command = [str(environment("query-exporter") / "query-exporter"), "--config", file.name]
+        with subprocess.Popen(
+            [*command, "--port", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                yield process.pid
+            finally:
+                process.terminate()
 
 
 ONE_PASS = (

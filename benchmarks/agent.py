@@ -1,0 +1,81 @@
+"""Our agent as a user runs it: `hermes-exporter serve` in a process of its own."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PATIENCE_SECONDS = 300.0
+_POLL_SECONDS = 0.005
+
+
+class Agent:
+    """A running agent."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self._log = log
+        self._until = time.monotonic() + _PATIENCE_SECONDS
+        self.pid = process.pid
+        self.port = int(self._awaited(r"listening.* address=\S+:(\d+)"))
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of an answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def wait_until_ready(self) -> None:
+        """Return once every home has been scanned."""
+        while self.get("/-/ready")[0] != 200:
+            self._pause("is not ready")
+
+    def scans(self) -> float:
+        """A figure that changes with every finished scan."""
+        _, text = self.get("/metrics")
+        moments = re.findall(r"^hermes_exporter_scan_timestamp_seconds\S* (\S+)$", text, re.M)
+        return max(map(float, moments), default=0.0)
+
+    def wait_for_scans(self, count: int) -> None:
+        """Return once so many more scans have finished."""
+        for _ in range(count):
+            before = self.scans()
+            while self.scans() == before:
+                self._pause("does not scan")
+
+    def _awaited(self, pattern: str) -> str:
+        while (found := re.search(pattern, self._log.read_text())) is None:
+            self._pause("does not listen")
+        return found[1]
+
+    def _pause(self, trouble: str) -> None:
+        if self._process.poll() is not None or time.monotonic() > self._until:
+            raise RuntimeError(f"the agent {trouble}: {self._log.read_text()[-500:]}")
+        time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def running(home: Path, *, interval: str) -> Iterator[Agent]:
+    """Start an agent that scans this one home; it is stopped when the block ends."""
+    with tempfile.TemporaryDirectory(prefix="hermes-exporter-bench-") as folder:
+        log, config = Path(folder, "log"), Path(folder, "config.yaml")
+        config.write_text(f"scan: {{interval: {interval}}}\n")
+        command = [sys.executable, "-m", "exporter", "serve"]
+        command += ["--home", str(home), "--state-dir", f"{folder}/state"]
+        command += ["--config.file", str(config), "--web.listen-address", "127.0.0.1:0"]
+        with log.open("wb") as stream, subprocess.Popen(command, stderr=stream) as process:
+            try:
+                yield Agent(process, log)
+            finally:
+                process.terminate()

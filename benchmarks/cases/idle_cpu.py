@@ -1,0 +1,33 @@
+"""Processor time at rest with a scan every 15 s, against `du -sb` as often."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from statistics import median
+
+from benchmarks import agent, homes, peers, processes
+from benchmarks.line import Line, Setting
+
+_INTERVAL_SECONDS = 15
+
+
+def run(setting: Setting) -> Iterator[Line]:
+    home = homes.home(setting.scale)
+    du = [peers.program("du", "coreutils"), "-sb", str(home)]
+    ours, theirs = [], []
+    with agent.running(home, interval=f"{_INTERVAL_SECONDS}s") as watched:
+        watched.wait_until_ready()
+        watched.wait_for_scans(1)
+        for _ in range(setting.rounds):
+            before = processes.cpu_seconds(watched.pid)
+            time.sleep(2 * _INTERVAL_SECONDS)
+            ours.append((processes.cpu_seconds(watched.pid) - before) / 2)
+            theirs.append(processes.command_cpu_seconds(du))
+    yield Line(
+        "processor time at rest",
+        achieved=median(ours) / median(theirs),
+        limit=1 / 50,
+        peer="du -sb every 15 s",
+        note=f"{median(ours) * 1e3:.1f} to {median(theirs) * 1e3:.0f} ms every 15 s",
+    )

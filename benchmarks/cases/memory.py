@@ -1,0 +1,39 @@
+"""Memory of the agent with its workers, against query-exporter on the same database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from benchmarks import agent, homes, peers, processes
+from benchmarks.line import Line, Setting
+
+_SCANS = 5
+_PEER_SECONDS = 8.0
+_LIMIT_MEBIBYTES = {1.0: 64.0, 10.0: 96.0}
+"""By scale; in between and below, the limit of the next larger one holds."""
+
+
+def run(setting: Setting) -> Iterator[Line]:
+    home = homes.home(setting.scale)
+    ours = measure(setting.scale)
+    with peers.query_exporter(home / homes.Part.DATABASE) as pid:
+        time.sleep(_PEER_SECONDS)
+        theirs = processes.pss_mebibytes(pid)
+    limit = min(limit for scale, limit in _LIMIT_MEBIBYTES.items() if scale >= setting.scale)
+    yield Line("memory of agent and workers", ours, limit, unit="MiB", note="PSS")
+    yield Line(
+        "memory, below the peer's",
+        achieved=ours / theirs,
+        limit=1.0,
+        peer="query-exporter",
+        note=f"{ours:.0f} to {theirs:.0f} MiB",
+    )
+
+
+def measure(scale: float) -> float:
+    """PSS of the agent in MiB once it has settled."""
+    with agent.running(homes.home(scale), interval="1s") as ours:
+        ours.wait_until_ready()
+        ours.wait_for_scans(_SCANS)
+        return processes.pss_mebibytes(ours.pid)
