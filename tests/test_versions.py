@@ -7,6 +7,7 @@ find and git count the same things on their own.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -48,6 +49,8 @@ class Scanned:
     files: int
     active: str
     """SQL that is true of a message which is part of its conversation."""
+    open_sessions: list[dict[str, Any]]
+    """What /api/v1/sessions answers."""
     untouched: bool
     """Whether the home was the same before and after the agent ran."""
     log: str
@@ -94,6 +97,7 @@ def scanned(
         before = inventory(home.path)
         with agent(folder, [home.path]) as running:
             metrics, log = running.metrics(), running.log()
+            _, open_sessions = running.get("/api/v1/sessions")
         untouched = inventory(home.path) == before
         yield Scanned(
             home=home,
@@ -103,6 +107,7 @@ def scanned(
             allocated_bytes=allocated_bytes(home.path),
             files=files_below(home.path),
             active="m.active IS NOT 0" if "active" in database.columns("messages") else "1",
+            open_sessions=json.loads(open_sessions),
             untouched=untouched,
             log=log,
         )
@@ -120,6 +125,21 @@ def test_open_sessions_by_source(scanned: Scanned) -> None:
     assert scanned.by("hermes_sessions_open", "source") == scanned.grouped(
         "SELECT source, COUNT(*) FROM sessions WHERE ended_at IS NULL GROUP BY source"
     )
+
+
+def test_held_sessions(scanned: Scanned) -> None:
+    """Routed chats, bound topics and whatever else this release can leave open rightly."""
+    names = {"chat_direct", "chat_group", "chat_channel", "topic", "handoff", "with_goal"}
+    if scanned.database.columns("compression_locks"):
+        names.add("compressing")
+    if scanned.database.columns("async_delegations"):
+        names.add("delegating")
+    held = {
+        session["id"]
+        for session in scanned.open_sessions
+        if any(evidence["says"] == "held" for evidence in session["evidence"])
+    }
+    assert held == {scanned.home.sessions[name] for name in names}
 
 
 def test_ended_sessions_by_source_and_reason(scanned: Scanned) -> None:
