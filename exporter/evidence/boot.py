@@ -59,7 +59,7 @@ def read_clock() -> Clock:
 def read_boot_id(proc: str = "/proc") -> str | None:
     """The kernel's name for this boot; None where there is none (macOS, a bare /proc)."""
     try:
-        with open(f"{proc}/sys/kernel/random/boot_id", encoding="ascii") as stream:
-            return stream.read(64).strip() or None
+        with open(f"{proc}/sys/kernel/random/boot_id", "rb") as stream:
+            return stream.read(64).decode().strip() or None
     except (OSError, ValueError):
         return None

@@ -131,7 +131,7 @@ class HomeEvidence(Struct, frozen=True):
     deleted_wal_holders: int | None
     gateway: GatewayEvidence | None
     blind: tuple[Blindness, ...]
-    """Of the whole host, and of this database besides. Empty: no other process has it open."""
+    """Of the whole host, and of this database besides. Empty: `holders` are all there are."""
 
 
 class Candidate(Struct, frozen=True):

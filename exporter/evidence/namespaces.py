@@ -6,11 +6,10 @@ import os
 from typing import Final
 
 from exporter.evidence.findings import Blindness
-from exporter.evidence.procfs import read_stat
+from exporter.evidence.procfs import KTHREADD, read_stat
 
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
 """The kernel's fixed number for the namespace in which every process is visible."""
-_KTHREADD: Final = 2
 
 
 def pid_namespace(proc: str = "/proc") -> int | None:
@@ -29,7 +28,7 @@ def sees_whole_host(proc: str = "/proc") -> bool:
     """
     if pid_namespace(proc) == _INITIAL_PID_NAMESPACE:
         return True
-    threads = read_stat(proc, _KTHREADD)
+    threads = read_stat(proc, KTHREADD)
     return threads is not None and threads.kernel_thread
 
 

@@ -11,11 +11,14 @@ from exporter.evidence.locks import LockEntry, parse_lock
 from exporter.snapshot import FileIdentity
 
 _SMALL_BYTES: Final = 16 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
 _LINE_BYTES_MAX: Final = 1024 * 1024
 _DELETED: Final = " (deleted)"
 _STANDARD: Final = frozenset({"0", "1", "2"})
 """SQLite never keeps a file at these, and most processes have nothing else open."""
 _KERNEL_THREAD: Final = 0x00200000
+KTHREADD: Final = 2
+"""Where the kernel's own threads come from, in the namespace that shows them."""
 _SIDECARS: Final = ("-wal", "-shm")
 
 
@@ -57,6 +60,18 @@ class Descriptor(NamedTuple):
 def list_pids(proc: str) -> list[str]:
     """The PIDs of this /proc, as text; raise OSError if there is none."""
     return [name for name in os.listdir(proc) if name.isdigit()]
+
+
+def list_kernel_threads(proc: str) -> frozenset[str]:
+    """The PIDs that need no look, because the kernel itself runs there: kthreadd's children."""
+    stat = read_stat(proc, KTHREADD)
+    if stat is None or not stat.kernel_thread:
+        return frozenset()
+    try:
+        with open(f"{proc}/{KTHREADD}/task/{KTHREADD}/children", "rb") as stream:
+            return frozenset(stream.read().decode().split())
+    except OSError:
+        return frozenset()
 
 
 def parse_stat(line: bytes) -> ProcessStat | None:
@@ -174,10 +189,10 @@ class PinnedProcess:
         return [number for number in self._numbers() if self._inode(number) == inode]
 
     def locks(self, number: str) -> list[LockEntry]:
-        """The locks this process has on one of its open files.
+        """The locks that this process took through one of its descriptors.
 
         Unlike /proc/locks this needs no inode to match, which overlayfs may show differently, and
-        is read in one piece.
+        is read in one piece. A lock shows at the descriptor by which it was taken, at no other.
         """
         lines = self._read(f"fdinfo/{number}", _LINE_BYTES_MAX).splitlines()
         entries = (parse_lock(line[5:]) for line in lines if line.startswith(b"lock:"))
@@ -223,8 +238,10 @@ class PinnedProcess:
 
     def _read(self, path: str, limit: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
-        with os.fdopen(descriptor, "rb", buffering=0) as stream:
-            content = bytearray()
-            while len(content) < limit and (chunk := stream.read(limit - len(content))):
+        try:
+            content = b""
+            while len(content) < limit and (chunk := os.read(descriptor, _CHUNK_BYTES)):
                 content += chunk
-            return bytes(content)
+            return content
+        finally:
+            os.close(descriptor)

@@ -11,6 +11,7 @@ from exporter.evidence.procfs import (
     PinnedProcess,
     ProcessStat,
     has_database_open,
+    list_kernel_threads,
     list_pids,
 )
 from exporter.hermes.processes import DATABASE_NAME, UNREADABLE, Role, classify
@@ -76,7 +77,8 @@ def sweep(proc: str, wanted: Wanted) -> Sweep:
     """Look at every process; raise OSError if there is no /proc."""
     sightings: dict[int, Sighting] = {}
     unreadable: list[int] = []
-    pids = list_pids(proc)
+    kernel_threads = list_kernel_threads(proc)
+    pids = [pid for pid in list_pids(proc) if pid not in kernel_threads]
     for pid in pids:
         try:
             if has_database_open(proc, pid, wanted.names):
@@ -115,13 +117,13 @@ def possession(home: HomeFiles, descriptors: Collection[Descriptor]) -> Possessi
     finds one made after the home was looked at, and one that has no name any more.
     """
     ours = [found for found in descriptors if found.name == home.name]
-    database = _first(found for found in ours if _is(found, "", home.database))
+    database = _best(found for found in ours if _is(found, "", home.database))
     folder = database.directory if database else None
 
     def sidecar(suffix: str, identity: FileIdentity | None) -> Descriptor | None:
         beside = (found for found in ours if found.suffix == suffix and found.directory == folder)
         known = (found for found in ours if _is(found, suffix, identity))
-        return _first(found for found in (*known, *beside) if not found.deleted)
+        return _best(found for found in (*known, *beside) if not found.deleted)
 
     deleted = any(
         found.deleted and ((found.suffix and found.directory == folder) or _was_here(found, home))
@@ -130,8 +132,9 @@ def possession(home: HomeFiles, descriptors: Collection[Descriptor]) -> Possessi
     return Possession(database, sidecar("-wal", home.wal), sidecar("-shm", home.shm), deleted)
 
 
-def _first(found: Iterable[Descriptor]) -> Descriptor | None:
-    return next(iter(found), None)
+def _best(found: Iterable[Descriptor]) -> Descriptor | None:
+    """One of them; of several on the same file the kernel shows the lock at one only."""
+    return max(found, key=lambda descriptor: descriptor.locked, default=None)
 
 
 def _is(found: Descriptor, suffix: str, identity: FileIdentity | None) -> bool:

@@ -96,7 +96,8 @@ def _host_blindness(swept: Sweep, locks: LockTable | None, proc: str) -> list[Bl
     blind = blindness(proc)
     if locks is None and Blindness.NO_PROC not in blind:
         blind.append(Blindness.NO_PROC)
-    if any(_is_program(proc, pid) for pid in swept.unreadable):
+    whole_host = Blindness.PID_NAMESPACE not in blind
+    if any(_could_be_hermes(pid, proc, whole_host=whole_host) for pid in swept.unreadable):
         blind.append(Blindness.PERMISSIONS)
     return blind
 
@@ -121,8 +122,14 @@ def _nothing_seen(targets: Sequence[HomeFiles]) -> Survey:
     )
 
 
-def _is_program(proc: str, pid: int) -> bool:
-    """Whether a process could be Hermes at all: not a thread of the kernel, and not dead."""
+def _could_be_hermes(pid: int, proc: str, *, whole_host: bool) -> bool:
+    """Not the host's init, nor a thread of the kernel, nor the dead.
+
+    Init may have capabilities that even root's agent lacks, in a sandbox, and so keep its
+    descriptors to itself. In a container PID 1 may well be Hermes.
+    """
+    if whole_host and pid == 1:
+        return False
     stat = read_stat(proc, pid)
     return stat is not None and not stat.kernel_thread and not stat.dead
 
