@@ -46,7 +46,7 @@ def record(
         handoff_state="",
         pinned=0,
     )
-    return SessionRecord(row, MessageStats(active, active, newest, 0, 0, 0), [])
+    return SessionRecord(row, MessageStats(active, active, newest, 0), [])
 
 
 def summary(table: SessionTable) -> SessionSummary:

@@ -25,6 +25,7 @@ class CopyQuery:
         self._possible = schema.has("messages", "id", "session_id", "role", "content")
         calls = schema.expression("messages", "tool_calls")
         self._fields = f"role, content, {calls}"
+        self._has_compacted = schema.has("messages", "compacted")
         self._has_parents = schema.has("sessions", "parent_session_id", "end_reason")
 
     def copied(
@@ -32,14 +33,13 @@ class CopyQuery:
         connection: apsw.Connection,
         session_id: str,
         parent_id: str | None,
-        compacted_rows: int,
         watermark: int,
     ) -> int:
         """How many rows above the watermark say what an older row of the conversation said."""
         if not self._possible:
             return 0
         older: Counter[int] = Counter()
-        if compacted_rows:
+        if self._was_compacted(connection, session_id):
             older.update(self._newest(connection, session_id, at_or_below=watermark))
         if parent_id is not None and self._was_compressed(connection, parent_id):
             older.update(self._newest(connection, parent_id, at_or_below=2**62))
@@ -64,6 +64,14 @@ class CopyQuery:
             (session_id, at_or_below),
         )
         return [hash(fields) for fields in rows]
+
+    def _was_compacted(self, connection: apsw.Connection, session_id: str) -> bool:
+        if not self._has_compacted:
+            return False
+        found = connection.execute(
+            "SELECT 1 FROM messages WHERE session_id = ? AND compacted = 1 LIMIT 1", (session_id,)
+        ).fetchone()
+        return found is not None
 
     def _was_compressed(self, connection: apsw.Connection, parent_id: str) -> bool:
         if not self._has_parents:

@@ -8,7 +8,7 @@ merged as three streams.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import apsw
@@ -68,18 +68,30 @@ class SessionRow(NamedTuple):
     pinned: int
 
 
+_FIRST_TOKENS: Final = SessionRow._fields.index("input")
+_AFTER_COSTS: Final = SessionRow._fields.index("actual_usd") + 1
+
+
 class MessageStats(NamedTuple):
     """What `messages` says of one session."""
 
     rows: int
     active: int
     newest: float | None
+    """None if there are no messages, or the newest time is not a number: text sorts last."""
     above_watermark: int
-    compacted: int
-    garbage_clocks: int
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> MessageStats:
+        rows, active, newest, above_watermark = values
+        if not isinstance(newest, float | int):
+            newest = None
+        elif not 0.0 <= newest <= _CLOCK_MAX:
+            newest = _CLOCK_MAX if newest > 0 else 0.0
+        return cls(rows, active, newest, above_watermark)
 
 
-NO_MESSAGES: Final = MessageStats(0, 0, None, 0, 0, 0)
+NO_MESSAGES: Final = MessageStats(0, 0, None, 0)
 
 
 class SessionRecord(NamedTuple):
@@ -122,7 +134,7 @@ class SessionQueries:
         records: list[SessionRecord] = []
         for row in rows:
             found = stats.take(row.id)
-            messages = MessageStats._make(found[0][1:]) if found else NO_MESSAGES
+            messages = MessageStats.of(found[0][1:]) if found else NO_MESSAGES
             records.append(SessionRecord(row, messages, _models(row, usage.take(row.id))))
         return records
 
@@ -165,7 +177,7 @@ class SessionQueries:
                 f"SELECT {self._stats_columns} FROM messages WHERE session_id = :id",
                 {"id": session_id, "watermark": watermark},
             ).fetchone()
-            stats = MessageStats._make(values) if values and values[0] else NO_MESSAGES
+            stats = MessageStats.of(values) if values and values[0] else NO_MESSAGES
         usage: list[tuple[Any, ...]] = []
         if self._has_usage:
             usage = connection.execute(
@@ -236,16 +248,9 @@ def _session_expressions(schema: Schema) -> list[str]:
 
 
 def _stats_expressions(schema: Schema) -> list[str]:
+    """Only columns of the index on (session_id, active, timestamp): the rows are not touched."""
     active = schema.expression("messages", "active", "1")
-    compacted = schema.expression("messages", "compacted", "0")
-    return [
-        "COUNT(*)",
-        f"SUM({active} IS NOT 0)",
-        f"MAX({_clock('timestamp')})",
-        "SUM(id > :watermark)",
-        f"SUM({compacted} IS 1)",
-        "SUM(typeof(timestamp) NOT IN ('real', 'integer'))",
-    ]
+    return ["COUNT(*)", f"SUM({active} IS NOT 0)", "MAX(timestamp)", "SUM(id > :watermark)"]
 
 
 def _usage_expressions(schema: Schema) -> list[str]:
@@ -295,17 +300,13 @@ def _models(row: SessionRow, usage: list[tuple[Any, ...]]) -> list[ModelUsage]:
     Hermes up to 0.18 has only the row. From 0.19 `session_model_usage` splits it by model, adds
     auxiliary calls (vision, titles) that the row never sees, and lacks what was set absolutely.
     """
+    if not usage and not any(row[_FIRST_TOKENS:_AFTER_COSTS]):
+        return []
+    if len(usage) == 1 and usage[0][2:] == (1, *row[_FIRST_TOKENS:_AFTER_COSTS]):
+        return [ModelUsage(usage[0][1], *usage[0][3:])]
     kinds = len(TOKEN_COLUMNS) + len(COST_COLUMNS)
     totals: dict[str, list[float]] = {}
-    left = [
-        row.input,
-        row.output,
-        row.cache_read,
-        row.cache_write,
-        row.reasoning,
-        row.estimated_usd,
-        row.actual_usd,
-    ]
+    left: list[Any] = list(row[_FIRST_TOKENS:_AFTER_COSTS])
     for _, model, is_main_loop, *values in usage:
         total = totals.setdefault(model, [0] * kinds)
         for index, value in enumerate(values):

@@ -1,8 +1,14 @@
-"""How a conversation stands: was its last turn finished, and is it going in circles?"""
+"""How a conversation stands: was its last turn finished, and is it going in circles?
+
+A turn begins with what a person says and ends with an answer that calls no more tools. A run of
+failed or repeated calls is going on only while its turn is open.
+"""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import apsw
 
@@ -25,36 +31,60 @@ NOTHING_SAID: Final = Conversation(Turn.EMPTY, 0, 0)
 
 
 class TurnQuery:
-    """Reads the newest messages of a session, and no more of them than it needs."""
+    """Reads the newest messages of sessions, and no more of them than it needs.
+
+    Columns behind `content` cost the reading of all its pages, so they are asked for only where
+    they matter.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self._possible = schema.has("messages", "session_id", "role", "timestamp")
-        only_active = "AND active IS NOT 0" if schema.has("messages", "active") else ""
-        calls = schema.expression("messages", "tool_calls", "''")
+        active = "AND active IS NOT 0" if schema.has("messages", "active") else ""
         name = schema.expression("messages", "tool_name", "''")
         content = schema.expression("messages", "content", "''")
-        self._sql = f"""
-            SELECT substr(CAST(role AS TEXT), 1, 32),
-                   COALESCE({calls}, '') NOT IN ('', '[]', 'null'),
-                   substr(CAST(COALESCE({name}, '') AS TEXT), 1, 128),
-                   {_failed(name, content)}
-              FROM messages WHERE session_id = ? {only_active}
+        calls = schema.expression("messages", "tool_calls", "''")
+        self._last = f"""
+            SELECT ids.value, substr(CAST(role AS TEXT), 1, 32),
+                   role IS 'assistant' AND COALESCE({calls}, '') NOT IN ('', '[]', 'null')
+              FROM json_each(?) AS ids JOIN messages ON messages.id = (
+                SELECT id FROM messages WHERE session_id = ids.value {active}
+                   AND role IN ('user', 'assistant', 'tool')
+                 ORDER BY timestamp DESC, id DESC LIMIT 1)
+        """
+        self._tools = f"""
+            SELECT role IS 'user',
+                   CASE role WHEN 'tool'
+                   THEN substr(CAST(COALESCE({name}, '') AS TEXT), 1, 128) END,
+                   CASE role WHEN 'tool' THEN {_failed(name, content)} END
+              FROM messages WHERE session_id = ? {active}
              ORDER BY timestamp DESC, id DESC LIMIT {_LOOK_BACK_MESSAGES}
         """
 
-    def conversation(self, connection: apsw.Connection, session_id: str) -> Conversation:
-        """Walk back from the newest message until both streaks have ended."""
-        if not self._possible:
-            return NOTHING_SAID
-        turn: Turn | None = None
+    def conversations(
+        self, connection: apsw.Connection, session_ids: Sequence[str]
+    ) -> dict[str, Conversation]:
+        """How each of these sessions stands; one without messages is not among them."""
+        if not self._possible or not session_ids:
+            return {}
+        found: dict[str, Conversation] = {}
+        ids = json.dumps(list(session_ids))
+        rows: list[Any] = connection.execute(self._last, (ids,)).fetchall()
+        for session_id, role, calls_tools in rows:
+            if role == "assistant" and not calls_tools:
+                found[session_id] = Conversation(Turn.AFTER_TURN, 0, 0)
+            else:
+                found[session_id] = self._open_turn(connection, session_id)
+        return found
+
+    def _open_turn(self, connection: apsw.Connection, session_id: str) -> Conversation:
+        """Walk back to the last word of a person, or until both streaks have ended."""
         errors = repeats = 0
         errors_end = repeats_end = False
         tool: str | None = None
-        for role, calls_tools, name, failed in connection.execute(self._sql, (session_id,)):
-            if turn is None and role in ("user", "assistant", "tool"):
-                finished = role == "assistant" and not calls_tools
-                turn = Turn.AFTER_TURN if finished else Turn.MID_TURN
-            if role != "tool":
+        for by_user, name, failed in connection.execute(self._tools, (session_id,)):
+            if by_user:
+                break
+            if name is None:
                 continue
             tool = name if tool is None else tool
             errors_end = errors_end or not failed
@@ -63,7 +93,7 @@ class TurnQuery:
             repeats += not repeats_end
             if errors_end and repeats_end:
                 break
-        return Conversation(turn or Turn.EMPTY, errors, repeats)
+        return Conversation(Turn.MID_TURN, errors, repeats)
 
 
 def _failed(name: str, content: str) -> str:

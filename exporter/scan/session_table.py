@@ -111,7 +111,7 @@ class SessionTable:
         `conversation` is given for open sessions.
         """
         row, messages, models = record
-        key = session_key(row.id)
+        key = hash(row.id)
         fingerprint = (
             hash(
                 (messages.rows, messages.active, row.tool_calls, row.api_calls, row.source, *models)
@@ -146,17 +146,17 @@ class SessionTable:
 
     def drop(self, session_id: str) -> None:
         """Forget a session that is no longer in the database."""
-        packed = self._packed.pop(session_key(session_id), None)
+        packed = self._packed.pop(hash(session_id), None)
         if packed is not None:
             self._add(_Contribution.unpack(packed), -1)
         if self.open.pop(session_id, None) is not None:
             self._activities = None
 
     def keep_only(self, keys: set[int]) -> None:
-        """Forget every session but these: the end of a pass that has seen them all."""
+        """Forget all but the sessions whose ids hash to these: a pass has seen every session."""
         for key in self._packed.keys() - keys:
             self._add(_Contribution.unpack(self._packed.pop(key)), -1)
-        gone = [session_id for session_id in self.open if session_key(session_id) not in keys]
+        gone = [session_id for session_id in self.open if hash(session_id) not in keys]
         for session_id in gone:
             del self.open[session_id]
             self._activities = None
@@ -229,7 +229,7 @@ def _open_session(record: SessionRecord, conversation: Conversation, now: float)
     latest = max(known, default=0.0)
     sane = (
         row.started_at is not None
-        and messages.garbage_clocks == 0
+        and (messages.newest is not None or messages.rows == 0)
         and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS
     )
     holds: list[Hold] = []

@@ -9,7 +9,7 @@ are read again, with a whole pass now and then for what changes silently.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import apsw
@@ -22,7 +22,7 @@ from exporter.hermes.routing import Routing, read_routing
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.sessions import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
 from exporter.hermes.turns import NOTHING_SAID, TurnQuery
-from exporter.scan.session_table import SessionTable, session_key, usage_of
+from exporter.scan.session_table import SessionTable, usage_of
 from exporter.snapshot import DatabaseHealth, SessionUsage, Trouble
 
 ALWAYS_WHOLE_SESSIONS: Final = 2_000
@@ -157,7 +157,10 @@ class StateReader:
             before_open()
             try:
                 with database.reading(
-                    self._path, access, deadline_seconds=_READ_DEADLINE_SECONDS
+                    self._path,
+                    access,
+                    deadline_seconds=_READ_DEADLINE_SECONDS,
+                    mapped=not len(self.table),
                 ) as connection:
                     yield from self._pass(connection, journal, watermark)
                     return
@@ -214,15 +217,11 @@ class StateReader:
     ) -> Iterator[SessionUsage]:
         """Read every session, in slices, each in a read transaction of its own."""
         began = self._monotonic()
-        turns, copies = TurnQuery(queries.schema), CopyQuery(queries.schema)
         seen: set[int] = set()
         after: str | None = None
         while records := queries.slice(connection, after, _SLICE_SESSIONS, watermark):
-            for record in records:
-                seen.add(session_key(record.row.id))
-                usage = self._put(connection, record, turns, copies, watermark)
-                if usage is not None:
-                    yield usage
+            yield from self._put(connection, queries.schema, records, watermark)
+            seen.update(hash(record.row.id) for record in records)
             after = records[-1].row.id
             connection.execute("COMMIT; BEGIN")
         self.table.keep_only(seen)
@@ -234,15 +233,14 @@ class StateReader:
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
     ) -> Iterator[SessionUsage]:
         """Read again what may have changed since the last pass."""
-        turns, copies = TurnQuery(queries.schema), CopyQuery(queries.schema)
+        records: list[SessionRecord] = []
         for session_id in self._suspects(connection, queries, watermark):
             record = queries.record(connection, session_id, watermark)
             if record is None:
                 self.table.drop(session_id)
-                continue
-            usage = self._put(connection, record, turns, copies, watermark)
-            if usage is not None:
-                yield usage
+            else:
+                records.append(record)
+        yield from self._put(connection, queries.schema, records, watermark)
 
     def _suspects(
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
@@ -261,23 +259,25 @@ class StateReader:
     def _put(
         self,
         connection: apsw.Connection,
-        record: SessionRecord,
-        turns: TurnQuery,
-        copies: CopyQuery,
+        schema: Schema,
+        records: Sequence[SessionRecord],
         watermark: int,
-    ) -> SessionUsage | None:
-        row, messages, _ = record
-        conversation = None
-        if row.is_open:
-            conversation = (
-                turns.conversation(connection, row.id) if messages.active else NOTHING_SAID
-            )
-        if not self.table.put(record, conversation, self._clock()):
-            return None
-        copied = 0
-        if watermark and messages.above_watermark and (messages.compacted or row.parent_id):
-            copied = copies.copied(connection, row.id, row.parent_id, messages.compacted, watermark)
-        return usage_of(record, copied)
+    ) -> Iterator[SessionUsage]:
+        """Put records into the table; give out the usage of those that have used more."""
+        open_ids = [record.row.id for record in records if record.row.is_open]
+        conversations = TurnQuery(schema).conversations(connection, open_ids)
+        copies = CopyQuery(schema)
+        now = self._clock()
+        for record in records:
+            row, messages, _ = record
+            conversation = conversations.get(row.id, NOTHING_SAID) if row.is_open else None
+            if not self.table.put(record, conversation, now):
+                continue
+            rewritten = messages.rows > messages.active or row.parent_id is not None
+            copied = 0
+            if watermark and messages.above_watermark and rewritten:
+                copied = copies.copied(connection, row.id, row.parent_id, watermark)
+            yield usage_of(record, copied)
 
     def check_integrity(self, interval_seconds: float, before_open: Callable[[], None]) -> None:
         """Run quick_check if one is due: only in a quiet window, and never for long."""
