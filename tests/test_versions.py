@@ -12,6 +12,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -210,20 +211,25 @@ def test_sessions_written_after_their_end(scanned: Scanned) -> None:
 
 
 def test_tool_streaks_of_open_sessions(scanned: Scanned) -> None:
-    """Counted from each open session's newest tool answer backwards."""
-    answers: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    """Counted backwards from the newest tool answer of each turn that is still open."""
+    conversations: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in scanned.database.rows(
-        "SELECT m.session_id, m.tool_name, m.content FROM messages m "
+        "SELECT m.session_id, m.role, m.tool_name, m.tool_calls, m.content FROM messages m "
         "JOIN sessions s ON s.id = m.session_id "
-        f"WHERE s.ended_at IS NULL AND m.role = 'tool' AND {scanned.active} ORDER BY m.id DESC"
+        f"WHERE s.ended_at IS NULL AND {scanned.active} ORDER BY m.timestamp DESC, m.id DESC"
     ):
-        answers[row["session_id"]].append((row["tool_name"], row["content"]))
+        conversations[row["session_id"]].append(row)
     errors = repeats = 0
-    for given in answers.values():
-        failed = [content.startswith("Error") for _, content in given]
-        same = [name == given[0][0] for name, _ in given]
-        errors = max(errors, [*failed, False].index(False))
-        repeats = max(repeats, [*same, False].index(False))
+    for newest_first in conversations.values():
+        last = newest_first[0]
+        if last["role"] == "assistant" and not last["tool_calls"]:
+            continue
+        turn = takewhile(lambda row: row["role"] != "user", newest_first)
+        answers = [row for row in turn if row["role"] == "tool"]
+        failed = takewhile(lambda row: row["content"].startswith("Error"), answers)
+        errors = max(errors, len(list(failed)))
+        names = [row["tool_name"] for row in answers]
+        repeats = max(repeats, len(next((list(same) for _, same in groupby(names)), [])))
     assert errors > 0
     assert scanned.one("hermes_tool_error_streak_max") == errors
     assert scanned.one("hermes_tool_repeat_streak_max") == repeats
