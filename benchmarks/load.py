@@ -25,18 +25,18 @@ class Load(Struct, frozen=True):
 
 def scrape(port: int, *, clients: int, seconds: float) -> Load:
     """Load the server on this port of loopback."""
-    selector = selectors.DefaultSelector()
-    for _ in range(clients):
-        _Client(port, selector)
     latencies: list[float] = []
-    began = time.perf_counter()
-    while (now := time.perf_counter()) - began < seconds:
-        for key, _ in selector.select(timeout=1):
-            latency = key.data.proceed()
-            if latency is not None:
-                latencies.append(latency)
-    for key in list(selector.get_map().values()):
-        key.data.hang_up()
+    with selectors.DefaultSelector() as selector:
+        for _ in range(clients):
+            _Client(port, selector)
+        began = time.perf_counter()
+        while (now := time.perf_counter()) - began < seconds:
+            for key, _ in selector.select(timeout=1):
+                latency = key.data.proceed()
+                if latency is not None:
+                    latencies.append(latency)
+        for key in list(selector.get_map().values()):
+            key.data.hang_up()
     return Load(latencies, len(latencies) / (now - began))
 
 

@@ -50,6 +50,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
-def milliseconds(times: Sequence[float]) -> str:
-    """A median for people."""
-    return f"{median(times) * 1000:.3g} ms"
+def for_people(times: Sequence[float]) -> str:
+    """The median of some times."""
+    seconds = median(times)
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"

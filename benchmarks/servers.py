@@ -42,19 +42,12 @@ class SampleCollector(Collector):
 @contextmanager
 def serving(kind: str) -> Iterator[int]:
     """Start a server of this kind and give its port; it ends with the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.servers", kind],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin
-    assert process.stdout
-    try:
+    command = [sys.executable, "-m", "benchmarks.servers", kind]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
         yield int(process.stdout.readline())
-    finally:
-        process.stdin.close()
-        process.wait(timeout=10)
 
 
 async def _serve_ours() -> None:

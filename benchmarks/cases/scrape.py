@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from benchmarks import load, servers
-from benchmarks.line import Line, Setting
+from benchmarks.line import Line, Setting, ratio_line
 from benchmarks.measure import Rounds, percentile
 
 _CLIENTS = 8
@@ -26,14 +26,7 @@ def run(setting: Setting) -> Iterator[Line]:
         [percentile(mine.latencies, 0.99) for mine, _ in pairs],
         [percentile(theirs.latencies, 0.99) for _, theirs in pairs],
     )
-    yield Line(
-        job="scrape, p99 latency",
-        peer=_PEER,
-        achieved=slowest.ratio,
-        limit=0.25,
-        rounds=slowest,
-        note=f"{median(slowest.ours) * 1e3:.2f} to {median(slowest.peer) * 1e3:.2f} ms",
-    )
+    yield ratio_line("scrape, p99 latency", _PEER, slowest, 0.25)
     rates = [(mine.per_second, theirs.per_second) for mine, theirs in pairs]
     yield Line(
         job="scrape, requests per second",
