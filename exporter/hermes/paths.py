@@ -1,0 +1,143 @@
+"""The layout of a home: what each name in it is, by name alone.
+
+Names are bytes, as the kernel gives them: Hermes lets clients choose session ids, so a name may
+hold newlines or be no UTF-8 at all. A path here is relative to the home and `b""` is the home.
+"""
+
+from __future__ import annotations
+
+import re
+
+from exporter.snapshot import DiskKind
+
+STATE_DB = b"state.db"
+SESSIONS = b"sessions"
+CHECKPOINTS = b"checkpoints"
+PROFILES = b"profiles"
+STORE = b"checkpoints/store"
+TRASH = b".hermes-exporter"
+
+_STATE_SIDECARS = frozenset({b"state.db-wal", b"state.db-shm", b"state.db-journal"})
+_FOLDERS = {
+    SESSIONS: DiskKind.TRANSCRIPTS,
+    CHECKPOINTS: DiskKind.CHECKPOINTS_STORE,
+    b"logs": DiskKind.LOGS,
+    b"cache": DiskKind.CACHE,
+    b"cron": DiskKind.CRON,
+    TRASH: DiskKind.TRASH,
+}
+# Where the parts of cache/ were before they moved there; Hermes goes on using an old one that has
+# content. The last three never moved.
+_CACHES = frozenset(
+    {
+        b"audio_cache",
+        b"browser_screenshots",
+        b"delegation_cache",
+        b"document_cache",
+        b"image_cache",
+        b"piper_voices_cache",
+        b"temp_video_files",
+        b"temp_vision_images",
+        b"video_cache",
+        b"web_cache",
+        b"browser_recordings",
+        b"images",
+        b"pastes",
+    }
+)
+
+_PROJECT = re.compile(rb"[0-9a-f]{16}")
+_TRANSCRIPT = re.compile(rb"[^.].*\.jsonl?", re.DOTALL)
+_REQUEST_DUMP = re.compile(rb"request_dump_.+_.+\.json", re.DOTALL)
+_ROUTING_MIRROR = b"sessions.json"
+_DUMP_PREFIX = b"request_dump_"
+_ARCHIVE_PREFIX = b"legacy-"
+
+_STORE_PARTS = (b"indexes", b"projects", b"objects", b"objects/pack", b"refs", b"refs/hermes")
+_ALONE = frozenset({b"", SESSIONS, CHECKPOINTS, PROFILES, STORE}) | {
+    STORE + b"/" + part for part in _STORE_PARTS
+}
+
+
+def kind_of(folder: bytes, name: bytes, *, is_folder: bool) -> DiskKind | None:
+    """The kind of `name` in `folder`; None where a thing is of the kind of its folder."""
+    if folder == b"":
+        return classify_entry(name, is_folder=is_folder)
+    if folder == SESSIONS:
+        return classify_session_file(name, is_folder=is_folder)
+    if folder == CHECKPOINTS:
+        return classify_checkpoint(name, is_folder=is_folder)
+    return None
+
+
+def classify_entry(name: bytes, *, is_folder: bool) -> DiskKind:
+    """The kind of a top-level entry of a home.
+
+    A name counts only with the right type: a folder called `state.db` or a link called `sessions`
+    is not what Hermes made, so it is `other`. So are copies of the database (malformed backups,
+    state-snapshots, backups): they are what is left to recover from, not the database.
+    """
+    if is_folder:
+        if name in _CACHES:
+            return DiskKind.CACHE
+        return _FOLDERS.get(name, DiskKind.OTHER)
+    if name == STATE_DB:
+        return DiskKind.STATE_DB
+    if name in _STATE_SIDECARS:
+        return DiskKind.STATE_WAL
+    if name.endswith(b".log"):
+        return DiskKind.LOGS
+    return DiskKind.OTHER
+
+
+def classify_session_file(name: bytes, *, is_folder: bool) -> DiskKind:
+    """The kind of an entry of sessions/.
+
+    Transcripts are `session_<id>.json`, `<id>.json` and `<id>.jsonl`, whatever the id. `other` are
+    the routing mirror `sessions.json`, hidden leftovers of atomic writes, dumps without a time in
+    their name, and folders (`saved/` holds what the user asked for).
+    """
+    if is_folder or name == _ROUTING_MIRROR:
+        return DiskKind.OTHER
+    if name.startswith(_DUMP_PREFIX):
+        matched = _REQUEST_DUMP.fullmatch(name)
+        return DiskKind.REQUEST_DUMPS if matched else DiskKind.OTHER
+    return DiskKind.TRANSCRIPTS if _TRANSCRIPT.fullmatch(name) else DiskKind.OTHER
+
+
+def classify_checkpoint(name: bytes, *, is_folder: bool) -> DiskKind:
+    """The kind of an entry of checkpoints/; the store has what is neither repo nor archive."""
+    if is_folder and is_project_name(name):
+        return DiskKind.CHECKPOINTS_LEGACY
+    if is_folder and name.startswith(_ARCHIVE_PREFIX):
+        return DiskKind.CHECKPOINTS_ARCHIVE
+    return DiskKind.CHECKPOINTS_STORE
+
+
+def is_project_name(name: bytes) -> bool:
+    """Whether this is the 16 hex digits of a working directory's hash."""
+    return _PROJECT.fullmatch(name) is not None
+
+
+def is_shadow_repo(folder: bytes, name: bytes) -> bool:
+    """Whether a folder of this name is a whole git repository, made before 0.13.
+
+    They lie in checkpoints/ itself and, after the migration, in its legacy-<time>/ folders.
+    """
+    if not is_project_name(name):
+        return False
+    return folder == CHECKPOINTS or is_archive(folder)
+
+
+def is_archive(folder: bytes) -> bool:
+    """Whether this is a checkpoints/legacy-<time>/ folder."""
+    parent, _, name = folder.rpartition(b"/")
+    return parent == CHECKPOINTS and name.startswith(_ARCHIVE_PREFIX)
+
+
+def stands_alone(folder: bytes) -> bool:
+    """Whether a folder is never lumped together with others.
+
+    Either its entries differ in kind, or it is one that moves with every snapshot Hermes makes.
+    """
+    return folder in _ALONE or is_archive(folder)
