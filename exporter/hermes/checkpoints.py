@@ -1,0 +1,194 @@
+"""Checkpoints: the snapshots of working directories that Hermes keeps in git, in both layouts.
+
+Up to 0.12 each working directory had a shadow repository of its own, `checkpoints/<hash16>/` with
+a `HERMES_WORKDIR` file. Since 0.13 all share `checkpoints/store/`: a ref `refs/hermes/<hash16>` and
+a file `projects/<hash16>.json` for each. Paths of working directories never leave this process.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from exporter.errors import HomeError
+from exporter.hermes.files import read_small
+from exporter.hermes.git import GitError, run_git
+from exporter.hermes.paths import is_project_name
+
+_PROJECT_FILE_BYTES: Final = 64 * 1024
+_WORKDIR_BYTES: Final = 64 * 1024
+_REFS: Final = b"refs/hermes/"
+_RETRY_SECONDS: Final = 600.0
+_SUFFIX: Final = b".json"
+
+
+class Layout(StrEnum):
+    LEGACY = "legacy"
+    STORE = "store"
+
+
+class ProjectState(StrEnum):
+    ACTIVE = "active"
+    ORPHAN = "orphan"
+    STALE = "stale"
+
+
+class CheckpointProject(Struct, frozen=True):
+    """The snapshots of one working directory."""
+
+    layout: Layout
+    name: str
+    """16 hex digits: the hash of the working directory's path."""
+    state: ProjectState
+    allocated_bytes: int
+    """What only this project uses; of a store project that is its index and its project file."""
+    last_touch: float
+    workdir_missing: bool
+
+
+def project_state(
+    last_touch: float, workdir_missing: bool, now: float, stale_after_seconds: float
+) -> ProjectState:
+    """As Hermes's own pruner orders it: a lost working directory first, then age.
+
+    A time that is unknown (0) or in the future speaks for the project.
+    """
+    if workdir_missing:
+        return ProjectState.ORPHAN
+    if last_touch > 0 and now - last_touch > stale_after_seconds:
+        return ProjectState.STALE
+    return ProjectState.ACTIVE
+
+
+def read_workdir(repo: bytes) -> bytes | None:
+    """The working directory of a shadow repository; None if it does not say."""
+    try:
+        content = read_small(os.fsdecode(repo + b"HERMES_WORKDIR"), _WORKDIR_BYTES)
+    except HomeError:
+        return None
+    return _absolute((content or b"").removesuffix(b"\n"))
+
+
+def is_repository(repo: bytes, workdir: bytes | None) -> bool:
+    """Whether a folder named like a shadow repository is one: it has a marker or a HEAD."""
+    return workdir is not None or os.path.lexists(repo + b"HEAD")
+
+
+class StoreProject(Struct, frozen=True):
+    """A project of the store, as its file tells."""
+
+    name: str
+    workdir: bytes | None
+    last_touch: float
+    """0 where nothing tells."""
+
+
+class _ProjectFile(Struct):
+    workdir: str | None = None
+    last_touch: float | None = None
+
+
+class StoreReader:
+    """The projects of one store: those with a file and those that only a ref still knows.
+
+    Hermes's pruner never sees the latter again, so they must show here. Files are read again when
+    their stat moved; git is asked only when something moved that refs are kept in.
+    """
+
+    def __init__(self, store: bytes, git_dir: str) -> None:
+        self._store = store
+        self._git_dir = git_dir
+        self._files: dict[bytes, tuple[tuple[int, ...], StoreProject]] = {}
+        self._refs: frozenset[str] = frozenset()
+        self._refs_seen: tuple[tuple[int, ...] | None, ...] | None = None
+        self._refs_tried_at = 0.0
+        self.problem: GitError | None = None
+        """Why refs are not known; the projects with a file are."""
+
+    def read(self, monotonic: float) -> list[StoreProject]:
+        """All projects, by name."""
+        self._read_files()
+        self._read_refs(monotonic)
+        projects = {project.name: project for _, project in self._files.values()}
+        for name in self._refs - projects.keys():
+            projects[name] = StoreProject(name, None, self._index_time(name))
+        return [projects[name] for name in sorted(projects)]
+
+    def own_bytes(self, name: str) -> int:
+        """Allocated bytes of the files that belong to this project alone."""
+        files = (f"indexes/{name}", f"projects/{name}.json")
+        seen = (_seen(os.fsencode(os.path.join(self._git_dir, file))) for file in files)
+        return sum(found[-1] for found in seen if found is not None)
+
+    def _read_files(self) -> None:
+        folder = self._store + b"/projects/"
+        try:
+            names = [] if os.path.islink(folder[:-1]) else os.listdir(folder)
+        except OSError:
+            names = []
+        known, self._files = self._files, {}
+        for name in names:
+            if not name.endswith(_SUFFIX) or not is_project_name(name.removesuffix(_SUFFIX)):
+                continue
+            seen = _seen(folder + name)
+            if seen is None:
+                continue
+            before = known.get(name)
+            if before is None or before[0] != seen:
+                before = (seen, _read_project(folder + name, name))
+            self._files[name] = before
+
+    def _read_refs(self, monotonic: float) -> None:
+        places = (b"/packed-refs", b"/refs/hermes", b"/reftable", b"/config", b"/HEAD")
+        seen = tuple(_seen(self._store + place) for place in places)
+        retry = self.problem is not None and monotonic - self._refs_tried_at > _RETRY_SECONDS
+        if seen == self._refs_seen and not retry:
+            return
+        self._refs_seen, self._refs_tried_at = seen, monotonic
+        self.problem = None
+        packed, loose, reftable, _, head = seen
+        if head is None or (packed is None and loose is None and reftable is None):
+            self._refs = frozenset()
+            return
+        try:
+            lines = run_git(self._git_dir, "for-each-ref", "--format=%(refname)", "refs/hermes/")
+        except GitError as problem:
+            self.problem = problem
+            return
+        names = [line.removeprefix(_REFS) for line in lines.splitlines()]
+        self._refs = frozenset(name.decode() for name in names if is_project_name(name))
+
+    def _index_time(self, name: str) -> float:
+        try:
+            return os.lstat(self._store + b"/indexes/" + name.encode()).st_mtime
+        except OSError:
+            return 0.0
+
+
+def _read_project(path: bytes, name: bytes) -> StoreProject:
+    """A file that is no JSON of the known form still is a project, of unknown place."""
+    project = name.removesuffix(_SUFFIX).decode()
+    try:
+        content = read_small(os.fsdecode(path), _PROJECT_FILE_BYTES)
+        told = msgspec.json.decode(content or b"", type=_ProjectFile)
+        workdir = _absolute(os.fsencode(told.workdir or ""))
+    except (HomeError, msgspec.MsgspecError, UnicodeError):
+        return StoreProject(project, None, 0.0)
+    return StoreProject(project, workdir, told.last_touch or 0.0)
+
+
+def _absolute(path: bytes) -> bytes | None:
+    return path if path.startswith(b"/") and b"\0" not in path else None
+
+
+def _seen(path: bytes) -> tuple[int, ...] | None:
+    """What moves when a file is written or replaced, its size last; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_blocks * 512)
