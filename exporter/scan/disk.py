@@ -1,0 +1,191 @@
+"""The files of a home by kind, and its checkpoints by layout and state.
+
+A home is three forests: the checkpoint store, the shadow repositories, and everything else. Their
+kinds add up to what `du -s` says of the home. Nothing here opens state.db or its sidecars: closing
+a descriptor of them would drop the locks of this process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from exporter.hermes import paths
+from exporter.hermes.checkpoints import CheckpointProject
+from exporter.scan.forest import Forest
+from exporter.scan.moment import Moment
+from exporter.scan.nodes import Effort
+from exporter.scan.projects import Projects
+from exporter.scan.walk import Tally
+from exporter.snapshot import DiskKind, DiskReport, DiskUsage
+
+_REST: Final = Effort(exact_entries=2000, hot_entries=2000)
+_STORE: Final = Effort(exact_entries=1000, hot_entries=0)
+_REPOS: Final = Effort(exact_entries=1000, hot_entries=0)
+_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_BLOCK_BYTES: Final = 512
+
+
+class DiskScanner:
+    """Scans one home again and again, at little cost while little changes.
+
+    For a process without threads: during a scan its working directory is the home.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        *,
+        stale_after_seconds: float = 14 * 86400,
+        processes: int = 2,
+        full_interval_seconds: float = 6 * 3600,
+        walk_seconds: float = 20.0,
+        clock: Callable[[], float] = time.monotonic,
+        mountinfo: str = "/proc/self/mountinfo",
+    ) -> None:
+        self._home = home
+        self._processes = processes
+        self._full_interval_seconds = full_interval_seconds
+        self._walk_seconds = walk_seconds
+        self._clock = clock
+        self._projects = Projects(home, stale_after_seconds, mountinfo)
+        self._identity: tuple[int, int] | None = None
+        self._excluded: frozenset[bytes] = frozenset()
+        self._plant()
+
+    def scan(
+        self, *, excluded_profiles: frozenset[str], now: float, monotonic: float
+    ) -> DiskReport:
+        """Bring the figures up to date; a home that cannot be entered keeps those it had.
+
+        In each of its three forests a walk stops after `walk_seconds` and goes on at the next
+        scan; until it has been everywhere, the report is not complete.
+        """
+        self._exclude(frozenset(os.fsencode(name) for name in excluded_profiles))
+        try:
+            with _inside(self._home) as home:
+                self._refresh(home, now, monotonic)
+        except OSError:
+            return self._report(now, monotonic, unreadable=1)
+        return self._report(now, monotonic, unreadable=0)
+
+    def projects(self) -> list[CheckpointProject]:
+        """The checkpoint projects as of the last scan."""
+        return list(self._projects.all())
+
+    def problem(self) -> str | None:
+        """One line for the log if git could not be asked about the store."""
+        return str(self._projects.problem) if self._projects.problem else None
+
+    def _refresh(self, home: int, now: float, monotonic: float) -> None:
+        found = os.fstat(home)
+        if self._identity != (found.st_dev, found.st_ino):
+            self._identity = (found.st_dev, found.st_ino)
+            self._plant()
+        for forest in self._forests:
+            moment = Moment(
+                now=now,
+                monotonic=monotonic,
+                deadline=self._clock() + self._walk_seconds,
+                device=found.st_dev,
+                home=home,
+                clock=self._clock,
+            )
+            forest.refresh(moment, self._is_elsewhere)
+        self._projects.refresh(
+            self._repos.nodes.values(), now, monotonic, has_store=bool(self._store.nodes)
+        )
+
+    def _plant(self) -> None:
+        """Start with nothing known."""
+        interval = self._full_interval_seconds
+        self._rest = Forest(b"", DiskKind.OTHER, _REST, full_interval_seconds=interval)
+        self._repos = Forest(
+            paths.CHECKPOINTS,
+            DiskKind.CHECKPOINTS_STORE,
+            _REPOS,
+            full_interval_seconds=interval,
+            processes=self._processes,
+        )
+        self._store = Forest(
+            paths.STORE, DiskKind.CHECKPOINTS_STORE, _STORE, full_interval_seconds=interval
+        )
+        self._forests = (self._rest, self._store, self._repos)
+
+    def _exclude(self, profiles: frozenset[bytes]) -> None:
+        if profiles != self._excluded:
+            self._excluded = profiles
+            self._rest.forget(paths.PROFILES)
+
+    def _is_elsewhere(self, folder: bytes, name: bytes) -> bool:
+        """Whether a subfolder belongs to another forest, or to another home."""
+        if folder == b"":
+            return name == paths.CHECKPOINTS
+        if folder == paths.PROFILES:
+            return name in self._excluded
+        return folder == paths.CHECKPOINTS and folder + b"/" + name == paths.STORE
+
+    def _report(self, now: float, monotonic: float, unreadable: int) -> DiskReport:
+        totals = {kind: Tally() for kind in DiskKind}
+        links: list[tuple[DiskKind, bytes]] = []
+        oldest = monotonic
+        for forest in self._forests:
+            for node in forest.nodes.values():
+                oldest = min(oldest, node.read_at)
+                for kind, tally in node.tallies.items():
+                    total = totals[kind]
+                    total.blocks += tally.blocks
+                    total.files += tally.files
+                    unreadable += tally.unreadable
+                    if tally.links:
+                        links.append((kind, tally.links))
+        _add_links(totals, links)
+        unreadable += self._projects.problem is not None
+        return DiskReport(
+            usage={
+                kind: DiskUsage(total.blocks * _BLOCK_BYTES, total.files)
+                for kind, total in totals.items()
+            },
+            checkpoints=self._projects.counts(),
+            walked_at=now - (monotonic - oldest),
+            complete=not unreadable and all(forest.is_complete() for forest in self._forests),
+            unreadable=unreadable,
+        )
+
+
+def _add_links(totals: dict[DiskKind, Tally], links: list[tuple[DiskKind, bytes]]) -> None:
+    """Count what has several names once, with the kind under which it was found first."""
+    counted: set[int] = set()
+    for kind, packed in links:
+        pairs = array("Q", packed)
+        for inode, blocks in zip(pairs[::2], pairs[1::2], strict=True):
+            if inode not in counted:
+                counted.add(inode)
+                totals[kind].blocks += blocks
+
+
+@contextmanager
+def _inside(home: str) -> Iterator[int]:
+    """Make the home the working directory; the value is a descriptor of it.
+
+    Relative paths cost a third of absolute ones, and they stay in this home whatever happens to
+    its name.
+    """
+    descriptor = os.open(home, _OPEN_FOLDER | os.O_NOFOLLOW)
+    try:
+        try:
+            before = os.open(".", _OPEN_FOLDER)
+        except OSError:
+            before = os.open("/", _OPEN_FOLDER)
+        try:
+            os.fchdir(descriptor)
+            yield descriptor
+        finally:
+            os.fchdir(before)
+            os.close(before)
+    finally:
+        os.close(descriptor)

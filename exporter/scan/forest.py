@@ -1,0 +1,281 @@
+"""A part of a home, kept up to date by looking at little of it.
+
+Each scan looks at the folder of every node and reads again what moved. What grows in place moves
+no folder, so some is read again regardless: everything while there is little, else what was
+written last and, in turn, the rest. A node is a folder, a small subtree or a shadow repository.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from exporter.hermes import paths
+from exporter.scan.crew import Crew
+from exporter.scan.moment import Moment, seen
+from exporter.scan.nodes import CHECK_ENTRIES, Effort, FolderNode, Node, RepoNode, take_turn
+from exporter.scan.shadow import RepoReading, read_repo
+from exporter.scan.walk import BUCKETS, check_buckets, descend, list_folder
+from exporter.snapshot import DiskKind
+
+WHOLE_ENTRIES: Final = 128
+"""A subtree up to this size is one node, so that nodes are few where folders are many."""
+CROWD_FOLDERS: Final = 1024
+"""A folder with more subfolders is one node with them, whatever its size."""
+MONSTER_ENTRIES: Final = 20_000
+MONSTER_REST: Final = 100
+"""A node beyond that size rests a hundred times as long as reading it took."""
+_SHARED_REPOS: Final = 12
+
+Skip = Callable[[bytes, bytes], bool]
+"""Whether a subfolder, given its folder and name, is no part of a forest."""
+
+
+class Forest:
+    """All nodes at and below one folder of a home."""
+
+    def __init__(
+        self,
+        root: bytes,
+        kind: DiskKind,
+        effort: Effort,
+        *,
+        full_interval_seconds: float,
+        processes: int = 1,
+    ) -> None:
+        self._root = root
+        self._kind = kind
+        self._effort = effort
+        self._full_interval_seconds = full_interval_seconds
+        self._crew = Crew(processes, RepoReading)
+        self._growing: list[FolderNode] = []
+        self._scan = 0
+        self._refreshed_at: float | None = None
+        self._owed = 0.0
+        self.nodes: dict[bytes, Node] = {}
+
+    def refresh(self, moment: Moment, skip: Skip) -> None:
+        """Bring the nodes up to date, as far as the time of this scan allows."""
+        self._scan += 1
+        if not _is_own_folder(self._root, moment.device):
+            self.nodes.clear()
+            self._growing.clear()
+            return
+        if self._root not in self.nodes:
+            self._add(FolderNode(self._root, self._kind))
+        if self._effort.hot_entries:
+            self.forget(self._root)
+        self._grow(moment, skip)
+        self._read(self._moved(moment), moment, skip)
+        self._grow(moment, skip)
+        self._read(self._in_turn(moment), moment, skip)
+        self._grow(moment, skip)
+
+    def is_complete(self) -> bool:
+        """Whether every node was read at least once."""
+        return all(node.seen is not None for node in self.nodes.values())
+
+    def forget(self, path: bytes) -> None:
+        """Have a folder read again whether it moves or not."""
+        if path in self.nodes:
+            self.nodes[path].settled = False
+
+    # Which nodes to read
+
+    def _moved(self, moment: Moment) -> list[Node]:
+        """The nodes whose folder moved since they were read."""
+        moved: list[Node] = []
+        for node in self.nodes.values():
+            if node.seen is None:
+                continue
+            try:
+                found = os.lstat(node.path or b".")
+            except OSError:
+                moved.append(node)
+                continue
+            if node.seen != seen(found) or not node.settled or found.st_dev != moment.device:
+                moved.append(node)
+        return moved
+
+    def _in_turn(self, moment: Moment) -> list[Node]:
+        """The nodes to read in full although they did not move."""
+        nodes = [n for n in self.nodes.values() if n.seen is not None]
+        awake = [n for n in nodes if n.checked < self._scan and n.rests_until <= moment.monotonic]
+        turn = take_turn(awake, self._effort, self._due(len(nodes), moment.monotonic))
+        return turn.read + [n for n in turn.look if not self._is_as_it_was(n, moment)]
+
+    def _due(self, nodes: int, monotonic: float) -> int:
+        """How many nodes to read now so that all are in each full interval, without a rush."""
+        passed = monotonic - self._refreshed_at if self._refreshed_at is not None else 0.0
+        self._refreshed_at = monotonic
+        self._owed = min(nodes, self._owed + nodes * passed / self._full_interval_seconds)
+        due = int(self._owed)
+        self._owed -= due
+        return due
+
+    def _is_as_it_was(self, node: Node, moment: Moment) -> bool:
+        """Look at a node with less effort than reading it takes; where it has changed, say so."""
+        if isinstance(node, RepoNode):
+            self._read_repos([node], moment, trust=True)
+            return True
+        if not isinstance(node, FolderNode) or node.buckets is None:
+            return False
+        began = moment.clock()
+        share = max(1, BUCKETS * CHECK_ENTRIES // max(1, node.entries))
+        wanted = range(node.turn, min(node.turn + share, BUCKETS))
+        if not check_buckets(node.prefix, node.buckets, wanted):
+            return False
+        node.turn = wanted.stop % BUCKETS
+        self._note(node, moment, began)
+        return True
+
+    # Reading them
+
+    def _read(self, nodes: Iterable[Node], moment: Moment, skip: Skip) -> None:
+        repos: list[RepoNode] = []
+        for node in nodes:
+            if self.nodes.get(node.path) is not node or moment.monotonic < node.rests_until:
+                continue
+            if isinstance(node, RepoNode):
+                repos.append(node)
+            elif isinstance(node, FolderNode) and not moment.is_over():
+                self._read_folder(node, moment, skip)
+        self._read_repos(repos, moment, trust=False)
+
+    def _read_repos(self, repos: list[RepoNode], moment: Moment, *, trust: bool) -> None:
+        """Read repositories, many of them with several processes."""
+
+        def read(number: int) -> RepoReading | None:
+            if moment.is_over():
+                return None
+            return read_repo(repos[number].path, moment, repos[number].reading if trust else None)
+
+        many = len(repos) >= _SHARED_REPOS and self._crew.can_share()
+        readings = self._crew.share(len(repos), read) if many else {}
+        for number, repo in enumerate(repos):
+            began = moment.clock()
+            reading = readings.get(number) or read(number)
+            if reading is not None:
+                repo.take(reading)
+                repo.read_at = repo.read_at if trust else moment.monotonic
+                self._note(repo, moment, began)
+            elif not moment.is_over():
+                self._drop(repo)
+
+    def _read_folder(self, node: FolderNode, moment: Moment, skip: Skip) -> None:
+        began = moment.clock()
+        try:
+            found = os.lstat(node.path or b".")
+        except OSError:
+            return self._drop(node)
+        if not stat.S_ISDIR(found.st_mode) or found.st_dev != moment.device:
+            return self._drop(node)
+        node.seen, node.settled = seen(found), moment.is_settled(found.st_ctime_ns)
+        if node.is_whole:
+            self._read_whole(node, found)
+        else:
+            self._list(node, found, skip)
+        node.read_at = moment.monotonic
+        self._note(node, moment, began)
+        return None
+
+    def _read_whole(self, node: FolderNode, found: os.stat_result) -> None:
+        tally = descend([node.prefix], found.st_dev)
+        tally.add_folder(found)
+        node.take_tallies({node.kind: tally})
+        node.buckets = None
+        if node.entries > 2 * WHOLE_ENTRIES and tally.folders <= CROWD_FOLDERS:
+            node.is_whole, node.seen = False, None
+            self._growing.append(node)
+
+    def _list(self, node: FolderNode, found: os.stat_result, skip: Skip) -> None:
+        listing = list_folder(
+            node.prefix,
+            found,
+            node.kind,
+            lambda name: paths.kind_of(node.path, name, is_folder=False) or node.kind,
+            with_buckets=node.entries > CHECK_ENTRIES,
+        )
+        node.take_tallies(listing.tallies)
+        node.buckets = listing.buckets
+        names = {name for name in listing.subfolders if not skip(node.path, name)}
+        if len(names) > CROWD_FOLDERS and not paths.stands_alone(node.path):
+            self._drop_children(node, node.children)
+            node.is_whole = True
+            return self._read_whole(node, found)
+        self._drop_children(node, node.children - names)
+        for name in names - node.children:
+            kind = paths.kind_of(node.path, name, is_folder=True) or node.kind
+            is_repo = paths.is_shadow_repo(node.path, name)
+            self._add((RepoNode if is_repo else FolderNode)(node.prefix + name, kind))
+        node.children = names
+        return None
+
+    def _note(self, node: Node, moment: Moment, began: float) -> None:
+        node.checked = self._scan
+        if node.entries > MONSTER_ENTRIES:
+            node.rests_until = moment.monotonic + MONSTER_REST * (moment.clock() - began)
+
+    # The shape of the forest
+
+    def _grow(self, moment: Moment, skip: Skip) -> None:
+        """Read what was found but not yet read; folders depth first, so that they can be merged."""
+        while self._growing and not moment.is_over():
+            node = self._growing[-1]
+            if self.nodes.get(node.path) is node and node.seen is None:
+                self._read_folder(node, moment, skip)
+            else:
+                self._growing.pop()
+                self._merge(node)
+        unread = [n for n in self.nodes.values() if isinstance(n, RepoNode) and n.seen is None]
+        self._read_repos(unread, moment, trust=False)
+
+    def _merge(self, node: FolderNode) -> None:
+        """Make a small subtree, all of which was read, one node."""
+        if self.nodes.get(node.path) is not node or paths.stands_alone(node.path):
+            return
+        children = [self.nodes[node.prefix + name] for name in node.children]
+        if any(not isinstance(child, FolderNode) or child.children for child in children):
+            return
+        if not children or node.entries + sum(c.entries for c in children) > WHOLE_ENTRIES:
+            return
+        for child in children:
+            node.tallies[node.kind].add(child.tallies[child.kind])
+            node.settled = node.settled and child.settled
+        node.take_tallies(node.tallies)
+        self._drop_children(node, node.children)
+        node.is_whole = True
+
+    def _add(self, node: Node) -> None:
+        self.nodes[node.path] = node
+        if isinstance(node, FolderNode):
+            self._growing.append(node)
+
+    def _drop(self, node: Node) -> None:
+        """Forget a node that is gone, with what was below it."""
+        self.nodes.pop(node.path, None)
+        if isinstance(node, FolderNode):
+            self._drop_children(node, node.children)
+        parent = self.nodes.get(node.path.rpartition(b"/")[0])
+        if isinstance(parent, FolderNode):
+            parent.children.discard(node.path.rpartition(b"/")[2])
+
+    def _drop_children(self, node: FolderNode, names: set[bytes]) -> None:
+        for name in list(names):
+            self._drop(self.nodes[node.prefix + name])
+        node.children = node.children - names
+
+
+def _is_own_folder(path: bytes, device: int) -> bool:
+    """Whether a path leads to a folder of the home, through no link and into no mount."""
+    parts = path.split(b"/")
+    for depth in range(len(parts)):
+        try:
+            found = os.lstat(b"/".join(parts[: depth + 1]) or b".")
+        except OSError:
+            return False
+        if not stat.S_ISDIR(found.st_mode) or found.st_dev != device:
+            return False
+    return True

@@ -1,0 +1,143 @@
+"""What is remembered of the parts of a home between scans, and which of it to read again."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Final
+
+from msgspec import Struct
+
+from exporter.scan.moment import Seen
+from exporter.scan.shadow import RepoReading
+from exporter.scan.walk import Tally
+from exporter.snapshot import DiskKind
+
+ROUND_SCANS: Final = 60
+"""After so many scans every node was at least looked at."""
+CHECK_ENTRIES: Final = 1000
+"""A folder with more files is not read at its turn; so many of them are looked at."""
+
+
+class Node:
+    """A part of a home that is read as one."""
+
+    __slots__ = (
+        "checked",
+        "entries",
+        "kind",
+        "newest",
+        "path",
+        "read_at",
+        "rests_until",
+        "seen",
+        "settled",
+        "tallies",
+    )
+
+    def __init__(self, path: bytes, kind: DiskKind) -> None:
+        self.path = path
+        self.kind = kind
+        self.seen: Seen | None = None
+        """Of its folder when it was read; None before the first time."""
+        self.settled = False
+        self.tallies: dict[DiskKind, Tally] = {}
+        self.entries = 0
+        self.newest = 0.0
+        """When anything in it was last modified."""
+        self.read_at = 0.0
+        self.rests_until = float("-inf")
+        """A monster is not read again before this, whatever moves."""
+        self.checked = 0
+        """The last scan that read it, or found a share of it to be as it was."""
+
+    def take_tallies(self, tallies: dict[DiskKind, Tally]) -> None:
+        self.tallies = tallies
+        self.entries = sum(tally.files + tally.folders for tally in tallies.values())
+        self.newest = max(tally.newest for tally in tallies.values())
+
+
+class FolderNode(Node):
+    """A folder with its files; a small one with all that is below it."""
+
+    __slots__ = ("buckets", "children", "is_whole", "turn")
+
+    def __init__(self, path: bytes, kind: DiskKind) -> None:
+        super().__init__(path, kind)
+        self.children: set[bytes] = set()
+        """Names of the subfolders that have nodes of their own."""
+        self.is_whole = False
+        """Whether the node stands for everything below its folder."""
+        self.buckets: list[int] | None = None
+        self.turn = 0
+        """The bucket at which the next look at a large folder goes on."""
+
+    @property
+    def prefix(self) -> bytes:
+        return self.path + b"/" if self.path else b""
+
+
+class RepoNode(Node):
+    """A shadow repository."""
+
+    __slots__ = ("reading",)
+
+    def __init__(self, path: bytes, kind: DiskKind) -> None:
+        super().__init__(path, kind)
+        self.reading: RepoReading | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(b"/")[2].decode()
+
+    def take(self, reading: RepoReading) -> None:
+        total = Tally()
+        total.add(reading.rest)
+        total.add(reading.loose)
+        self.reading = reading
+        self.seen, self.settled = reading.seen, reading.settled
+        self.take_tallies({self.kind: total})
+
+
+class Effort(Struct, frozen=True):
+    """How much of what did not visibly move is looked at by each scan."""
+
+    exact_entries: int
+    """Up to this size everything is read again."""
+    hot_entries: int
+    """Beyond, so much of what was written last, besides one part in ROUND_SCANS of all. Not 0
+    where files grow in place; then the files of the root folder are always read."""
+
+
+class Turn(Struct, frozen=True):
+    """Nodes that did not move, and what to do with them nevertheless."""
+
+    read: list[Node]
+    look: list[Node]
+    """Only a part of each need be read, if that is enough to tell whether it changed."""
+
+
+def take_turn(nodes: list[Node], effort: Effort, full: int) -> Turn:
+    """Whose turn it is: the `full` nodes longest not read, the hottest, and those next in line."""
+    total = sum(node.entries for node in nodes)
+    if total <= effort.exact_entries:
+        return Turn(sorted(nodes, key=attrgetter("checked")), [])
+    read = dict.fromkeys(sorted(nodes, key=attrgetter("read_at"))[:full])
+    others = [node for node in nodes if node not in read]
+    look: dict[Node, None] = {}
+    if effort.hot_entries:
+        by_time = sorted(others, key=attrgetter("newest"), reverse=True)
+        look.update(dict.fromkeys(_worth(effort.hot_entries, by_time)))
+    share = -(-total // ROUND_SCANS) - sum(node.entries for node in read)
+    look.update(dict.fromkeys(_worth(share, sorted(others, key=attrgetter("checked")))))
+    return Turn(list(read), list(look))
+
+
+def _worth(entries: int, nodes: list[Node]) -> list[Node]:
+    """The first nodes that together are worth so many entries."""
+    chosen: list[Node] = []
+    for node in nodes:
+        if entries <= 0:
+            break
+        chosen.append(node)
+        entries -= min(node.entries, CHECK_ENTRIES)
+    return chosen

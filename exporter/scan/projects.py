@@ -1,0 +1,93 @@
+"""The checkpoint projects of a home, of both layouts, with their states."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from exporter.hermes import paths
+from exporter.hermes.checkpoints import (
+    CheckpointProject,
+    Layout,
+    ProjectState,
+    StoreProject,
+    StoreReader,
+    project_state,
+)
+from exporter.hermes.git import GitError
+from exporter.scan.nodes import Node, RepoNode
+from exporter.scan.workdirs import Workdirs
+from exporter.snapshot import CheckpointCount, DiskKind
+
+_BLOCK_BYTES = 512
+
+
+class Projects:
+    """Finds the projects during a scan and keeps them for whoever asks between scans."""
+
+    def __init__(self, home: str, stale_after_seconds: float, mountinfo: str) -> None:
+        self._stale_after_seconds = stale_after_seconds
+        self._workdirs = Workdirs(home, mountinfo)
+        self._store = StoreReader(paths.STORE, os.path.join(home, os.fsdecode(paths.STORE)))
+        self._repos: list[tuple[RepoNode, ProjectState]] = []
+        self._stored: list[tuple[StoreProject, ProjectState]] = []
+
+    @property
+    def problem(self) -> GitError | None:
+        """Why projects that only a ref knows are missing."""
+        return self._store.problem
+
+    def refresh(
+        self, nodes: Iterable[Node], now: float, monotonic: float, *, has_store: bool
+    ) -> None:
+        """Look for the working directories of all projects; the home is the working directory."""
+        self._workdirs.refresh(monotonic)
+        self._repos = []
+        for node in nodes:
+            if node.kind is DiskKind.CHECKPOINTS_LEGACY and isinstance(node, RepoNode):
+                reading = node.reading
+                if reading is not None and reading.is_repository:
+                    state = self._state(reading.workdir, node.newest, now)
+                    self._repos.append((node, state))
+        self._stored = [
+            (project, self._state(project.workdir, project.last_touch, now))
+            for project in (self._store.read(monotonic) if has_store else ())
+        ]
+
+    def _state(self, workdir: bytes | None, last_touch: float, now: float) -> ProjectState:
+        missing = self._workdirs.is_missing(workdir)
+        return project_state(last_touch, missing, now, self._stale_after_seconds)
+
+    def counts(self) -> list[CheckpointCount]:
+        """How many projects there are of each layout and state, none left out for being 0."""
+        found = {
+            Layout.LEGACY: Counter(state for _, state in self._repos),
+            Layout.STORE: Counter(state for _, state in self._stored),
+        }
+        return [
+            CheckpointCount(layout, state, found[layout][state])
+            for layout in Layout
+            for state in ProjectState
+        ]
+
+    def all(self) -> Iterator[CheckpointProject]:
+        """Every project as of the last scan."""
+        for repo, state in self._repos:
+            yield CheckpointProject(
+                layout=Layout.LEGACY,
+                name=repo.name,
+                state=state,
+                allocated_bytes=sum(tally.blocks for tally in repo.tallies.values()) * _BLOCK_BYTES,
+                last_touch=repo.newest,
+                workdir_missing=state is ProjectState.ORPHAN,
+            )
+        for project, state in self._stored:
+            yield CheckpointProject(
+                layout=Layout.STORE,
+                name=project.name,
+                state=state,
+                allocated_bytes=self._store.own_bytes(project.name),
+                last_touch=project.last_touch,
+                workdir_missing=state is ProjectState.ORPHAN,
+            )
