@@ -54,7 +54,7 @@ def summary(table: SessionTable) -> SessionSummary:
 
 
 def put(table: SessionTable, each: SessionRecord) -> bool:
-    return table.put(each, SAID if each.row.is_open else None, NOW)
+    return bool(table.put([each], {each.row.id: SAID}, NOW))
 
 
 records = st.builds(

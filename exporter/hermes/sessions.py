@@ -2,8 +2,7 @@
 
 One pass over `sessions` is all we can afford: `system_prompt` lies in front of most columns, so
 each row costs the reading of its overflow pages. A pass goes in slices, in the order of ids, so
-that no read transaction lasts; within a slice sessions, message counts and per-model usage are
-merged as three streams.
+that no read transaction lasts and no more than a slice is in memory.
 """
 
 from __future__ import annotations
@@ -68,6 +67,8 @@ class SessionRow(NamedTuple):
     pinned: int
 
 
+_TOOL_CALLS: Final = SessionRow._fields.index("tool_calls")
+_MODEL: Final = SessionRow._fields.index("model")
 _FIRST_TOKENS: Final = SessionRow._fields.index("input")
 _AFTER_COSTS: Final = SessionRow._fields.index("actual_usd") + 1
 
@@ -94,12 +95,30 @@ class MessageStats(NamedTuple):
 NO_MESSAGES: Final = MessageStats(0, 0, None, 0)
 
 
+UsageRow = tuple[Any, ...]
+"""A row of session_model_usage: session, model, whether of the main loop, tokens, costs."""
+
+
 class SessionRecord(NamedTuple):
     """One session as all its tables tell it."""
 
     row: SessionRow
     messages: MessageStats
-    models: list[ModelUsage]
+    usage: Sequence[UsageRow]
+
+    def used_anything(self) -> bool:
+        row, messages, usage = self
+        return bool(
+            messages.rows
+            or usage
+            or any(row[_TOOL_CALLS:_MODEL])
+            or any(row[_FIRST_TOKENS:_AFTER_COSTS])
+        )
+
+    def fingerprint(self) -> int:
+        """32 bits that change when what the session has used changes."""
+        used = (self.row.source, *self.row[_TOOL_CALLS:_AFTER_COSTS], *self.messages[:2])
+        return hash((used, *self.usage)) & 0xFFFFFFFF
 
 
 class SessionQueries:
@@ -129,14 +148,18 @@ class SessionQueries:
         if not rows:
             return []
         bounds = {"first": rows[0].id, "last": rows[-1].id, "watermark": watermark}
-        stats = _Merge(self._stats_between(connection, bounds))
-        usage = _Merge(self._usage_between(connection, bounds))
-        records: list[SessionRecord] = []
-        for row in rows:
-            found = stats.take(row.id)
-            messages = MessageStats.of(found[0][1:]) if found else NO_MESSAGES
-            records.append(SessionRecord(row, messages, _models(row, usage.take(row.id))))
-        return records
+        stats = {found[0]: found[1:] for found in self._stats_between(connection, bounds)}
+        usage: dict[str, list[UsageRow]] = {}
+        for found in self._usage_between(connection, bounds):
+            usage.setdefault(found[0], []).append(found)
+        return [
+            SessionRecord(
+                row,
+                MessageStats.of(stats[row.id]) if row.id in stats else NO_MESSAGES,
+                usage.get(row.id, ()),
+            )
+            for row in rows
+        ]
 
     def _stats_between(
         self, connection: apsw.Connection, bounds: dict[str, Any]
@@ -185,7 +208,7 @@ class SessionQueries:
                 "WHERE session_id = ?",
                 (session_id,),
             ).fetchall()
-        return SessionRecord(row, stats, _models(row, usage))
+        return SessionRecord(row, stats, usage)
 
     def sessions_written_since(self, connection: apsw.Connection, watermark: int) -> list[str]:
         """The sessions with messages above the watermark.
@@ -294,12 +317,13 @@ def _clock(column: str) -> str:
     )
 
 
-def _models(row: SessionRow, usage: list[tuple[Any, ...]]) -> list[ModelUsage]:
+def models_of(record: SessionRecord) -> list[ModelUsage]:
     """Tokens and cost by model; what the session's own row has beyond that goes to its model.
 
     Hermes up to 0.18 has only the row. From 0.19 `session_model_usage` splits it by model, adds
     auxiliary calls (vision, titles) that the row never sees, and lacks what was set absolutely.
     """
+    row, _, usage = record
     if not usage and not any(row[_FIRST_TOKENS:_AFTER_COSTS]):
         return []
     if len(usage) == 1 and usage[0][2:] == (1, *row[_FIRST_TOKENS:_AFTER_COSTS]):
@@ -323,20 +347,3 @@ def _models(row: SessionRow, usage: list[tuple[Any, ...]]) -> list[ModelUsage]:
         for model, values in list(totals.items())[:_MODELS_PER_SESSION]
         if any(values)
     ]
-
-
-class _Merge:
-    """Hand out the rows of a stream that is sorted by session id, one id at a time."""
-
-    def __init__(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        self._rows = iter(rows)
-        self._next = next(self._rows, None)
-
-    def take(self, session_id: str) -> list[tuple[Any, ...]]:
-        """The rows of this id; rows of lesser ids belong to no session and are passed over."""
-        taken: list[tuple[Any, ...]] = []
-        while self._next is not None and self._next[0] <= session_id:
-            if self._next[0] == session_id:
-                taken.append(self._next)
-            self._next = next(self._rows, None)
-        return taken

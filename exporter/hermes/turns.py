@@ -28,6 +28,8 @@ class Conversation(NamedTuple):
 
 
 NOTHING_SAID: Final = Conversation(Turn.EMPTY, 0, 0)
+_JUST_ASKED: Final = Conversation(Turn.MID_TURN, 0, 0)
+_ANSWERED: Final = Conversation(Turn.AFTER_TURN, 0, 0)
 
 
 class TurnQuery:
@@ -70,8 +72,10 @@ class TurnQuery:
         ids = json.dumps(list(session_ids))
         rows: list[Any] = connection.execute(self._last, (ids,)).fetchall()
         for session_id, role, calls_tools in rows:
-            if role == "assistant" and not calls_tools:
-                found[session_id] = Conversation(Turn.AFTER_TURN, 0, 0)
+            if role == "user":
+                found[session_id] = _JUST_ASKED
+            elif role == "assistant" and not calls_tools:
+                found[session_id] = _ANSWERED
             else:
                 found[session_id] = self._open_turn(connection, session_id)
         return found

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
-from exporter.hermes.sessions import SessionRecord
-from exporter.hermes.turns import Conversation
+from exporter.hermes.sessions import SessionRecord, models_of
+from exporter.hermes.turns import NOTHING_SAID, Conversation
 from exporter.snapshot import (
     IDLE_BUCKETS,
     MESSAGE_BUCKETS,
@@ -49,23 +49,19 @@ class _Contribution(NamedTuple):
     is_open: bool
     written_after_end: bool
 
-    def pack(self, fingerprint: int) -> int:
-        flags = self.is_open | self.written_after_end << 1
-        numbers = ((fingerprint << 24 | self.active) << 8 | self.reason) << 8 | self.source
-        return numbers << 2 | flags
-
     @classmethod
     def unpack(cls, packed: int) -> _Contribution:
         return cls(
             source=packed >> 2 & 0xFF,
             reason=packed >> 10 & 0xFF,
-            active=packed >> 18 & _ACTIVE_MAX,
+            active=packed >> 18,
             is_open=bool(packed & 1),
             written_after_end=bool(packed & 2),
         )
 
 
-_FINGERPRINT_SHIFT: Final = 42
+_CONTRIBUTION_BITS: Final = 42
+_CONTRIBUTION_MASK: Final = (1 << _CONTRIBUTION_BITS) - 1
 
 
 class _Words:
@@ -105,72 +101,82 @@ class SessionTable:
     def __len__(self) -> int:
         return len(self._packed)
 
-    def put(self, record: SessionRecord, conversation: Conversation | None, now: float) -> bool:
-        """Add or replace one session; tell whether what it has used has changed.
+    def put(
+        self,
+        records: Sequence[SessionRecord],
+        conversations: Mapping[str, Conversation],
+        now: float,
+    ) -> list[SessionRecord]:
+        """Add or replace sessions; return those that have used more than before.
 
-        `conversation` is given for open sessions.
+        `conversations` tells how the open ones stand; one without messages is not in it.
         """
-        row, messages, models = record
-        key = hash(row.id)
-        fingerprint = (
-            hash(
-                (messages.rows, messages.active, row.tool_calls, row.api_calls, row.source, *models)
-            )
-            & 0xFFFFFFFF
-        )
+        changed: list[SessionRecord] = []
+        added: list[int] = []
+        for record in records:
+            row = record.row
+            key = hash(row.id)
+            packed = self._pack(record)
+            before = self._packed.get(key)
+            if packed != before:
+                if before is not None:
+                    self._add(before & _CONTRIBUTION_MASK, -1)
+                added.append(packed & _CONTRIBUTION_MASK)
+                self._packed[key] = packed
+                used_more = before is None or (packed ^ before) >> _CONTRIBUTION_BITS
+                if used_more and record.used_anything():
+                    changed.append(record)
+            if row.is_open:
+                conversation = conversations.get(row.id, NOTHING_SAID)
+                self.open[row.id] = _open_session(record, conversation, now)
+                self._activities = None
+            elif self.open.pop(row.id, None) is not None:
+                self._activities = None
+        for contribution, sessions in Counter(added).items():
+            self._add(contribution, sessions)
+        return changed
+
+    def _pack(self, record: SessionRecord) -> int:
+        row, messages, _ = record
         after_end = (
             row.ended_at is not None
             and messages.newest is not None
             and messages.newest > row.ended_at
         )
-        mine = _Contribution(
-            source=self._sources.number(row.source),
-            reason=self._reasons.number(row.end_reason),
-            active=min(messages.active, _ACTIVE_MAX),
-            is_open=bool(row.is_open),
-            written_after_end=after_end,
-        )
-        packed = mine.pack(fingerprint)
-        before = self._packed.get(key)
-        if before != packed:
-            if before is not None:
-                self._add(_Contribution.unpack(before), -1)
-            self._add(mine, +1)
-            self._packed[key] = packed
-        if row.is_open and conversation is not None:
-            self.open[row.id] = _open_session(record, conversation, now)
-            self._activities = None
-        elif self.open.pop(row.id, None) is not None:
-            self._activities = None
-        return before is None or before >> _FINGERPRINT_SHIFT != fingerprint
+        numbers = min(messages.active, _ACTIVE_MAX) << 8 | self._reasons.number(row.end_reason)
+        contribution = (numbers << 8 | self._sources.number(row.source)) << 2
+        flags = row.is_open | after_end << 1
+        return record.fingerprint() << _CONTRIBUTION_BITS | contribution | flags
 
     def drop(self, session_id: str) -> None:
         """Forget a session that is no longer in the database."""
         packed = self._packed.pop(hash(session_id), None)
         if packed is not None:
-            self._add(_Contribution.unpack(packed), -1)
+            self._add(packed & _CONTRIBUTION_MASK, -1)
         if self.open.pop(session_id, None) is not None:
             self._activities = None
 
     def keep_only(self, keys: set[int]) -> None:
         """Forget all but the sessions whose ids hash to these: a pass has seen every session."""
         for key in self._packed.keys() - keys:
-            self._add(_Contribution.unpack(self._packed.pop(key)), -1)
+            self._add(self._packed.pop(key) & _CONTRIBUTION_MASK, -1)
         gone = [session_id for session_id in self.open if hash(session_id) not in keys]
         for session_id in gone:
             del self.open[session_id]
             self._activities = None
 
-    def _add(self, session: _Contribution, sign: int) -> None:
-        source, reason, active, is_open, written_after_end = session
-        self._sizes[source, active] += sign
+    def _add(self, contribution: int, sessions: int) -> None:
+        """Add that many sessions of one kind to the sums; take out, if it is negative."""
+        source, reason, active, is_open, written_after_end = _Contribution.unpack(contribution)
+        self._sizes[source, active] += sessions
         if is_open:
-            self._open_by_source[source] += sign
-            self._open_sizes[active] += sign
+            self._open_by_source[source] += sessions
+            self._open_sizes[active] += sessions
         else:
-            self._ended[source, reason] += sign
-            self._ended_sizes[active] += sign
-            self._written_after_end[reason] += sign * written_after_end
+            self._ended[source, reason] += sessions
+            self._ended_sizes[active] += sessions
+            if written_after_end:
+                self._written_after_end[reason] += sessions
 
     def summary(
         self, now: float, *, trivial_max_messages: int, marathon_max: int, marathon_near: float
@@ -256,7 +262,7 @@ def _open_session(record: SessionRecord, conversation: Conversation, now: float)
 
 def usage_of(record: SessionRecord, copied: int) -> SessionUsage:
     """What a session has used, in the form that the journal counts by."""
-    row, messages, models = record
+    row, messages, _ = record
     return SessionUsage(
         key=session_key(row.id),
         source=row.source,
@@ -265,7 +271,7 @@ def usage_of(record: SessionRecord, copied: int) -> SessionUsage:
         copied=copied,
         tool_calls=row.tool_calls,
         api_calls=row.api_calls,
-        models=models,
+        models=models_of(record),
     )
 
 

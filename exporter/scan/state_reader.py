@@ -21,7 +21,7 @@ from exporter.hermes.compaction import CopyQuery
 from exporter.hermes.routing import Routing, read_routing
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.sessions import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
-from exporter.hermes.turns import NOTHING_SAID, TurnQuery
+from exporter.hermes.turns import TurnQuery
 from exporter.scan.session_table import SessionTable, usage_of
 from exporter.snapshot import DatabaseHealth, SessionUsage, Trouble
 
@@ -267,12 +267,8 @@ class StateReader:
         open_ids = [record.row.id for record in records if record.row.is_open]
         conversations = TurnQuery(schema).conversations(connection, open_ids)
         copies = CopyQuery(schema)
-        now = self._clock()
-        for record in records:
+        for record in self.table.put(records, conversations, self._clock()):
             row, messages, _ = record
-            conversation = conversations.get(row.id, NOTHING_SAID) if row.is_open else None
-            if not self.table.put(record, conversation, now):
-                continue
             rewritten = messages.rows > messages.active or row.parent_id is not None
             copied = 0
             if watermark and messages.above_watermark and rewritten:
