@@ -1,0 +1,104 @@
+"""The words of the reaper: verdicts, the evidence behind them, and the facts they are made from."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from exporter.evidence.findings import Holder, Liveness
+from exporter.snapshot import Count, LockAnswer, OpenSession, SessionId, Text, Turn, Word
+
+
+class Verdict(StrEnum):
+    """What is known of an open session."""
+
+    LIVE = "live"
+    HELD = "held"
+    """Rightly open with nobody running it."""
+    DEAD = "dead"
+    UNKNOWN = "unknown"
+
+
+class Says(StrEnum):
+    """What a piece of evidence speaks for."""
+
+    LIVE = "live"
+    HELD = "held"
+    DEAD = "dead"
+    BLIND = "blind"
+    """It shows only that something cannot be seen."""
+
+
+class Evidence(Struct, frozen=True):
+    """One piece of evidence; the detail names processes by PID and kind, never by arguments."""
+
+    kind: Word
+    says: Says
+    detail: Text
+
+
+class Rule(Struct, frozen=True):
+    """One condition of being dead, and whether it holds."""
+
+    rule: Word
+    holds: bool
+    why: Text
+
+
+class Judgement(Struct, frozen=True):
+    """A verdict with everything that led to it, strongest evidence first."""
+
+    verdict: Verdict
+    evidence: Annotated[tuple[Evidence, ...], Meta(max_length=32)]
+    rules: Annotated[tuple[Rule, ...], Meta(max_length=16)]
+
+
+class JudgedSession(Struct, frozen=True):
+    """An open session and what is known of it."""
+
+    session: OpenSession
+    judgement: Judgement
+
+
+class LeaseFact(Struct, frozen=True):
+    """A lease, and whether the process that took it is alive."""
+
+    session_id: SessionId
+    surface: Word
+    pid: int
+    liveness: Liveness
+
+
+class HomeFacts(Struct, frozen=True):
+    """What the agent has found out about the processes of one home."""
+
+    holders: tuple[Holder, ...] = ()
+    leases: tuple[LeaseFact, ...] = ()
+    lock_probe: LockAnswer = LockAnswer.BLIND
+    blind: tuple[str, ...] = ("not_looked_yet",)
+    """Everything that keeps the absence of evidence from being evidence."""
+
+
+class ReaperRules(Struct, frozen=True):
+    """The settings that verdicts depend on."""
+
+    sources: tuple[str, ...] = ("cli", "tui", "cron", "subagent", "curator")
+    min_idle_seconds: float = 600.0
+    heartbeat_timeout_seconds: float = 90.0
+    confirmations: int = 2
+
+
+class VerdictCount(Struct, frozen=True):
+    source: Word
+    verdict: Verdict
+    sessions: Count
+
+
+class LeakCount(Struct, frozen=True):
+    """Dead sessions by whether their last message left a turn open."""
+
+    source: Word
+    cause: Turn
+    sessions: Count

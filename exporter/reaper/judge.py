@@ -1,0 +1,127 @@
+"""Verdicts on all open sessions of a home, scan after scan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from msgspec import structs
+
+from exporter.reaper.findings import (
+    HomeFacts,
+    Judgement,
+    LeakCount,
+    ReaperRules,
+    Rule,
+    Verdict,
+    VerdictCount,
+)
+from exporter.reaper.hosts import ProcessKey, mapped_account
+from exporter.reaper.verdict import Scene, conclude, judge
+from exporter.reaper.witness import Witness
+from exporter.snapshot import OpenSession
+
+
+class Bench:
+    """Remembers what earlier scans concluded: one look never makes a session dead.
+
+    Only verdicts are kept, for there may be tens of thousands; the reasons are made again for
+    whoever asks.
+    """
+
+    def __init__(self) -> None:
+        self._witness = Witness()
+        self._agreed: dict[str, int] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._scene = Scene.of(HomeFacts(), ReaperRules(), 0.0)
+
+    def sit(
+        self,
+        sessions: Mapping[str, OpenSession],
+        facts: HomeFacts,
+        rules: ReaperRules,
+        now: float,
+    ) -> None:
+        """Judge every session anew."""
+        self._witness.observe(sessions, facts.holders, complete=not facts.blind)
+        families = _children(sessions.values())
+        accounted = {
+            process: _family(first, families)
+            for process, first in self._accounted(sessions, facts).items()
+        }
+        scene = self._scene = Scene.of(facts, rules, now, accounted)
+        alone = {key: conclude(session, scene) for key, session in sessions.items()}
+        self._verdicts = {}
+        for key, session in sessions.items():
+            verdict = alone[key]
+            if alone.get(session.parent_id or "") is Verdict.LIVE:
+                verdict = conclude(session, scene, parent_is_live=True)
+            self._verdicts[key] = self._confirm(key, verdict, rules)
+        self._agreed = {key: n for key, n in self._agreed.items() if key in sessions}
+
+    def _accounted(
+        self, sessions: Mapping[str, OpenSession], facts: HomeFacts
+    ) -> dict[ProcessKey, str]:
+        """What is known of interactive CLIs; where two ways of knowing differ, nothing is."""
+        named = mapped_account(facts.holders, set(sessions))
+        seen = self._witness.account()
+        return {
+            process: session_id
+            for process, session_id in {**seen, **named}.items()
+            if seen.get(process, session_id) == named.get(process, session_id)
+        }
+
+    def _confirm(self, key: str, verdict: Verdict, rules: ReaperRules) -> Verdict:
+        """Dead is said only when that many scans in a row have come to it."""
+        if verdict is not Verdict.DEAD:
+            self._agreed.pop(key, None)
+            return verdict
+        self._agreed[key] = self._agreed.get(key, 0) + 1
+        return Verdict.DEAD if self._agreed[key] >= rules.confirmations else Verdict.UNKNOWN
+
+    def judgement(self, session: OpenSession, *, parent_is_live: bool = False) -> Judgement:
+        """The last verdict on a session with all that led to it."""
+        scene = self._scene
+        found = judge(session, scene, parent_is_live=parent_is_live)
+        agreed, wanted = self._agreed.get(session.id, 0), scene.rules.confirmations
+        rule = Rule(
+            "confirmed", agreed >= wanted, f"{min(agreed, wanted)} of {wanted} scans in a row agree"
+        )
+        return structs.replace(found, verdict=self.verdict(session.id), rules=(*found.rules, rule))
+
+    def counts(self, sessions: Mapping[str, OpenSession]) -> list[VerdictCount]:
+        found = Counter(
+            (session.source, self.verdict(session_id)) for session_id, session in sessions.items()
+        )
+        return [VerdictCount(source, verdict, n) for (source, verdict), n in found.items()]
+
+    def leaks(self, sessions: Mapping[str, OpenSession]) -> list[LeakCount]:
+        found = Counter(
+            (session.source, session.turn)
+            for session_id, session in sessions.items()
+            if self.verdict(session_id) is Verdict.DEAD
+        )
+        return [LeakCount(source, cause, n) for (source, cause), n in found.items()]
+
+    def verdict(self, session_id: str) -> Verdict:
+        return self._verdicts.get(session_id, Verdict.UNKNOWN)
+
+
+def _children(sessions: Iterable[OpenSession]) -> dict[str, list[str]]:
+    families: dict[str, list[str]] = {}
+    for session in sessions:
+        if session.parent_id is not None:
+            families.setdefault(session.parent_id, []).append(session.id)
+    return families
+
+
+def _family(first: str, children: Mapping[str, list[str]]) -> frozenset[str]:
+    """A session and all that descends from it: whoever runs it runs those too."""
+    family: set[str] = set()
+    todo = [first]
+    while todo:
+        session_id = todo.pop()
+        if session_id not in family:
+            family.add(session_id)
+            todo.extend(children.get(session_id, ()))
+    return frozenset(family)
