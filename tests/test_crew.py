@@ -1,0 +1,123 @@
+"""Work shared among forked processes gives the results that one process would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from exporter.scan.crew import Crew
+
+_BEGIN = """
+import os, signal, sys
+from exporter.scan.crew import Crew
+crew = Crew(2, int)
+assert crew.can_share()
+"""
+
+
+def run(script: str) -> None:
+    """Run in a process without threads, which that of the tests may not be."""
+    subprocess.run([sys.executable, "-c", _BEGIN + script], check=True)
+
+
+def test_every_job_is_done_once_whatever_their_number() -> None:
+    run("""
+for jobs in (0, 1, 7, 8, 9, 500, 100_000):
+    assert crew.share(jobs, lambda job: job * 3) == {job: job * 3 for job in range(jobs)}
+""")
+
+
+def test_a_job_without_result_is_left_out() -> None:
+    run("""
+results = crew.share(50, lambda job: job if job % 2 else None)
+assert results == {job: job for job in range(50) if job % 2}
+""")
+
+
+def test_a_child_that_dies_takes_only_its_own_results_along() -> None:
+    run("""
+parent = os.getpid()
+def work(job):
+    if job == 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return job
+results = crew.share(100, work)
+assert os.getpid() == parent
+assert 20 not in results
+assert all(results[job] == job for job in results)
+""")
+
+
+def test_an_error_ends_a_child_and_never_becomes_a_second_parent() -> None:
+    run("""
+parent = os.getpid()
+assert crew.share(100, lambda job: job // 0) == {}
+assert os.getpid() == parent
+""")
+
+
+def test_no_child_and_no_descriptor_is_left_behind() -> None:
+    run("""
+before = os.listdir("/dev/fd")
+crew.share(100, lambda job: job)
+assert os.listdir("/dev/fd") == before
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    sys.exit(0)
+sys.exit(1)
+""")
+
+
+def test_children_end_when_nobody_waits_for_them(tmp_path: Path) -> None:
+    """A worker that is killed must not leave its walk behind."""
+    script = """
+import time
+from collections.abc import Callable
+from functools import partial
+def work(job):
+    os.close(os.open(os.path.join(sys.argv[1], str(os.getpid())), os.O_CREAT))
+    time.sleep(0.01)
+    return job
+crew.share(100_000, work)
+"""
+    worker = subprocess.Popen([sys.executable, "-c", _BEGIN + script, str(tmp_path)])
+    wait_until(lambda: len(os.listdir(tmp_path)) == 2)
+    worker.kill()
+    worker.wait()
+    for child in map(int, os.listdir(tmp_path)):
+        wait_until(partial(is_gone, child))
+
+
+def test_a_process_with_threads_is_not_forked() -> None:
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        assert not Crew(2, int).can_share()
+    finally:
+        stop.set()
+        thread.join()
+    assert not Crew(1, int).can_share()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; init may not have collected it yet."""
+    try:
+        os.kill(pid, 0)
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return True
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
