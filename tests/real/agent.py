@@ -87,7 +87,10 @@ class Agent:
 
     def wait_ready(self) -> None:
         """Return when the first scan is done."""
-        wait_until(lambda: self._answers("/-/ready"), "the agent is ready")
+        try:
+            wait_until(lambda: self._answers("/-/ready"), "the agent is ready")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()}") from None
 
     def next_scan(self) -> Metrics:
         """The metrics of a scan that began after this call, of every home.
