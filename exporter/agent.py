@@ -113,7 +113,7 @@ class _Agent:
     def _session_parts(self) -> Iterator[bytes]:
         separator = b"["
         for state in self._rounds.states():
-            for row in state.sessions.rows(public=True):
+            for row in state.session_rows(public=True):
                 yield separator + msgspec.json.encode(row)
                 separator = b",\n"
         yield b"[]\n" if separator == b"[" else b"]\n"

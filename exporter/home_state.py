@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import apsw
 
 from exporter import wire
 from exporter.config.mode import Mode
@@ -26,14 +29,19 @@ class HomeState:
 
     def __init__(self, home: Home, journal: Journal) -> None:
         self.home = home
+        self.new_look: Look | None = None
+        """Of the scan that is under way; what a scan has seen is shown when it is complete."""
+        self.new_evidence: HomeEvidence | None = None
         self.look: Look | None = None
         self.evidence: HomeEvidence | None = None
         self.snapshot: Snapshot | None = None
-        self.sessions = SessionList(home.label)
         self.trouble = Trouble.NONE
         self.detail = ""
         self.failed = False
+        self.uncounted = ""
+        """Why usage seen at the last scan is not in the counters: the state directory failed."""
         self.last_seen = float("-inf")
+        self._sessions = SessionList()
         self._journal = journal
         self._began = 0.0
         self._scanned_at: float | None = None
@@ -44,29 +52,41 @@ class HomeState:
     def begin(self, monotonic: float) -> None:
         self._began = monotonic
         self.failed = False
+        self.uncounted = ""
+        self.new_look = self.new_evidence = None
 
     def take(self, reply: wire.Reply) -> None:
         """Take in one part of a worker's answer."""
         match reply:
             case wire.LookReply(look):
-                self.look = look
-            case wire.UsagePage(items):
-                self._journal.count(self.home.path, items)
+                self.new_look = look
+            case wire.UsagePage(usage):
+                self._note(lambda: self._journal.count(self.home.path, usage))
             case wire.SessionsPage(items, first):
-                self.sessions.add(items, first=first)
+                self._sessions.add(items, first=first)
             case wire.ReadReply(snapshot):
                 self._take_snapshot(snapshot)
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
-        self.trouble, self.detail = snapshot.trouble, snapshot.detail
         if snapshot.trouble is Trouble.NONE:
-            self._journal.counted_up_to(self.home.path, snapshot.message_watermark)
+            watermark = snapshot.message_watermark
+            self._note(lambda: self._journal.counted_up_to(self.home.path, watermark))
+        self._note(lambda: self._admit(snapshot))
         if snapshot.sessions is None:
-            self.sessions.clear()
-        self.sessions.close()
-        self.snapshot = snapshot
+            self._sessions.clear()
+        self._sessions.close()
         self._counters = tuple(self._journal.counters(self.home.path))
-        self._admit(snapshot)
+        self.look, self.evidence, self.snapshot = self.new_look, self.new_evidence, snapshot
+        self.trouble, self.detail = snapshot.trouble, snapshot.detail
+
+    def _note(self, write: Callable[[], None]) -> None:
+        """Write to the journal. A full disk must not cost the metrics that would tell of it."""
+        if self.uncounted:
+            return
+        try:
+            write()
+        except apsw.Error as error:
+            self.uncounted = f"cannot write {self._journal.path}: {error}"
 
     def _admit(self, snapshot: Snapshot) -> None:
         """Give the label values of this snapshot their places."""
@@ -100,8 +120,13 @@ class HomeState:
         self.trouble, self.detail = trouble, detail
         self.failed = True
         self.look = self.snapshot = self.evidence = None
-        self.sessions.clear()
-        self.sessions.close()
+        self.new_look = self.new_evidence = None
+        self._sessions.clear()
+        self._sessions.close()
+
+    def session_rows(self, *, public: bool) -> Iterator[dict[str, Any]]:
+        """The open sessions as `sessions --json` prints them; `public` as HTTP shows them."""
+        return self._sessions.rows(self.home.label, public=public)
 
     def view(self, settings: Settings, *, host: str, started: StartTimes) -> HomeView:
         own = settings.for_home(self.home.named_as)

@@ -36,7 +36,7 @@ def sessions(
         return [
             row
             for state in rounds.states()
-            for row in state.sessions.rows(public=False)
+            for row in state.session_rows(public=False)
             if verdict in (None, row["verdict"]) and source in (None, row["source"])
         ]
 

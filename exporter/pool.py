@@ -1,20 +1,20 @@
-"""The agent's worker processes: one per owner of homes, and one more for each home that hung.
+"""The agent's worker processes: one per owner of homes, and one more for each home set apart.
 
-Every exchange has a deadline. A worker that misses it, dies or talks nonsense is ended; its homes
-get a new one, and the home that was being read gets one of its own from then on, so that a hung
-filesystem takes no neighbour down.
+Every exchange has a deadline. A worker that misses it, dies or talks nonsense is ended, and its
+homes get a new one. A home that was the cause, or that is slower than the others, is set apart with
+a worker of its own, so that it takes no neighbour down.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
-import select
 import socket
 import subprocess  # noqa: TID251 - the one place that starts workers
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from exporter import wire
@@ -22,18 +22,18 @@ from exporter.errors import WorkerError
 
 _RECEIVE_BYTES: Final = 256 * 1024
 _FRAMES_MAX: Final = 20_000
-_REAP_SECONDS: Final = 0.5
+_START_SECONDS: Final = 60.0
+_SEND_SECONDS: Final = 5.0
+_LET_GO_SECONDS: Final = 0.5
+_ENDS: Final = {wire.LookRequest: wire.LookReply, wire.ReadRequest: wire.ReadReply}
 
 
 class Worker:
-    """One worker process and the channel to it."""
+    """One worker process and the channel to it; one request at a time."""
 
-    def __init__(self, owner: int | None) -> None:
-        """Start one as that owner; None means with the agent's own privileges."""
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start it, in a thread that stays: with the thread that started it, a worker ends."""
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-I", "-m", "exporter.worker", str(os.getpid())]
-        if owner is not None and owner != os.geteuid():
-            command += [str(owner), str(_group_of(owner))]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -52,42 +52,64 @@ class Worker:
             theirs.close()
         self._channel = ours
         self._stream = wire.ReplyStream()
+        self._ready = False
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def ask(
-        self,
-        request: wire.Request,
-        deadline: float,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, request: wire.LookRequest | wire.ReadRequest, seconds: float
     ) -> Iterator[wire.Reply]:
-        """Send a request and give out replies as they come, up to the one that ends the answer."""
-        self._send(request, deadline, monotonic)
-        for _ in range(_FRAMES_MAX):
-            for reply in self._receive(deadline, monotonic):
-                yield reply
-                if isinstance(reply, wire.InspectReply | wire.LookReply | wire.ReadReply):
-                    return
+        """Send a request and give out replies as they come, up to the one that ends the answer.
+
+        Raise TimeoutError if it takes longer than `seconds`, once the process has started. An
+        answer that is not heard to its end leaves the worker unfit for another question.
+        """
+        self.wait_ready()
+        deadline = time.monotonic() + seconds
+        self.send(request)
+        end = _ENDS[type(request)]
+        pages = (wire.UsagePage, wire.SessionsPage) if end is wire.ReadReply else ()
+        frames = 0
+        while True:
+            for reply in self.receive(deadline - time.monotonic()):
+                frames += 1
                 if isinstance(reply, wire.Failure):
                     raise WorkerError(f"a worker failed: {reply.detail}")
-        raise WorkerError(f"a worker sent more than {_FRAMES_MAX} frames")
+                if frames > _FRAMES_MAX or not isinstance(reply, (end, *pages)):
+                    raise WorkerError("a worker sent what it was not asked for; it is ended")
+                yield reply
+                if isinstance(reply, end):
+                    return
 
-    def _send(self, request: wire.Request, deadline: float, monotonic: Callable[[], float]) -> None:
-        self._channel.settimeout(max(0.001, deadline - monotonic()))
+    def wait_ready(self) -> None:
+        """Return when the process has started; a busy host takes its time."""
+        if self._ready:
+            return
         try:
+            replies = self.receive(_START_SECONDS)
+        except TimeoutError as error:
+            raise WorkerError(f"a worker did not start within {_START_SECONDS:.0f} s") from error
+        if replies != [wire.Ready()]:
+            raise WorkerError("a worker spoke before it was asked; it is ended")
+        self._ready = True
+
+    def send(self, request: wire.Request) -> None:
+        try:
+            self._channel.settimeout(_SEND_SECONDS)
             wire.send(self._channel, request)
         except OSError as error:
             raise WorkerError("a worker is gone") from error
 
-    def _receive(self, deadline: float, monotonic: Callable[[], float]) -> list[wire.Reply]:
-        left = deadline - monotonic()
-        if left <= 0 or not select.select([self._channel], [], [], left)[0]:
-            raise TimeoutError("a worker did not answer in time")
+    def receive(self, seconds: float) -> list[wire.Reply]:
+        """What comes next, perhaps not a whole reply yet; raise TimeoutError if nothing does."""
         try:
+            self._channel.settimeout(max(0.001, seconds))
             data = self._channel.recv(_RECEIVE_BYTES)
-        except OSError as error:
+        except TimeoutError:
+            raise
+        except OSError as error:  # another thread has ended it
             raise WorkerError("a worker is gone") from error
         if not data:
             raise WorkerError("a worker died")
@@ -97,22 +119,32 @@ class Worker:
         return self._process.poll() is None
 
     def end(self) -> None:
-        """Kill it; one that the kernel does not let go of yet is left to init."""
-        self._channel.close()
-        self._process.kill()
+        """Kill it; a thread that waits for its answer is told at once."""
         try:
-            self._process.wait(_REAP_SECONDS)
+            self._channel.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it was gone before
+        self._process.kill()
+
+    def is_gone(self, wait_seconds: float = 0.0) -> bool:
+        """Whether it is dead; the kernel keeps one that waits for a filesystem which hangs."""
+        try:
+            self._process.wait(wait_seconds)
         except subprocess.TimeoutExpired:
-            _unreaped.append(self._process)
+            return False
+        self._channel.close()
+        return True
 
 
-_unreaped: list[subprocess.Popen[bytes]] = []
+def start_worker(owner: int) -> Worker:
+    """A worker that reads homes as their owner."""
+    arguments = [] if owner == os.geteuid() else [str(owner), str(_group_of(owner))]
+    return Worker(own_program("exporter.worker", *arguments))
 
 
-def reap_stragglers() -> int:
-    """Collect workers that died after we stopped waiting for them; how many are still stuck."""
-    _unreaped[:] = [process for process in _unreaped if process.poll() is None]
-    return len(_unreaped)
+def own_program(module: str, *arguments: str) -> list[str]:
+    """The command line that starts a module of ours as a child of this process."""
+    return [sys.executable, "-I", "-m", module, str(os.getpid()), *arguments]
 
 
 def _group_of(owner: int) -> int:
@@ -122,58 +154,95 @@ def _group_of(owner: int) -> int:
         return owner
 
 
+_Key = tuple[int, str]
+"""Owner of the home, and its path if it is set apart."""
+
+
 class Pool:
-    """Finds the right worker for a home, and replaces it when it fails."""
+    """Finds the right worker for a home, and replaces it when it fails. Any thread may call."""
 
-    def __init__(self, start: Callable[[int | None], Worker] = Worker) -> None:
+    def __init__(self, start: Callable[[int], Worker] = start_worker) -> None:
         self._start = start
-        self._workers: dict[tuple[int | None, str], Worker] = {}
-        self._quarantined: set[str] = set()
+        self._lock = threading.Lock()
+        self._workers: dict[_Key, Worker] = {}
+        self._apart: set[str] = set()
+        self._stuck: list[tuple[str, Worker]] = []
+        self._closed = False
 
-    def worker(self, owner: int | None, home: str = "") -> Worker:
-        """The worker for this home; homes that hung before have one of their own."""
-        key = self._key(owner, home)
-        worker = self._workers.get(key)
-        if worker is None or not worker.alive():
-            if worker is not None:
-                worker.end()
-            worker = self._workers[key] = self._start(owner)
-        return worker
+    def worker(self, owner: int, home: str) -> Worker:
+        """The worker for this home."""
+        with self._lock:
+            if self._closed:
+                raise WorkerError("the agent is stopping")
+            key = self.lane(owner, home)
+            worker = self._workers.get(key)
+            if worker is not None and worker.alive():
+                return worker
+            started = self._workers[key] = self._start(owner)
+        if worker is not None:
+            self._end(worker, home)
+        return started
 
-    def lane(self, owner: int | None, home: str) -> tuple[int | None, str]:
+    def lane(self, owner: int, home: str) -> _Key:
         """Homes of one lane share a worker, so they are scanned one after another."""
-        return self._key(owner, home)
+        return owner, home if home in self._apart else ""
 
-    def quarantined(self, home: str) -> bool:
-        return home in self._quarantined
+    def is_apart(self, home: str) -> bool:
+        return home in self._apart
 
-    def _key(self, owner: int | None, home: str) -> tuple[int | None, str]:
-        return owner, home if home in self._quarantined else ""
+    def set_apart(self, owner: int, home: str) -> None:
+        """Leave this home the worker that is busy with it; its neighbours get a new one."""
+        with self._lock:
+            if home not in self._apart:
+                self._apart.add(home)
+                if (worker := self._workers.pop((owner, ""), None)) is not None:
+                    self._workers[owner, home] = worker
 
-    def fail(self, owner: int | None, home: str = "", *, hung: bool) -> None:
-        """End the worker that failed on this home; if the home hung it, keep it apart from now."""
-        worker = self._workers.pop(self._key(owner, home), None)
+    def fail(self, owner: int, home: str, *, apart: bool) -> None:
+        """End the worker that failed on this home; `apart` if the home is to blame."""
+        with self._lock:
+            worker = self._workers.pop(self.lane(owner, home), None)
+            if apart:
+                self._apart.add(home)
         if worker is not None:
-            worker.end()
-        if hung and home:
-            self._quarantined.add(home)
+            self._end(worker, home)
 
-    def release(self, owner: int | None, home: str) -> None:
-        """A home that answers again need not be kept apart."""
-        worker = self._workers.pop((owner, home), None)
-        if worker is not None:
-            worker.end()
-        self._quarantined.discard(home)
+    def _end(self, worker: Worker, home: str = "") -> None:
+        worker.end()
+        if not worker.is_gone(_LET_GO_SECONDS):
+            with self._lock:
+                self._stuck.append((home, worker))
 
-    def keep_only(self, owners: set[int | None]) -> None:
-        """End the workers of owners who have no home any more."""
-        for key in [key for key in self._workers if key[0] not in owners]:
-            self._workers.pop(key).end()
+    def is_stuck(self, home: str) -> bool:
+        """Whether a worker that was ended still waits for this home: another would fare no better.
 
-    def pids(self) -> list[int]:
-        return [worker.pid for worker in self._workers.values()]
+        So a filesystem that hangs for a week costs one process, and not one for each attempt.
+        """
+        with self._lock:
+            self._stuck = [(where, worker) for where, worker in self._stuck if not worker.is_gone()]
+            return any(where == home for where, _ in self._stuck)
+
+    def keep_only(self, homes: set[tuple[int, str]]) -> None:
+        """End the workers of owners, and of homes set apart, that there are no more."""
+        owners = {owner for owner, _ in homes}
+        with self._lock:
+            self._apart &= {home for _, home in homes}
+            unneeded = [
+                self._workers.pop(key)
+                for key in list(self._workers)
+                if (key[1] and key not in homes) or key[0] not in owners
+            ]
+        for worker in unneeded:
+            self._end(worker)
 
     def close(self) -> None:
-        for worker in self._workers.values():
+        """End all workers and start none again."""
+        with self._lock:
+            self._closed = True
+            workers = list(self._workers.values())
+            self._workers.clear()
+        for worker in workers:
             worker.end()
-        self._workers.clear()
+        deadline = time.monotonic() + _LET_GO_SECONDS
+        for worker in workers:
+            worker.is_gone(max(0.0, deadline - time.monotonic()))

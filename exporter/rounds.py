@@ -1,7 +1,8 @@
 """A round of scans over all homes: find them, look at each, survey the processes, read each.
 
-Homes are scanned side by side, one thread per worker. A home that is still busy when the next round
-comes is left alone (single flight); one that hangs, kills its worker or cannot be read is shown as
+Homes are scanned side by side, those of one owner one after another. A home that is slower than a
+round is set apart and scanned on its own from then on; one that is still busy when the next round
+comes is left alone (single flight). One that hangs, kills its worker or cannot be read is shown as
 down, and nobody waits for it.
 """
 
@@ -9,44 +10,30 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from exporter import __version__, logs, wire
 from exporter.config.settings import Settings
+from exporter.discovery import Discovery
 from exporter.errors import WorkerError
 from exporter.evidence.findings import Candidate as ProcessCandidate
 from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.liveness import start_times
 from exporter.evidence.survey import survey as survey_processes
 from exporter.home_state import HomeState
-from exporter.homes import (
-    Account,
-    Candidate,
-    Census,
-    Home,
-    Origin,
-    accounts,
-    found_candidates,
-    take_census,
-)
+from exporter.homes import Census, Home
 from exporter.journal import Journal
-from exporter.pool import Pool, reap_stragglers
-from exporter.scan.inspect import Inspection
+from exporter.lanes import Lane, Lanes, Scan
+from exporter.pool import Pool
 from exporter.snapshot import DatabaseLook, Look, Trouble
 from exporter.view import HostView
 
-INSPECT_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
 _LINGER_SECONDS: Final = 3600.0
 """How long a home that has gone is shown as down before it is forgotten."""
-_HUNG_PATH_SECONDS: Final = 600.0
-"""How long a path that hung the scout is left alone."""
-_THREADS: Final = 16
 
 log = logs.get("scan")
 
@@ -61,31 +48,31 @@ class Rounds:
         *,
         named: Sequence[str] = (),
         pool: Pool | None = None,
+        discovery: Discovery | None = None,
         survey: Callable[[Sequence[HomeFiles]], Survey] = survey_processes,
-        environment: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        look_seconds: float = LOOK_SECONDS,
+        read_seconds: float = READ_SECONDS,
         every_session: bool = False,
     ) -> None:
         self.settings = settings
         self.config_reload_successful = True
         self._journal = journal
-        self._named = tuple(named)
         self._pool = pool or Pool()
+        self._discovery = discovery or Discovery(journal, named=named)
         self._survey = survey
-        self._environment = environment
         self._clock = clock
         self._monotonic = monotonic
+        self._look_seconds = look_seconds
+        self._read_seconds = read_seconds
         self._every_session = every_session
-        self._own_uid = os.geteuid()
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="scan")
-        self._pool_lock = threading.Lock()
+        self._lanes = Lanes(self._surprised)
         self._states: dict[str, HomeState] = {}
-        self._busy: dict[str, Future[None]] = {}
-        self._hung_paths: dict[str, float] = {}
         self._process_candidates: tuple[ProcessCandidate, ...] = ()
         self._last_survey: Survey | None = None
         self._changes = logs.StateChange()
+        self._closing = False
         self.census = Census((), ())
 
     # One round
@@ -93,61 +80,55 @@ class Rounds:
     def run(self, patience_seconds: float) -> HostView:
         """Scan every home that is not busy; wait no longer than `patience_seconds` for any."""
         until = self._monotonic() + patience_seconds
-        reap_stragglers()
         self._discover()
-        ready = [state for path, state in self._states.items() if path not in self._busy_paths()]
-        scannable = [state for state in ready if not state.home.problem]
-        self._in_parallel(scannable, self._look, until)
-        looked = [state for state in scannable if state.look is not None and not state.failed]
+        ready = [state for state in self._states.values() if self._is_ready(state)]
+        alone = [state for state in ready if self._pool.is_apart(state.home.path)]
+        together = [state for state in ready if not self._pool.is_apart(state.home.path)]
+        awaited = [not state.failed for state in alone]
+        jobs = [self._lanes.start([state], self._scan_alone) for state in alone]
+        self._in_lanes(together, self._look, (until - self._monotonic()) / 2)
+        looked = [state for state in together if state.new_look and not self._lanes.is_busy(state)]
         surveyed = self._take_survey(looked)
-        self._in_parallel(looked, lambda state: self._read(state, surveyed), until)
+        self._in_lanes(looked, lambda state: self._read(state, surveyed), until - self._monotonic())
+        # One that failed the last time is not worth waiting for.
+        self._finish([job for job, wait in zip(jobs, awaited, strict=True) if wait], until)
         return self._view()
 
-    def _busy_paths(self) -> set[str]:
-        self._busy = {path: job for path, job in self._busy.items() if not job.done()}
-        return set(self._busy)
+    def _is_ready(self, state: HomeState) -> bool:
+        return not (
+            state.home.problem or self._lanes.is_busy(state) or self._pool.is_stuck(state.home.path)
+        )
 
-    def _in_parallel(
-        self, states: Sequence[HomeState], scan: Callable[[HomeState], None], until: float
-    ) -> None:
-        """Scan the homes, those of one worker one after another; go on when time is up."""
-        lanes: dict[tuple[int | None, str], list[HomeState]] = {}
+    def _in_lanes(self, states: Sequence[HomeState], scan: Scan, seconds: float) -> None:
+        """Scan the homes, those that share a worker one after another; go on when time is up."""
+        lanes: dict[tuple[int, str], list[HomeState]] = {}
         for state in states:
             lanes.setdefault(self._pool.lane(state.home.owner, state.home.path), []).append(state)
-        jobs: list[Future[None]] = []
-        for lane in lanes.values():
-            job = self._threads.submit(_each, lane, scan)
-            jobs.append(job)
-            for state in lane:
-                self._busy[state.home.path] = job
-        wait(jobs, max(0.0, until - self._monotonic()))
+        jobs = [self._lanes.start(lane, scan) for lane in lanes.values()]
+        self._finish(jobs, self._monotonic() + seconds)
+
+    def _finish(self, lanes: Sequence[Lane], until: float) -> None:
+        for slow in self._lanes.finish(lanes, until - self._monotonic()):
+            self._pool.set_apart(slow.home.owner, slow.home.path)
 
     # Finding homes
 
     def _discover(self) -> None:
-        labels = self._journal.labels()
         watched = {path: state.home for path, state in self._states.items() if self._lingers(state)}
-        users = accounts()
-        census = take_census(
-            self._candidates(users),
-            self._inspect,
-            labels=labels,
-            watched=watched,
-            own_uid=self._own_uid,
-            user_names={user.uid: user.name for user in users},
-        )
-        self.census = census
-        for home in census.homes:
-            if labels.get(home.path) != home.label:
-                self._journal.give_label(home.path, home.label)
+        self.census = self._discovery.census(self.settings, watched, self._process_candidates)
+        paths = {home.path for home in self.census.homes}
+        for home in self.census.homes:
             self._notice(home)
-        for path in self._states.keys() - {home.path for home in census.homes}:
+        for path in self._states.keys() - paths:
             log.info("home forgotten", home=self._states.pop(path).home.label)
             self._changes.forget(path)
-        for refusal in census.refused:
-            if self._changes.changed(("refused", refusal.path), refusal.why):
+        for refusal in self.census.refused:
+            if refusal.path not in paths and self._changes.changed(
+                ("refused", refusal.path), refusal.why
+            ):
                 log.info("home not adopted", path=refusal.path, why=refusal.why, fix=refusal.fix)
-        self._pool.keep_only({home.owner for home in census.homes} | {None})
+        needed = [*self.census.homes, *(state.home for state in self._lanes.busy())]
+        self._pool.keep_only({(home.owner, home.path) for home in needed})
 
     def _lingers(self, state: HomeState) -> bool:
         return not state.home.problem or (self._monotonic() - state.last_seen < _LINGER_SECONDS)
@@ -159,85 +140,65 @@ class Rounds:
             log.info("home found", home=home.label, path=home.path, owner=home.owner)
         state.home = home
         if home.problem:
-            state.fail(Trouble.HOME_GONE, f"{home.path}: {home.problem}")
-            self._tell(state)
+            trouble = Trouble.TIMEOUT if self._discovery.hangs(home) else Trouble.HOME_GONE
+            self._down(state, trouble, f"{home.path}: {home.problem}")
         else:
             state.last_seen = self._monotonic()
 
-    def _candidates(self, users: Sequence[Account]) -> list[Candidate]:
-        if self._named:
-            return [Candidate(os.path.abspath(path), Origin.NAMED) for path in self._named]
-        if self.settings.homes:
-            return [
-                Candidate(os.path.abspath(home.path), Origin.NAMED, home.name or "", home.profiles)
-                for home in self.settings.homes
-            ]
-        found = found_candidates(users, self._own_uid, self._environment)
-        found.extend(
-            Candidate(each.directory, Origin.PROCESS, uid=each.uid, database=each.database)
-            for each in self._process_candidates
-        )
-        return found
+    # Scanning one home, in a thread of its lane
 
-    def _inspect(self, path: str) -> Inspection:
-        """Ask the scout; a path that hangs it is left alone for a while."""
-        if self._hung_paths.get(path, float("-inf")) > self._monotonic():
-            return Inspection(exists=True, unreadable=f"{path}: does not answer")
-        try:
-            deadline = self._monotonic() + INSPECT_SECONDS
-            for reply in self._pool.worker(None).ask(wire.InspectRequest(path), deadline):
-                if isinstance(reply, wire.InspectReply):
-                    return reply.inspection
-        except TimeoutError:
-            self._pool.fail(None, hung=False)
-            self._hung_paths[path] = self._monotonic() + _HUNG_PATH_SECONDS
-        except WorkerError as error:
-            self._pool.fail(None, hung=False)
-            log.warn("scout failed", error=str(error))
-        return Inspection(exists=True, unreadable=f"{path}: does not answer")
-
-    # Scanning one home, in a thread of its worker
+    def _scan_alone(self, state: HomeState) -> None:
+        self._look(state)
+        if state.new_look is not None:
+            self._read(state, self._survey(_targets(state, state.new_look)).homes)
 
     def _look(self, state: HomeState) -> None:
         state.begin(self._monotonic())
         request = wire.LookRequest(state.home.path, state.home.owner)
-        self._exchange(state, request, LOOK_SECONDS)
+        self._exchange(state, request, self._look_seconds)
 
     def _read(self, state: HomeState, surveyed: Mapping[str, HomeEvidence]) -> None:
-        if state.look is None:
+        if state.new_look is None:
             return
-        state.evidence = surveyed.get(_key(state.home.path, "state.db"))
-        request = self._read_request(state, state.look, surveyed)
-        if self._exchange(state, request, READ_SECONDS):
+        state.new_evidence = surveyed.get(_key(state.home.path, "state.db"))
+        request = self._read_request(state, state.new_look, surveyed)
+        if self._exchange(state, request, self._read_seconds):
             state.finish(self._clock(), self._monotonic())
-            if self._pool.quarantined(state.home.path):
-                self._pool.release(state.home.owner, state.home.path)
-        self._tell(state)
+            self._tell(state)
+            self._tell_whether_counted(state)
 
-    def _exchange(self, state: HomeState, request: wire.Request, seconds: float) -> bool:
+    def _exchange(
+        self, state: HomeState, request: wire.LookRequest | wire.ReadRequest, seconds: float
+    ) -> bool:
         """Ask the home's worker; a worker that died is replaced and asked once more."""
         home = state.home
         for last_try in (False, True):
-            deadline = self._monotonic() + seconds
             try:
-                with self._pool_lock:
-                    worker = self._pool.worker(home.owner, home.path)
-                for reply in worker.ask(request, deadline):
+                for reply in self._pool.worker(home.owner, home.path).ask(request, seconds):
                     state.take(reply)
                 return True
             except TimeoutError:
-                with self._pool_lock:
-                    self._pool.fail(home.owner, home.path, hung=True)
-                state.fail(Trouble.TIMEOUT, f"{home.path} did not answer within {seconds:.0f} s")
-                self._tell(state)
+                self._pool.fail(home.owner, home.path, apart=True)
+                why = f"{home.path} did not answer within {seconds:.0f} s"
+                self._down(state, Trouble.TIMEOUT, why)
                 return False
             except WorkerError as error:
-                with self._pool_lock:
-                    self._pool.fail(home.owner, home.path, hung=False)
+                self._pool.fail(home.owner, home.path, apart=last_try)
                 if last_try:
-                    state.fail(Trouble.WORKER_DIED, f"{home.path}: {error}")
-                    self._tell(state)
+                    self._down(state, Trouble.WORKER_DIED, f"{home.path}: {error}")
+            except BaseException:
+                self._pool.fail(home.owner, home.path, apart=False)  # it is still in mid-answer
+                raise
         return False
+
+    def _surprised(self, state: HomeState, error: Exception) -> None:
+        """A fault of ours: it costs this home its metrics, and nothing else."""
+        self._down(state, Trouble.IO_ERROR, f"{state.home.path}: {type(error).__name__}")
+
+    def _down(self, state: HomeState, trouble: Trouble, detail: str) -> None:
+        if not self._closing:
+            state.fail(trouble, detail)
+            self._tell(state)
 
     def _read_request(
         self, state: HomeState, look: Look, surveyed: Mapping[str, HomeEvidence]
@@ -283,16 +244,22 @@ class Rounds:
                 detail=state.detail,
             )
 
+    def _tell_whether_counted(self, state: HomeState) -> None:
+        """What could not be counted is told again by a new worker, which knows nothing yet."""
+        if state.uncounted:
+            self._pool.fail(state.home.owner, state.home.path, apart=False)
+        if self._changes.changed(("uncounted", state.home.path), state.uncounted, assumed=""):
+            if state.uncounted:
+                log.error("usage not counted", home=state.home.label, error=state.uncounted)
+            else:
+                log.info("usage is counted again", home=state.home.label)
+
     # Evidence
 
-    def _take_survey(self, states: Sequence[HomeState]) -> dict[str, HomeEvidence]:
-        targets = [
-            _files(state, each)
-            for state in states
-            if state.look is not None
-            for each in (state.look.state, *state.look.boards)
-        ]
-        found = self._survey(targets)
+    def _take_survey(self, states: Sequence[HomeState]) -> Mapping[str, HomeEvidence]:
+        found = self._survey(
+            [each for state in states if state.new_look for each in _targets(state, state.new_look)]
+        )
         self._process_candidates = found.candidates
         self._last_survey = found
         return found.homes
@@ -305,8 +272,7 @@ class Rounds:
         blind = self._last_survey.blind if self._last_survey is not None else ()
         return HostView(
             homes=tuple(
-                state.view(self.settings, host=host, started=started)
-                for state in sorted(self._states.values(), key=lambda s: s.home.label)
+                state.view(self.settings, host=host, started=started) for state in self.states()
             ),
             version=__version__,
             blind=tuple(reason.value for reason in blind),
@@ -319,31 +285,32 @@ class Rounds:
 
     def close(self) -> None:
         """End all workers; threads that wait for one then come back by themselves."""
+        self._closing = True
         self._pool.close()
-        self._threads.shutdown(wait=True, cancel_futures=True)
-
-
-def _each(states: Sequence[HomeState], scan: Callable[[HomeState], None]) -> None:
-    for state in states:
-        scan(state)
+        self._discovery.close()
+        self._lanes.close()
 
 
 def _key(path: str, name: str) -> str:
     return f"{path}\0{name}"
 
 
-def _files(state: HomeState, each: DatabaseLook) -> HomeFiles:
-    is_state = state.look is not None and each is state.look.state
+def _targets(state: HomeState, look: Look) -> list[HomeFiles]:
+    """The databases of a home, for the survey to find their holders."""
+    return [_files(state.home.path, look, each) for each in (look.state, *look.boards)]
+
+
+def _files(home: str, look: Look, each: DatabaseLook) -> HomeFiles:
     return HomeFiles(
-        key=_key(state.home.path, each.name),
+        key=_key(home, each.name),
         database=each.database,
         wal=each.wal,
         shm=each.shm,
         wal_mode=each.wal_mode,
-        gateway=state.look.gateway if is_state and state.look is not None else None,
+        gateway=look.gateway if each is look.state else None,
         lock_probe=each.lock_probe,
         name=os.path.basename(each.name),
-        directory=os.path.dirname(os.path.join(state.home.path, each.name)),
+        directory=os.path.dirname(os.path.join(home, each.name)),
     )
 
 

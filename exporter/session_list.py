@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from exporter.errors import WorkerError
 from exporter.labels import Family, fit
 from exporter.snapshot import OpenSession
 
@@ -23,6 +24,9 @@ _OWN_SHAPES: Final = re.compile(
     r"|api_\d{1,12}_[0-9a-f]{8}"
     r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )
+
+_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Compressed. Hundreds of thousands of sessions fit; a worker that goes on for ever does not."""
 
 
 def shown_id(session_id: str) -> str:
@@ -36,8 +40,7 @@ def shown_id(session_id: str) -> str:
 class SessionList:
     """One home's open sessions, as of the last complete list."""
 
-    def __init__(self, label: str) -> None:
-        self._label = label
+    def __init__(self) -> None:
         self._pages: list[bytes] = []
         self._next: list[bytes] | None = None
 
@@ -45,6 +48,8 @@ class SessionList:
         if first or self._next is None:
             self._next = []
         self._next.append(zlib.compress(msgspec.json.encode(list(sessions)), 1))
+        if sum(map(len, self._next)) > _BYTES_MAX:
+            raise WorkerError(f"a worker sent open sessions of more than {_BYTES_MAX} bytes")
 
     def clear(self) -> None:
         self._next = []
@@ -58,11 +63,11 @@ class SessionList:
         for page in self._pages:
             yield from msgspec.json.decode(zlib.decompress(page), type=list[OpenSession])
 
-    def rows(self, *, public: bool) -> Iterator[dict[str, Any]]:
+    def rows(self, label: str, *, public: bool) -> Iterator[dict[str, Any]]:
         """The sessions as `sessions --json` prints them; `public` as HTTP shows them."""
         for session in self.sessions():
             yield {
-                "home": self._label,
+                "home": label,
                 "id": shown_id(session.id) if public else session.id,
                 "source": fit(Family.SOURCE, session.source) if public else session.source,
                 "started_at": session.started_at,

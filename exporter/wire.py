@@ -18,7 +18,8 @@ from exporter.scan.inspect import Inspection
 from exporter.snapshot import Look, OpenSession, SessionUsage, Snapshot
 
 FRAME_BYTES_MAX: Final = 1024 * 1024
-PAGE_ITEMS: Final = 500
+PAGE_ITEMS: Final = 100
+"""So few that a page fits into a frame whatever names clients have given their sessions."""
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -32,6 +33,8 @@ class Holding(Struct, frozen=True):
 class InspectRequest(Struct, frozen=True, tag="inspect"):
     """For the scout: what is at this path?"""
 
+    number: int
+    """Comes back with the answer, which may be long in coming."""
     path: str
 
 
@@ -64,7 +67,12 @@ class ReadRequest(Struct, frozen=True, tag="read"):
 Request = InspectRequest | LookRequest | ReadRequest
 
 
+class Ready(Struct, frozen=True, tag="ready"):
+    """A process has started; only from now on is it the home's doing if no answer comes."""
+
+
 class InspectReply(Struct, frozen=True, tag="inspect"):
+    number: int
     inspection: Inspection
 
 
@@ -94,7 +102,7 @@ class Failure(Struct, frozen=True, tag="failure"):
     detail: Annotated[str, Meta(max_length=300)]
 
 
-Reply = InspectReply | UsagePage | SessionsPage | LookReply | ReadReply | Failure
+Reply = Ready | InspectReply | UsagePage | SessionsPage | LookReply | ReadReply | Failure
 
 _encoder: Final = msgspec.json.Encoder()
 _request_decoder: Final = msgspec.json.Decoder(Request)

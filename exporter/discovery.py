@@ -1,0 +1,120 @@
+"""Finding homes, round after round: who is asked, and what is remembered of those now silent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import apsw
+from msgspec import structs
+
+from exporter.config.settings import Settings
+from exporter.evidence.findings import Candidate as ProcessCandidate
+from exporter.homes import (
+    Account,
+    Candidate,
+    Census,
+    Home,
+    Origin,
+    accounts,
+    found_candidates,
+    take_census,
+)
+from exporter.journal import Journal
+from exporter.scan.inspect import Inspection
+from exporter.scout import Scout
+
+
+class Discovery:
+    """Takes a census of homes through the scout, and gives them their labels for good."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        named: Sequence[str] = (),
+        environment: Mapping[str, str] = os.environ,
+        scout: Scout | None = None,
+    ) -> None:
+        self._journal = journal
+        self._named = tuple(named)
+        self._environment = environment
+        self._scout = scout or Scout()
+        self._own_uid = os.geteuid()
+        self._resolved: dict[str, str] = {}
+
+    def census(
+        self,
+        settings: Settings,
+        watched: Mapping[str, Home],
+        processes: Iterable[ProcessCandidate],
+    ) -> Census:
+        """All homes there are now; `watched` are those to show as down if they are not found."""
+        self._scout.begin_round()
+        labels = self._journal.labels()
+        users = accounts()
+        census = take_census(
+            self._candidates(settings, users, processes),
+            self._inspect,
+            labels=labels,
+            watched=watched,
+            own_uid=self._own_uid,
+            user_names={user.uid: user.name for user in users},
+        )
+        homes = tuple(self._label(home, labels.get(home.path)) for home in census.homes)
+        return Census(homes, census.refused)
+
+    def hangs(self, home: Home) -> bool:
+        """Whether the home is on a path that does not answer."""
+        return self._scout.hangs(home.named_as or home.path)
+
+    def close(self) -> None:
+        self._scout.close()
+
+    def _candidates(
+        self, settings: Settings, users: Sequence[Account], processes: Iterable[ProcessCandidate]
+    ) -> list[Candidate]:
+        if self._named:
+            return [Candidate(os.path.abspath(path), Origin.NAMED) for path in self._named]
+        if settings.homes:
+            return [
+                Candidate(os.path.abspath(home.path), Origin.NAMED, home.name or "", home.profiles)
+                for home in settings.homes
+            ]
+        found = found_candidates(users, self._own_uid, self._environment)
+        found.extend(
+            Candidate(each.directory, Origin.PROCESS, uid=each.uid, database=each.database)
+            for each in processes
+            if _is_text(each.directory)
+        )
+        return found
+
+    def _inspect(self, path: str) -> Inspection:
+        """What the scout says; a path that leads nowhere now is known by where it led before."""
+        if not _is_text(path):
+            return Inspection(exists=True, unreadable="its name is not UTF-8")
+        seen = self._scout.inspect(path)
+        if seen is None:
+            seen = Inspection(exists=True, unreadable="it does not answer")
+        if seen.resolved:
+            self._resolved[path] = seen.resolved
+            return seen
+        return structs.replace(seen, resolved=self._resolved.get(path, ""))
+
+    def _label(self, home: Home, remembered: str | None) -> Home:
+        if home.label == remembered:
+            return home
+        try:
+            self._journal.give_label(home.path, home.label)
+        except apsw.Error as error:
+            return structs.replace(home, problem=f"its label cannot be kept: {error}")
+        return home
+
+
+def _is_text(path: str) -> bool:
+    """Names that are no text cannot be labels, nor be told to a worker."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,143 @@
+"""Looking at paths that may never answer.
+
+Before a home is adopted somebody must look at it, with the agent's own privileges, and a path on a
+dead mount hangs whoever looks. The scout is a process that gives each question a thread of its own.
+A question that is not answered in time stays open and is not asked again; its answer, whenever it
+comes, tells that the path is back.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from exporter import child, logs, wire
+from exporter.errors import WorkerError
+from exporter.pool import Worker, own_program
+from exporter.scan.inspect import Inspection, inspect
+
+PATIENCE_SECONDS: Final = 5.0
+"""How long a round waits for paths that do not answer, all of them together."""
+_GRACE_SECONDS: Final = 0.25
+"""What a path is given once the patience of a round is used up."""
+_OPEN_QUESTIONS_MAX: Final = 256
+_ATTEMPTS: Final = 2
+
+log = logs.get("scout")
+
+
+class Scout:
+    """The agent's end of the scout."""
+
+    def __init__(
+        self,
+        start: Callable[[], Worker] = lambda: Worker(own_program("exporter.scout")),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._start = start
+        self._monotonic = monotonic
+        self._process: Worker | None = None
+        self._open: dict[int, str] = {}
+        self._number = 0
+        self._patience_until = 0.0
+        self._changes = logs.StateChange()
+
+    def begin_round(self) -> None:
+        """Take in the answers that came late, and be patient anew."""
+        self._patience_until = self._monotonic() + PATIENCE_SECONDS
+        try:
+            while self._process is not None:
+                self._hear(self._monotonic())
+        except TimeoutError:
+            pass
+        except WorkerError as error:
+            self._lose(error)
+
+    def hangs(self, path: str) -> bool:
+        """Whether a question about this path is still open."""
+        return path in self._open.values()
+
+    def inspect(self, path: str) -> Inspection | None:
+        """What is at this path; None if it does not answer."""
+        if self.hangs(path) or len(self._open) >= _OPEN_QUESTIONS_MAX:
+            return None
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._ask(path)
+            except TimeoutError:
+                return None
+            except WorkerError as error:
+                self._lose(error)
+        return None
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.end()
+            self._process.is_gone()
+            self._process = None
+
+    def _ask(self, path: str) -> Inspection:
+        if self._process is None:
+            self._process = self._start()
+            self._process.wait_ready()
+            self._patience_until = self._monotonic() + PATIENCE_SECONDS
+        deadline = max(self._patience_until, self._monotonic() + _GRACE_SECONDS)
+        self._number += 1
+        self._open[self._number] = path
+        self._process.send(wire.InspectRequest(self._number, path))
+        while True:
+            answers = self._hear(deadline)
+            if self._number in answers:
+                return answers[self._number]
+
+    def _hear(self, deadline: float) -> dict[int, Inspection]:
+        """Answers to open questions, by number."""
+        if self._process is None:
+            raise WorkerError("there is no scout")
+        answers: dict[int, Inspection] = {}
+        for reply in self._process.receive(deadline - self._monotonic()):
+            if not isinstance(reply, wire.InspectReply):
+                raise WorkerError("the scout sent what it was not asked for")
+            if self._open.pop(reply.number, None) is not None:
+                answers[reply.number] = reply.inspection
+        return answers
+
+    def _lose(self, error: WorkerError) -> None:
+        """Without the process its questions are open no more."""
+        self.close()
+        self._open.clear()
+        if self._changes.changed("scout", str(error)):
+            log.warn("scout failed", error=str(error))
+
+
+def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
+    """`python -m exporter.scout PARENT`; not for people."""
+    with child.begin(int(arguments[0])) as channel:
+        sending = threading.Lock()
+        wire.send(channel, wire.Ready())
+        while (request := wire.receive_request(channel)) is not None:
+            if isinstance(request, wire.InspectRequest):
+                threading.Thread(
+                    target=_answer, args=(channel, sending, request), daemon=True
+                ).start()
+    return 0
+
+
+def _answer(channel: socket.socket, sending: threading.Lock, request: wire.InspectRequest) -> None:
+    found = inspect(request.path)
+    with sending:
+        try:
+            wire.send(channel, wire.InspectReply(request.number, found))
+        except UnicodeEncodeError:
+            refused = Inspection(exists=True, unreadable="it leads to a name that is not UTF-8")
+            wire.send(channel, wire.InspectReply(request.number, refused))
+        except OSError:
+            pass  # the agent is gone, and so will this process be
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
