@@ -6,7 +6,7 @@ trying to take it would make a gateway that starts at that moment give up.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from exporter.evidence.boot import Clock
@@ -16,9 +16,11 @@ from exporter.evidence.findings import (
     GatewayEvidence,
     GatewayProof,
     GatewayState,
+    HomeFiles,
 )
-from exporter.evidence.locks import LockTable
-from exporter.evidence.procfs import PinnedProcess, ProcessStat
+from exporter.evidence.holders import Scene
+from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.procfs import ProcessStat
 from exporter.hermes.processes import UNREADABLE, ProcessKind, classify
 from exporter.snapshot import GatewayFiles
 
@@ -36,29 +38,26 @@ class Suspect(NamedTuple):
 
 
 def judge_gateway(
-    files: GatewayFiles,
-    locks: LockTable | None,
-    holders: Iterable[int],
-    blind: Collection[Blindness],
-    *,
-    clock: Clock,
-    proc: str = "/proc",
+    home: HomeFiles, files: GatewayFiles, scene: Scene, blind: Collection[Blindness]
 ) -> GatewayEvidence:
-    """Up, down or unknown, and by which evidence; `holders` are PIDs with the database open.
+    """Up, down or unknown, and by which evidence.
 
-    A holder may be the recorded gateway under another number, if it runs in a container.
+    The recorded PID is the gateway's own. In a container that is another number than we see, so a
+    holder of the database may be the recorded process too.
     """
+    locks = scene.locks
     owners = locks.flock_owners(files.lock.inode) if locks and files.lock else frozenset()
-    pids = {*owners, *holders, *([files.pid] if files.pid else [])}
-    suspects = {pid: found for pid in sorted(pids) if (found := _look_at(proc, pid))}
+    contained = {s.pid for s, _ in scene.sightings.of(home) if s.namespace_pid == files.pid}
+    pids = {*owners, *contained, *([files.pid] if files.pid else [])}
+    suspects = {pid: found for pid in sorted(pids) if (found := _look_at(scene.proc, pid))}
     recorded = next((found for found in suspects.values() if _is_recorded(found, files)), None)
     if recorded is not None:
         if recorded.pid in owners:
-            return _up(recorded, GatewayProof.PROCESS_AND_LOCK, clock)
+            return _up(recorded, GatewayProof.PROCESS_AND_LOCK, scene.clock)
         return _UNKNOWN_BLIND if locks is None else _UNKNOWN_CONFLICT
     for pid in owners & suspects.keys():
         if suspects[pid].kind is ProcessKind.GATEWAY:
-            return _up(suspects[pid], GatewayProof.LOCK, clock)
+            return _up(suspects[pid], GatewayProof.LOCK, scene.clock)
     if locks is None or HIDES_PROCESSES & set(blind):
         return _UNKNOWN_BLIND
     if not owners:

@@ -9,9 +9,9 @@ from exporter.evidence.boot import Clock
 from exporter.evidence.findings import Blindness, Holder, HomeFiles
 from exporter.evidence.lockless import NONE, Locks, confirm_missing, is_heir, missing_locks
 from exporter.evidence.locks import LockTable
-from exporter.evidence.procfs import Descriptor
+from exporter.evidence.pinned import Descriptor
 from exporter.evidence.sessions import sessions_of
-from exporter.evidence.sightings import Sighting, Wanted, possession
+from exporter.evidence.sightings import Possession, Sighting, Sightings, Wanted
 from exporter.hermes.processes import ProcessKind
 
 
@@ -21,7 +21,7 @@ class Scene(NamedTuple):
     proc: str
     clock: Clock
     wanted: Wanted
-    sightings: dict[int, Sighting]
+    sightings: Sightings
     locks: LockTable | None
     blind: list[Blindness]
     checks: int
@@ -31,14 +31,14 @@ class Scene(NamedTuple):
 def describe_holders(home: HomeFiles, scene: Scene, gateway_pid: int | None) -> tuple[Holder, ...]:
     """Every process that has anything of this database open, by PID."""
     return tuple(
-        _describe(home, scene.sightings[pid], scene, is_gateway=pid == gateway_pid)
-        for pid in sorted(scene.sightings)
-        if possession(home, scene.sightings[pid].descriptors).any
+        _describe(home, seen, has, scene, is_gateway=seen.pid == gateway_pid)
+        for seen, has in scene.sightings.of(home)
     )
 
 
-def _describe(home: HomeFiles, seen: Sighting, scene: Scene, *, is_gateway: bool) -> Holder:
-    has = possession(home, seen.descriptors)
+def _describe(
+    home: HomeFiles, seen: Sighting, has: Possession, scene: Scene, *, is_gateway: bool
+) -> Holder:
     owners = _owners(has.database, scene), _owners(has.shm, scene)
     held = Locks(*(seen.pid in pids for pids in owners))
     missing = NONE if scene.locks is None else missing_locks(home, has, held)
@@ -72,19 +72,15 @@ def _describe(home: HomeFiles, seen: Sighting, scene: Scene, *, is_gateway: bool
     )
 
 
-def _owners(file: Descriptor | None, scene: Scene) -> set[int]:
+def _owners(file: Descriptor | None, scene: Scene) -> frozenset[int]:
     """Who holds SQLite's lock on a file: by the table of all locks, or by his own account.
 
-    Both, because each has a gap: the table shows another inode on some overlay filesystems, and the
-    accounts of processes that we may not look into are closed to us.
+    Both, because each has a gap: the table is paged and may skip a line while others come and go,
+    and the accounts of processes that we may not look into are closed to us.
     """
     if file is None or scene.locks is None:
-        return set()
+        return frozenset()
     inode = file.identity.inode
     shm = file.suffix == "-shm"
     listed = scene.locks.shm_owners(inode) if shm else scene.locks.database_owners(inode)
-    return {*listed, *(pid for pid, seen in scene.sightings.items() if _has_lock(seen, file))}
-
-
-def _has_lock(seen: Sighting, file: Descriptor) -> bool:
-    return any(found.locked and found.identity == file.identity for found in seen.descriptors)
+    return listed | scene.sightings.lockers(file.identity)

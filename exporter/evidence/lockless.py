@@ -8,12 +8,13 @@ just opening or closing its connection, or that only inherited the descriptors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from exporter.evidence.findings import HomeFiles
-from exporter.evidence.procfs import PinnedProcess, ProcessStat, read_stat
-from exporter.evidence.sightings import Possession, Sighting, possession
+from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.procfs import ProcessStat, read_stat
+from exporter.evidence.sightings import Possession, Sighting, Sightings, possession
 
 _GENERATIONS_MAX: Final = 64
 
@@ -45,7 +46,7 @@ def missing_locks(home: HomeFiles, has: Possession, held: Locks) -> Locks:
 def is_heir(
     suspect: ProcessStat,
     owners: Collection[int],
-    known: Mapping[int, Sighting],
+    sightings: Sightings,
     proc: str,
 ) -> bool:
     """Whether a process was forked, without an exec since, by a living owner of the lock.
@@ -56,7 +57,8 @@ def is_heir(
     descendant = suspect
     for _ in range(_GENERATIONS_MAX):
         pid = descendant.parent
-        ancestor = known[pid].stat if pid in known else read_stat(proc, pid)
+        seen = sightings.by_pid.get(pid)
+        ancestor = seen.stat if seen else read_stat(proc, pid)
         if ancestor is None or not suspect.start_stack:
             return False
         if ancestor.start_stack != suspect.start_stack:

@@ -42,16 +42,21 @@ class LockTable:
     """
 
     def __init__(self, entries: Iterable[LockEntry]) -> None:
-        self._entries = tuple(entries)
+        self._entries: dict[int, list[LockEntry]] = {}
+        for entry in entries:
+            self._entries.setdefault(entry.inode, []).append(entry)
 
     def database_owners(self, inode: int) -> frozenset[int]:
-        return frozenset(e.pid for e in self._entries if e.inode == inode and e.of_database)
+        return frozenset(lock.pid for lock in self._on(inode) if lock.of_database)
 
     def shm_owners(self, inode: int) -> frozenset[int]:
-        return frozenset(e.pid for e in self._entries if e.inode == inode and e.of_shm)
+        return frozenset(lock.pid for lock in self._on(inode) if lock.of_shm)
 
     def flock_owners(self, inode: int) -> frozenset[int]:
-        return frozenset(e.pid for e in self._entries if e.inode == inode and e.kind == "FLOCK")
+        return frozenset(lock.pid for lock in self._on(inode) if lock.kind == "FLOCK")
+
+    def _on(self, inode: int) -> list[LockEntry]:
+        return self._entries.get(inode, [])
 
 
 def read_lock_table(inodes: Collection[int], proc: str = "/proc") -> LockTable | None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from exporter.evidence.locks import read_lock_table
-from exporter.evidence.procfs import PinnedProcess
+from exporter.evidence.pinned import PinnedProcess
 
 _CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.003
@@ -69,10 +69,7 @@ def _lost(holder: KnownHolder, proc: str, pause: Callable[[], None]) -> bool:
 def _without_lock(holder: KnownHolder, proc: str) -> bool:
     try:
         with PinnedProcess(proc, holder.pid) as process:
-            numbers = process.descriptors_of(holder.shm_inode)
-            return bool(numbers) and not any(
-                lock.of_shm for number in numbers for lock in process.locks(number)
-            )
+            return process.has_shm_lock(holder.shm_inode) is False
     except PermissionError:
         return True  # not ours to see: as good as lost
     except OSError:

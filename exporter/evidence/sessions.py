@@ -6,7 +6,8 @@ from typing import Final
 
 from exporter.evidence.boot import Clock
 from exporter.evidence.findings import MappedSession
-from exporter.evidence.procfs import PinnedProcess, list_pids, read_stat
+from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.procfs import list_pids, read_stat
 from exporter.evidence.sightings import Sighting
 from exporter.hermes.processes import Mapping, ProcessKind, session_in_environment
 from exporter.snapshot import Timestamp
@@ -35,26 +36,26 @@ def _said_by_children(sighting: Sighting, proc: str, clock: Clock) -> list[tuple
     What it was itself started with is somebody else's session, and all that a child knows which
     was forked, or started before a session began.
     """
+    children = _find_children(sighting, proc)[:_CHILDREN_MAX]
+    heard = [_said_by(pid, sighting.pid, proc, clock) for pid in children]
+    said = [answer for answer in heard if answer is not None]
+    inherited = _inherited(sighting, proc) if said else None
+    return [answer for answer in said if answer[0] != inherited]
+
+
+def _find_children(sighting: Sighting, proc: str) -> list[int]:
+    if sighting.children is not None:
+        return sighting.children
+    others = ((int(pid), read_stat(proc, int(pid))) for pid in list_pids(proc))
+    return [pid for pid, stat in others if stat is not None and stat.parent == sighting.pid]
+
+
+def _inherited(sighting: Sighting, proc: str) -> str | None:
     try:
         with PinnedProcess(proc, sighting.pid) as process:
-            stat = process.stat()
-            if stat is None or stat.start_ticks != sighting.stat.start_ticks:
-                return []
-            inherited = session_in_environment(process.environment())
-            children = _children(process, proc)
+            return session_in_environment(process.environment())
     except OSError:
-        return []
-    heard = (_said_by(pid, sighting.pid, proc, clock) for pid in children[:_CHILDREN_MAX])
-    return [said for said in heard if said is not None and said[0] != inherited]
-
-
-def _children(process: PinnedProcess, proc: str) -> list[int]:
-    try:
-        return process.children()
-    except FileNotFoundError:
-        # A kernel without lists of children, or a thread that has just ended.
-        parents = ((int(pid), read_stat(proc, int(pid))) for pid in list_pids(proc))
-        return [pid for pid, stat in parents if stat is not None and stat.parent == process.pid]
+        return None
 
 
 def _said_by(pid: int, parent: int, proc: str, clock: Clock) -> tuple[str, Timestamp] | None:

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from exporter.evidence.findings import HomeFiles
+from exporter.evidence.pinned import Descriptor, PinnedProcess
 from exporter.evidence.procfs import (
-    Descriptor,
-    PinnedProcess,
     ProcessStat,
-    has_database_open,
+    find_databases,
     list_kernel_threads,
     list_pids,
 )
@@ -45,6 +44,8 @@ class Sighting(NamedTuple):
     namespace_pid: int
     descriptors: list[Descriptor]
     role: Role
+    children: list[int] | None
+    """None where the kernel does not list them."""
 
 
 class Possession(NamedTuple):
@@ -65,53 +66,96 @@ class Possession(NamedTuple):
         return self.deleted or any((self.wal, self.shm))
 
 
+class Sightings:
+    """The processes that were seen, and who has what."""
+
+    def __init__(self, seen: Iterable[Sighting] = ()) -> None:
+        self.by_pid: dict[int, Sighting] = {}
+        self._by_file: dict[FileIdentity, set[int]] = {}
+        self._by_place: dict[tuple[str, str], set[int]] = {}
+        self._lockers: dict[FileIdentity, set[int]] = {}
+        for sighting in seen:
+            self.add(sighting)
+
+    def add(self, sighting: Sighting) -> None:
+        self.by_pid[sighting.pid] = sighting
+        for found in sighting.descriptors:
+            self._by_file.setdefault(found.identity, set()).add(sighting.pid)
+            self._by_place.setdefault((found.directory, found.name), set()).add(sighting.pid)
+            if found.locked:
+                self._lockers.setdefault(found.identity, set()).add(sighting.pid)
+
+    def of(self, home: HomeFiles) -> list[tuple[Sighting, Possession]]:
+        """Those that have anything of this home's database open, by PID."""
+        files = (home.database, home.wal, home.shm)
+        pids = self._by_place.get((home.directory, home.name), set()).union(
+            *(self._by_file.get(file, set()) for file in files if file)
+        )
+        having = [
+            (seen, possession(home, seen.descriptors))
+            for seen in map(self.by_pid.__getitem__, pids)
+        ]
+        return sorted((pair for pair in having if pair[1].any), key=lambda pair: pair[0].pid)
+
+    def lockers(self, file: FileIdentity) -> set[int]:
+        """Who has SQLite's lock on a file, by his own account."""
+        return self._lockers.get(file, set())
+
+    def inodes(self) -> set[int]:
+        return {file.inode for file in self._by_file}
+
+
 class Sweep(NamedTuple):
     """One pass over all processes."""
 
-    sightings: dict[int, Sighting]
+    sightings: Sightings
     processes: int
     unreadable: list[int]
 
 
 def sweep(proc: str, wanted: Wanted) -> Sweep:
     """Look at every process; raise OSError if there is no /proc."""
-    sightings: dict[int, Sighting] = {}
+    sightings = Sightings()
     unreadable: list[int] = []
     kernel_threads = list_kernel_threads(proc)
     pids = [pid for pid in list_pids(proc) if pid not in kernel_threads]
     for pid in pids:
         try:
-            if has_database_open(proc, pid, wanted.names):
-                sighting = look_at(proc, int(pid), wanted)
-                if sighting is not None:
-                    sightings[sighting.pid] = sighting
+            numbers = find_databases(proc, pid, wanted.names)
+            seen = look_at(proc, int(pid), wanted, numbers) if numbers else None
         except PermissionError:
             unreadable.append(int(pid))
         except OSError:
             continue  # it ended while we looked
+        else:
+            if seen is not None:
+                sightings.add(seen)
     return Sweep(sightings, len(pids), unreadable)
 
 
-def look_at(proc: str, pid: int, wanted: Wanted) -> Sighting | None:
+def look_at(
+    proc: str, pid: int, wanted: Wanted, numbers: Iterable[str] | None = None
+) -> Sighting | None:
     """One process, all of one moment; None if it is dead or has nothing of interest open.
 
     Raise PermissionError if it may not be seen, OSError if it is gone.
     """
     with PinnedProcess(proc, pid) as process:
         stat = process.stat()
-        descriptors = process.descriptors(wanted.names)
+        descriptors = process.descriptors(wanted.names, numbers)
         if stat is None or stat.dead or not descriptors:
             return None
         uid, namespace_pid = process.user_and_namespace_pid()
-        role = UNREADABLE
+        role, children = UNREADABLE, None
         if wanted.concerns(descriptors):
             command_line = process.command_line()
             role = UNREADABLE if command_line is None else classify(command_line)
-        return Sighting(pid, stat, uid, namespace_pid, descriptors, role)
+            children = process.children()
+        return Sighting(pid, stat, uid, namespace_pid, descriptors, role, children)
 
 
 def possession(home: HomeFiles, descriptors: Collection[Descriptor]) -> Possession:
-    """Which of these descriptors are of this home's database.
+    """Which of a process's descriptors are of this home's database.
 
     A sidecar belongs to the database that lies beside it in the eyes of the same process. That also
     finds one made after the home was looked at, and one that has no name any more.

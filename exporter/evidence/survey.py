@@ -25,7 +25,7 @@ from exporter.evidence.holders import Scene, describe_holders
 from exporter.evidence.locks import LockTable, read_lock_table
 from exporter.evidence.namespaces import blindness, pid_namespace
 from exporter.evidence.procfs import read_stat
-from exporter.evidence.sightings import Sighting, Sweep, Wanted, look_at, possession, sweep
+from exporter.evidence.sightings import Sighting, Sweep, Wanted, look_at, sweep
 from exporter.hermes.processes import DATABASE_NAME
 from exporter.snapshot import LockAnswer
 
@@ -71,7 +71,7 @@ def survey(
         boot_id=read_boot_id(proc),
         pid_namespace=pid_namespace(proc),
         homes={home.key: _judge_home(home, scene) for home in targets},
-        candidates=_candidates(swept.sightings.values()),
+        candidates=_candidates(swept.sightings.by_pid.values()),
         blind=tuple(scene.blind),
         processes=swept.processes,
         unreadable=len(swept.unreadable),
@@ -79,8 +79,7 @@ def survey(
 
 
 def _inodes(targets: Iterable[HomeFiles], swept: Sweep) -> set[int]:
-    held = (found.identity for seen in swept.sightings.values() for found in seen.descriptors)
-    inodes = {identity.inode for identity in held}
+    inodes = swept.sightings.inodes()
     for home in targets:
         inodes |= _database_inodes(home)
         if home.gateway and home.gateway.lock:
@@ -134,16 +133,12 @@ def _could_be_hermes(pid: int, proc: str, *, whole_host: bool) -> bool:
     return stat is not None and not stat.kernel_thread and not stat.dead
 
 
-def _judge_home(home: HomeFiles, host: Scene) -> HomeEvidence:
-    late, unseen = _owners_not_seen(home, host)
-    blind = list(dict.fromkeys([*host.blind, *unseen]))
-    scene = host._replace(sightings={**host.sightings, **late}, blind=blind)
+def _judge_home(home: HomeFiles, scene: Scene) -> HomeEvidence:
+    unseen = _look_for_owners(home, scene)
+    blind = tuple(dict.fromkeys([*scene.blind, *unseen]))
     gateway = None
     if home.gateway is not None:
-        pids = [p for p, seen in scene.sightings.items() if possession(home, seen.descriptors).any]
-        gateway = judge_gateway(
-            home.gateway, scene.locks, pids, blind, clock=scene.clock, proc=scene.proc
-        )
+        gateway = judge_gateway(home, home.gateway, scene, blind)
     holders = describe_holders(home, scene, gateway.pid if gateway else None)
     locks_seen = scene.locks is not None
     return HomeEvidence(
@@ -152,19 +147,18 @@ def _judge_home(home: HomeFiles, host: Scene) -> HomeEvidence:
         lockless_shm=sum(h.lockless_shm for h in holders) if locks_seen else None,
         deleted_wal_holders=sum(h.deleted_wal for h in holders),
         gateway=gateway,
-        blind=tuple(blind),
+        blind=blind,
     )
 
 
-def _owners_not_seen(home: HomeFiles, scene: Scene) -> tuple[dict[int, Sighting], list[Blindness]]:
-    """Processes that hold SQLite's locks on this database and were not among the holders.
+def _look_for_owners(home: HomeFiles, scene: Scene) -> list[Blindness]:
+    """Find the processes that hold SQLite's locks on this database and were not seen with it.
 
-    They opened it after we had passed them, or they cannot be seen; then nothing about this home is
-    proven by what was seen.
+    They opened it after we had passed them, and are added to what was seen. Or they cannot be seen;
+    then nothing about this home is proven by those who are.
     """
-    found: dict[int, Sighting] = {}
     blind = [Blindness.PID_NAMESPACE] if home.lock_probe is LockAnswer.HELD_UNSEEN else []
-    for pid in _owners(home, scene.locks) - scene.sightings.keys():
+    for pid in _owners(home, scene.locks) - scene.sightings.by_pid.keys():
         if pid <= 0:
             blind.append(Blindness.PID_NAMESPACE)
             continue
@@ -176,10 +170,10 @@ def _owners_not_seen(home: HomeFiles, scene: Scene) -> tuple[dict[int, Sighting]
         except OSError:
             continue  # it has ended
         if seen is not None:
-            found[pid] = seen
+            scene.sightings.add(seen)
         elif pid in _owners(home, read_lock_table(_database_inodes(home), scene.proc)):
             blind.append(Blindness.PERMISSIONS)  # it has the lock, and nothing that we can see
-    return found, blind
+    return blind
 
 
 def _owners(home: HomeFiles, locks: LockTable | None) -> frozenset[int]:

@@ -1,0 +1,184 @@
+"""One process of Linux's /proc, held fast while it is looked at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from exporter.evidence.locks import LockEntry, parse_lock
+from exporter.evidence.procfs import STANDARD, ProcessStat, parse_stat, split_link
+from exporter.evidence.statx import device_of, identity_of
+from exporter.snapshot import FileIdentity
+
+_CHUNK_BYTES: Final = 64 * 1024
+_ALL_BYTES_MAX: Final = 1024 * 1024
+
+
+class _DescriptorInfo(NamedTuple):
+    inode: int | None
+    """None before Linux 5.14."""
+    locks: list[LockEntry]
+    """Those that were taken through this descriptor, and through no other of the same file."""
+
+
+class Descriptor(NamedTuple):
+    """An open file that bears the name of a database or of one of its sidecars."""
+
+    number: str
+    directory: str
+    name: str
+    """Of the database, also for a sidecar."""
+    suffix: str
+    """"", "-wal" or "-shm"."""
+    deleted: bool
+    identity: FileIdentity
+    locked: bool
+    """The process has SQLite's lasting lock on it: of the database, or of byte 128 of -shm."""
+
+
+class PinnedProcess:
+    """One process, held by its folder in /proc.
+
+    All that is read through it is of the same process: if it ends and its PID comes round, reading
+    fails instead of telling of a stranger.
+    """
+
+    def __init__(self, proc: str, pid: int) -> None:
+        self.pid = pid
+        self._folder = os.open(f"{proc}/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._folder)
+
+    def stat(self) -> ProcessStat | None:
+        return parse_stat(self._read_once("stat"))
+
+    def user_and_namespace_pid(self) -> tuple[int, int]:
+        """Its effective uid, and its PID in its own PID namespace."""
+        uid, innermost = -1, self.pid
+        for line in self._read_once("status").splitlines():
+            if line.startswith(b"Uid:"):
+                uid = int(line.split()[2])
+            elif line.startswith(b"NSpid:"):
+                innermost = int(line.split()[-1])
+        return uid, innermost
+
+    def command_line(self) -> bytes | None:
+        """None if it is longer than any that we would trust ourselves to read."""
+        content = self._read_all("cmdline")
+        return content if len(content) < _ALL_BYTES_MAX else None
+
+    def environment(self) -> bytes:
+        """As it was when the program began; later changes do not show."""
+        return self._read_all("environ")
+
+    def descriptors(
+        self, names: Collection[str], numbers: Iterable[str] | None = None
+    ) -> list[Descriptor]:
+        """Its open files of such names, among these descriptors or among all."""
+        chosen = self._numbers() if numbers is None else numbers
+        found = (self._describe(number, names) for number in chosen)
+        return [descriptor for descriptor in found if descriptor is not None]
+
+    def has_shm_lock(self, inode: int) -> bool | None:
+        """Whether it has SQLite's lock on this -shm; None if it does not have the file open."""
+        answer = None
+        for number in self._numbers():
+            try:
+                link = os.readlink(f"fd/{number}", dir_fd=self._folder)
+                if link.endswith("-shm") and self._identity(number).inode == inode:
+                    answer = answer or any(lock.of_shm for lock in self._info(number).locks)
+            except FileNotFoundError:
+                continue
+        return answer
+
+    def children(self) -> list[int] | None:
+        """The processes it started; None where the kernel does not list them."""
+        found: list[int] = []
+        for thread in self._list("task"):
+            try:
+                found += map(int, self._read_all(f"task/{thread}/children").split())
+            except FileNotFoundError:
+                if self._exists(f"task/{thread}"):
+                    return None
+        return found
+
+    def _numbers(self) -> list[str]:
+        return [number for number in self._list("fd") if number not in STANDARD]
+
+    def _describe(self, number: str, names: Collection[str]) -> Descriptor | None:
+        try:
+            parts = split_link(os.readlink(f"fd/{number}", dir_fd=self._folder), names)
+            if parts is None:
+                return None
+            identity = self._identity(number)
+            locks = [] if parts[2] == "-wal" else self._info(number).locks
+        except FileNotFoundError:
+            return None
+        directory, name, suffix, deleted = parts
+        locked = any(lock.of_shm if suffix == "-shm" else lock.of_database for lock in locks)
+        return Descriptor(number, directory, name, suffix, deleted, identity, locked)
+
+    def _identity(self, number: str) -> FileIdentity:
+        try:
+            return identity_of(f"fd/{number}", self._folder)
+        except PermissionError:
+            inode = self._info(number).inode
+            if inode is None:
+                raise
+            # A private FUSE mount keeps even root out, but the kernel knows the number.
+            return FileIdentity(device_of(f"fd/{number}", self._folder), inode)
+
+    def _info(self, number: str) -> _DescriptorInfo:
+        """What the kernel itself knows of a descriptor."""
+        inode, locks = None, []
+        for line in self._read_once(f"fdinfo/{number}").splitlines():
+            if line.startswith(b"ino:"):
+                inode = int(line[4:])
+            elif line.startswith(b"lock:") and (lock := parse_lock(line[5:])):
+                locks.append(lock)
+        return _DescriptorInfo(inode, locks)
+
+    def _exists(self, path: str) -> bool:
+        try:
+            os.stat(path, dir_fd=self._folder)
+        except OSError:
+            return False
+        return True
+
+    def _list(self, path: str) -> list[str]:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        folder = os.open(path, flags, dir_fd=self._folder)
+        try:
+            return os.listdir(folder)
+        finally:
+            os.close(folder)
+
+    def _read_once(self, path: str) -> bytes:
+        """A file that the kernel writes in one piece."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
+        try:
+            return os.read(descriptor, _CHUNK_BYTES)
+        finally:
+            os.close(descriptor)
+
+    def _read_all(self, path: str) -> bytes:
+        """A file that comes in pieces, up to a limit."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
+        try:
+            content = b""
+            while len(content) < _ALL_BYTES_MAX and (chunk := os.read(descriptor, _CHUNK_BYTES)):
+                content += chunk
+            return content
+        finally:
+            os.close(descriptor)
