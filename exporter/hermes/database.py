@@ -3,17 +3,18 @@
 Careless readers have taken gateways down for hours, so this is the only module that opens the
 file, and it knows five ways to do so:
 
-    -wal and -shm there      mode=ro; SQLite shares both files with Hermes
-    -wal there, no -shm      mode=ro without shared memory; the WAL index is built on the heap
+    somebody holds -shm      mode=ro, -shm read-only: we share Hermes's WAL index and never write it
+    -wal that nobody holds   mode=ro without shared memory; the WAL index is built on the heap
     no -wal (cold)           immutable=1: anything else would create sidecars and leave them
     DELETE journal           mode=ro
     a holder lost its lock   not at all (`exporter.evidence` decides that, before we are asked)
 
 The second and third are only right while nobody writes, so the files are compared before and after
-and the reading is thrown away if anything moved.
+and the reading is thrown away if anything moved. No way can start -shm afresh, which is what kills
+a holder without a lock: should one be overlooked, where locks cannot be seen, it survives us.
 
-Raw reads of the same files (`read_header`) are safe only because a worker has no connection open
-when it makes them: closing any descriptor on a file drops all POSIX locks the process has on it.
+Raw reads of the same files are safe only because a worker has no connection open when it makes
+them: closing any descriptor on a file drops all POSIX locks the process has on it.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ import apsw
 from msgspec import Struct
 
 from exporter.errors import DatabaseError
-from exporter.snapshot import FileIdentity, Trouble
+from exporter.evidence.probe import probe_shm
+from exporter.snapshot import FileIdentity, LockAnswer, Trouble
 
 BUSY_TIMEOUT_MS: Final = 500
 _MAGIC: Final = b"SQLite format 3\x00"
+_HEADER_BYTES: Final = 100
 _WAL_INDEX_HEADER_BYTES: Final = 96
 _PROGRESS_EVERY_STEPS: Final = 20_000
 _MMAP_BYTES: Final = 1 << 36
@@ -74,6 +77,15 @@ class Access(StrEnum):
     SHARED = "shared"
     HEAP_WAL = "heap_wal"
     IMMUTABLE = "immutable"
+
+
+class Opening(Struct, frozen=True):
+    """How a database is about to be opened, and its files when that was decided."""
+
+    path: str
+    access: Access
+    journal: Journal
+    files: DatabaseFiles
 
 
 def database_path(home: str) -> str:
@@ -122,47 +134,69 @@ def refuse_unfit_files(files: DatabaseFiles, owner: int, path: str) -> None:
 def read_journal(path: str) -> Journal | None:
     """Tell by the file's header how it is written; None for an empty or headless file.
 
-    Only for a process that has no connection to this database.
+    Raise OSError if it cannot be read. Only for a process that has no connection to this database.
     """
-    header = _read_start(path, 100)
+    header = _read_start(path, _HEADER_BYTES)
     if not header.startswith(_MAGIC):
         return None
     return Journal.WAL if header[18:20] == b"\x02\x02" else Journal.ROLLBACK
 
 
-def read_wal_index_header(path: str) -> bytes:
-    """The start of the -shm file: it moves with every commit, even one that leaves stats alone."""
-    return _read_start(path + "-shm", _WAL_INDEX_HEADER_BYTES)
+def read_commit_mark(path: str, files: DatabaseFiles) -> bytes:
+    """What moves with every commit, even with one that leaves sizes and times as they are.
+
+    In WAL mode that is the start of -shm, else the file's own header. Only for a process that has
+    no connection to this database.
+    """
+    try:
+        if files.wal is not None and files.shm is not None:
+            return _read_start(path + "-shm", _WAL_INDEX_HEADER_BYTES)
+        return _read_start(path, _HEADER_BYTES)
+    except OSError:
+        return b""
 
 
 def _read_start(path: str, size: int) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return os.pread(descriptor, size, 0)
-    except OSError:
-        return b""
     finally:
         os.close(descriptor)
 
 
-def choose_access(files: DatabaseFiles, journal: Journal | None) -> Access:
-    """Which way of opening leaves these files as they are."""
-    if journal is not Journal.WAL:
+def plan_opening(path: str) -> Opening:
+    """Look at the files and choose how to open them; raise if this is no database.
+
+    Only for a process that has no connection to this database, and right before `reading`: what
+    was true of the files a moment ago may not be any more.
+    """
+    files = look_at_files(path)
+    try:
+        journal = read_journal(path)
+    except PermissionError as error:
+        raise DatabaseError(Trouble.PERMISSION, f"cannot read {path}: permission denied") from error
+    if journal is None:
+        raise DatabaseError(
+            Trouble.NOT_A_DATABASE, f"{path} is not an SQLite database; left untouched"
+        )
+    lock = probe_shm(path + "-shm") if files.shm is not None else LockAnswer.FREE
+    return Opening(path, choose_access(files, journal, lock), journal, files)
+
+
+def choose_access(files: DatabaseFiles, journal: Journal, lock: LockAnswer) -> Access:
+    """Which way of opening leaves these files as they are; `lock` is the one on -shm."""
+    if journal is Journal.ROLLBACK and (files.wal is None or files.wal.size_bytes == 0):
         return Access.SHARED
     if files.wal is None:
         return Access.IMMUTABLE
-    if files.shm is None:
+    if files.shm is None or lock is LockAnswer.FREE:
         return Access.HEAP_WAL
     return Access.SHARED
 
 
 @contextmanager
 def reading(
-    path: str,
-    access: Access,
+    opening: Opening,
     *,
     deadline_seconds: float,
     mapped: bool = False,
@@ -172,31 +206,50 @@ def reading(
 
     `mapped` reads through memory: three times faster over long rows, but it looks like much memory
     while it lasts, and a file that shrinks meanwhile ends the worker.
-    Raise `DatabaseError` with the reason if SQLite cannot read the file, or not in time.
+    Raise `DatabaseError` with the reason if SQLite cannot read the file, or not in time, or if the
+    files moved meanwhile so that what was read means nothing.
     """
     give_up_at = monotonic() + deadline_seconds
     connection: apsw.Connection | None = None
     try:
-        connection = _connect(path, access)
+        connection = _connect(opening)
         connection.set_progress_handler(lambda: monotonic() > give_up_at, _PROGRESS_EVERY_STEPS)
         if mapped:
             connection.execute(f"PRAGMA mmap_size={_MMAP_BYTES}")
         connection.execute("BEGIN")
         yield connection
-    except apsw.Error as error:
-        raise DatabaseError(_trouble_of(error), f"cannot read {path}: {error}") from error
+    except (apsw.Error, UnicodeDecodeError) as error:
+        refuse_if_moved(opening)
+        raise _explain(error, opening) from error
+    except DatabaseError:
+        refuse_if_moved(opening)
+        raise
+    else:
+        refuse_if_moved(opening)
     finally:
         if connection is not None:
             connection.close(force=True)
 
 
-def _connect(path: str, access: Access) -> apsw.Connection:
-    options = {
-        Access.SHARED: "mode=ro",
-        Access.HEAP_WAL: "mode=ro&vfs=unix-none",
-        Access.IMMUTABLE: "mode=ro&immutable=1",
-    }[access]
-    uri = "file:" + urllib.parse.quote(os.fsencode(path)) + "?" + options
+def refuse_if_moved(opening: Opening) -> None:
+    """Raise if we read without locks and somebody wrote meanwhile."""
+    if opening.access is Access.SHARED or look_at_files(opening.path) == opening.files:
+        return
+    raise DatabaseError(
+        Trouble.MOVED_WHILE_READING,
+        f"{opening.path} was written while it was read; tried again at the next scan",
+    )
+
+
+_OPTIONS: Final = {
+    Access.SHARED: "mode=ro&readonly_shm=1",
+    Access.HEAP_WAL: "mode=ro&vfs=unix-none",
+    Access.IMMUTABLE: "mode=ro&immutable=1",
+}
+
+
+def _connect(opening: Opening) -> apsw.Connection:
+    uri = "file:" + urllib.parse.quote(os.fsencode(opening.path)) + "?" + _OPTIONS[opening.access]
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
     connection = apsw.Connection(uri, flags=flags)
     try:
@@ -206,7 +259,7 @@ def _connect(path: str, access: Access) -> apsw.Connection:
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.execute("PRAGMA query_only=ON")
-        if access is Access.HEAP_WAL:
+        if opening.access is Access.HEAP_WAL:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     except BaseException:
         connection.close(force=True)
@@ -230,16 +283,35 @@ _TROUBLES: Final[tuple[tuple[type[apsw.Error], Trouble], ...]] = (
     (apsw.CorruptError, Trouble.CORRUPT),
     (apsw.BusyError, Trouble.BUSY),
     (apsw.LockedError, Trouble.BUSY),
+    (apsw.ProtocolError, Trouble.BUSY),
+    (apsw.ReadOnlyError, Trouble.BUSY),
     (apsw.InterruptError, Trouble.TIMEOUT),
     (apsw.PermissionsError, Trouble.PERMISSION),
     (apsw.AuthError, Trouble.PERMISSION),
-    (apsw.CantOpenError, Trouble.PERMISSION),
-    (apsw.ReadOnlyError, Trouble.BUSY),
+    (apsw.SQLError, Trouble.NO_SESSIONS_TABLE),
 )
 
 
-def _trouble_of(error: apsw.Error) -> Trouble:
-    for kind, trouble in _TROUBLES:
-        if isinstance(error, kind):
-            return trouble
-    return Trouble.IO_ERROR
+def _explain(error: apsw.Error | UnicodeDecodeError, opening: Opening) -> DatabaseError:
+    """The same failure as a reason that metrics can show, in words for the operator."""
+    path = opening.path
+    match error:
+        case UnicodeDecodeError():
+            return DatabaseError(Trouble.CORRUPT, f"{path} holds text that is not UTF-8")
+        case apsw.CantOpenError():
+            # If nothing is denied to us, a sidecar came or went at this very moment.
+            trouble = Trouble.PERMISSION if _denied(path) else Trouble.BUSY
+        case apsw.ReadOnlyError() if opening.journal is Journal.ROLLBACK:
+            return DatabaseError(
+                Trouble.BUSY, f"{path} waits for Hermes to undo a write that was cut short"
+            )
+        case _:
+            trouble = next(
+                (t for kind, t in _TROUBLES if isinstance(error, kind)), Trouble.IO_ERROR
+            )
+    return DatabaseError(trouble, f"cannot read {path}: {error}")
+
+
+def _denied(path: str) -> bool:
+    files = (path + suffix for suffix in ("", "-wal", "-shm"))
+    return any(os.path.lexists(file) and not os.access(file, os.R_OK) for file in files)

@@ -66,8 +66,8 @@ class HomeReader:
             self._refuse_changed_home(owner)
             path = database.database_path(self._home)
             database.refuse_unfit_files(database.look_at_files(path), owner, path)
-        except DatabaseError as error:
-            trouble, detail = error.trouble, str(error)[:300]
+        except (DatabaseError, OSError) as error:
+            trouble, detail = self._trouble_of(error)
         found_leases = leases.read_leases(self._home)
         return Look(
             trouble=trouble,
@@ -95,11 +95,12 @@ class HomeReader:
 
     def _look_at_database(self, name: str) -> DatabaseLook:
         path = os.path.join(self._home, name)
+        files, journal = database.DatabaseFiles(None, None, None), None
         try:
             files = database.look_at_files(path)
+            journal = database.read_journal(path) if _is_regular(files.database) else None
         except OSError:
-            files = database.DatabaseFiles(None, None, None)
-        journal = database.read_journal(path) if _is_regular(files.database) else None
+            pass  # the reading will say why
         return DatabaseLook(
             name=name[:128],
             database=_identity(files.database),
@@ -108,6 +109,11 @@ class HomeReader:
             wal_mode=None if journal is None else journal is database.Journal.WAL,
             lock_probe=probe_shm(path + "-shm") if _is_regular(files.shm) else LockAnswer.BLIND,
         )
+
+    def _trouble_of(self, error: DatabaseError | OSError) -> tuple[Trouble, str]:
+        if isinstance(error, DatabaseError):
+            return error.trouble, str(error)[:300]
+        return Trouble.IO_ERROR, f"cannot read {self._home}: {error.strerror}"[:300]
 
     # The reading
 
@@ -121,12 +127,8 @@ class HomeReader:
             yield from _usage_pages(self._state.update(request.watermark, before_open))
             if request.quiet and self._reads:
                 self._state.check_integrity(request.full_interval_seconds, before_open)
-        except DatabaseError as error:
-            trouble, detail = error.trouble, str(error)[:300]
-        except OSError as error:
-            trouble, detail = Trouble.IO_ERROR, f"cannot read {self._home}: {error.strerror}"
-        except UnicodeDecodeError:
-            trouble, detail = Trouble.CORRUPT, f"{self._home}/state.db holds text that is not UTF-8"
+        except (DatabaseError, OSError) as error:
+            trouble, detail = self._trouble_of(error)
         self._reads += 1
         readable = trouble is Trouble.NONE
         if readable:
@@ -225,14 +227,11 @@ class HomeReader:
             if known is not None and known[0] == files:
                 return known[1]
             self._refuse_unfit(request.owner, name)
-            journal = database.read_journal(path)
-            if journal is None:
-                return []
-            access = database.choose_access(files, journal)
             self._guard(request, name)()
-            with database.reading(path, access, deadline_seconds=5.0) as connection:
+            opening = database.plan_opening(path)
+            with database.reading(opening, deadline_seconds=5.0) as connection:
                 claims = kanban.read_claims(connection)
-        except (HomeError, OSError, UnicodeDecodeError):
+        except (HomeError, OSError):
             return known[1] if known is not None else []
         self._boards[name] = (files, claims)
         return claims

@@ -38,25 +38,20 @@ _QUICK_CHECK_DEADLINE_SECONDS: Final = 5.0
 _SMALL_DATABASE_BYTES: Final = 64 * 1024 * 1024
 _LARGE_CHECK_AFTER_SECONDS: Final = 900.0
 _ATTEMPTS: Final = 3
+_MEANINGLESS: Final = (Trouble.MOVED_WHILE_READING, Trouble.NOT_A_DATABASE)
+"""After these nothing that was read before is worth keeping."""
 
 
 class Gate(Struct, frozen=True):
     """All that moves when Hermes writes; while it is the same there is nothing to read.
 
-    The times of -shm are left out: our own reading moves them.
+    The times of -shm are left out: they move without a commit.
     """
 
-    main: database.FileState | None
+    main: database.FileState
     wal: database.FileState | None
-    wal_index: bytes
+    commit_mark: bytes
     routing_file: database.FileState | None
-
-
-class _Reading(Struct):
-    """What one opening of the database has told, before it is known to be sound."""
-
-    routing: Routing
-    health: DatabaseHealth
 
 
 class StateReader:
@@ -66,19 +61,19 @@ class StateReader:
         self,
         home: str,
         *,
+        always_whole_sessions: int = ALWAYS_WHOLE_SESSIONS,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._home = home
         self._path = database.database_path(home)
+        self._always_whole_sessions = always_whole_sessions
         self._clock = clock
         self._monotonic = monotonic
         self._pause = pause
         self._born = monotonic()
         self._forget()
-        self._checked_at: float | None = None
-        self._integrity: tuple[bool, float] | None = None
 
     def _forget(self) -> None:
         self.table = SessionTable()
@@ -92,13 +87,15 @@ class StateReader:
         self._whole_pass_at = float("-inf")
         self._whole_pass_seconds = 0.0
         self._forced_whole_pass = True
+        self._checked_at: float | None = None
+        self._integrity: tuple[bool, float] | None = None
 
-    def _look(self, files: database.DatabaseFiles) -> Gate:
+    def _look(self, main: database.FileState, files: database.DatabaseFiles) -> Gate:
         """Look at what would have moved. Only while no connection is open."""
         return Gate(
-            main=files.database,
+            main=main,
             wal=files.wal,
-            wal_index=database.read_wal_index_header(self._path),
+            commit_mark=database.read_commit_mark(self._path, files),
             routing_file=database.file_state(self._home + "/sessions/sessions.json"),
         )
 
@@ -109,61 +106,45 @@ class StateReader:
         forbid an opening; it is called right before each one.
         """
         files = database.look_at_files(self._path)
-        gate = self._look(files)
         if files.database is None or files.database.size_bytes == 0:
             self._forget()
             return
-        if watermark != self.watermark:
+        gate = self._look(files.database, files)
+        if watermark != self.watermark or self._replaced(files.database):
             self._forced_whole_pass = True
         if gate == self._gate and not self._forced_whole_pass and not self._routing_expired():
             return
-        journal = database.read_journal(self._path)
-        if journal is None:
-            self._forget()
-            raise DatabaseError(
-                Trouble.NOT_A_DATABASE, f"{self._path} is not an SQLite database; left untouched"
-            )
-        access = database.choose_access(files, journal)
         try:
-            yield from self._read(access, journal, watermark, before_open)
-            self._refuse_if_moved(access, files)
-        except BaseException:
-            self._forced_whole_pass = True
+            yield from self._read(watermark, before_open)
+        except BaseException as error:
             self._gate = None
+            self._forced_whole_pass = True
+            if isinstance(error, DatabaseError) and error.trouble in _MEANINGLESS:
+                self._forget()
             raise
         self._gate = gate
+
+    def _replaced(self, main: database.FileState) -> bool:
+        return self._gate is not None and self._gate.main.identity != main.identity
 
     def _routing_expired(self) -> bool:
         until = self.routing.valid_until if self.routing else None
         return until is not None and self._clock() >= until
 
-    def _refuse_if_moved(self, access: database.Access, before: database.DatabaseFiles) -> None:
-        """Without locks a reading is only worth something if nobody wrote meanwhile."""
-        if access is database.Access.SHARED or database.look_at_files(self._path) == before:
-            return
-        raise DatabaseError(
-            Trouble.MOVED_WHILE_READING,
-            f"{self._path} was written while it was read; tried again at the next scan",
-        )
-
-    def _read(
-        self,
-        access: database.Access,
-        journal: database.Journal,
-        watermark: int,
-        before_open: Callable[[], None],
-    ) -> Iterator[SessionUsage]:
+    def _read(self, watermark: int, before_open: Callable[[], None]) -> Iterator[SessionUsage]:
         for attempt in range(_ATTEMPTS):
             before_open()
+            opening = database.plan_opening(self._path)
             try:
                 with database.reading(
-                    self._path,
-                    access,
+                    opening,
                     deadline_seconds=_READ_DEADLINE_SECONDS,
                     mapped=not len(self.table),
                 ) as connection:
-                    yield from self._pass(connection, journal, watermark)
-                    return
+                    for usage in self._pass(connection, opening.journal, watermark):
+                        database.refuse_if_moved(opening)
+                        yield from usage
+                return
             except DatabaseError as error:
                 # Another process opening or closing the database makes short windows of these.
                 passing = error.trouble in (Trouble.BUSY, Trouble.IO_ERROR)
@@ -174,7 +155,12 @@ class StateReader:
 
     def _pass(
         self, connection: apsw.Connection, journal: database.Journal, watermark: int
-    ) -> Iterator[SessionUsage]:
+    ) -> Iterator[list[SessionUsage]]:
+        """Bring the table up to date; give out usage only while no transaction is open.
+
+        Whoever takes it may take his time, and an open one would pin the WAL for as long, or keep
+        Hermes from writing where there is none.
+        """
         cookie = schema_cookie(connection)
         if self._schema is None or self._schema.cookie != cookie:
             self._schema = probe_schema(connection)
@@ -182,18 +168,17 @@ class StateReader:
             self._forced_whole_pass = True
         schema = self._schema
         queries = SessionQueries(schema)
-        found = _Reading(
-            routing=read_routing(self._home, connection, schema, self._clock()),
-            health=_health(connection, schema, journal),
-        )
+        routing = read_routing(self._home, connection, schema, self._clock())
+        health = _health(connection, schema, journal)
+        # Both are of the first transaction: what is written during the pass is looked at next time.
         highest = queries.highest_message_id(connection)
-        if self._whole_pass_due(connection, queries, found.health, highest):
+        rowid = queries.highest_rowid(connection)
+        if self._whole_pass_due(connection, queries, health, highest):
             yield from self._whole_pass(connection, queries, watermark)
         else:
-            yield from self._changes(connection, queries, watermark)
-        self._rowid = queries.highest_rowid(connection)
-        self.routing, self.health = found.routing, found.health
-        self.watermark = highest
+            yield self._changes(connection, queries, watermark)
+        self.routing, self.health = routing, health
+        self.watermark, self._rowid = highest, rowid
 
     def _whole_pass_due(
         self,
@@ -204,7 +189,7 @@ class StateReader:
     ) -> bool:
         if self._forced_whole_pass or highest < self.watermark:
             return True
-        if len(self.table) <= ALWAYS_WHOLE_SESSIONS:
+        if len(self.table) <= self._always_whole_sessions:
             return True
         since = self._monotonic() - self._whole_pass_at
         if since > max(_WHOLE_PASS_SECONDS, _WHOLE_PASS_SHARE * self._whole_pass_seconds):
@@ -214,16 +199,21 @@ class StateReader:
 
     def _whole_pass(
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
-    ) -> Iterator[SessionUsage]:
+    ) -> Iterator[list[SessionUsage]]:
         """Read every session, in slices, each in a read transaction of its own."""
         began = self._monotonic()
         seen: set[int] = set()
         after: str | None = None
         while records := queries.slice(connection, after, _SLICE_SESSIONS, watermark):
-            yield from self._put(connection, queries.schema, records, watermark)
+            last = records[-1].row.id
+            if after is not None and last <= after:
+                break  # an id that is no text, or too long, sorts behind its own beginning
+            usage = self._put(connection, queries.schema, records, watermark)
             seen.update(hash(record.row.id) for record in records)
-            after = records[-1].row.id
-            connection.execute("COMMIT; BEGIN")
+            connection.execute("COMMIT")
+            yield usage
+            connection.execute("BEGIN")
+            after = last
         self.table.keep_only(seen)
         self._forced_whole_pass = False
         self._whole_pass_at = self._monotonic()
@@ -231,7 +221,7 @@ class StateReader:
 
     def _changes(
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
-    ) -> Iterator[SessionUsage]:
+    ) -> list[SessionUsage]:
         """Read again what may have changed since the last pass."""
         records: list[SessionRecord] = []
         for session_id in self._suspects(connection, queries, watermark):
@@ -240,13 +230,16 @@ class StateReader:
                 self.table.drop(session_id)
             else:
                 records.append(record)
-        yield from self._put(connection, queries.schema, records, watermark)
+        usage = self._put(connection, queries.schema, records, watermark)
+        connection.execute("COMMIT")
+        return usage
 
     def _suspects(
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
     ) -> Iterable[str]:
         suspects = dict.fromkeys(queries.sessions_written_since(connection, watermark))
-        suspects.update(dict.fromkeys(queries.sessions_begun_since(connection, self._rowid)))
+        # The newest row once more: if it was deleted, another may have taken its place.
+        suspects.update(dict.fromkeys(queries.sessions_begun_since(connection, self._rowid - 1)))
         few = len(self.table.open) <= _ALWAYS_OPEN_SESSIONS
         busy_since = self._clock() - _AT_WORK_SECONDS
         suspects.update(
@@ -262,18 +255,20 @@ class StateReader:
         schema: Schema,
         records: Sequence[SessionRecord],
         watermark: int,
-    ) -> Iterator[SessionUsage]:
-        """Put records into the table; give out the usage of those that have used more."""
+    ) -> list[SessionUsage]:
+        """Put records into the table; return the usage of those that have used more."""
         open_ids = [record.row.id for record in records if record.row.is_open]
         conversations = TurnQuery(schema).conversations(connection, open_ids)
         copies = CopyQuery(schema)
+        usage: list[SessionUsage] = []
         for record in self.table.put(records, conversations, self._clock()):
             row, messages, _ = record
             rewritten = messages.rows > messages.active or row.parent_id is not None
             copied = 0
             if watermark and messages.above_watermark and rewritten:
                 copied = copies.copied(connection, row.id, row.parent_id, watermark)
-            yield usage_of(record, copied)
+            usage.append(usage_of(record, copied))
+        return usage
 
     def check_integrity(self, interval_seconds: float, before_open: Callable[[], None]) -> None:
         """Run quick_check if one is due: only in a quiet window, and never for long."""
@@ -287,11 +282,11 @@ class StateReader:
         if self._checked_at is not None and now - self._checked_at < interval_seconds:
             return
         self._checked_at = now
-        access = database.choose_access(files, database.read_journal(self._path))
         before_open()
         try:
+            opening = database.plan_opening(self._path)
             with database.reading(
-                self._path, access, deadline_seconds=_QUICK_CHECK_DEADLINE_SECONDS
+                opening, deadline_seconds=_QUICK_CHECK_DEADLINE_SECONDS
             ) as connection:
                 sound = connection.execute("PRAGMA quick_check(1)").get == "ok"
         except DatabaseError as error:
