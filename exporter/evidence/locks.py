@@ -38,7 +38,7 @@ class LockTable:
 
     Files are told apart by inode and not by device: the superblock's device that the kernel prints
     here is not the st_dev of a file on btrfs or overlayfs. Inode and PID together, or inode and
-    SQLite's own byte ranges, leave no room for a mistake.
+    SQLite's own byte ranges, leave hardly any room for a mistake.
     """
 
     def __init__(self, entries: Iterable[LockEntry]) -> None:

@@ -158,7 +158,8 @@ def _look_for_owners(home: HomeFiles, scene: Scene) -> list[Blindness]:
     then nothing about this home is proven by those who are.
     """
     blind = [Blindness.PID_NAMESPACE] if home.lock_probe is LockAnswer.HELD_UNSEEN else []
-    for pid in _owners(home, scene.locks) - scene.sightings.by_pid.keys():
+    holders = {seen.pid for seen, _ in scene.sightings.of(home)}
+    for pid in _owners(home, scene.locks) - holders:
         if pid <= 0:
             blind.append(Blindness.PID_NAMESPACE)
             continue
