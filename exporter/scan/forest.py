@@ -87,15 +87,18 @@ class Forest:
     def _moved(self, moment: Moment) -> list[Node]:
         """The nodes whose folder moved since they were read."""
         moved: list[Node] = []
+        lstat, device = os.lstat, moment.device
         for node in self.nodes.values():
-            if node.seen is None:
+            known = node.seen
+            if known is None:
                 continue
             try:
-                found = os.lstat(node.path or b".")
+                found = lstat(node.path or b".")
             except OSError:
                 moved.append(node)
                 continue
-            if node.seen != seen(found) or not node.settled or found.st_dev != moment.device:
+            same = known == (found.st_ctime_ns, found[stat.ST_INO])
+            if not same or not node.settled or found[stat.ST_DEV] != device:
                 moved.append(node)
         return moved
 

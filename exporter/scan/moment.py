@@ -14,8 +14,9 @@ SETTLE_SECONDS: Final = 2.0
 its time, so what was read then must be read again."""
 _LONGEST_SCAN_SECONDS: Final = 3600.0
 
-Seen = tuple[int, int, int]
-"""Modification time, change time and inode of a folder: they move when its entries do."""
+Seen = tuple[int, int]
+"""Change time and inode of a folder: they move when its entries do. The modification time does too,
+but anyone can set it."""
 
 
 class Moment(Struct, frozen=True):
@@ -43,4 +44,4 @@ class Moment(Struct, frozen=True):
 
 
 def seen(found: os.stat_result) -> Seen:
-    return (found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    return (found.st_ctime_ns, found.st_ino)

@@ -121,15 +121,15 @@ def take_turn(nodes: list[Node], effort: Effort, full: int) -> Turn:
     total = sum(node.entries for node in nodes)
     if total <= effort.exact_entries:
         return Turn(sorted(nodes, key=attrgetter("checked")), [])
-    read = dict.fromkeys(sorted(nodes, key=attrgetter("read_at"))[:full])
-    others = [node for node in nodes if node not in read]
+    by_reading = sorted(nodes, key=attrgetter("read_at"))
+    read, others = by_reading[:full], by_reading[full:]
     look: dict[Node, None] = {}
     if effort.hot_entries:
         by_time = sorted(others, key=attrgetter("newest"), reverse=True)
         look.update(dict.fromkeys(_worth(effort.hot_entries, by_time)))
     share = -(-total // ROUND_SCANS) - sum(node.entries for node in read)
     look.update(dict.fromkeys(_worth(share, sorted(others, key=attrgetter("checked")))))
-    return Turn(list(read), list(look))
+    return Turn(read, list(look))
 
 
 def _worth(entries: int, nodes: list[Node]) -> list[Node]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from exporter.hermes.checkpoints import is_repository, read_workdir
 from exporter.scan.moment import Moment, Seen, seen
@@ -29,7 +29,7 @@ class RepoReading(Struct, gc=False):
     """All but the loose objects; the folders they are in are counted here."""
     loose: Tally
     fan: int
-    """Moves when any `objects/xx` folder does; 0 if it says nothing yet."""
+    """The sum of the change times of all `objects/xx`; 0 if they are too young to be trusted."""
     workdir: bytes | None
     is_repository: bool
 
@@ -61,31 +61,24 @@ def read_repo(path: bytes, moment: Moment, trusted: RepoReading | None) -> RepoR
 
 
 def _read_inside(found: os.stat_result, moment: Moment, trusted: RepoReading | None) -> RepoReading:
-    held: dict[bytes, os.stat_result] = {}
+    held: dict[bytes, int] = {}
     rest = descend([b""], moment.device, _OBJECTS, held)
     rest.add_folder(found)
-    fan = _fan(held, moment)
+    is_settled = bool(held) and moment.is_settled(max(held.values()))
+    fan = sum(held.values()) if is_settled else 0
     if trusted is not None and fan and fan == trusted.fan:
-        loose = trusted.loose
-    else:
-        loose = descend(held, moment.device)
+        settled = moment.is_settled(found.st_ctime_ns)
+        return structs.replace(trusted, seen=seen(found), settled=settled, rest=rest)
     workdir = read_workdir(b"")
     return RepoReading(
         seen=seen(found),
         settled=moment.is_settled(found.st_ctime_ns),
         rest=rest,
-        loose=loose,
+        loose=descend(held, moment.device),
         fan=fan,
         workdir=workdir,
         is_repository=is_repository(b"", workdir),
     )
-
-
-def _fan(held: dict[bytes, os.stat_result], moment: Moment) -> int:
-    """A sum that no change of the object folders leaves as it is, once they are settled."""
-    if not held or not moment.is_settled(max(found.st_ctime_ns for found in held.values())):
-        return 0
-    return sum(found.st_ctime_ns + found.st_ino for found in held.values())
 
 
 def _closed_repo(path: bytes) -> RepoReading | None:

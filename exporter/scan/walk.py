@@ -62,11 +62,12 @@ def descend(
     start: Iterable[bytes],
     device: int,
     hold: bytes | None = None,
-    held: dict[bytes, os.stat_result] | None = None,
+    held: dict[bytes, int] | None = None,
 ) -> Tally:
     """Count everything below the folders of `start`, not those themselves.
 
-    Subfolders of `hold` with a name of two letters are counted and put into `held`, not entered.
+    Subfolders of `hold` with a name of two letters are not entered but put into `held`, with the
+    time of their last change.
     This loop reads hundreds of thousands of files, hence its local names and its flatness.
     """
     blocks = files = folders = unreadable = 0
@@ -100,7 +101,7 @@ def descend(
                     blocks += found.st_blocks
                     path += b"/"
                     if parent == hold and held is not None and len(name) == 2:
-                        held[path] = found
+                        held[path] = found.st_ctime_ns
                     else:
                         stack.append(path)
                         if found.st_size > _HUGE_FOLDER_BYTES:

@@ -29,15 +29,17 @@ _REMOTE_KINDS: Final = (
 )
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _REFRESH_SECONDS: Final = 60.0
+_MANY: Final = 256
 
 
 class Workdirs:
-    """Answers for one home; the list of mounts is read again each minute."""
+    """Answers for one home; mounts are known, and many answers kept, for a minute."""
 
     def __init__(self, home: str, mountinfo: str = "/proc/self/mountinfo") -> None:
         self._home = os.fsencode(home)
         self._mountinfo = mountinfo
         self._remote: tuple[bytes, ...] = ()
+        self._answers: dict[bytes, bool] = {}
         self._refreshed_at = float("-inf")
 
     def refresh(self, monotonic: float) -> None:
@@ -45,6 +47,7 @@ class Workdirs:
         if monotonic - self._refreshed_at >= _REFRESH_SECONDS:
             self._refreshed_at = monotonic
             self._remote = remote_mounts(self._home, self._mountinfo)
+            self._answers.clear()
 
     def is_missing(self, path: bytes | None) -> bool:
         """Whether nothing is at this path although its parent folder is there.
@@ -52,7 +55,15 @@ class Workdirs:
         Everything else (no parent, so perhaps no disk; no permission; a mount that is not asked)
         says that it may still exist.
         """
-        if path is None or (self._remote and (path + b"/").startswith(self._remote)):
+        if path is None:
+            return False
+        answer = self._answers.get(path)
+        if answer is None or len(self._answers) <= _MANY:
+            answer = self._answers[path] = self._ask(path)
+        return answer
+
+    def _ask(self, path: bytes) -> bool:
+        if self._remote and (path + b"/").startswith(self._remote):
             return False
         if os.access(path, os.F_OK):
             return False
