@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apsw
@@ -14,7 +15,7 @@ from exporter.evidence.findings import HomeEvidence
 from exporter.evidence.liveness import StartTimes
 from exporter.homes import Home
 from exporter.journal import Admission, Counter, Journal
-from exporter.labels import Family, fit
+from exporter.labels import Family, by_weight, fit
 from exporter.scan.filesystem import NETWORK_KINDS
 from exporter.session_list import SessionList
 from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
@@ -22,6 +23,7 @@ from exporter.view import HomeView
 
 _PID_REUSE_SLACK_SECONDS = 120.0
 _NOBODY = Admission(frozenset())
+Weights = defaultdict[tuple[str, ...], float]
 
 
 class HomeState:
@@ -93,23 +95,22 @@ class HomeState:
         sessions = snapshot.sessions
         if sessions is None:
             return
-        self._sources = self._places(
-            Family.SOURCE, ((fit(Family.SOURCE, h.source),) for h in sessions.messages)
-        )
-        self._ended = self._places(
-            Family.SOURCE_END_REASON,
-            (
-                (fit(Family.SOURCE, e.source), fit(Family.SOURCE_END_REASON, e.end_reason))
-                for e in sessions.ended
-            ),
-        )
-        self._end_reasons = self._places(
-            Family.END_REASON,
-            ((fit(Family.END_REASON, reason),) for reason in sessions.written_after_end),
-        )
+        sources: Weights = defaultdict(float)
+        for histogram in sessions.messages:
+            sources[(fit(Family.SOURCE, histogram.source),)] += sum(histogram.buckets)
+        ended: Weights = defaultdict(float)
+        for group in sessions.ended:
+            reason = fit(Family.SOURCE_END_REASON, group.end_reason)
+            ended[fit(Family.SOURCE, group.source), reason] += group.sessions
+        after_end: Weights = defaultdict(float)
+        for reason, count in sessions.written_after_end.items():
+            after_end[(fit(Family.END_REASON, reason),)] += count
+        self._sources = self._places(Family.SOURCE, sources)
+        self._ended = self._places(Family.SOURCE_END_REASON, ended)
+        self._end_reasons = self._places(Family.END_REASON, after_end)
 
-    def _places(self, family: Family, values: Iterable[tuple[str, ...]]) -> Admission:
-        return self._journal.admit(self.home.path, family, sorted(set(values)))
+    def _places(self, family: Family, weights: Weights) -> Admission:
+        return self._journal.admit(self.home.path, family, by_weight(weights))
 
     def finish(self, now: float, monotonic: float) -> None:
         self._scanned_at = now

@@ -20,7 +20,7 @@ import apsw
 from msgspec import Struct
 
 from exporter.errors import StateError
-from exporter.labels import LIMITS, Family, fit
+from exporter.labels import LIMITS, Family, by_weight, fit
 from exporter.snapshot import ModelUsage, SessionUsage
 
 STATE_VERSION: Final = 1
@@ -153,6 +153,7 @@ class Journal:
                 "SELECT counted FROM homes WHERE path = ?", (path,)
             ).get
             tally = _Tally(self._connection, self._home(path), first_sight=not counted)
+            tally.admit(page)
             for usage in page:
                 tally.count(usage)
             tally.finish()
@@ -272,12 +273,27 @@ class _Tally:
         self._home = home
         self._first_sight = first_sight
         self._added: dict[tuple[str, str, str, str], float] = {}
-        self._sources = _admit(connection, home, Family.SOURCE, ())
-        self._models = _admit(connection, home, Family.SOURCE_MODEL, ())
+        self._sources = self._models = Admission(frozenset())
+
+    def admit(self, page: Sequence[SessionUsage]) -> None:
+        """Give the label values of a page their places."""
+        sources: dict[tuple[str, ...], float] = {}
+        models: dict[tuple[str, ...], float] = {}
+        for usage in page:
+            source = fit(Family.SOURCE, usage.source)
+            sources[(source,)] = sources.get((source,), 0) + 1
+            for model in usage.models:
+                pair = source, fit(Family.SOURCE_MODEL, model.model)
+                models[pair] = models.get(pair, 0) + model.input + model.output
+        self._sources = self._places(Family.SOURCE, sources)
+        self._models = self._places(Family.SOURCE_MODEL, models)
+
+    def _places(self, family: Family, weights: dict[tuple[str, ...], float]) -> Admission:
+        return _admit(self._connection, self._home, family, by_weight(weights))
 
     def count(self, usage: SessionUsage) -> None:
         """Add what this session has used beyond what was counted of it before."""
-        source = self._source(fit(Family.SOURCE, usage.source))
+        source = self._sources(fit(Family.SOURCE, usage.source))[0]
         before = self._session_before(usage.key)
         rows, tools, calls = before or (0, 0, 0)
         if before is None and self._first_sight:
@@ -303,7 +319,7 @@ class _Tally:
         return found
 
     def _count_model(self, usage: SessionUsage, model: ModelUsage) -> None:
-        source, name = self._pair(
+        source, name = self._models(
             fit(Family.SOURCE, usage.source), fit(Family.SOURCE_MODEL, model.model)
         )
         key = hash_of(model.model)
@@ -329,19 +345,6 @@ class _Tally:
             "INSERT OR REPLACE INTO model_counted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (self._home, usage.key, key, *now),
         )
-
-    def _source(self, source: str) -> str:
-        if (source,) not in self._sources.admitted:
-            self._sources = _admit(self._connection, self._home, Family.SOURCE, [(source,)])
-        return self._sources(source)[0]
-
-    def _pair(self, source: str, model: str) -> tuple[str, str]:
-        if (source, model) not in self._models.admitted:
-            self._models = _admit(
-                self._connection, self._home, Family.SOURCE_MODEL, [(source, model)]
-            )
-        shown = self._models(source, model)
-        return shown[0], shown[1]
 
     def _add(self, name: str, source: str, model: str, kind: str, amount: float) -> None:
         """Rows and figures that shrank (a rewritten transcript) take nothing back."""

@@ -34,6 +34,9 @@ LIMITS: Final[Mapping[Family, int]] = {
 }
 """Values shown per home beside `other`, which takes the last place of 8, 24 and 12."""
 
+_CORE_SOURCES: Final = frozenset({"cli", "tui", "cron", "subagent"})
+"""Where sessions leak. Of values that are first seen together, theirs get their places first."""
+
 _SHAPES: Final[Mapping[Family, re.Pattern[str]]] = {
     Family.SOURCE: re.compile(r"[a-z][a-z0-9_-]{0,31}"),
     Family.SOURCE_END_REASON: re.compile(r"[a-z]{1,24}(_[a-z]{1,24}){0,4}"),
@@ -52,3 +55,10 @@ def fit(family: Family, value: str) -> str:
     if _SHAPES[family].fullmatch(value) and not _SECRET.search(value):
         return value
     return OTHER
+
+
+def by_weight(weights: Mapping[tuple[str, ...], float]) -> list[tuple[str, ...]]:
+    """Values in the order in which they should get their places: what matters most comes first."""
+    return sorted(
+        weights, key=lambda value: (value[0] not in _CORE_SOURCES, -weights[value], value)
+    )

@@ -152,6 +152,14 @@ def test_label_values_are_bounded_and_the_first_seen_keep_their_places(tmp_path:
     assert kept(sources[0]) == (sources[0],)
 
 
+def test_the_sources_that_leak_get_their_places_before_any_others(tmp_path: Path) -> None:
+    opened = journal(tmp_path)
+    crowd = [usage(n, rows=1, source=f"a{n % 20}") for n in range(200)]
+    scan(opened, *crowd, *(usage(900 + n, rows=1, source=s) for n, s in enumerate(("tui", "cron"))))
+    assert value(opened, "messages", source="cron") == 1
+    assert value(opened, "messages", source="tui") == 1
+
+
 @given(
     st.lists(
         st.tuples(st.integers(1, 3), st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=30
