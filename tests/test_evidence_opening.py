@@ -68,25 +68,29 @@ def test_a_lock_that_comes_back_while_we_wait_was_only_late(tmp_path: Path) -> N
         assert may_open([holder], owners, pause=wait) is OpenAnswer.YES
 
 
-def test_a_holder_that_cannot_be_looked_into_counts_as_having_lost_its_lock(
+_ASK_AS_USER = """
+import os, sys
+from types import SimpleNamespace as Known
+from exporter.evidence.opening import lock_owners, may_open
+os.setuid(int(sys.argv[3]))
+holder = Known(pid=int(sys.argv[1]), shm_inode=int(sys.argv[2]))
+print(may_open([holder], lock_owners({holder.shm_inode})))
+"""
+
+
+def ask_as_nobody(holder: Known) -> str:
+    command = [sys.executable, "-c", _ASK_AS_USER, *map(str, holder), str(NOBODY)]
+    return subprocess.check_output(command, text=True, cwd=REPOSITORY).strip()
+
+
+def test_a_holder_that_cannot_be_looked_into_is_known_by_the_table_of_locks(
     tmp_path: Path,
 ) -> None:
-    code = (
-        "import os, sys; from types import SimpleNamespace as Known; "
-        "from exporter.evidence.opening import may_open; os.setuid(int(sys.argv[3])); "
-        "holder = Known(pid=int(sys.argv[1]), shm_inode=int(sys.argv[2])); "
-        "print(may_open([holder], {}, pause=lambda: None))"
-    )
     with holding(tmp_path) as process:
-        pid, inode = known(process, tmp_path)
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(pid), str(inode), str(NOBODY)],
-            stdout=subprocess.PIPE,
-            check=True,
-            text=True,
-            cwd=REPOSITORY,
-        )
-    assert done.stdout.strip() == OpenAnswer.LOCK_LOST
+        holder = known(process, tmp_path)
+        assert ask_as_nobody(holder) == OpenAnswer.YES
+        process.do(f"touch({str(tmp_path / 'state.db-shm')!r})")
+        assert ask_as_nobody(holder) == OpenAnswer.LOCK_LOST
 
 
 def test_where_no_locks_are_shown_nothing_can_be_said(tmp_path: Path) -> None:

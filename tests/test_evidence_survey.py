@@ -344,6 +344,7 @@ def test_a_lock_without_a_visible_descriptor_makes_the_home_blind(home: Path) ->
             wal=None,
             shm=identity(home / "other.db-shm"),
             wal_mode=True,
+            lock_probe=LockAnswer.HELD,
         )
         assert Blindness.PERMISSIONS in survey([target]).homes["home"].blind
 

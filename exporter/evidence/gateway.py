@@ -1,7 +1,7 @@
 """Whether a home's gateway runs: its record, its process and its lock, held against each other.
 
-gateway.lock is flocked by a gateway for as long as it lives. Who holds it is read from /proc/locks;
-trying to take it would make a gateway that starts at that moment give up.
+gateway.lock is flocked by a gateway for as long as it lives. Who holds it is read from /proc; to
+try and take it would make a gateway that starts at that moment give up.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def judge_gateway(
     holder of the database may be the recorded process too.
     """
     locks = scene.locks
-    owners = locks.flock_owners(files.lock.inode) if locks and files.lock else frozenset()
+    owners = _lock_owners(files, scene)
     contained = {s.pid for s, _ in scene.sightings.of(home) if s.namespace_pid == files.pid}
     pids = {*owners, *contained, *([files.pid] if files.pid else [])}
     suspects = {pid: found for pid in sorted(pids) if (found := _look_at(scene.proc, pid))}
@@ -65,6 +65,16 @@ def judge_gateway(
     if owners & suspects.keys():
         return _UNKNOWN_CONFLICT
     return GatewayEvidence(GatewayState.DOWN, GatewayProof.LOCK_OUTLIVED)
+
+
+def _lock_owners(files: GatewayFiles, scene: Scene) -> set[int]:
+    """Who took the lock: by those who have the file open, or by the table if some are hidden."""
+    if files.lock is None or scene.locks is None:
+        return set()
+    owners = set(scene.sightings.flock_owners(files.lock))
+    if scene.blind:
+        owners |= scene.locks.table.flock_owners(files.lock.inode)
+    return owners
 
 
 def _is_recorded(suspect: Suspect, files: GatewayFiles) -> bool:

@@ -7,8 +7,15 @@ from typing import NamedTuple
 
 from exporter.evidence.boot import Clock
 from exporter.evidence.findings import Blindness, Holder, HomeFiles
-from exporter.evidence.lockless import NONE, Locks, confirm_missing, is_heir, missing_locks
-from exporter.evidence.locks import LockTable
+from exporter.evidence.lockless import (
+    NONE,
+    Locks,
+    confirm_missing,
+    is_heir,
+    missing_locks,
+    own_locks,
+)
+from exporter.evidence.locks import LockReader
 from exporter.evidence.pinned import Descriptor
 from exporter.evidence.sessions import sessions_of
 from exporter.evidence.sightings import Possession, Sighting, Sightings, Wanted
@@ -22,7 +29,8 @@ class Scene(NamedTuple):
     clock: Clock
     wanted: Wanted
     sightings: Sightings
-    locks: LockTable | None
+    locks: LockReader | None
+    """None where locks are not shown."""
     blind: list[Blindness]
     checks: int
     pause: Callable[[], None]
@@ -39,11 +47,11 @@ def describe_holders(home: HomeFiles, scene: Scene, gateway_pid: int | None) -> 
 def _describe(
     home: HomeFiles, seen: Sighting, has: Possession, scene: Scene, *, is_gateway: bool
 ) -> Holder:
-    owners = _owners(has.database, scene), _owners(has.shm, scene)
-    held = Locks(*(seen.pid in pids for pids in owners))
-    missing = NONE if scene.locks is None else missing_locks(home, has, held)
-    inherited = NONE
-    if missing != NONE:
+    held, missing, inherited = own_locks(has), NONE, NONE
+    if scene.locks is not None and missing_locks(home, has, held) != NONE:
+        owners = _owners(has.database, scene), _owners(has.shm, scene)
+        held = Locks(*(seen.pid in pids for pids in owners))
+        missing = missing_locks(home, has, held)
         heir = Locks(*(is_heir(seen.stat, pids, scene.sightings, scene.proc) for pids in owners))
         inherited = missing & heir
         missing = missing.without(inherited)
@@ -72,15 +80,11 @@ def _describe(
     )
 
 
-def _owners(file: Descriptor | None, scene: Scene) -> frozenset[int]:
-    """Who holds SQLite's lock on a file: by the table of all locks, or by his own account.
-
-    Both, because each has a gap: the table is paged and may skip a line while others come and go,
-    and the accounts of processes that we may not look into are closed to us.
-    """
+def _owners(file: Descriptor | None, scene: Scene) -> set[int]:
+    """Who holds SQLite's lock on a file: by his own account, or by the table of all locks."""
     if file is None or scene.locks is None:
-        return frozenset()
+        return set()
     inode = file.identity.inode
-    shm = file.suffix == "-shm"
-    listed = scene.locks.shm_owners(inode) if shm else scene.locks.database_owners(inode)
-    return listed | scene.sightings.lockers(file.identity)
+    table = scene.locks.table
+    listed = table.shm_owners(inode) if file.suffix == "-shm" else table.database_owners(inode)
+    return scene.sightings.lockers(file.identity) | listed

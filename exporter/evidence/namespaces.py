@@ -6,6 +6,7 @@ import os
 from typing import Final
 
 from exporter.evidence.findings import Blindness
+from exporter.evidence.locks import locks_are_shown
 from exporter.evidence.procfs import KTHREADD, read_stat
 
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
@@ -38,10 +39,10 @@ def hides_processes(proc: str = "/proc") -> bool:
 
 
 def blindness(proc: str = "/proc") -> list[Blindness]:
-    """What keeps us from seeing every process, whatever it has open."""
+    """What keeps us from seeing every process and every lock, whoever has them."""
     if not os.path.isdir(f"{proc}/self"):
         return [Blindness.NO_PROC]
-    found = []
+    found = [] if locks_are_shown(proc) else [Blindness.NO_PROC]
     if hides_processes(proc):
         found.append(Blindness.HIDEPID)
     if not sees_whole_host(proc):

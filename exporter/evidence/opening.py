@@ -1,7 +1,7 @@
 """The last look before a database is opened, by the worker that is about to open it.
 
 The agent has found every holder in possession of its lock. Between that and the opening a holder
-can lose it, so the worker asks once more, which takes a tenth of a millisecond.
+can lose it, so the worker, who is the owner of the home, asks each of them once more.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Final, Protocol
 
-from exporter.evidence.locks import read_lock_table
+from exporter.evidence.locks import LockReader, locks_are_shown
 from exporter.evidence.pinned import PinnedProcess
 
 _CHECKS: Final = 4
@@ -35,15 +35,14 @@ class KnownHolder(Protocol):
     def shm_inode(self) -> int: ...
 
 
-def lock_owners(inodes: Collection[int], proc: str = "/proc") -> dict[int, frozenset[int]] | None:
-    """For each -shm inode the processes that hold SQLite's lock on it now; None if unseen."""
-    table = read_lock_table(inodes, proc)
-    return None if table is None else {inode: table.shm_owners(inode) for inode in inodes}
+def lock_owners(inodes: Collection[int], proc: str = "/proc") -> LockReader | None:
+    """The locks on these -shm files, to be read if need be; None where locks are not shown."""
+    return LockReader(inodes, proc) if locks_are_shown(proc) else None
 
 
 def may_open(
     holders: Sequence[KnownHolder],
-    owners: dict[int, frozenset[int]] | None,
+    owners: LockReader | None,
     *,
     proc: str = "/proc",
     pause: Callable[[], None] = lambda: time.sleep(_PAUSE_SECONDS),
@@ -52,25 +51,26 @@ def may_open(
     if owners is None:
         return OpenAnswer.BLIND
     for holder in holders:
-        if holder.pid not in owners.get(holder.shm_inode, ()) and _lost(holder, proc, pause):
+        if _lost(holder, proc, pause) and not _is_listed(holder, owners):
             return OpenAnswer.LOCK_LOST
     return OpenAnswer.YES
 
 
 def _lost(holder: KnownHolder, proc: str, pause: Callable[[], None]) -> bool:
+    """By its own account, at every one of some checks a moment apart."""
     for check in range(_CHECKS):
         if check:
             pause()
-        if not _without_lock(holder, proc):
+        try:
+            with PinnedProcess(proc, holder.pid) as process:
+                if process.has_shm_lock(holder.shm_inode) is not False:
+                    return False
+        except PermissionError:
+            return True  # its account is closed to us
+        except OSError:
             return False
     return True
 
 
-def _without_lock(holder: KnownHolder, proc: str) -> bool:
-    try:
-        with PinnedProcess(proc, holder.pid) as process:
-            return process.has_shm_lock(holder.shm_inode) is False
-    except PermissionError:
-        return True  # not ours to see: as good as lost
-    except OSError:
-        return False
+def _is_listed(holder: KnownHolder, owners: LockReader) -> bool:
+    return holder.pid in owners.table.shm_owners(holder.shm_inode)

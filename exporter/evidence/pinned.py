@@ -20,11 +20,10 @@ class _DescriptorInfo(NamedTuple):
     inode: int | None
     """None before Linux 5.14."""
     locks: list[LockEntry]
-    """Those that were taken through this descriptor, and through no other of the same file."""
 
 
 class Descriptor(NamedTuple):
-    """An open file that bears the name of a database or of one of its sidecars."""
+    """An open file that bears a name that was looked for, or is a sidecar of such a database."""
 
     number: str
     directory: str
@@ -34,8 +33,14 @@ class Descriptor(NamedTuple):
     """"", "-wal" or "-shm"."""
     deleted: bool
     identity: FileIdentity
-    locked: bool
-    """The process has SQLite's lasting lock on it: of the database, or of byte 128 of -shm."""
+    locks: list[LockEntry]
+    """Those that were taken through this descriptor, and through no other of the same file."""
+
+    @property
+    def locked(self) -> bool:
+        """Whether SQLite's lasting lock is among them: of the database, or of -shm's byte 128."""
+        shm = self.suffix == "-shm"
+        return any(lock.of_shm if shm else lock.of_database for lock in self.locks)
 
 
 class PinnedProcess:
@@ -126,8 +131,7 @@ class PinnedProcess:
         except FileNotFoundError:
             return None
         directory, name, suffix, deleted = parts
-        locked = any(lock.of_shm if suffix == "-shm" else lock.of_database for lock in locks)
-        return Descriptor(number, directory, name, suffix, deleted, identity, locked)
+        return Descriptor(number, directory, name, suffix, deleted, identity, locks)
 
     def _identity(self, number: str) -> FileIdentity:
         try:

@@ -96,7 +96,7 @@ def split_link(link: str, names: Collection[str]) -> tuple[str, str, str, bool] 
     return directory or "/", base, suffix, path != link
 
 
-def find_databases(proc: str, pid: str, names: Collection[str]) -> list[str]:
+def find_descriptors(proc: str, pid: str, names: Collection[str]) -> list[str]:
     """The descriptors of a process that bear such a name: the quick look, which few pass.
 
     Raise PermissionError if its descriptors may not be seen, OSError if it is gone.
@@ -110,6 +110,6 @@ def find_databases(proc: str, pid: str, names: Collection[str]) -> list[str]:
             link = os.readlink(f"{folder}/{number}")
         except FileNotFoundError:
             continue
-        if ".db" in link and split_link(link, names) is not None:
+        if (".db" in link or ".lock" in link) and split_link(link, names) is not None:
             found.append(number)
     return found

@@ -9,11 +9,11 @@ from exporter.evidence.findings import HomeFiles
 from exporter.evidence.pinned import Descriptor, PinnedProcess
 from exporter.evidence.procfs import (
     ProcessStat,
-    find_databases,
+    find_descriptors,
     list_kernel_threads,
     list_pids,
 )
-from exporter.hermes.processes import DATABASE_NAME, UNREADABLE, Role, classify
+from exporter.hermes.processes import DATABASE_NAME, GATEWAY_LOCK_NAME, UNREADABLE, Role, classify
 from exporter.snapshot import FileIdentity
 
 
@@ -22,7 +22,8 @@ class Wanted:
 
     def __init__(self, targets: Iterable[HomeFiles]) -> None:
         homes = tuple(targets)
-        self.names: Final = frozenset({DATABASE_NAME, *(home.name for home in homes)})
+        names = (home.name for home in homes)
+        self.names: Final = frozenset({DATABASE_NAME, GATEWAY_LOCK_NAME, *names})
         files = {file for home in homes for file in (home.database, home.wal, home.shm)}
         self._files: Final = files - {None}
         self._places: Final = {(home.directory, home.name) for home in homes if home.directory}
@@ -74,6 +75,7 @@ class Sightings:
         self._by_file: dict[FileIdentity, set[int]] = {}
         self._by_place: dict[tuple[str, str], set[int]] = {}
         self._lockers: dict[FileIdentity, set[int]] = {}
+        self._flock_owners: dict[FileIdentity, set[int]] = {}
         for sighting in seen:
             self.add(sighting)
 
@@ -84,6 +86,8 @@ class Sightings:
             self._by_place.setdefault((found.directory, found.name), set()).add(sighting.pid)
             if found.locked:
                 self._lockers.setdefault(found.identity, set()).add(sighting.pid)
+            takers = {lock.pid for lock in found.locks if lock.kind == "FLOCK"}
+            self._flock_owners.setdefault(found.identity, set()).update(takers)
 
     def of(self, home: HomeFiles) -> list[tuple[Sighting, Possession]]:
         """Those that have anything of this home's database open, by PID."""
@@ -100,6 +104,10 @@ class Sightings:
     def lockers(self, file: FileIdentity) -> set[int]:
         """Who has SQLite's lock on a file, by his own account."""
         return self._lockers.get(file, set())
+
+    def flock_owners(self, file: FileIdentity) -> set[int]:
+        """Who took a flock that some process still has; a child keeps its dead parent's."""
+        return self._flock_owners.get(file, set())
 
     def inodes(self) -> set[int]:
         return {file.inode for file in self._by_file}
@@ -121,7 +129,7 @@ def sweep(proc: str, wanted: Wanted) -> Sweep:
     pids = [pid for pid in list_pids(proc) if pid not in kernel_threads]
     for pid in pids:
         try:
-            numbers = find_databases(proc, pid, wanted.names)
+            numbers = find_descriptors(proc, pid, wanted.names)
             seen = look_at(proc, int(pid), wanted, numbers) if numbers else None
         except PermissionError:
             unreadable.append(int(pid))

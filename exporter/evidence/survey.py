@@ -22,7 +22,7 @@ from exporter.evidence.findings import (
 )
 from exporter.evidence.gateway import judge_gateway
 from exporter.evidence.holders import Scene, describe_holders
-from exporter.evidence.locks import LockTable, read_lock_table
+from exporter.evidence.locks import LockReader, LockTable, locks_are_shown
 from exporter.evidence.namespaces import blindness, pid_namespace
 from exporter.evidence.procfs import read_stat
 from exporter.evidence.sightings import Sighting, Sweep, Wanted, look_at, sweep
@@ -56,14 +56,13 @@ def survey(
         swept = sweep(proc, wanted)
     except OSError:
         return _nothing_seen(targets)
-    locks = read_lock_table(_inodes(targets, swept), proc)
     scene = Scene(
         proc=proc,
         clock=clock or read_clock(),
         wanted=wanted,
         sightings=swept.sightings,
-        locks=locks,
-        blind=_host_blindness(swept, locks, proc),
+        locks=LockReader(_inodes(targets, swept), proc) if locks_are_shown(proc) else None,
+        blind=_host_blindness(swept, proc),
         checks=checks,
         pause=pause,
     )
@@ -91,10 +90,8 @@ def _database_inodes(home: HomeFiles) -> set[int]:
     return {file.inode for file in (home.database, home.shm) if file}
 
 
-def _host_blindness(swept: Sweep, locks: LockTable | None, proc: str) -> list[Blindness]:
+def _host_blindness(swept: Sweep, proc: str) -> list[Blindness]:
     blind = blindness(proc)
-    if locks is None and Blindness.NO_PROC not in blind:
-        blind.append(Blindness.NO_PROC)
     whole_host = Blindness.PID_NAMESPACE not in blind
     if any(_could_be_hermes(pid, proc, whole_host=whole_host) for pid in swept.unreadable):
         blind.append(Blindness.PERMISSIONS)
@@ -158,8 +155,10 @@ def _look_for_owners(home: HomeFiles, scene: Scene) -> list[Blindness]:
     then nothing about this home is proven by those who are.
     """
     blind = [Blindness.PID_NAMESPACE] if home.lock_probe is LockAnswer.HELD_UNSEEN else []
+    if scene.locks is None or not _may_have_unseen_owners(home, scene):
+        return blind
     holders = {seen.pid for seen, _ in scene.sightings.of(home)}
-    for pid in _owners(home, scene.locks) - holders:
+    for pid in _owners(home, scene.locks.table) - holders:
         if pid <= 0:
             blind.append(Blindness.PID_NAMESPACE)
             continue
@@ -172,16 +171,22 @@ def _look_for_owners(home: HomeFiles, scene: Scene) -> list[Blindness]:
             continue  # it has ended
         if seen is not None:
             scene.sightings.add(seen)
-        elif pid in _owners(home, read_lock_table(_database_inodes(home), scene.proc)):
+        elif pid in _owners(home, LockReader(_database_inodes(home), scene.proc).table):
             blind.append(Blindness.PERMISSIONS)  # it has the lock, and nothing that we can see
     return blind
 
 
-def _owners(home: HomeFiles, locks: LockTable | None) -> frozenset[int]:
-    if locks is None:
-        return frozenset()
-    database = locks.database_owners(home.database.inode) if home.database else frozenset()
-    return database | (locks.shm_owners(home.shm.inode) if home.shm else frozenset())
+def _may_have_unseen_owners(home: HomeFiles, scene: Scene) -> bool:
+    """Whether the table of all locks could tell more than the holders themselves."""
+    if scene.blind or home.lock_probe is LockAnswer.HELD_UNSEEN:
+        return True
+    seen = home.shm is not None and scene.sightings.lockers(home.shm)
+    return home.lock_probe is LockAnswer.HELD and not seen
+
+
+def _owners(home: HomeFiles, table: LockTable) -> frozenset[int]:
+    database = table.database_owners(home.database.inode) if home.database else frozenset()
+    return database | (table.shm_owners(home.shm.inode) if home.shm else frozenset())
 
 
 def _candidates(sightings: Iterable[Sighting]) -> tuple[Candidate, ...]:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from exporter.hermes.command_line import CommandLine, read_command_line
 
 DATABASE_NAME: Final = "state.db"
+GATEWAY_LOCK_NAME: Final = "gateway.lock"
 _SESSION_VARIABLE: Final = b"HERMES_SESSION_ID="
 _SESSION_ID_MAX: Final = 512
 _OWN_ID_SHAPE: Final = re.compile(
