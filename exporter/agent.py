@@ -16,6 +16,7 @@ from exporter import __version__, logs, report
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError
+from exporter.faults import place_of
 from exporter.journal import Journal, state_lock
 from exporter.metrics import Metrics
 from exporter.options import Options
@@ -92,7 +93,7 @@ class _Agent:
                 self._changes.changed("round", "fine")
             except Exception as error:  # noqa: BLE001 - a failed round must not end the agent
                 if not self._stopping and self._changes.changed("round", repr(error)):
-                    log.error("round failed", error=f"{type(error).__name__}: {error}")
+                    log.error("round failed", error=place_of(error))
             spent = time.monotonic() - began
             self._wake.wait(max(_SHORTEST_PAUSE_SECONDS, interval - spent))
             self._wake.clear()
@@ -120,7 +121,7 @@ class _Agent:
 
     def _collector_failed(self, name: str, error: Exception) -> None:
         if self._changes.changed(("collector", name), repr(error)):
-            log.error("collector failed", collector=name, error=f"{type(error).__name__}: {error}")
+            log.error("collector failed", collector=name, error=place_of(error))
 
     # Reloading
 

@@ -22,7 +22,7 @@ from exporter.homes import (
 )
 from exporter.journal import Journal
 from exporter.scan.inspect import Inspection
-from exporter.scout import Scout
+from exporter.scout import Scout, is_text
 
 
 class Discovery:
@@ -85,13 +85,13 @@ class Discovery:
         found.extend(
             Candidate(each.directory, Origin.PROCESS, uid=each.uid, database=each.database)
             for each in processes
-            if _is_text(each.directory)
+            if is_text(each.directory)
         )
         return found
 
     def _inspect(self, path: str) -> Inspection:
         """What the scout says; a path that leads nowhere now is known by where it led before."""
-        if not _is_text(path):
+        if not is_text(path):
             return Inspection(exists=True, unreadable="its name is not UTF-8")
         seen = self._scout.inspect(path)
         if seen is None:
@@ -109,12 +109,3 @@ class Discovery:
         except apsw.Error as error:
             return structs.replace(home, problem=f"its label cannot be kept: {error}")
         return home
-
-
-def _is_text(path: str) -> bool:
-    """Names that are no text cannot be labels, nor be told to a worker."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -24,7 +24,7 @@ _RECEIVE_BYTES: Final = 256 * 1024
 _FRAMES_MAX: Final = 20_000
 _START_SECONDS: Final = 60.0
 _SEND_SECONDS: Final = 5.0
-_LET_GO_SECONDS: Final = 0.5
+LET_GO_SECONDS: Final = 0.5
 _ENDS: Final = {wire.LookRequest: wire.LookReply, wire.ReadRequest: wire.ReadReply}
 
 
@@ -75,6 +75,8 @@ class Worker:
         while True:
             for reply in self.receive(deadline - time.monotonic()):
                 frames += 1
+                if time.monotonic() > deadline:
+                    raise TimeoutError("a worker did not finish its answer in time")
                 if isinstance(reply, wire.Failure):
                     raise WorkerError(f"a worker failed: {reply.detail}")
                 if frames > _FRAMES_MAX or not isinstance(reply, (end, *pages)):
@@ -209,7 +211,7 @@ class Pool:
 
     def _end(self, worker: Worker, home: str = "") -> None:
         worker.end()
-        if not worker.is_gone(_LET_GO_SECONDS):
+        if not worker.is_gone(LET_GO_SECONDS):
             with self._lock:
                 self._stuck.append((home, worker))
 
@@ -243,6 +245,6 @@ class Pool:
             self._workers.clear()
         for worker in workers:
             worker.end()
-        deadline = time.monotonic() + _LET_GO_SECONDS
+        deadline = time.monotonic() + LET_GO_SECONDS
         for worker in workers:
             worker.is_gone(max(0.0, deadline - time.monotonic()))

@@ -22,6 +22,7 @@ from exporter.evidence.findings import Candidate as ProcessCandidate
 from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.liveness import start_times
 from exporter.evidence.survey import survey as survey_processes
+from exporter.faults import place_of
 from exporter.home_state import HomeState
 from exporter.homes import Census, Home
 from exporter.journal import Journal
@@ -193,7 +194,7 @@ class Rounds:
 
     def _surprised(self, state: HomeState, error: Exception) -> None:
         """A fault of ours: it costs this home its metrics, and nothing else."""
-        self._down(state, Trouble.IO_ERROR, f"{state.home.path}: {type(error).__name__}")
+        self._down(state, Trouble.IO_ERROR, f"{state.home.path}: {place_of(error)}")
 
     def _down(self, state: HomeState, trouble: Trouble, detail: str) -> None:
         if not self._closing:

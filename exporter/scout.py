@@ -17,7 +17,7 @@ from typing import Final
 
 from exporter import child, logs, wire
 from exporter.errors import WorkerError
-from exporter.pool import Worker, own_program
+from exporter.pool import LET_GO_SECONDS, Worker, own_program
 from exporter.scan.inspect import Inspection, inspect
 
 PATIENCE_SECONDS: Final = 5.0
@@ -77,7 +77,7 @@ class Scout:
     def close(self) -> None:
         if self._process is not None:
             self._process.end()
-            self._process.is_gone()
+            self._process.is_gone(LET_GO_SECONDS)
             self._process = None
 
     def _ask(self, path: str) -> Inspection:
@@ -129,14 +129,22 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
 
 def _answer(channel: socket.socket, sending: threading.Lock, request: wire.InspectRequest) -> None:
     found = inspect(request.path)
+    if not is_text(found.resolved):
+        found = Inspection(exists=True, unreadable="it leads to a name that is not UTF-8")
     with sending:
         try:
             wire.send(channel, wire.InspectReply(request.number, found))
-        except UnicodeEncodeError:
-            refused = Inspection(exists=True, unreadable="it leads to a name that is not UTF-8")
-            wire.send(channel, wire.InspectReply(request.number, refused))
         except OSError:
             pass  # the agent is gone, and so will this process be
+
+
+def is_text(path: str) -> bool:
+    """Names that are no text can be no labels, nor be told to a worker."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

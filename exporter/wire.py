@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
@@ -110,10 +110,27 @@ _reply_decoder: Final = msgspec.json.Decoder(Reply)
 
 
 def send(stream: socket.socket, message: Request | Reply) -> None:
-    body = _encoder.encode(message)
+    body = _encode(message)
     if len(body) > FRAME_BYTES_MAX:
         raise WorkerError(f"a frame of {len(body)} bytes is longer than {FRAME_BYTES_MAX}")
     stream.sendall(_LENGTH.pack(len(body)) + body)
+
+
+def _encode(message: Request | Reply) -> bytes:
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:  # a name in it is not UTF-8, and JSON has no way to write that
+        return _encoder.encode(_as_text(msgspec.to_builtins(message)))
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_as_text(each) for each in value]
+    if isinstance(value, dict):
+        return {_as_text(key): _as_text(each) for key, each in value.items()}
+    return value
 
 
 def receive_request(stream: socket.socket) -> Request | None:

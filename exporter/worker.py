@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from exporter import child, wire
 from exporter.errors import ExporterError
+from exporter.faults import place_of
 from exporter.scan.reader import HomeReader
 from exporter.snapshot import Snapshot
 
@@ -61,18 +62,7 @@ def _answer(channel: socket.socket) -> None:
             wire.send(channel, wire.Failure(str(error)[:300]))
         except Exception as error:  # noqa: BLE001 - one home's surprise must not end the others
             readers.pop(getattr(request, "home", ""), None)
-            wire.send(channel, wire.Failure(_place_of(error)))
-
-
-def _place_of(error: BaseException) -> str:
-    """Where it happened, without what was being handled: that could be private."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return type(error).__name__
-    where = os.path.basename(trace.tb_frame.f_code.co_filename)
-    return f"{type(error).__name__} in {where}:{trace.tb_lineno}"
+            wire.send(channel, wire.Failure(place_of(error)))
 
 
 if __name__ == "__main__":
