@@ -45,15 +45,17 @@ _MMAP_BYTES: Final = 1 << 36
 
 
 class FileState(Struct, frozen=True):
-    """What `lstat` says of one of the three files; equal states mean that nothing was written."""
+    """What `lstat` says of one of the three files; equal states mean that nothing was written.
+
+    Not the time of the last change: where SQLite runs as root it hands the WAL to its owner once
+    more at every opening.
+    """
 
     identity: FileIdentity
     owner: int
     mode: int
     size_bytes: int
     modified_ns: int
-    changed_ns: int
-    allocated_bytes: int
 
 
 class DatabaseFiles(Struct, frozen=True):
@@ -109,8 +111,6 @@ def file_state(path: str) -> FileState | None:
         mode=found.st_mode,
         size_bytes=found.st_size,
         modified_ns=found.st_mtime_ns,
-        changed_ns=found.st_ctime_ns,
-        allocated_bytes=found.st_blocks * 512,
     )
 
 

@@ -1,0 +1,156 @@
+"""Scanning one home as a worker does, and telling whether that has left a trace."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from exporter import wire
+from exporter.scan.reader import HomeReader
+from exporter.snapshot import (
+    Look,
+    MessageHistogram,
+    OpenSession,
+    SessionSummary,
+    SessionUsage,
+    Snapshot,
+)
+
+Trace = dict[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One scan of a home: all that the worker has told."""
+
+    look: Look
+    usage: list[SessionUsage]
+    sessions: list[OpenSession]
+    snapshot: Snapshot
+
+    @property
+    def summary(self) -> SessionSummary:
+        assert self.snapshot.sessions is not None, self.snapshot.detail
+        return self.snapshot.sessions
+
+
+def scan(
+    reader: HomeReader,
+    home: Path,
+    *,
+    owner: int | None = None,
+    watermark: int = 0,
+    holdings: Sequence[wire.Holding] = (),
+    openable: Sequence[str] = ("state.db",),
+    quiet: bool = False,
+) -> Scan:
+    """Look and read; every part goes through the wire, so that its limits count too."""
+    uid = home.stat().st_uid if owner is None else owner
+    look = reader.look(uid)
+    request = read_request(
+        home, uid, watermark=watermark, holdings=holdings, openable=openable, quiet=quiet
+    )
+    usage: list[SessionUsage] = []
+    sessions: list[OpenSession] = []
+    for part in reader.read(request):
+        match over_the_wire(wire.ReadReply(part) if isinstance(part, Snapshot) else part):
+            case wire.UsagePage(items):
+                usage += items
+            case wire.SessionsPage(items):
+                sessions += items
+            case wire.ReadReply(snapshot):
+                return Scan(look, usage, sessions, snapshot)
+    raise AssertionError("a reading ends with a snapshot")
+
+
+def read_request(
+    home: Path,
+    owner: int,
+    *,
+    watermark: int = 0,
+    holdings: Sequence[wire.Holding] = (),
+    openable: Sequence[str] = ("state.db",),
+    quiet: bool = False,
+) -> wire.ReadRequest:
+    return wire.ReadRequest(
+        home=str(home),
+        owner=owner,
+        openable=list(openable),
+        holdings=list(holdings),
+        quiet=quiet,
+        watermark=watermark,
+        excluded_profiles=[],
+        trivial_max_messages=5,
+        marathon_max_messages=200,
+        marathon_near_ratio=0.85,
+        stale_after_seconds=14 * 86400.0,
+        full_interval_seconds=6 * 3600.0,
+        every_session=True,
+    )
+
+
+def over_the_wire(message: wire.Reply) -> wire.Reply:
+    """What the agent makes of it; raise as the agent does if it cannot take it."""
+    body = msgspec.json.encode(message)
+    (reply,) = wire.ReplyStream().feed(struct.pack(">I", len(body)) + body)
+    return reply
+
+
+def trace(home: Path) -> Trace:
+    """Every file of the database, and nothing else: inode, owner, kind, mode, size and bytes."""
+    found: Trace = {}
+    for name in sorted(os.listdir(home)):
+        if name.startswith("state.db"):
+            status = os.lstat(home / name)
+            identity = (status.st_ino, status.st_uid, status.st_gid, status.st_mode, status.st_size)
+            found[name] = (*identity, status.st_mtime_ns, _content(home / name, status.st_mode))
+    return found
+
+
+def _content(path: Path, mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return os.readlink(path) if stat.S_ISLNK(mode) else ""
+
+
+def sql(home: Path, script: str) -> str:
+    """Run statements on a home's database with the sqlite3 program: it leaves the database cold."""
+    done = subprocess.run(
+        ["sqlite3", "-bail", home / "state.db"],
+        input=script,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if done.returncode != 0 or done.stderr:
+        raise AssertionError(done.stderr)
+    return done.stdout.strip()
+
+
+def python(script: str, *arguments: str | Path) -> None:
+    """Run a script in a process of its own, as everything that opens a database by itself must."""
+    command = ["python3", "-c", script, *map(str, arguments)]
+    subprocess.run(command, check=True, timeout=60)
+
+
+def counted(histograms: Sequence[MessageHistogram]) -> dict[str, tuple[int, int]]:
+    """Sessions and messages by source."""
+    return {each.source: (sum(each.buckets), each.sum) for each in histograms}
+
+
+def never() -> Callable[[], None]:
+    """A guard for `StateReader.update` that fails the test if a database is about to be opened."""
+
+    def guard() -> None:
+        raise AssertionError("the database is opened")
+
+    return guard
