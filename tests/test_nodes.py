@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.scan.nodes import ROUND_SCANS, Effort, FolderNode, Node, take_turn
+from exporter.scan.nodes import LARGE_ENTRIES, ROUND_SCANS, Effort, FolderNode, Node, take_turn
 from exporter.scan.walk import Tally
 from exporter.snapshot import DiskKind
 
@@ -43,7 +43,9 @@ def test_every_node_has_its_turn_within_a_round(sizes: list[int], hot: int) -> N
 def test_a_turn_costs_little(sizes: list[int]) -> None:
     """No more than the share of a round and the node at which it ends, however large that is."""
     look = take_turn(nodes_of(sizes), Effort(exact_entries=0, hot_entries=0), full=0).look
-    assert sum(min(node.entries, 1000) for node in look) < sum(sizes) / ROUND_SCANS + 1001
+    assert sum(min(node.entries, LARGE_ENTRIES) for node in look) <= (
+        sum(sizes) / ROUND_SCANS + LARGE_ENTRIES
+    )
 
 
 def test_what_was_written_last_is_looked_at_every_time() -> None:

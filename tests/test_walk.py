@@ -6,8 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from exporter.scan.walk import BUCKETS, Tally, check_buckets, descend, list_folder
-from exporter.snapshot import DiskKind
+from exporter.scan.walk import Tally, descend
 from tests.disk_harness import du
 
 
@@ -29,27 +28,6 @@ def test_a_chain_of_folders_too_long_for_a_path_is_said_to_be_unreadable(tmp_pat
     assert tally.unreadable == 1
     assert 15 < tally.folders < 30
     subprocess.run(["rm", "-r", str(tmp_path)], check=True)
-
-
-def test_a_change_of_any_file_shows_in_its_bucket_only(tmp_path: Path) -> None:
-    for number in range(500):
-        (tmp_path / f"f{number}").write_bytes(b"x")
-    (tmp_path / "folder").mkdir()
-    prefix = os.fsencode(tmp_path) + b"/"
-    listing = list_folder(
-        prefix, os.lstat(tmp_path), DiskKind.OTHER, lambda _: DiskKind.OTHER, with_buckets=True
-    )
-    assert listing.buckets is not None
-    assert check_buckets(prefix, listing.buckets, range(BUCKETS))
-    with (tmp_path / "f77").open("ab") as file:
-        file.write(b"y")
-    (tmp_path / "folder/new").write_bytes(b"")
-    changed = [
-        b for b in range(BUCKETS) if not check_buckets(prefix, listing.buckets, range(b, b + 1))
-    ]
-    assert len(changed) == 1
-    assert not check_buckets(prefix, listing.buckets, range(changed[0], changed[0] + 5))
-    assert not check_buckets(prefix + b"none/", listing.buckets, range(1))
 
 
 def test_tallies_add_up() -> None:

@@ -15,9 +15,10 @@ from typing import Final
 from exporter.hermes import paths
 from exporter.scan.crew import Crew
 from exporter.scan.moment import Moment, seen
-from exporter.scan.nodes import CHECK_ENTRIES, Effort, FolderNode, Node, RepoNode, take_turn
+from exporter.scan.nodes import LARGE_ENTRIES, Effort, FolderNode, Node, RepoNode, take_turn
+from exporter.scan.sample import Sample
 from exporter.scan.shadow import RepoReading, read_repo
-from exporter.scan.walk import BUCKETS, check_buckets, descend, list_folder
+from exporter.scan.walk import descend, list_folder
 from exporter.snapshot import DiskKind
 
 WHOLE_ENTRIES: Final = 128
@@ -25,9 +26,11 @@ WHOLE_ENTRIES: Final = 128
 CROWD_FOLDERS: Final = 1024
 """A folder with more subfolders is one node with them, whatever its size."""
 MONSTER_ENTRIES: Final = 20_000
-MONSTER_REST: Final = 100
-"""A node beyond that size rests a hundred times as long as reading it took."""
+MONSTER_REST: Final = 50
+"""A node beyond that size rests fifty times as long as reading it took."""
 _SHARED_REPOS: Final = 12
+_SHARE_SCANS: Final = 4
+"""How often the names of a large folder are listed to look at the next share of its files."""
 
 Skip = Callable[[bytes, bytes], bool]
 """Whether a subfolder, given its folder and name, is no part of a forest."""
@@ -123,15 +126,15 @@ class Forest:
         if isinstance(node, RepoNode):
             self._read_repos([node], moment, trust=True)
             return True
-        if not isinstance(node, FolderNode) or node.buckets is None:
+        if not isinstance(node, FolderNode) or node.sample is None:
             return False
         began = moment.clock()
-        share = max(1, BUCKETS * CHECK_ENTRIES // max(1, node.entries))
-        wanted = range(node.turn, min(node.turn + share, BUCKETS))
-        if not check_buckets(node.prefix, node.buckets, wanted):
+        if not node.sample.recent_are_same(node.prefix):
             return False
-        node.turn = wanted.stop % BUCKETS
-        self._note(node, moment, began)
+        if self._scan % _SHARE_SCANS == 0:
+            if not node.sample.share_is_same(node.prefix, LARGE_ENTRIES):
+                return False
+            self._note(node, moment, began)
         return True
 
     # Reading them
@@ -188,21 +191,21 @@ class Forest:
         tally = descend([node.prefix], found.st_dev)
         tally.add_folder(found)
         node.take_tallies({node.kind: tally})
-        node.buckets = None
+        node.sample = None
         if node.entries > 2 * WHOLE_ENTRIES and tally.folders <= CROWD_FOLDERS:
             node.is_whole, node.seen = False, None
             self._growing.append(node)
 
     def _list(self, node: FolderNode, found: os.stat_result, skip: Skip) -> None:
+        node.sample = Sample() if node.entries > LARGE_ENTRIES else None
         listing = list_folder(
             node.prefix,
             found,
             node.kind,
             lambda name: paths.kind_of(node.path, name, is_folder=False) or node.kind,
-            with_buckets=node.entries > CHECK_ENTRIES,
+            node.sample,
         )
         node.take_tallies(listing.tallies)
-        node.buckets = listing.buckets
         names = {name for name in listing.subfolders if not skip(node.path, name)}
         if len(names) > CROWD_FOLDERS and not paths.stands_alone(node.path):
             self._drop_children(node, node.children)

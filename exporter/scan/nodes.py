@@ -8,14 +8,15 @@ from typing import Final
 from msgspec import Struct
 
 from exporter.scan.moment import Seen
+from exporter.scan.sample import Sample
 from exporter.scan.shadow import RepoReading
 from exporter.scan.walk import Tally
 from exporter.snapshot import DiskKind
 
 ROUND_SCANS: Final = 60
 """After so many scans every node was at least looked at."""
-CHECK_ENTRIES: Final = 1000
-"""A folder with more files is not read at its turn; so many of them are looked at."""
+LARGE_ENTRIES: Final = 1000
+"""A folder with more files is not read at its turn; at most so many of them are looked at."""
 
 
 class Node:
@@ -59,7 +60,7 @@ class Node:
 class FolderNode(Node):
     """A folder with its files; a small one with all that is below it."""
 
-    __slots__ = ("buckets", "children", "is_whole", "turn")
+    __slots__ = ("children", "is_whole", "sample")
 
     def __init__(self, path: bytes, kind: DiskKind) -> None:
         super().__init__(path, kind)
@@ -67,9 +68,8 @@ class FolderNode(Node):
         """Names of the subfolders that have nodes of their own."""
         self.is_whole = False
         """Whether the node stands for everything below its folder."""
-        self.buckets: list[int] | None = None
-        self.turn = 0
-        """The bucket at which the next look at a large folder goes on."""
+        self.sample: Sample | None = None
+        """Of a large folder."""
 
     @property
     def prefix(self) -> bytes:
@@ -92,7 +92,7 @@ class RepoNode(Node):
     def take(self, reading: RepoReading) -> None:
         total = Tally()
         total.add(reading.rest)
-        total.add(reading.loose)
+        total.add(reading.leaves)
         self.reading = reading
         self.seen, self.settled = reading.seen, reading.settled
         self.take_tallies({self.kind: total})
@@ -139,5 +139,5 @@ def _worth(entries: int, nodes: list[Node]) -> list[Node]:
         if entries <= 0:
             break
         chosen.append(node)
-        entries -= min(node.entries, CHECK_ENTRIES)
+        entries -= min(node.entries, LARGE_ENTRIES)
     return chosen

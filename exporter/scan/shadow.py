@@ -1,8 +1,9 @@
-"""Reading one shadow repository, whole or by trusting its loose objects.
+"""Reading one shadow repository, whole or by trusting what git never changes in place.
 
 Git replaces `index` in the repository's own folder with every snapshot, so that folder's times
 tell whether to read it at all. Reading it again regardless, to find what they do not tell, is made
-cheaper: loose objects never change, so while no `objects/xx` folder changed they need no look.
+cheaper: only logs grow in place, all else git replaces. So while none of the folders without
+subfolders changed, most of all `objects/xx`, the files in them need no look.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from exporter.hermes.checkpoints import is_repository, read_workdir
 from exporter.scan.moment import Moment, Seen, seen
 from exporter.scan.walk import Tally, descend
 
-_OBJECTS: Final = b"objects/"
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -26,16 +26,17 @@ class RepoReading(Struct, gc=False):
     seen: Seen
     settled: bool
     rest: Tally
-    """All but the loose objects; the folders they are in are counted here."""
-    loose: Tally
-    fan: int
-    """The sum of the change times of all `objects/xx`; 0 if they are too young to be trusted."""
+    """All but what is in `leaves`; those folders themselves are counted here."""
+    leaves: Tally
+    """What is in folders without subfolders, except those of logs."""
+    leaves_changed: int
+    """The sum of the change times of those folders; 0 if they are too young to be trusted."""
     workdir: bytes | None
     is_repository: bool
 
 
 def read_repo(path: bytes, moment: Moment, trusted: RepoReading | None) -> RepoReading | None:
-    """Read the repository at `path`, with the objects of `trusted` if unchanged; None if gone.
+    """Read the repository at `path`, with the leaves of `trusted` if unchanged; None if gone.
 
     It is read from inside: short paths are a tenth cheaper, and a rename meanwhile does no harm.
     """
@@ -61,12 +62,12 @@ def read_repo(path: bytes, moment: Moment, trusted: RepoReading | None) -> RepoR
 
 
 def _read_inside(found: os.stat_result, moment: Moment, trusted: RepoReading | None) -> RepoReading:
-    held: dict[bytes, int] = {}
-    rest = descend([b""], moment.device, _OBJECTS, held)
+    leaves: dict[bytes, int] = {}
+    rest = descend([b""], moment.device, leaves, leafy=b"objects/", growing=b"logs/")
     rest.add_folder(found)
-    is_settled = bool(held) and moment.is_settled(max(held.values()))
-    fan = sum(held.values()) if is_settled else 0
-    if trusted is not None and fan and fan == trusted.fan:
+    is_settled = bool(leaves) and moment.is_settled(max(leaves.values()))
+    changed = sum(leaves.values()) if is_settled else 0
+    if trusted is not None and changed and changed == trusted.leaves_changed:
         settled = moment.is_settled(found.st_ctime_ns)
         return structs.replace(trusted, seen=seen(found), settled=settled, rest=rest)
     workdir = read_workdir(b"")
@@ -74,8 +75,8 @@ def _read_inside(found: os.stat_result, moment: Moment, trusted: RepoReading | N
         seen=seen(found),
         settled=moment.is_settled(found.st_ctime_ns),
         rest=rest,
-        loose=descend(held, moment.device),
-        fan=fan,
+        leaves=descend(leaves, moment.device),
+        leaves_changed=changed,
         workdir=workdir,
         is_repository=is_repository(b"", workdir),
     )
@@ -93,8 +94,8 @@ def _closed_repo(path: bytes) -> RepoReading | None:
         seen=seen(found),
         settled=False,
         rest=rest,
-        loose=Tally(),
-        fan=0,
+        leaves=Tally(),
+        leaves_changed=0,
         workdir=None,
         is_repository=False,
     )

@@ -11,10 +11,10 @@ import stat
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
-from zlib import crc32
 
 from msgspec import Struct
 
+from exporter.scan.sample import Sample
 from exporter.snapshot import DiskKind
 
 # Places in a stat result: to read by place costs half of reading by name.
@@ -28,7 +28,6 @@ _FOLDER: Final = stat.S_IFDIR
 
 _HUGE_FOLDER_BYTES: Final = 1_000_000
 """A folder file of this size holds more names than should be in memory at once."""
-BUCKETS: Final = 256
 
 
 class Tally(Struct, gc=False):
@@ -61,13 +60,16 @@ class Tally(Struct, gc=False):
 def descend(
     start: Iterable[bytes],
     device: int,
-    hold: bytes | None = None,
-    held: dict[bytes, int] | None = None,
+    leaves: dict[bytes, int] | None = None,
+    leafy: bytes = b"",
+    growing: bytes = b"",
 ) -> Tally:
     """Count everything below the folders of `start`, not those themselves.
 
-    Subfolders of `hold` with a name of two letters are not entered but put into `held`, with the
-    time of their last change.
+    With `leaves` given, a folder without subfolders is counted but not entered; it is put there
+    with the time of its last change. A link count of 2 tells such a folder on most filesystems,
+    and to be in the folder `leafy` does everywhere; what is below `growing` is entered always.
+
     This loop reads hundreds of thousands of files, hence its local names and its flatness.
     """
     blocks = files = folders = unreadable = 0
@@ -100,8 +102,12 @@ def descend(
                     folders += 1
                     blocks += found.st_blocks
                     path += b"/"
-                    if parent == hold and held is not None and len(name) == 2:
-                        held[path] = found.st_ctime_ns
+                    if (
+                        leaves is not None
+                        and (found[_LINKS] == 2 or parent == leafy)
+                        and not path.startswith(growing)
+                    ):
+                        leaves[path] = found.st_ctime_ns
                     else:
                         stack.append(path)
                         if found.st_size > _HUGE_FOLDER_BYTES:
@@ -118,8 +124,6 @@ class Listing(Struct):
 
     tallies: dict[DiskKind, Tally]
     subfolders: set[bytes]
-    buckets: list[int] | None
-    """Sums over the files by name, that move when one of them does. See `check_buckets`."""
 
 
 def list_folder(
@@ -127,8 +131,7 @@ def list_folder(
     found: os.stat_result,
     own_kind: DiskKind,
     kind_of: Callable[[bytes], DiskKind],
-    *,
-    with_buckets: bool = False,
+    sample: Sample | None = None,
 ) -> Listing:
     """Count a folder and its files by kind; `found` is the folder itself.
 
@@ -140,7 +143,6 @@ def list_folder(
     tallies = {own_kind: own}
     links: dict[DiskKind, array[int]] = {}
     subfolders: set[bytes] = set()
-    buckets = [0] * BUCKETS if with_buckets else None
     huge = found.st_size > _HUGE_FOLDER_BYTES
     try:
         for name in _stream_names(path) if huge else os.listdir(path or b"."):
@@ -166,38 +168,15 @@ def list_folder(
                 tally.blocks += entry.st_blocks
             else:
                 links.setdefault(kind, array("Q")).extend((entry[_INODE], entry.st_blocks))
-            if buckets is not None:
-                buckets[crc32(name) % BUCKETS] += _trace(entry)
+            if sample is not None:
+                sample.add(name, entry)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError:
         own.unreadable += 1
     for kind, pairs in links.items():
         tallies[kind].links = pairs.tobytes()
-    return Listing(tallies, subfolders, buckets)
-
-
-def check_buckets(path: bytes, known: list[int], wanted: range) -> bool:
-    """Whether the files of these buckets are as they were; only they are looked at.
-
-    So a share of a large folder is checked for little more than that share's price.
-    """
-    sums = [0] * BUCKETS
-    low, high = wanted.start, wanted.stop
-    try:
-        with os.scandir(path or b".") as entries:
-            for entry in entries:
-                if low <= (bucket := crc32(entry.name) % BUCKETS) < high:
-                    found = entry.stat(follow_symlinks=False)
-                    if found[_MODE] & _TYPE != _FOLDER:
-                        sums[bucket] += _trace(found)
-    except OSError:
-        return False
-    return sums[low:high] == known[low:high]
-
-
-def _trace(entry: os.stat_result) -> int:
-    return entry.st_mtime_ns + entry.st_ctime_ns + entry[_INODE] + entry.st_blocks
+    return Listing(tallies, subfolders)
 
 
 def _stream_names(path: bytes) -> Iterator[bytes]:
