@@ -16,7 +16,8 @@ from exporter.evidence.liveness import StartTimes
 from exporter.homes import Home
 from exporter.journal import Admission, Counter, Journal
 from exporter.labels import Family, by_weight, fit
-from exporter.scan.filesystem import NETWORK_KINDS
+from exporter.reaper.findings import LeakCount, VerdictCount
+from exporter.scan.filesystem import NETWORK_KINDS, UNKNOWN
 from exporter.session_list import SessionList
 from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
 from exporter.view import HomeView
@@ -50,6 +51,8 @@ class HomeState:
         self._scan_seconds = 0.0
         self._counters: tuple[Counter, ...] = tuple(journal.counters(home.path))
         self._sources = self._ended = self._end_reasons = _NOBODY
+        self._verdicts: tuple[VerdictCount, ...] = ()
+        self._leaks: tuple[LeakCount, ...] = ()
 
     def begin(self, monotonic: float) -> None:
         self._began = monotonic
@@ -66,8 +69,9 @@ class HomeState:
                 self._note(lambda: self._journal.count(self.home.path, usage))
             case wire.SessionsPage(items, first):
                 self._sessions.add(items, first=first)
-            case wire.ReadReply(snapshot):
+            case wire.ReadReply(snapshot, verdicts, leaks):
                 self._take_snapshot(snapshot)
+                self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         if snapshot.trouble is Trouble.NONE:
@@ -145,6 +149,8 @@ class HomeState:
             sources=self._sources,
             ended=self._ended,
             end_reasons=self._end_reasons,
+            verdicts=self._verdicts if self.snapshot is not None else (),
+            leaks=self._leaks if self.snapshot is not None else (),
             kanban_dead_owner=self._dead_owners(host, started),
             scanned_at=self._scanned_at,
             scan_seconds=self._scan_seconds,
@@ -154,14 +160,7 @@ class HomeState:
 
     def _blind(self) -> tuple[str, ...]:
         """Everything that keeps the absence of evidence from being evidence."""
-        reasons = [reason.value for reason in self.evidence.blind] if self.evidence else []
-        filesystem = self.look.filesystem if self.look is not None else None
-        if filesystem is not None and filesystem.kind in NETWORK_KINDS:
-            reasons.append("network_fs")
-        elif self.look is not None and (filesystem is None or filesystem.kind == "unknown"):
-            reasons.append("unknown_fs")
-        if self.look is not None and not self.look.leases_readable:
-            reasons.append("leases")
+        reasons = list(blindness(self.look, self.evidence)) if self.look is not None else []
         if self.snapshot is not None and not self.snapshot.routing_readable:
             reasons.append("routing")
         if self.trouble is not Trouble.NONE:
@@ -174,6 +173,18 @@ class HomeState:
         if claims is None or self.evidence is None or self.evidence.blind:
             return None if claims is None or claims else 0
         return sum(_is_dead(claim, host, started) for claim in claims)
+
+
+def blindness(look: Look, evidence: HomeEvidence | None) -> tuple[str, ...]:
+    """What could not be seen of a home before its database was opened."""
+    reasons = ["processes"] if evidence is None else [each.value for each in evidence.blind]
+    if look.filesystem is None or look.filesystem.kind == UNKNOWN:
+        reasons.append("unknown_fs")
+    elif look.filesystem.kind in NETWORK_KINDS:
+        reasons.append("network_fs")
+    if not look.leases_readable:
+        reasons.append("leases")
+    return tuple(reasons)
 
 
 def _is_dead(claim: KanbanClaim, host: str, started: StartTimes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Final
@@ -19,12 +20,13 @@ from exporter.sight import capabilities
 from exporter.view import HostView
 
 _PATIENCE_SECONDS: Final = LOOK_SECONDS + READ_SECONDS
+_BETWEEN_LOOKS_SECONDS: Final = 1.0
 
 
 def status(options: Options) -> dict[str, Any]:
     """Each home on one screen."""
     settings = load(options.config_file)
-    with _looked_once(options, settings) as (_, view):
+    with _looked(options, settings) as (_, view):
         return report.status(view, settings, public=False)
 
 
@@ -32,7 +34,7 @@ def sessions(
     options: Options, verdict: str | None = None, source: str | None = None
 ) -> list[dict[str, Any]]:
     """The open sessions of every home."""
-    with _looked_once(options, load(options.config_file)) as (rounds, _):
+    with _looked(options, load(options.config_file)) as (rounds, _):
         return [
             row
             for state in rounds.states()
@@ -47,7 +49,7 @@ def metrics_text(options: Options) -> bytes:
     with state_lock(options.state_dir), closing(Journal.open(options.state_dir)) as journal:
         rounds = _rounds(options, settings, journal)
         try:
-            view = rounds.run(_PATIENCE_SECONDS)
+            view = _run(rounds, settings)
             return Metrics(options.disabled_collectors, _ignore).render(view).text
         finally:
             rounds.close()
@@ -60,7 +62,7 @@ def check(options: Options) -> dict[str, Any]:
         settings, problems = read(options.config_file)
     if problems:
         return {"ok": False, "config": problems, "homes": []}
-    with _looked_once(options, settings) as (rounds, view):
+    with _looked(options, settings) as (rounds, view):
         homes = [capabilities(home) for home in view.homes]
         homes.extend(
             {
@@ -79,15 +81,26 @@ def check(options: Options) -> dict[str, Any]:
     }
 
 
+def _run(rounds: Rounds, settings: Settings) -> HostView:
+    """As many rounds as a verdict needs: one look never makes a session dead."""
+    view = rounds.run(_PATIENCE_SECONDS)
+    for _ in range(settings.reaper.confirmations - 1):
+        if not any(home.verdicts for home in view.homes):
+            break
+        time.sleep(_BETWEEN_LOOKS_SECONDS)
+        view = rounds.run(_PATIENCE_SECONDS)
+    return view
+
+
 @contextmanager
-def _looked_once(options: Options, settings: Settings) -> Iterator[tuple[Rounds, HostView]]:
-    """One round, remembering nothing but the labels that the agent has given."""
+def _looked(options: Options, settings: Settings) -> Iterator[tuple[Rounds, HostView]]:
+    """Look at this host, remembering nothing but the labels that the agent has given."""
     journal = Journal.in_memory()
     for path, label in labels_in(options.state_dir).items():
         journal.give_label(path, label)
     rounds = _rounds(options, settings, journal)
     try:
-        yield rounds, rounds.run(_PATIENCE_SECONDS)
+        yield rounds, _run(rounds, settings)
     finally:
         rounds.close()
         journal.close()

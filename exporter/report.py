@@ -6,6 +6,7 @@ from typing import Any
 
 from exporter import __version__
 from exporter.config.settings import Settings
+from exporter.reaper.findings import Verdict
 from exporter.snapshot import DiskKind, DiskUsage
 from exporter.view import HomeView, HostView
 from exporter.web.board import HomeRow
@@ -41,18 +42,22 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
             "empty": sessions.empty if sessions is not None else None,
             "trivial": sessions.trivial if sessions is not None else None,
         },
-        "verdicts": _verdicts(open_now),
+        "verdicts": _verdicts(home, open_now),
         "disk": disk_bytes(home),
         "thresholds": [],
-        "would_reap": 0,
+        "would_reap": sum(v.sessions for v in home.verdicts if v.verdict is Verdict.DEAD),
         "would_prune": {"items": 0, "bytes": 0},
     }
 
 
-def _verdicts(open_now: int | None) -> dict[str, int | None]:
+def _verdicts(home: HomeView, open_now: int | None) -> dict[str, int | None]:
     """Of the open sessions; null where the database was not read: 0 would be a claim."""
-    nothing = None if open_now is None else 0
-    return {"live": nothing, "held": nothing, "dead": nothing, "unknown": open_now}
+    if open_now is None:
+        return {verdict.value: None for verdict in Verdict}
+    counts: dict[str, int | None] = {}
+    for verdict in Verdict:
+        counts[verdict.value] = sum(v.sessions for v in home.verdicts if v.verdict is verdict)
+    return counts
 
 
 def disk_bytes(home: HomeView) -> dict[str, int]:

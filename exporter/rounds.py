@@ -20,14 +20,15 @@ from exporter.discovery import Discovery
 from exporter.errors import WorkerError
 from exporter.evidence.findings import Candidate as ProcessCandidate
 from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
-from exporter.evidence.liveness import start_times
+from exporter.evidence.liveness import lease_alive, start_times
 from exporter.evidence.survey import survey as survey_processes
 from exporter.faults import place_of
-from exporter.home_state import HomeState
+from exporter.home_state import HomeState, blindness
 from exporter.homes import Census, Home
 from exporter.journal import Journal
 from exporter.lanes import Lane, Lanes, Scan
 from exporter.pool import Pool
+from exporter.reaper.findings import HomeFacts, LeaseFact, ReaperRules
 from exporter.snapshot import DatabaseLook, Look, Trouble
 from exporter.view import HostView
 
@@ -229,6 +230,34 @@ class Rounds:
             stale_after_seconds=own.prune.policies.stale_checkpoints.older_than_seconds,
             full_interval_seconds=self.settings.scan.full_interval_seconds,
             every_session=self._every_session,
+            facts=self._facts(look, main),
+            rules=ReaperRules(
+                sources=own.reaper.sources,
+                min_idle_seconds=own.reaper.min_idle_seconds,
+                heartbeat_timeout_seconds=own.reaper.heartbeat_timeout_seconds,
+                confirmations=own.reaper.confirmations,
+                interval_seconds=own.reaper.interval_seconds,
+            ),
+        )
+
+    def _facts(self, look: Look, evidence: HomeEvidence | None) -> HomeFacts:
+        """What is known of the home's processes, for the verdicts on its sessions."""
+        if evidence is None:
+            return HomeFacts()
+        started = start_times()
+        return HomeFacts(
+            holders=evidence.holders,
+            leases=tuple(
+                LeaseFact(
+                    lease.session_id,
+                    lease.surface,
+                    lease.pid,
+                    lease_alive(lease.pid, lease.process_started_at, evidence, started),
+                )
+                for lease in look.leases
+            ),
+            lock_probe=look.state.lock_probe,
+            blind=blindness(look, evidence),
         )
 
     def _tell(self, state: HomeState) -> None:

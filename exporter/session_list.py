@@ -16,7 +16,7 @@ import msgspec
 
 from exporter.errors import WorkerError
 from exporter.labels import Family, fit
-from exporter.snapshot import OpenSession
+from exporter.reaper.findings import JudgedSession
 
 _OWN_SHAPES: Final = re.compile(
     r"\d{8}_\d{6}_[0-9a-f]{6,8}"
@@ -44,7 +44,7 @@ class SessionList:
         self._pages: list[bytes] = []
         self._next: list[bytes] | None = None
 
-    def add(self, sessions: Sequence[OpenSession], *, first: bool) -> None:
+    def add(self, sessions: Sequence[JudgedSession], *, first: bool) -> None:
         if first or self._next is None:
             self._next = []
         self._next.append(zlib.compress(msgspec.json.encode(list(sessions)), 1))
@@ -59,13 +59,14 @@ class SessionList:
         if self._next is not None:
             self._pages, self._next = self._next, None
 
-    def sessions(self) -> Iterator[OpenSession]:
+    def sessions(self) -> Iterator[JudgedSession]:
         for page in self._pages:
-            yield from msgspec.json.decode(zlib.decompress(page), type=list[OpenSession])
+            yield from msgspec.json.decode(zlib.decompress(page), type=list[JudgedSession])
 
     def rows(self, label: str, *, public: bool) -> Iterator[dict[str, Any]]:
         """The sessions as `sessions --json` prints them; `public` as HTTP shows them."""
-        for session in self.sessions():
+        for judged in self.sessions():
+            session = judged.session
             yield {
                 "home": label,
                 "id": shown_id(session.id) if public else session.id,
@@ -73,8 +74,9 @@ class SessionList:
                 "started_at": session.started_at,
                 "last_activity_at": session.last_activity_at,
                 "messages": session.messages,
-                "verdict": "unknown",
+                "verdict": judged.verdict.value,
                 "evidence": [
-                    {"kind": "hold", "says": "held", "detail": hold.value} for hold in session.holds
+                    {"kind": each.kind, "says": each.says.value, "detail": each.detail}
+                    for each in judged.evidence
                 ],
             }

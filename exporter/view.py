@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from exporter.evidence.findings import HomeEvidence
 from exporter.journal import Admission, Counter
+from exporter.reaper.findings import LeakCount, VerdictCount
 from exporter.snapshot import Look, Snapshot, Trouble
 
 
@@ -26,6 +27,8 @@ class HomeView(Struct, frozen=True):
     sources: Admission
     ended: Admission
     end_reasons: Admission
+    verdicts: tuple[VerdictCount, ...]
+    leaks: tuple[LeakCount, ...]
     kanban_dead_owner: int | None
     scanned_at: float | None
     """When the last finished scan ended."""

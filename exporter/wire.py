@@ -14,8 +14,15 @@ import msgspec
 from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
+from exporter.reaper.findings import (
+    HomeFacts,
+    JudgedSession,
+    LeakCount,
+    ReaperRules,
+    VerdictCount,
+)
 from exporter.scan.inspect import Inspection
-from exporter.snapshot import Look, OpenSession, SessionUsage, Snapshot
+from exporter.snapshot import Look, SessionUsage, Snapshot
 
 FRAME_BYTES_MAX: Final = 1024 * 1024
 PAGE_ITEMS: Final = 100
@@ -62,6 +69,8 @@ class ReadRequest(Struct, frozen=True, tag="read"):
     full_interval_seconds: float
     every_session: bool
     """Send the open sessions even where there are so many that it is done rarely."""
+    facts: HomeFacts = HomeFacts()
+    rules: ReaperRules = ReaperRules()
 
 
 Request = InspectRequest | LookRequest | ReadRequest
@@ -81,7 +90,7 @@ class UsagePage(Struct, frozen=True, tag="usage"):
 
 
 class SessionsPage(Struct, frozen=True, tag="sessions"):
-    items: Annotated[list[OpenSession], Meta(max_length=PAGE_ITEMS)]
+    items: Annotated[list[JudgedSession], Meta(max_length=PAGE_ITEMS)]
     first: bool
     """The first page of a new list; the pages before it are of an older one."""
 
@@ -94,6 +103,8 @@ class ReadReply(Struct, frozen=True, tag="read"):
     """Ends the answer to a read."""
 
     snapshot: Snapshot
+    verdicts: Annotated[list[VerdictCount], Meta(max_length=256)] = []
+    leaks: Annotated[list[LeakCount], Meta(max_length=256)] = []
 
 
 class Failure(Struct, frozen=True, tag="failure"):

@@ -16,7 +16,6 @@ from exporter import child, wire
 from exporter.errors import ExporterError
 from exporter.faults import place_of
 from exporter.scan.reader import HomeReader
-from exporter.snapshot import Snapshot
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
@@ -54,8 +53,7 @@ def _answer(channel: socket.socket) -> None:
                 case wire.ReadRequest():
                     reader = readers.setdefault(request.home, HomeReader(request.home))
                     for part in reader.read(request):
-                        final = isinstance(part, Snapshot)
-                        wire.send(channel, wire.ReadReply(part) if final else part)  # type: ignore[arg-type]
+                        wire.send(channel, part)
         except ConnectionError:
             return
         except ExporterError as error:

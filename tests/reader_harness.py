@@ -62,11 +62,11 @@ def scan(
     usage: list[SessionUsage] = []
     sessions: list[OpenSession] = []
     for part in reader.read(request):
-        match over_the_wire(wire.ReadReply(part) if isinstance(part, Snapshot) else part):
+        match over_the_wire(part):
             case wire.UsagePage(items):
                 usage += items
             case wire.SessionsPage(items):
-                sessions += items
+                sessions += [judged.session for judged in items]
             case wire.ReadReply(snapshot):
                 return Scan(look, usage, sessions, snapshot)
     raise AssertionError("a reading ends with a snapshot")

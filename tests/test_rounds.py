@@ -17,6 +17,7 @@ from exporter import wire
 from exporter.config.settings import Settings
 from exporter.journal import Journal
 from exporter.pool import Pool, Worker, start_worker
+from exporter.reaper.findings import JudgedSession, Verdict
 from exporter.rounds import Rounds
 from exporter.snapshot import (
     DatabaseLook,
@@ -66,7 +67,11 @@ USAGE = frame(wire.UsagePage([SessionUsage(7, "cli", 1, 1, 0, 0, 0)] * wire.PAGE
 SESSIONS = frame(
     wire.SessionsPage(
         [
-            OpenSession(os.urandom(250).hex(), "cli", 1.0, 1.0, True, 1, 1, Turn.EMPTY)
+            JudgedSession(
+                OpenSession(os.urandom(250).hex(), "cli", 1.0, 1.0, True, 1, 1, Turn.EMPTY),
+                Verdict.UNKNOWN,
+                (),
+            )
             for _ in range(wire.PAGE_ITEMS)
         ],
         first=False,

@@ -56,10 +56,11 @@ class Judgement(Struct, frozen=True):
 
 
 class JudgedSession(Struct, frozen=True):
-    """An open session and what is known of it."""
+    """An open session and what is known of it; of the evidence only the strongest."""
 
     session: OpenSession
-    judgement: Judgement
+    verdict: Verdict
+    evidence: Annotated[tuple[Evidence, ...], Meta(max_length=4)]
 
 
 class LeaseFact(Struct, frozen=True):
@@ -88,6 +89,8 @@ class ReaperRules(Struct, frozen=True):
     min_idle_seconds: float = 600.0
     heartbeat_timeout_seconds: float = 90.0
     confirmations: int = 2
+    interval_seconds: float = 60.0
+    """How often homes with very many open sessions are judged; others are at every scan."""
 
 
 class VerdictCount(Struct, frozen=True):

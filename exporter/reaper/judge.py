@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from msgspec import structs
 
 from exporter.reaper.findings import (
     HomeFacts,
+    JudgedSession,
     Judgement,
     LeakCount,
     ReaperRules,
@@ -20,6 +22,8 @@ from exporter.reaper.hosts import ProcessKey, mapped_account
 from exporter.reaper.verdict import Scene, conclude, judge
 from exporter.reaper.witness import Witness
 from exporter.snapshot import OpenSession
+
+_STRONGEST: Final = 4
 
 
 class Bench:
@@ -88,6 +92,11 @@ class Bench:
             "confirmed", agreed >= wanted, f"{min(agreed, wanted)} of {wanted} scans in a row agree"
         )
         return structs.replace(found, verdict=self.verdict(session.id), rules=(*found.rules, rule))
+
+    def judged(self, session: OpenSession) -> JudgedSession:
+        """A session with its verdict and the strongest evidence."""
+        evidence = judge(session, self._scene).evidence[:_STRONGEST]
+        return JudgedSession(session, self.verdict(session.id), evidence)
 
     def counts(self, sessions: Mapping[str, OpenSession]) -> list[VerdictCount]:
         found = Counter(

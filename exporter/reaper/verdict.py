@@ -102,7 +102,9 @@ def judge(session: OpenSession, scene: Scene, *, parent_is_live: bool = False) -
     proof = [] if hosts or blind or unseen else [_proof(facts)]
     return Judgement(
         verdict=conclude(session, scene, parent_is_live=parent_is_live),
-        evidence=tuple([*held, *live, *hosts, *blind, *_lock_evidence(facts), *proof][:32]),
+        evidence=tuple(
+            [*held, *live, *_foreign(session, rules), *hosts, *blind, *_lock(facts), *proof][:32]
+        ),
         rules=chain,
     )
 
@@ -173,13 +175,20 @@ def _proof(facts: HomeFacts) -> Evidence:
     return Evidence("no_possible_host", Says.DEAD, f"none of {pids} could be running it")
 
 
-def _lock_evidence(facts: HomeFacts) -> list[Evidence]:
+def _lock(facts: HomeFacts) -> list[Evidence]:
     match facts.lock_probe:
         case LockAnswer.FREE:
             return [Evidence("lock", Says.DEAD, "the kernel knows of no lock on the database")]
         case LockAnswer.HELD_UNSEEN:
             return [Evidence("lock", Says.BLIND, "a process that cannot be seen holds a lock")]
     return []
+
+
+def _foreign(session: OpenSession, rules: ReaperRules) -> list[Evidence]:
+    """A source of which nothing can be proven."""
+    if session.source in rules.sources:
+        return []
+    return [Evidence("source", Says.BLIND, _source_reason(session, rules))]
 
 
 def _source_reason(session: OpenSession, rules: ReaperRules) -> str:

@@ -14,6 +14,8 @@ from exporter.errors import DatabaseError, HomeError
 from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
 from exporter.evidence.probe import probe_shm
 from exporter.hermes import database, facts, gateway, kanban, leases
+from exporter.reaper.findings import JudgedSession
+from exporter.reaper.judge import Bench
 from exporter.scan.disk import DiskScanner
 from exporter.scan.filesystem import filesystem_of
 from exporter.scan.session_table import with_holds
@@ -31,11 +33,13 @@ from exporter.snapshot import (
     Snapshot,
     Trouble,
 )
-from exporter.wire import PAGE_ITEMS, ReadRequest, SessionsPage, UsagePage
+from exporter.wire import PAGE_ITEMS, ReadReply, ReadRequest, SessionsPage, UsagePage
 
 _STATE: Final = "state.db"
 _ALWAYS_SEND_SESSIONS: Final = 500
 _SEND_SESSIONS_SECONDS: Final = 60.0
+_ALWAYS_JUDGE_SESSIONS: Final = 500
+_PAGE_SESSIONS: Final = 250
 
 
 class HomeReader:
@@ -54,6 +58,8 @@ class HomeReader:
         self._state = StateReader(home, clock=clock, monotonic=monotonic)
         self._disk: DiskScanner | None = None
         self._boards: dict[str, tuple[database.DatabaseFiles, list[KanbanClaim]]] = {}
+        self._bench = Bench()
+        self._judged_at = float("-inf")
         self._sessions_sent_at = float("-inf")
         self._reads = 0
 
@@ -117,7 +123,7 @@ class HomeReader:
 
     # The reading
 
-    def read(self, request: ReadRequest) -> Iterator[UsagePage | SessionsPage | Snapshot]:
+    def read(self, request: ReadRequest) -> Iterator[UsagePage | SessionsPage | ReadReply]:
         """Bring everything up to date; the snapshot comes last."""
         trouble, detail = Trouble.NONE, ""
         before_open = self._guard(request, _STATE)
@@ -130,10 +136,30 @@ class HomeReader:
         except (DatabaseError, OSError) as error:
             trouble, detail = self._trouble_of(error)
         self._reads += 1
-        readable = trouble is Trouble.NONE
-        if readable:
+        if trouble is Trouble.NONE:
+            self._judge(request)
             yield from self._session_pages(request)
-        yield self._snapshot(request, trouble, detail)
+        snapshot = self._snapshot(request, trouble, detail)
+        open_now = self._state.table.open if snapshot.sessions is not None else {}
+        yield ReadReply(
+            snapshot, self._bench.counts(open_now)[:256], self._bench.leaks(open_now)[:256]
+        )
+
+    def _judge(self, request: ReadRequest) -> None:
+        """Judge the open sessions; where there are very many, not at every scan."""
+        sessions = self._state.table.open
+        since = self._monotonic() - self._judged_at
+        if len(sessions) > _ALWAYS_JUDGE_SESSIONS and since < request.rules.interval_seconds:
+            return
+        self._judged_at = self._monotonic()
+        blind = request.facts.blind
+        if self._state.routing is None or not self._state.routing.readable:
+            blind = (*blind, "routing")
+        held = self._state.routing.holds if self._state.routing is not None else {}
+        for session_id in held.keys() & sessions.keys():
+            sessions[session_id] = self._with_holds(sessions[session_id])
+        seen = structs.replace(request.facts, blind=blind)
+        self._bench.sit(sessions, seen, request.rules, self._clock())
 
     def _guard(self, request: ReadRequest, name: str) -> Callable[[], None]:
         """What must hold at the very moment before a database is opened."""
@@ -242,11 +268,11 @@ class HomeReader:
         if not (request.every_session or due or len(sessions) <= _ALWAYS_SEND_SESSIONS):
             return
         self._sessions_sent_at = self._monotonic()
-        page: list[OpenSession] = []
+        page: list[JudgedSession] = []
         first = True
         for session in sessions.values():
-            page.append(self._with_holds(session))
-            if len(page) == PAGE_ITEMS:
+            page.append(self._bench.judged(session))
+            if len(page) == _PAGE_SESSIONS:
                 yield SessionsPage(page, first)
                 page, first = [], False
         if page or first:

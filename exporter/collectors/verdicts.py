@@ -1,0 +1,58 @@
+"""What is known of the open sessions: who still needs them, and which have leaked.
+
+hermes_sessions_open_by_verdict{home="default",source="cli",verdict="dead"} 12
+hermes_sessions_leaked{home="default",source="cli",cause="after_turn"} 9
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from exporter.collectors.registry import Samples, collector, gauge
+from exporter.collectors.sessions import shown_source
+from exporter.reaper.findings import Verdict
+from exporter.snapshot import Turn
+from exporter.view import HomeView, HostView
+
+BY_VERDICT = gauge(
+    "hermes_sessions_open_by_verdict",
+    "Open sessions by what is known of them: live, held (rightly open with nobody running it), "
+    "dead, or unknown.",
+    "home",
+    "source",
+    "verdict",
+)
+LEAKED = gauge(
+    "hermes_sessions_leaked",
+    "Dead sessions by how their last message left them: in the middle of a turn, after one, or "
+    "empty.",
+    "home",
+    "source",
+    "cause",
+)
+
+
+@collector("verdicts", "open sessions by verdict, and those that leaked", BY_VERDICT, LEAKED)
+def collect(view: HostView, samples: Samples) -> None:
+    for home in view.homes:
+        if home.snapshot is not None and home.snapshot.sessions is not None:
+            _verdicts(home, samples)
+            _leaks(home, samples)
+
+
+def _verdicts(home: HomeView, samples: Samples) -> None:
+    found: Counter[tuple[str, str]] = Counter()
+    for each in home.verdicts:
+        found[shown_source(home, each.source), each.verdict.value] += each.sessions
+    for source in sorted({source for source, _ in found}):
+        for verdict in Verdict:
+            samples.add(BY_VERDICT, found[source, verdict.value], home.label, source, verdict.value)
+
+
+def _leaks(home: HomeView, samples: Samples) -> None:
+    found: Counter[tuple[str, str]] = Counter()
+    for each in home.leaks:
+        found[shown_source(home, each.source), each.cause.value] += each.sessions
+    for source in sorted({source for source, _ in found}):
+        for cause in Turn:
+            samples.add(LEAKED, found[source, cause.value], home.label, source, cause.value)
