@@ -11,12 +11,14 @@ from typing import Any, Final
 from exporter import report
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
-from exporter.errors import UsageError
+from exporter.errors import ExporterError, UsageError
 from exporter.journal import Journal, labels_in, state_lock
 from exporter.metrics import Metrics
 from exporter.options import Options
 from exporter.rounds import LOOK_SECONDS, READ_SECONDS, Rounds
+from exporter.session_list import session_row
 from exporter.sight import capabilities
+from exporter.text import visible
 from exporter.view import HostView
 
 _PATIENCE_SECONDS: Final = LOOK_SECONDS + READ_SECONDS
@@ -41,6 +43,28 @@ def sessions(
             for row in state.session_rows(public=False)
             if verdict in (None, row["verdict"]) and source in (None, row["source"])
         ]
+
+
+def explain(options: Options, session_id: str) -> dict[str, Any]:
+    """Every piece of evidence and every rule for one session."""
+    with _looked(options, load(options.config_file)) as (rounds, view):
+        found = rounds.explain(session_id)
+    if not found:
+        unread = [home.label for home in view.homes if not home.up]
+        hint = f"; could not read {', '.join(unread)}" if unread else ""
+        raise ExporterError(
+            f"no open session {visible(session_id)} in any home{hint}; "
+            "`hermes-exporter sessions` lists them"
+        )
+    if len(found) > 1:
+        homes = ", ".join(label for label, _, _ in found)
+        raise UsageError(f"session {visible(session_id)} is in several homes ({homes}); add --home")
+    label, session, judgement = found[0]
+    row = session_row(label, session, judgement.verdict, judgement.evidence)
+    row["rules"] = [
+        {"rule": each.rule, "holds": each.holds, "why": each.why} for each in judgement.rules
+    ]
+    return row
 
 
 def metrics_text(options: Options) -> bytes:

@@ -25,7 +25,12 @@ _FRAMES_MAX: Final = 20_000
 _START_SECONDS: Final = 60.0
 _SEND_SECONDS: Final = 5.0
 LET_GO_SECONDS: Final = 0.5
-_ENDS: Final = {wire.LookRequest: wire.LookReply, wire.ReadRequest: wire.ReadReply}
+Question = wire.LookRequest | wire.ReadRequest | wire.ExplainRequest
+_ENDS: Final = {
+    wire.LookRequest: wire.LookReply,
+    wire.ReadRequest: wire.ReadReply,
+    wire.ExplainRequest: wire.ExplainReply,
+}
 
 
 class Worker:
@@ -58,9 +63,7 @@ class Worker:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(
-        self, request: wire.LookRequest | wire.ReadRequest, seconds: float
-    ) -> Iterator[wire.Reply]:
+    def ask(self, request: Question, seconds: float) -> Iterator[wire.Reply]:
         """Send a request and give out replies as they come, up to the one that ends the answer.
 
         Raise TimeoutError if it takes longer than `seconds`, once the process has started. An

@@ -28,8 +28,8 @@ from exporter.homes import Census, Home
 from exporter.journal import Journal
 from exporter.lanes import Lane, Lanes, Scan
 from exporter.pool import Pool
-from exporter.reaper.findings import HomeFacts, LeaseFact, ReaperRules
-from exporter.snapshot import DatabaseLook, Look, Trouble
+from exporter.reaper.findings import HomeFacts, Judgement, LeaseFact, ReaperRules
+from exporter.snapshot import DatabaseLook, Look, OpenSession, Trouble
 from exporter.view import HostView
 
 LOOK_SECONDS: Final = 10.0
@@ -309,6 +309,21 @@ class Rounds:
             config_reload_successful=self.config_reload_successful,
             now=self._clock(),
         )
+
+    def explain(self, session_id: str) -> list[tuple[str, OpenSession, Judgement]]:
+        """Why the last round judged this session as it did; once for each home that has it open."""
+        found: list[tuple[str, OpenSession, Judgement]] = []
+        for state in self.states():
+            if state.snapshot is None:
+                continue
+            request = wire.ExplainRequest(state.home.path, session_id)
+            worker = self._pool.worker(state.home.owner, state.home.path)
+            found.extend(
+                (state.home.label, reply.session, reply.judgement)
+                for reply in worker.ask(request, self._look_seconds)
+                if isinstance(reply, wire.ExplainReply) and reply.session and reply.judgement
+            )
+        return found
 
     def states(self) -> list[HomeState]:
         return sorted(self._states.values(), key=lambda state: state.home.label)

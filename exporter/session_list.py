@@ -16,7 +16,8 @@ import msgspec
 
 from exporter.errors import WorkerError
 from exporter.labels import Family, fit
-from exporter.reaper.findings import JudgedSession
+from exporter.reaper.findings import Evidence, JudgedSession, Verdict
+from exporter.snapshot import OpenSession
 
 _OWN_SHAPES: Final = re.compile(
     r"\d{8}_\d{6}_[0-9a-f]{6,8}"
@@ -66,17 +67,26 @@ class SessionList:
     def rows(self, label: str, *, public: bool) -> Iterator[dict[str, Any]]:
         """The sessions as `sessions --json` prints them; `public` as HTTP shows them."""
         for judged in self.sessions():
-            session = judged.session
-            yield {
-                "home": label,
-                "id": shown_id(session.id) if public else session.id,
-                "source": fit(Family.SOURCE, session.source) if public else session.source,
-                "started_at": session.started_at,
-                "last_activity_at": session.last_activity_at,
-                "messages": session.messages,
-                "verdict": judged.verdict.value,
-                "evidence": [
-                    {"kind": each.kind, "says": each.says.value, "detail": each.detail}
-                    for each in judged.evidence
-                ],
-            }
+            row = session_row(label, judged.session, judged.verdict, judged.evidence)
+            if public:
+                row["id"] = shown_id(judged.session.id)
+                row["source"] = fit(Family.SOURCE, judged.session.source)
+            yield row
+
+
+def session_row(
+    label: str, session: OpenSession, verdict: Verdict, evidence: Sequence[Evidence]
+) -> dict[str, Any]:
+    """One session as `sessions --json` and `explain --json` print it."""
+    return {
+        "home": label,
+        "id": session.id,
+        "source": session.source,
+        "started_at": session.started_at,
+        "last_activity_at": session.last_activity_at,
+        "messages": session.messages,
+        "verdict": verdict.value,
+        "evidence": [
+            {"kind": each.kind, "says": each.says.value, "detail": each.detail} for each in evidence
+        ],
+    }

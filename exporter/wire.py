@@ -17,12 +17,13 @@ from exporter.errors import WorkerError
 from exporter.reaper.findings import (
     HomeFacts,
     JudgedSession,
+    Judgement,
     LeakCount,
     ReaperRules,
     VerdictCount,
 )
 from exporter.scan.inspect import Inspection
-from exporter.snapshot import Look, SessionUsage, Snapshot
+from exporter.snapshot import Look, OpenSession, SessionUsage, Snapshot
 
 FRAME_BYTES_MAX: Final = 1024 * 1024
 PAGE_ITEMS: Final = 100
@@ -73,7 +74,14 @@ class ReadRequest(Struct, frozen=True, tag="read"):
     rules: ReaperRules = ReaperRules()
 
 
-Request = InspectRequest | LookRequest | ReadRequest
+class ExplainRequest(Struct, frozen=True, tag="explain"):
+    """Why is this session judged as it is? Of the home's last reading."""
+
+    home: str
+    session_id: str
+
+
+Request = InspectRequest | LookRequest | ReadRequest | ExplainRequest
 
 
 class Ready(Struct, frozen=True, tag="ready"):
@@ -107,13 +115,22 @@ class ReadReply(Struct, frozen=True, tag="read"):
     leaks: Annotated[list[LeakCount], Meta(max_length=256)] = []
 
 
+class ExplainReply(Struct, frozen=True, tag="explain"):
+    """An open session with its whole judgement; None if it is not open in this home."""
+
+    session: OpenSession | None
+    judgement: Judgement | None
+
+
 class Failure(Struct, frozen=True, tag="failure"):
     """The worker could not answer: a fault of ours, named by type and place, never by content."""
 
     detail: Annotated[str, Meta(max_length=300)]
 
 
-Reply = Ready | InspectReply | UsagePage | SessionsPage | LookReply | ReadReply | Failure
+Reply = (
+    Ready | InspectReply | UsagePage | SessionsPage | LookReply | ReadReply | ExplainReply | Failure
+)
 
 _encoder: Final = msgspec.json.Encoder()
 _request_decoder: Final = msgspec.json.Decoder(Request)

@@ -54,6 +54,9 @@ def _answer(channel: socket.socket) -> None:
                     reader = readers.setdefault(request.home, HomeReader(request.home))
                     for part in reader.read(request):
                         wire.send(channel, part)
+                case wire.ExplainRequest(home, session_id):
+                    reader = readers.setdefault(home, HomeReader(home))
+                    wire.send(channel, reader.explain(session_id))
         except ConnectionError:
             return
         except ExporterError as error:

@@ -37,6 +37,7 @@ class Bench:
         self._witness = Witness()
         self._agreed: dict[str, int] = {}
         self._verdicts: dict[str, Verdict] = {}
+        self._children_of_live: set[str] = set()
         self._scene = Scene.of(HomeFacts(), ReaperRules(), 0.0)
 
     def sit(
@@ -55,10 +56,15 @@ class Bench:
         }
         scene = self._scene = Scene.of(facts, rules, now, accounted)
         alone = {key: conclude(session, scene) for key, session in sessions.items()}
+        self._children_of_live = {
+            key
+            for key, session in sessions.items()
+            if alone.get(session.parent_id or "") is Verdict.LIVE
+        }
         self._verdicts = {}
         for key, session in sessions.items():
             verdict = alone[key]
-            if alone.get(session.parent_id or "") is Verdict.LIVE:
+            if key in self._children_of_live:
                 verdict = conclude(session, scene, parent_is_live=True)
             self._verdicts[key] = self._confirm(key, verdict, rules)
         self._agreed = {key: n for key, n in self._agreed.items() if key in sessions}
@@ -83,19 +89,21 @@ class Bench:
         self._agreed[key] = self._agreed.get(key, 0) + 1
         return Verdict.DEAD if self._agreed[key] >= rules.confirmations else Verdict.UNKNOWN
 
-    def judgement(self, session: OpenSession, *, parent_is_live: bool = False) -> Judgement:
+    def judgement(self, session: OpenSession) -> Judgement:
         """The last verdict on a session with all that led to it."""
-        scene = self._scene
-        found = judge(session, scene, parent_is_live=parent_is_live)
-        agreed, wanted = self._agreed.get(session.id, 0), scene.rules.confirmations
+        found = self._judge(session)
+        agreed, wanted = self._agreed.get(session.id, 0), self._scene.rules.confirmations
         rule = Rule(
             "confirmed", agreed >= wanted, f"{min(agreed, wanted)} of {wanted} scans in a row agree"
         )
         return structs.replace(found, verdict=self.verdict(session.id), rules=(*found.rules, rule))
 
+    def _judge(self, session: OpenSession) -> Judgement:
+        return judge(session, self._scene, parent_is_live=session.id in self._children_of_live)
+
     def judged(self, session: OpenSession) -> JudgedSession:
         """A session with its verdict and the strongest evidence."""
-        evidence = judge(session, self._scene).evidence[:_STRONGEST]
+        evidence = self._judge(session).evidence[:_STRONGEST]
         return JudgedSession(session, self.verdict(session.id), evidence)
 
     def counts(self, sessions: Mapping[str, OpenSession]) -> list[VerdictCount]:

@@ -33,7 +33,14 @@ from exporter.snapshot import (
     Snapshot,
     Trouble,
 )
-from exporter.wire import PAGE_ITEMS, ReadReply, ReadRequest, SessionsPage, UsagePage
+from exporter.wire import (
+    PAGE_ITEMS,
+    ExplainReply,
+    ReadReply,
+    ReadRequest,
+    SessionsPage,
+    UsagePage,
+)
 
 _STATE: Final = "state.db"
 _ALWAYS_SEND_SESSIONS: Final = 500
@@ -160,6 +167,13 @@ class HomeReader:
             sessions[session_id] = self._with_holds(sessions[session_id])
         seen = structs.replace(request.facts, blind=blind)
         self._bench.sit(sessions, seen, request.rules, self._clock())
+
+    def explain(self, session_id: str) -> ExplainReply:
+        """Everything that led to the verdict on an open session."""
+        session = self._state.table.open.get(session_id)
+        if session is None:
+            return ExplainReply(None, None)
+        return ExplainReply(session, self._bench.judgement(session))
 
     def _guard(self, request: ReadRequest, name: str) -> Callable[[], None]:
         """What must hold at the very moment before a database is opened."""

@@ -1,0 +1,35 @@
+"""`explain`: why a session is judged as it is."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+
+from exporter.commands import arguments
+from exporter.terminal import output
+
+SUMMARY = "every piece of evidence and every rule for one open session"
+DESCRIPTION = """\
+Tell why an open session is live, held, dead or unknown: what was seen, which
+of the conditions for being dead hold, and what would change the verdict."""
+EXAMPLES = (
+    ("a session from the list of `sessions`", "hermes-exporter explain 20260131_093000_3f2a1b"),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("session", metavar="ID", help="the id of an open session")
+    arguments.add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from exporter import host
+
+    found = host.explain(arguments.options(args), args.session)
+    if args.json:
+        output.show_json(found)
+    else:
+        from exporter.terminal import explain
+
+        output.show(explain.blocks(found, time.time()))
+    return 0

@@ -1,0 +1,76 @@
+"""The report of `explain`: a verdict, told as a colleague would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from exporter import human
+from exporter.terminal.blocks import VERDICT_TONES, Block, Cell, Line, Tone
+
+_MEANING: Final = {
+    "live": "Somebody is running it, or was a moment ago.",
+    "held": "Nobody needs to be running it: something still means to come back to it.",
+    "dead": "Nobody is running it, and nobody ever will end it.",
+    "unknown": "Not enough can be seen to call it dead, so it is left alone.",
+}
+_RULES: Final = {
+    "source": "its source can be judged",
+    "not_held": "nothing means to come back to it",
+    "idle": "it has been idle long enough",
+    "no_sign_of_life": "there is no sign of life",
+    "all_visible": "everything that could run it can be seen",
+    "no_possible_host": "no process could be running it",
+    "confirmed": "several scans agree",
+}
+_CHANGE: Final = {
+    "source": "naming its source under reaper.sources, if that source is a one-shot",
+    "not_held": "the end of what points at it",
+    "idle": "time",
+    "no_sign_of_life": "the end of the process that runs it, or its leaving the session",
+    "all_visible": "what `hermes-exporter check` says to grant",
+    "no_possible_host": "the end of that process, or its being seen at work on another session",
+    "confirmed": "another scan",
+}
+
+
+def blocks(found: Mapping[str, Any], now: float) -> Iterator[Block]:
+    """Lines for the value that `explain --json` prints."""
+    verdict = found["verdict"]
+    yield Line(
+        (
+            Cell(found["id"], Tone.STRONG),
+            Cell(f"({found['source']}, home {found['home']}) is"),
+            Cell(verdict, VERDICT_TONES.get(verdict, Tone.PLAIN)),
+        )
+    )
+    began, active = now - found["started_at"], now - found["last_activity_at"]
+    yield Line((Cell(_MEANING[verdict]),))
+    yield Line(
+        (
+            Cell(
+                f"It began {human.age(began)} ago, has "
+                f"{human.counted(found['messages'], 'message')}, and was last active "
+                f"{human.age(active)} ago.",
+                Tone.FAINT,
+            ),
+        )
+    )
+    yield Line()
+    yield Line((Cell("What was seen", Tone.STRONG),))
+    for each in found["evidence"] or [{"says": "-", "detail": "nothing"}]:
+        yield Line((Cell(f"  {each['says']:<6}  {each['detail']}"),))
+    yield Line()
+    yield Line((Cell("To be dead, all of this must hold", Tone.STRONG),))
+    for rule in found["rules"]:
+        mark = "yes" if rule["holds"] else "NO "
+        yield Line((Cell(f"  {mark}  {_RULES.get(rule['rule'], rule['rule'])}: {rule['why']}"),))
+    yield Line()
+    yield Line((Cell(f"What would change it: {_change(found)}."),))
+
+
+def _change(found: Mapping[str, Any]) -> str:
+    missing = [rule["rule"] for rule in found["rules"] if not rule["holds"]]
+    if not missing:
+        return "a message, a process that could run it, or a chat that leads to it"
+    return "; ".join(_CHANGE.get(name, name) for name in missing)
