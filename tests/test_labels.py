@@ -19,7 +19,7 @@ def test_end_reasons_that_hermes_writes_are_shown(reason: str) -> None:
 
 @pytest.mark.parametrize(
     "model",
-    ["hermes-4-405b", "anthropic/claude-x-4.5", "gpt-9:beta", "nousresearch/hermes-4@fp8", "m"],
+    ["hermes-4-405b", "vendor/model-x-4.5", "gpt-9:beta", "nousresearch/hermes-4@fp8", "m"],
 )
 def test_models_are_shown(model: str) -> None:
     assert fit(Family.SOURCE_MODEL, model) == model
