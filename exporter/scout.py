@@ -44,6 +44,7 @@ class Scout:
         self._open: dict[int, str] = {}
         self._number = 0
         self._patience_until = 0.0
+        self._closed = False
         self._changes = logs.StateChange()
 
     def begin_round(self) -> None:
@@ -63,7 +64,7 @@ class Scout:
 
     def inspect(self, path: str) -> Inspection | None:
         """What is at this path; None if it does not answer."""
-        if self.hangs(path) or len(self._open) >= _OPEN_QUESTIONS_MAX:
+        if self._closed or self.hangs(path) or len(self._open) >= _OPEN_QUESTIONS_MAX:
             return None
         for _ in range(_ATTEMPTS):
             try:
@@ -75,10 +76,15 @@ class Scout:
         return None
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.end()
-            self._process.is_gone(LET_GO_SECONDS)
-            self._process = None
+        """For good; a question that another thread waits for is answered with None."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+            process.is_gone(LET_GO_SECONDS)
 
     def _ask(self, path: str) -> Inspection:
         if self._process is None:
@@ -108,9 +114,9 @@ class Scout:
 
     def _lose(self, error: WorkerError) -> None:
         """Without the process its questions are open no more."""
-        self.close()
+        self._end()
         self._open.clear()
-        if self._changes.changed("scout", str(error)):
+        if not self._closed and self._changes.changed("scout", str(error)):
             log.warn("scout failed", error=str(error))
 
 

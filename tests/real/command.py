@@ -1,0 +1,42 @@
+"""The commands as users run them: `python -m exporter ...` to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.real.hermes import REPOSITORY
+
+
+def run(
+    *words: str | Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; its output is a pipe, as in a script."""
+    return subprocess.run(
+        [sys.executable, "-m", "exporter", *words],
+        cwd=REPOSITORY,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def run_json(*words: str | Path) -> Any:
+    """What a command that succeeds prints with --json."""
+    done = run(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refusal(*words: str | Path) -> tuple[int, str]:
+    """The exit status of a command that fails, and the one line it fails with."""
+    done = run(*words)
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stdout == ""
+    return done.returncode, done.stderr.rstrip("\n")
