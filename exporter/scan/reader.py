@@ -46,7 +46,6 @@ _STATE: Final = "state.db"
 _ALWAYS_SEND_SESSIONS: Final = 500
 _SEND_SESSIONS_SECONDS: Final = 60.0
 _ALWAYS_JUDGE_SESSIONS: Final = 500
-_PAGE_SESSIONS: Final = 250
 
 
 class HomeReader:
@@ -286,7 +285,7 @@ class HomeReader:
         first = True
         for session in sessions.values():
             page.append(self._bench.judged(session))
-            if len(page) == _PAGE_SESSIONS:
+            if len(page) == PAGE_ITEMS:
                 yield SessionsPage(page, first)
                 page, first = [], False
         if page or first:
