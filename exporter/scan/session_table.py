@@ -29,7 +29,9 @@ from exporter.snapshot import (
 
 _K = TypeVar("_K")
 OTHER: Final = "other"
-_WORDS_MAX: Final = 250
+_WORDS_MAX: Final = 64
+_ENDED_PAIRS_MAX: Final = 256
+"""As many as the agent takes in a snapshot; what is beyond is counted as `other`."""
 _ACTIVE_MAX: Final = (1 << 24) - 1
 _FUTURE_TOLERANCE_SECONDS: Final = 60.0
 
@@ -187,7 +189,7 @@ class SessionTable:
         near = marathon_near * marathon_max
         return SessionSummary(
             open_by_source={sources[s]: n for s, n in _some(self._open_by_source)},
-            ended=[EndedCount(sources[s], reasons[r], n) for (s, r), n in _some(self._ended)][:256],
+            ended=self._ended_counts(),
             messages=list(self._histograms()),
             open_idle_buckets=idle_buckets,
             open_idle_sum_seconds=idle_sum,
@@ -204,13 +206,24 @@ class SessionTable:
             written_after_end={reasons[r]: n for r, n in _some(self._written_after_end)},
         )
 
+    def _ended_counts(self) -> list[EndedCount]:
+        """The most frequent pairs of source and reason; the rest together, so that none is lost."""
+        most = sorted(_some(self._ended), key=lambda pair: -pair[1])
+        rest = sum(sessions for _, sessions in most[_ENDED_PAIRS_MAX - 1 :])
+        sources, reasons = self._sources.words, self._reasons.words
+        counts = [
+            EndedCount(sources[source], reasons[reason], sessions)
+            for (source, reason), sessions in most[: _ENDED_PAIRS_MAX - 1]
+        ]
+        return [*counts, EndedCount(OTHER, OTHER, rest)] if rest else counts
+
     def _histograms(self) -> Iterator[MessageHistogram]:
         by_source: dict[int, tuple[list[int], int]] = {}
         for (source, active), sessions in _some(self._sizes):
             buckets, total = by_source.get(source, ([0] * (len(MESSAGE_BUCKETS) + 1), 0))
             buckets[bisect_left(MESSAGE_BUCKETS, active)] += sessions
             by_source[source] = (buckets, total + active * sessions)
-        for source, (buckets, total) in list(by_source.items())[:64]:
+        for source, (buckets, total) in by_source.items():
             yield MessageHistogram(self._sources.words[source], buckets, total)
 
     def _idle(self, now: float) -> tuple[list[int], float]:
