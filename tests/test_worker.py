@@ -1,0 +1,115 @@
+"""A root agent reads each user's home as that user, from a process that can do nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.agent_harness import children, configuration, scanned_again, when, when_up
+from tests.real.agent import Agent, Metrics, agent
+from tests.small_homes import small_home
+
+ADA, BOB = 54321, 54322
+
+
+@pytest.fixture(scope="module")
+def homes() -> Iterator[dict[int, Path]]:
+    """A private home of each of two users."""
+    with tempfile.TemporaryDirectory(prefix="hermes-exporter-test-") as folder:
+        os.chmod(folder, 0o755)
+        made = {}
+        for user in (ADA, BOB):
+            above = Path(folder, f"user{user}")
+            made[user] = small_home(above / ".hermes")
+            (made[user] / "logs").mkdir()
+            for path in [above, *above.rglob("*")]:
+                os.chown(path, user, user)
+            above.chmod(0o700)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(homes: dict[int, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    folder = tmp_path_factory.mktemp("agent")
+    named = {f"user{user}": home for user, home in homes.items()}
+    secret = {"SECRET_TOKEN": "sk-secret", "LD_PRELOAD": "", "PYTHONPATH": "/nonexistent"}
+    with agent(folder, configuration=configuration(named), environment=secret) as started:
+        when_up(started, *named)
+        yield started
+
+
+def workers(running: Agent) -> dict[int, psutil.Process]:
+    """The agent's workers, by the user they run as."""
+    return {worker.uids().real: worker for worker in children(running)}
+
+
+def status_of(worker: psutil.Process) -> dict[str, list[str]]:
+    lines = Path(f"/proc/{worker.pid}/status").read_text().splitlines()
+    return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_each_worker_runs_as_the_owner_with_no_way_back(running: Agent) -> None:
+    assert workers(running).keys() == {ADA, BOB}
+    for user, worker in workers(running).items():
+        status = status_of(worker)
+        assert status["Uid"] == status["Gid"] == [str(user)] * 4
+        assert status["Groups"] == []
+        assert status["NoNewPrivs"] == ["1"]
+        assert int(status["CapEff"][0], 16) == int(status["CapPrm"][0], 16) == 0
+
+
+def test_a_worker_has_nothing_of_the_agents_but_its_channel(running: Agent) -> None:
+    for worker in workers(running).values():
+        assert worker.environ() == {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+        assert worker.cwd() == "/"
+        folder = Path(f"/proc/{worker.pid}/fd")
+        targets = {name.name: os.readlink(name) for name in folder.iterdir()}
+        channel = targets.pop("0")
+        assert channel.startswith("socket:")
+        assert {targets.pop("1"), targets.pop("2")} == {"/dev/null"}
+        assert set(targets.values()) <= {channel}, "a copy of the channel, and nothing else"
+
+
+def test_the_scout_has_the_agents_privileges_and_opens_nothing(running: Agent) -> None:
+    (scout,) = children(running, "exporter.scout")
+    assert status_of(scout)["Uid"] == ["0"] * 4
+    assert status_of(scout)["NoNewPrivs"] == ["1"]
+    assert "SECRET_TOKEN" not in scout.environ()
+    assert scout.open_files() == []
+
+
+def test_nothing_in_a_home_becomes_anybody_elses(running: Agent, homes: dict[int, Path]) -> None:
+    """Also while somebody has the database open, and SQLite keeps files beside it."""
+    with subprocess.Popen(
+        ["sqlite3", homes[ADA] / "state.db"],
+        stdin=subprocess.PIPE,
+        text=True,
+        user=ADA,
+        group=ADA,
+        extra_groups=[],
+    ) as writer:
+        assert writer.stdin is not None
+        writer.stdin.write("PRAGMA journal_mode=WAL; UPDATE sessions SET source = 'tui';\n")
+        writer.stdin.flush()
+
+        def is_seen(metrics: Metrics) -> bool:
+            seen = metrics.by("hermes_sessions_open", "source", home=f"user{ADA}")
+            return seen.get(("tui",)) == 3
+
+        when(running, is_seen, "what is in the write-ahead log is seen")
+        scanned_again(running, f"user{ADA}")
+        assert (homes[ADA] / "state.db-wal").stat().st_size > 0
+        for user, home in homes.items():
+            assert {path.lstat().st_uid for path in home.rglob("*")} == {user}
+
+
+def test_figures_of_both_users_are_told(running: Agent) -> None:
+    metrics = scanned_again(running, f"user{BOB}", 1)
+    assert metrics.value("hermes_messages_total", home=f"user{BOB}", source="cli") == 6
+    assert metrics.by("hermes_exporter_blind", "home", "reason") == {}
