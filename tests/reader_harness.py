@@ -7,7 +7,9 @@ import os
 import stat
 import struct
 import subprocess
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from exporter.snapshot import (
     SessionUsage,
     Snapshot,
 )
+from tests.real.hermes import Hermes
+from tests.real.holders import Holder
 
 Trace = dict[str, tuple[Any, ...]]
 
@@ -147,10 +151,24 @@ def counted(histograms: Sequence[MessageHistogram]) -> dict[str, tuple[int, int]
     return {each.source: (sum(each.buckets), each.sum) for each in histograms}
 
 
-def never() -> Callable[[], None]:
-    """A guard for `StateReader.update` that fails the test if a database is about to be opened."""
-
-    def guard() -> None:
-        raise AssertionError("the database is opened")
-
-    return guard
+@contextmanager
+def rewriter(hermes: Hermes, home: Path) -> Iterator[Holder]:
+    """A holder that can also do what `inside/rewrite.py` has."""
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            hermes.command("rewrite"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=hermes.environment(home),
+            cwd=home.parent,
+            text=True,
+        ) as process,
+    ):
+        try:
+            yield Holder(process, errors)
+            if process.poll() is None:
+                process.communicate(timeout=60)
+        finally:
+            process.kill()

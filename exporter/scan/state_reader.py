@@ -262,11 +262,14 @@ class StateReader:
         copies = CopyQuery(schema)
         usage: list[SessionUsage] = []
         for record in self.table.put(records, conversations, self._clock()):
-            row, messages, _ = record
-            rewritten = messages.rows > messages.active or row.parent_id is not None
+            row, (count, active, _, fresh), _ = record
+            # Copies are made all at once: as the first rows of a session, or in place of every row
+            # that was active. What is said later may well repeat what was said before.
+            parent = row.parent_id if fresh == count else None
+            replaced = active <= fresh < count
             copied = 0
-            if watermark and messages.above_watermark and rewritten:
-                copied = copies.copied(connection, row.id, row.parent_id, watermark)
+            if watermark and fresh and (parent is not None or replaced):
+                copied = copies.copied(connection, row.id, parent, watermark)
             usage.append(usage_of(record, copied))
         return usage
 
