@@ -57,6 +57,7 @@ def home(scale: float, *parts: Part, seed: int = 1, cache: Path = CACHE) -> Path
     """The home at this scale with these parts (default: all), made now if it is not there yet."""
     place = cache / f"v{VERSION}-seed{seed}-scale{scale:g}" / "home"
     place.mkdir(parents=True, exist_ok=True)
+    place = place.resolve()  # .cache may be a link to a larger disk; a home may not be below one
     for part in parts or tuple(Part):
         if not (place / part).exists():
             with _beside(place / part) as unfinished:

@@ -53,28 +53,36 @@ def environment(package: str) -> Path:
     return folder / "bin"
 
 
+_GAUGES = {
+    "open": "SELECT source, '' AS by, count(*) AS open FROM sessions"
+    " WHERE ended_at IS NULL GROUP BY 1",
+    "ended": "SELECT source, end_reason AS by, count(*) AS ended FROM sessions"
+    " WHERE ended_at IS NOT NULL GROUP BY 1, 2",
+    "calls": "SELECT source, '' AS by, sum(tool_call_count) AS calls FROM sessions GROUP BY 1",
+    "tokens": "SELECT s.source, u.model AS by, sum(u.input_tokens) AS tokens"
+    " FROM session_model_usage AS u JOIN sessions AS s ON s.id = u.session_id GROUP BY 1, 2",
+    "lengths": "SELECT source, min(message_count / 10, 20) AS by, count(*) AS lengths"
+    " FROM sessions GROUP BY 1, 2",
+}
+"""What somebody who wants our figures would have query-exporter ask."""
+
+
 @contextmanager
 def query_exporter(database: Path) -> Iterator[int]:
     """Have query-exporter poll this database every second; gives its PID."""
-    tables = {"open": "ended_at IS NULL", "ended": "ended_at IS NOT NULL", "all": "1"}
     config = {
         "databases": {"state": {"dsn": f"sqlite:///{database}"}},
-        "metrics": {f"sessions_{n}": {"type": "gauge", "labels": ["source"]} for n in tables},
+        "metrics": {name: {"type": "gauge", "labels": ["source", "by"]} for name in _GAUGES},
         "queries": {
-            name: {
-                "databases": ["state"],
-                "metrics": [f"sessions_{name}"],
-                "interval": 1,
-                "sql": f"SELECT source, count(*) AS sessions_{name} FROM sessions"
-                f" WHERE {condition} GROUP BY source",
-            }
-            for name, condition in tables.items()
+            name: {"databases": ["state"], "metrics": [name], "interval": 1, "sql": sql}
+            for name, sql in _GAUGES.items()
         },
     }
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(config, file)
         file.flush()
         command = [str(environment("query-exporter") / "query-exporter"), "--config", file.name]
+        subprocess.run([*command, "--check-only"], stdout=subprocess.DEVNULL, check=True)
         with subprocess.Popen(
             [*command, "--port", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
