@@ -606,15 +606,24 @@ def test_no_statement_can_write_through_our_connection(
         assert not Path("new.db").exists()
 
 
-def test_only_the_module_that_knows_how_opens_databases() -> None:
-    """Besides the agent's own, and the demo home. The linter forbids the standard library's."""
+MAY_OPEN = {
+    "hermes/database.py": "to read homes",
+    "hermes/writing.py": "to write to them",
+    "hermes/fabricate/database.py": "to make a new home",
+    "journal.py": "the agent's own",
+    "runs/journal.py": "ours, in a home",
+}
+
+
+def test_few_modules_open_databases() -> None:
+    """The linter sees to it that nobody uses the standard library's module."""
     opened = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "apsw.Connection"
     }
-    assert opened == {"hermes/database.py", "hermes/fabricate/database.py", "journal.py"}
+    assert opened <= MAY_OPEN.keys()
 
 
 READING = {
