@@ -35,10 +35,8 @@ def names(folder: Path, home: Path, *flags: str) -> set[str]:
     file = folder / "hermes.prom"
     config = folder / "quick.yml"
     config.write_text("reaper: {confirmations: 1}\n")
-    done = run(
-        *("textfile", file, *flags, "--home", home, "--config.file", config),
-        *("--state-dir", folder / "state"),
-    )
+    where: list[str | Path] = ["--home", home, "--state-dir", folder / "state"]
+    done = run("textfile", file, *flags, "--config.file", config, *where)
     assert done.returncode == 0, done.stderr
     families = parse_text(file.read_text())
     return {family.name for family in families if not family.name.startswith("process_")}

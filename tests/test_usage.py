@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent_harness import when
-from tests.real.agent import Agent, Metrics, agent
+from tests.real.agent import Agent, Labels, Metrics, agent
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import holder
 
@@ -25,14 +25,14 @@ class Ratchet:
     """Sees every scrape, and that no counter is ever less than before."""
 
     def __init__(self) -> None:
-        self._highest: dict[object, float] = {}
+        self._highest: dict[tuple[str, Labels], float] = {}
 
     def see(self, metrics: Metrics) -> None:
         now = {key: value for key, value in metrics.items() if key[0] in COUNTERS}
         assert self._highest.keys() <= now.keys()
         for key, value in now.items():
             assert value >= self._highest.get(key, 0), f"{key} fell"
-        self._highest = dict(now)
+        self._highest = now
 
     def when_counted(self, running: Agent, messages: int) -> None:
         """Wait until so many messages are counted, and for no more than these."""

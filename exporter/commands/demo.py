@@ -27,8 +27,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from exporter import agent, demo
+    from exporter.config.load import load
 
     options = arguments.options(args)
+    load(options.config_file)  # a bad one is told before a home is made for nothing
     with tempfile.TemporaryDirectory(
         prefix="hermes-exporter-demo-", ignore_cleanup_errors=True
     ) as directory:

@@ -1,0 +1,293 @@
+"""The commands as a user runs them: what they print, what they leave, how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from exporter import demo
+from exporter.snapshot import DiskKind
+from tests.real.agent import agent
+from tests.real.command import refusal, run, run_json
+from tests.real.hermes import REPOSITORY
+from tests.real.prometheus import check_metrics
+from tests.real.waiting import wait_until
+from tests.small_homes import small_home
+
+Words = list[str | Path]
+QUICK = "reaper: {confirmations: 1}\n"
+"""One look is enough for what is tested here."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(demo.make(str(tmp_path_factory.mktemp("demo")), now=time.time()))
+
+
+@pytest.fixture
+def options(tmp_path: Path, home: Path) -> Words:
+    """The options that lead a command to the demo home."""
+    config = tmp_path / "quick.yml"
+    config.write_text(QUICK)
+    return ["--config.file", config, "--home", home, "--state-dir", tmp_path / "state"]
+
+
+# What they print
+
+
+def test_status_has_the_keys_that_scripts_rely_on(options: Words, home: Path) -> None:
+    status = run_json("status", *options)
+    assert status.keys() == {"homes", "agent"}
+    assert status["agent"].keys() == {"version", "mode"}
+    assert status["agent"]["mode"] == {"reaper": "observe", "prune": "observe"}
+    first, profile = status["homes"]
+    assert (first["path"], profile["home"]) == (str(home), "default/work")
+    assert first.keys() == {
+        *("home", "path", "up", "trouble", "blind", "sessions", "verdicts", "disk"),
+        *("thresholds", "would_reap", "would_prune"),
+    }
+    assert first["up"] is True
+    assert first["sessions"].keys() == {"open", "ended", "empty", "trivial"}
+    assert first["sessions"]["open"] + first["sessions"]["ended"] == 400
+    assert first["verdicts"].keys() == {"live", "held", "dead", "unknown"}
+    assert sum(first["verdicts"].values()) == first["sessions"]["open"] == 116
+    assert first["disk"].keys() == {kind.value for kind in DiskKind}
+    assert first["would_prune"].keys() == {"items", "bytes"}
+
+
+def test_sessions_have_the_keys_that_scripts_rely_on(options: Words) -> None:
+    sessions = run_json("sessions", *options)
+    assert len(sessions) == 116 + 17
+    for session in sessions:
+        assert session.keys() == {
+            *("home", "id", "source", "started_at", "last_activity_at", "messages"),
+            *("verdict", "evidence"),
+        }
+        for evidence in session["evidence"]:
+            assert evidence.keys() == {"kind", "says", "detail"}
+
+
+def test_sessions_are_narrowed_by_source_verdict_and_home(options: Words, home: Path) -> None:
+    everything = run_json("sessions", *options)
+    assert run_json("sessions", *options, "--source", "cron") == [
+        session for session in everything if session["source"] == "cron"
+    ]
+    held = run_json("sessions", *options, "--verdict", "held")
+    assert held
+    assert {session["verdict"] for session in held} == {"held"}
+    only = run_json("sessions", *options[:2], "--home", home / "profiles" / "work", *options[4:])
+    assert len(only) == 17
+
+
+def test_check_has_the_keys_that_scripts_rely_on(options: Words, tmp_path: Path) -> None:
+    report = run_json("check", *options)
+    assert report.keys() == {"ok", "config", "homes"}
+    assert (report["ok"], report["config"]) == (True, [])
+    for home in report["homes"]:
+        assert home.keys() == {"home", "path", "can", "cannot"}
+        assert "read the database" in home["can"]
+    broken = small_home(tmp_path / "broken")
+    (broken / "state.db").write_text("not a database" * 100)
+    done = run("check", "--json", "--home", broken, "--state-dir", tmp_path / "state")
+    (seen,) = json.loads(done.stdout)["homes"]
+    assert done.returncode == 1
+    assert [each.keys() for each in seen["cannot"]] == [{"what", "why", "grant"}]
+
+
+@pytest.mark.parametrize("command", ["status", "sessions", "check"])
+def test_a_pipe_gets_plain_text_and_a_terminal_gets_colour(options: Words, command: str) -> None:
+    done = run(command, *options)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "default" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "\x1b[" in on_terminal(command, *options)
+
+
+def on_terminal(*words: str | Path) -> str:
+    """What a command shows on a terminal."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+    environment.pop("NO_COLOR", None)
+    with subprocess.Popen(
+        [sys.executable, "-m", "exporter", *words],
+        cwd=REPOSITORY,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    ):
+        os.close(theirs)
+        shown = b""
+        try:
+            while chunk := os.read(ours, 65536):
+                shown += chunk
+        except OSError:
+            pass  # the other end is closed: all is read
+        os.close(ours)
+    return shown.decode()
+
+
+def test_a_broken_home_is_shown_and_no_failure_of_status(tmp_path: Path) -> None:
+    broken = small_home(tmp_path / "broken")
+    (broken / "state.db").write_text("not a database" * 100)
+    done = run("status", "--json", "--home", broken, "--state-dir", tmp_path / "state")
+    (seen,) = json.loads(done.stdout)["homes"]
+    assert done.returncode == 0
+    assert (seen["up"], seen["trouble"]) == (False, "not_a_database")
+    assert set(seen["sessions"].values()) == set(seen["verdicts"].values()) == {None}
+
+
+# What they leave
+
+
+def test_commands_that_look_leave_no_state(options: Words, tmp_path: Path) -> None:
+    for command in ("status", "sessions", "check"):
+        run(command, *options)
+    assert not (tmp_path / "state").exists()
+
+
+def totals(file: Path) -> dict[str, float]:
+    return {
+        sample.name: sample.value
+        for family in parse_text(file.read_text())
+        for sample in family.samples
+        if sample.name in ("hermes_messages_total", "hermes_sessions_open")
+    }
+
+
+def test_textfile_goes_on_counting_where_it_stopped(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home")
+    file = tmp_path / "hermes.prom"
+    words: Words = ["textfile", file, "--home", home, "--state-dir", tmp_path / "state"]
+    assert run(*words).returncode == 0
+    assert check_metrics(file.read_text()) == ""
+    assert totals(file) == {"hermes_messages_total": 6, "hermes_sessions_open": 3}
+    first = file.stat().st_ino
+    sql = "DELETE FROM messages WHERE session_id = (SELECT MIN(id) FROM sessions);"
+    sql += "DELETE FROM sessions WHERE id = (SELECT MIN(id) FROM sessions)"
+    subprocess.run(["sqlite3", home / "state.db", sql], check=True)
+    assert run(*words).returncode == 0
+    assert totals(file) == {"hermes_messages_total": 6, "hermes_sessions_open": 2}
+    assert file.stat().st_ino != first, "the file is replaced, not written over"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hermes.prom", "home", "state"]
+
+
+def test_textfile_and_agent_do_not_count_into_the_same_state(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home")
+    words: Words = ["--home", home, "--state-dir", tmp_path / "state"]
+    with agent(tmp_path, [home]):
+        status, line = refusal("textfile", tmp_path / "hermes.prom", *words)
+    assert status == 1
+    assert "another hermes-exporter uses" in line
+    assert not (tmp_path / "hermes.prom").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "status", "fix"),
+    [("hermes.txt", 2, "use "), ("missing/hermes.prom", 1, "No such file or directory")],
+)
+def test_a_textfile_that_cannot_be_written(
+    tmp_path: Path, file: str, status: int, fix: str
+) -> None:
+    home = small_home(tmp_path / "home")
+    words: Words = ["--home", home, "--state-dir", tmp_path / "state"]
+    ended, line = refusal("textfile", tmp_path / file, *words)
+    assert ended == status
+    assert str(tmp_path / file) in line
+    assert fix in line
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_serves_and_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
+    log = tmp_path / "log"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            [sys.executable, "-m", "exporter", "demo", "--web.listen-address", "127.0.0.1:0"],
+            cwd=REPOSITORY,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdout=output,
+            stderr=output,
+        ) as process,
+    ):
+        try:
+            found = wait_until(lambda: re.search(r"address=(\S+)", log.read_text()), "it listens")
+            wait_until(lambda: shows_demo(found[1]), "the demo home is shown")
+            made = re.search(r"demo home: (\S+)", log.read_text())
+            assert made
+            assert Path(made[1]).is_relative_to(tmp_path)
+            assert Path(made[1], "state.db").exists()
+            process.send_signal(number)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def shows_demo(address: str) -> bool:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as response:
+        return 'hermes_home_up{home="default"} 1' in response.read().decode()
+
+
+# How they end when the configuration is bad
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+BAD: dict[str, tuple[str | None, str, str]] = {
+    "unknown key": ("scan: {intervall: 1s}\n", "scan.intervall", "interval"),
+    "wrong unit": ("prune: {cooldown: 5GiB}\n", "prune.cooldown", "use ms, s, m, h or d"),
+    "no unit": ("scan: {interval: 15}\n", "scan.interval", "15s"),
+    "low above high": (
+        "prune: {thresholds: {transcripts: {high: 1GiB, low: 2GiB}}}\n",
+        "prune.thresholds.transcripts",
+        "low",
+    ),
+    "zero": ("reaper: {confirmations: 0}\n", "reaper.confirmations", "1"),
+    "missing file": (None, "", "--config.file"),
+    "not YAML": ("scan: [interval\n", "", ""),
+    "YAML bomb": (BOMB, "", "write it out"),
+}
+COMMANDS: dict[str, list[str]] = {
+    "serve": ["--web.listen-address", "127.0.0.1:0"],
+    "status": [],
+    "sessions": [],
+    "explain": ["20260131_093000_3f2a1b"],
+    "textfile": ["FOLDER/hermes.prom"],
+    "check": [],
+    "demo": ["--web.listen-address", "127.0.0.1:0"],
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_bad_configuration_is_one_line_with_file_key_and_fix(
+    tmp_path: Path, command: str, kind: str
+) -> None:
+    content, key, fix = BAD[kind]
+    file = tmp_path / "bad.yml"
+    if content is not None:
+        file.write_text(content)
+    words: list[Any] = [word.replace("FOLDER", str(tmp_path)) for word in COMMANDS[command]]
+    done = run(command, *words, "--config.file", file, "--state-dir", tmp_path / "state")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"hermes-exporter: {file}:")
+    assert key in line
+    assert fix in line
+    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "hermes.prom").exists()
