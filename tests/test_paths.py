@@ -31,7 +31,7 @@ HASHES = st.text("0123456789abcdef", min_size=16, max_size=16).map(str.encode)
     ],
 )
 def test_files_and_links_of_a_home(name: bytes, kind: DiskKind) -> None:
-    assert paths.classify_entry(name, is_folder=False) is kind
+    assert paths.classify_entry(name, False) is kind
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_files_and_links_of_a_home(name: bytes, kind: DiskKind) -> None:
     ],
 )
 def test_folders_of_a_home(name: bytes, kind: DiskKind) -> None:
-    assert paths.classify_entry(name, is_folder=True) is kind
+    assert paths.classify_entry(name, True) is kind
 
 
 @pytest.mark.parametrize(
@@ -84,42 +84,41 @@ def test_folders_of_a_home(name: bytes, kind: DiskKind) -> None:
     ],
 )
 def test_files_of_sessions(name: bytes, kind: DiskKind) -> None:
-    assert paths.classify_session_file(name, is_folder=False) is kind
+    assert paths.classify_session_file(name, False) is kind
 
 
 def test_no_folder_in_sessions_is_a_transcript() -> None:
     """saved/ holds what the user asked for; a folder called like a transcript is none."""
     for name in (b"saved", b"session_x.json", b"request_dump_x_y.json"):
-        assert paths.classify_session_file(name, is_folder=True) is DiskKind.OTHER
+        assert paths.classify_session_file(name, True) is DiskKind.OTHER
 
 
 @given(NAMES)
 def test_every_transcript_name_that_hermes_can_make_is_recognised(session: bytes) -> None:
     """Ids come from clients; before 0.18 they were put into names as they are."""
     assert (
-        paths.classify_session_file(b"session_" + session + b".json", is_folder=False)
-        is DiskKind.TRANSCRIPTS
+        paths.classify_session_file(b"session_" + session + b".json", False) is DiskKind.TRANSCRIPTS
     )
     dump = b"request_dump_" + session + b"_20260101_120000_000000.json"
-    assert paths.classify_session_file(dump, is_folder=False) is DiskKind.REQUEST_DUMPS
+    assert paths.classify_session_file(dump, False) is DiskKind.REQUEST_DUMPS
 
 
 @given(NAMES, st.booleans())
 def test_every_entry_of_every_classified_folder_has_a_kind(name: bytes, is_folder: bool) -> None:
     for folder in (b"", paths.SESSIONS, paths.CHECKPOINTS):
-        assert isinstance(paths.kind_of(folder, name, is_folder=is_folder), DiskKind)
+        classify = paths.classifier(folder)
+        assert classify is not None
+        assert isinstance(classify(name, is_folder), DiskKind)
 
 
-@given(NAMES, NAMES, st.booleans())
-def test_deeper_things_are_of_the_kind_of_their_folder(
-    folder: bytes, name: bytes, is_folder: bool
-) -> None:
-    assert paths.kind_of(b"cache/" + folder, name, is_folder=is_folder) is None
+@given(NAMES)
+def test_deeper_things_are_of_the_kind_of_their_folder(folder: bytes) -> None:
+    assert paths.classifier(b"cache/" + folder) is None
 
 
 @given(HASHES)
 def test_shadow_repositories_are_recognised_where_hermes_put_them(name: bytes) -> None:
-    assert paths.classify_checkpoint(name, is_folder=True) is DiskKind.CHECKPOINTS_LEGACY
+    assert paths.classify_checkpoint(name, True) is DiskKind.CHECKPOINTS_LEGACY
     assert paths.is_shadow_repo(b"checkpoints", name)
     assert paths.is_shadow_repo(b"checkpoints/legacy-20260101-120000", name)
     assert not paths.is_shadow_repo(b"checkpoints/store", name)
@@ -140,4 +139,4 @@ def test_shadow_repositories_are_recognised_where_hermes_put_them(name: bytes) -
     ],
 )
 def test_entries_of_checkpoints(name: bytes, is_folder: bool, kind: DiskKind) -> None:
-    assert paths.classify_checkpoint(name, is_folder=is_folder) is kind
+    assert paths.classify_checkpoint(name, is_folder) is kind

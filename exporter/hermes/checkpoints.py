@@ -21,6 +21,8 @@ from exporter.hermes.paths import is_project_name
 
 _PROJECT_FILE_BYTES: Final = 64 * 1024
 _WORKDIR_BYTES: Final = 64 * 1024
+_MARKER: Final = b"HERMES_WORKDIR"
+_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _REFS: Final = b"refs/hermes/"
 _RETRY_SECONDS: Final = 600.0
 _SUFFIX: Final = b".json"
@@ -64,10 +66,30 @@ def project_state(
     return ProjectState.ACTIVE
 
 
+def prefetch_workdir(repo: bytes) -> None:
+    """Let the kernel fetch what `read_workdir` will read.
+
+    It is the only content that is read of a repository; waiting for it, one after the other, would
+    make up a fifth of a first scan.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        return
+    try:
+        descriptor = os.open(repo + _MARKER, _OPEN)
+    except OSError:
+        return
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
 def read_workdir(repo: bytes) -> bytes | None:
     """The working directory of a shadow repository; None if it does not say."""
     try:
-        content = read_small(os.fsdecode(repo + b"HERMES_WORKDIR"), _WORKDIR_BYTES)
+        content = read_small(os.fsdecode(repo + _MARKER), _WORKDIR_BYTES)
     except HomeError:
         return None
     return _absolute((content or b"").removesuffix(b"\n"))

@@ -7,6 +7,8 @@ hold newlines or be no UTF-8 at all. A path here is relative to the home and `b"
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Final
 
 from exporter.snapshot import DiskKind
 
@@ -47,7 +49,7 @@ _CACHES = frozenset(
 )
 
 _PROJECT = re.compile(rb"[0-9a-f]{16}")
-_TRANSCRIPT = re.compile(rb"[^.].*\.jsonl?", re.DOTALL)
+_TRANSCRIPT_SUFFIXES = (b".json", b".jsonl")
 _REQUEST_DUMP = re.compile(rb"request_dump_.+_.+\.json", re.DOTALL)
 _ROUTING_MIRROR = b"sessions.json"
 _DUMP_PREFIX = b"request_dump_"
@@ -59,18 +61,16 @@ _ALONE = frozenset({b"", SESSIONS, CHECKPOINTS, PROFILES, STORE}) | {
 }
 
 
-def kind_of(folder: bytes, name: bytes, *, is_folder: bool) -> DiskKind | None:
-    """The kind of `name` in `folder`; None where a thing is of the kind of its folder."""
-    if folder == b"":
-        return classify_entry(name, is_folder=is_folder)
-    if folder == SESSIONS:
-        return classify_session_file(name, is_folder=is_folder)
-    if folder == CHECKPOINTS:
-        return classify_checkpoint(name, is_folder=is_folder)
-    return None
+Classify = Callable[[bytes, bool], DiskKind]
+"""From a name, and whether it is a folder's, to the kind."""
 
 
-def classify_entry(name: bytes, *, is_folder: bool) -> DiskKind:
+def classifier(folder: bytes) -> Classify | None:
+    """What tells the kinds of the entries of a folder; None if all are of the folder's kind."""
+    return _CLASSIFIERS.get(folder)
+
+
+def classify_entry(name: bytes, is_folder: bool) -> DiskKind:
     """The kind of a top-level entry of a home.
 
     A name counts only with the right type: a folder called `state.db` or a link called `sessions`
@@ -90,28 +90,35 @@ def classify_entry(name: bytes, *, is_folder: bool) -> DiskKind:
     return DiskKind.OTHER
 
 
-def classify_session_file(name: bytes, *, is_folder: bool) -> DiskKind:
+def classify_session_file(name: bytes, is_folder: bool) -> DiskKind:
     """The kind of an entry of sessions/.
 
     Transcripts are `session_<id>.json`, `<id>.json` and `<id>.jsonl`, whatever the id. `other` are
     the routing mirror `sessions.json`, hidden leftovers of atomic writes, dumps without a time in
     their name, and folders (`saved/` holds what the user asked for).
     """
-    if is_folder or name == _ROUTING_MIRROR:
+    if is_folder or name == _ROUTING_MIRROR or name.startswith(b"."):
         return DiskKind.OTHER
     if name.startswith(_DUMP_PREFIX):
         matched = _REQUEST_DUMP.fullmatch(name)
         return DiskKind.REQUEST_DUMPS if matched else DiskKind.OTHER
-    return DiskKind.TRANSCRIPTS if _TRANSCRIPT.fullmatch(name) else DiskKind.OTHER
+    return DiskKind.TRANSCRIPTS if name.endswith(_TRANSCRIPT_SUFFIXES) else DiskKind.OTHER
 
 
-def classify_checkpoint(name: bytes, *, is_folder: bool) -> DiskKind:
+def classify_checkpoint(name: bytes, is_folder: bool) -> DiskKind:
     """The kind of an entry of checkpoints/; the store has what is neither repo nor archive."""
     if is_folder and is_project_name(name):
         return DiskKind.CHECKPOINTS_LEGACY
     if is_folder and name.startswith(_ARCHIVE_PREFIX):
         return DiskKind.CHECKPOINTS_ARCHIVE
     return DiskKind.CHECKPOINTS_STORE
+
+
+_CLASSIFIERS: Final[dict[bytes, Classify]] = {
+    b"": classify_entry,
+    SESSIONS: classify_session_file,
+    CHECKPOINTS: classify_checkpoint,
+}
 
 
 def is_project_name(name: bytes) -> bool:

@@ -131,13 +131,15 @@ class DiskScanner:
 
     def _report(self, now: float, monotonic: float, unreadable: int) -> DiskReport:
         totals = {kind: Tally() for kind in DiskKind}
+        total_kind, total = DiskKind.OTHER, totals[DiskKind.OTHER]
         links: list[tuple[DiskKind, bytes]] = []
         oldest = monotonic
         for forest in self._forests:
             for node in forest.nodes.values():
                 oldest = min(oldest, node.read_at)
                 for kind, tally in node.tallies.items():
-                    total = totals[kind]
+                    if kind is not total_kind:
+                        total_kind, total = kind, totals[kind]
                     total.blocks += tally.blocks
                     total.files += tally.files
                     unreadable += tally.unreadable

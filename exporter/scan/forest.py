@@ -198,13 +198,8 @@ class Forest:
 
     def _list(self, node: FolderNode, found: os.stat_result, skip: Skip) -> None:
         node.sample = Sample() if node.entries > LARGE_ENTRIES else None
-        listing = list_folder(
-            node.prefix,
-            found,
-            node.kind,
-            lambda name: paths.kind_of(node.path, name, is_folder=False) or node.kind,
-            node.sample,
-        )
+        classify = paths.classifier(node.path) or (lambda _name, _is_folder: node.kind)
+        listing = list_folder(node.prefix, found, node.kind, classify, node.sample)
         node.take_tallies(listing.tallies)
         names = {name for name in listing.subfolders if not skip(node.path, name)}
         if len(names) > CROWD_FOLDERS and not paths.stands_alone(node.path):
@@ -213,9 +208,9 @@ class Forest:
             return self._read_whole(node, found)
         self._drop_children(node, node.children - names)
         for name in names - node.children:
-            kind = paths.kind_of(node.path, name, is_folder=True) or node.kind
             is_repo = paths.is_shadow_repo(node.path, name)
-            self._add((RepoNode if is_repo else FolderNode)(node.prefix + name, kind))
+            path, kind = node.prefix + name, classify(name, True)
+            self._add(RepoNode(path, kind) if is_repo else FolderNode(path, kind))
         node.children = names
         return None
 

@@ -28,11 +28,12 @@ class Sample:
         self._turn = 0
 
     def add(self, name: bytes, found: os.stat_result) -> None:
-        trace = _trace(found)
+        mtime = found.st_mtime_ns
+        trace = mtime + found.st_ctime_ns + found.st_ino + found.st_blocks
         self._files += 1
         self._sums[crc32(name) % _BUCKETS] += trace
-        if found.st_mtime_ns > self._recent[0][0]:
-            heapreplace(self._recent, (found.st_mtime_ns, name, trace))
+        if mtime > self._recent[0][0]:
+            heapreplace(self._recent, (mtime, name, trace))
 
     def recent_are_same(self, prefix: bytes) -> bool:
         """Whether the files that were written last are as they were."""

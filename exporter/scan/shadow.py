@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from exporter.hermes.checkpoints import is_repository, read_workdir
+from exporter.hermes.checkpoints import is_repository, prefetch_workdir, read_workdir
 from exporter.scan.moment import Moment, Seen, seen
 from exporter.scan.walk import Tally, descend
 
@@ -62,6 +62,8 @@ def read_repo(path: bytes, moment: Moment, trusted: RepoReading | None) -> RepoR
 
 
 def _read_inside(found: os.stat_result, moment: Moment, trusted: RepoReading | None) -> RepoReading:
+    if trusted is None:
+        prefetch_workdir(b"")
     leaves: dict[bytes, int] = {}
     rest = descend([b""], moment.device, leaves, leafy=b"objects/", growing=b"logs/")
     rest.add_folder(found)

@@ -130,7 +130,7 @@ def list_folder(
     path: bytes,
     found: os.stat_result,
     own_kind: DiskKind,
-    kind_of: Callable[[bytes], DiskKind],
+    classify: Callable[[bytes, bool], DiskKind],
     sample: Sample | None = None,
 ) -> Listing:
     """Count a folder and its files by kind; `found` is the folder itself.
@@ -138,9 +138,10 @@ def list_folder(
     What is on another device is left out only where it is a folder: on some union filesystems
     files and folders of one mount have different devices.
     """
-    own = Tally()
+    own = tally = Tally()
     own.add_folder(found)
     tallies = {own_kind: own}
+    tally_kind = own_kind
     links: dict[DiskKind, array[int]] = {}
     subfolders: set[bytes] = set()
     huge = found.st_size > _HUGE_FOLDER_BYTES
@@ -157,10 +158,9 @@ def list_folder(
                 if entry[_DEVICE] == found[_DEVICE]:
                     subfolders.add(name)
                 continue
-            kind = kind_of(name)
-            tally = tallies.get(kind)
-            if tally is None:
-                tally = tallies[kind] = Tally()
+            kind = classify(name, False)
+            if kind is not tally_kind:  # a look into the dictionary costs as much as the stat
+                tally_kind, tally = kind, tallies.setdefault(kind, Tally())
             tally.files += 1
             if entry[_MTIME] > tally.newest:
                 tally.newest = entry[_MTIME]
