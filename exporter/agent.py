@@ -53,6 +53,7 @@ class _Agent:
         self._rounds = Rounds(settings, journal, named=options.homes)
         self._metrics = Metrics(options.disabled_collectors, self._collector_failed)
         self._changes = logs.StateChange()
+        self._packed: tuple[list[tuple[str, int]], Packed] | None = None
         self._wake = threading.Event()
         self._stopping = False
 
@@ -109,7 +110,11 @@ class _Agent:
         )
 
     def _sessions(self) -> Packed:
-        return pack(self._session_parts())
+        """The list for HTTP; tens of thousands of sessions are packed only when one has moved."""
+        revision = [state.sessions_revision for state in self._rounds.states()]
+        if self._packed is None or self._packed[0] != revision:
+            self._packed = (revision, pack(self._session_parts()))
+        return self._packed[1]
 
     def _session_parts(self) -> Iterator[bytes]:
         separator = b"["

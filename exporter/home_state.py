@@ -129,6 +129,11 @@ class HomeState:
         self._sessions.clear()
         self._sessions.close()
 
+    @property
+    def sessions_revision(self) -> tuple[str, int]:
+        """Moves when `session_rows` would tell something else."""
+        return self.home.label, self._sessions.revision
+
     def session_rows(self, *, public: bool) -> Iterator[dict[str, Any]]:
         """The open sessions as `sessions --json` prints them; `public` as HTTP shows them."""
         return self._sessions.rows(self.home.label, public=public)

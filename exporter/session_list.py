@@ -44,6 +44,8 @@ class SessionList:
     def __init__(self) -> None:
         self._pages: list[bytes] = []
         self._next: list[bytes] | None = None
+        self.revision = 0
+        """Moves when another list replaces this one."""
 
     def add(self, sessions: Sequence[JudgedSession], *, first: bool) -> None:
         if first or self._next is None:
@@ -57,8 +59,10 @@ class SessionList:
 
     def close(self) -> None:
         """The list that was being added to is complete; it replaces the one before."""
-        if self._next is not None:
-            self._pages, self._next = self._next, None
+        if self._next is not None and self._next != self._pages:
+            self._pages = self._next
+            self.revision += 1
+        self._next = None
 
     def sessions(self) -> Iterator[JudgedSession]:
         for page in self._pages:

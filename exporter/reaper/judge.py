@@ -37,6 +37,8 @@ class Bench:
         self._witness = Witness()
         self._agreed: dict[str, int] = {}
         self._verdicts: dict[str, Verdict] = {}
+        self.revision = 0
+        """Moves when any verdict does."""
         self._children_of_live: set[str] = set()
         self._scene = Scene.of(HomeFacts(), ReaperRules(), 0.0)
 
@@ -61,12 +63,15 @@ class Bench:
             for key, session in sessions.items()
             if alone.get(session.parent_id or "") is Verdict.LIVE
         }
-        self._verdicts = {}
+        verdicts: dict[str, Verdict] = {}
         for key, session in sessions.items():
             verdict = alone[key]
             if key in self._children_of_live:
                 verdict = conclude(session, scene, parent_is_live=True)
-            self._verdicts[key] = self._confirm(key, verdict, rules)
+            verdicts[key] = self._confirm(key, verdict, rules)
+        if verdicts != self._verdicts:
+            self._verdicts = verdicts
+            self.revision += 1
         self._agreed = {key: n for key, n in self._agreed.items() if key in sessions}
 
     def _accounted(

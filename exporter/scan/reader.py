@@ -14,7 +14,7 @@ from exporter.errors import DatabaseError, HomeError
 from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
 from exporter.evidence.probe import probe_shm
 from exporter.hermes import database, facts, gateway, kanban, leases
-from exporter.reaper.findings import JudgedSession
+from exporter.reaper.findings import JudgedSession, LeakCount, VerdictCount
 from exporter.reaper.judge import Bench
 from exporter.scan.disk import DiskScanner
 from exporter.scan.filesystem import filesystem_of
@@ -66,7 +66,11 @@ class HomeReader:
         self._boards: dict[str, tuple[database.DatabaseFiles, list[KanbanClaim]]] = {}
         self._bench = Bench()
         self._judged_at = float("-inf")
+        self._counted = (-1, -1)
+        self._verdicts: list[VerdictCount] = []
+        self._leaks: list[LeakCount] = []
         self._sessions_sent_at = float("-inf")
+        self._sessions_sent = (-1, -1)
         self._reads = 0
 
     # The look
@@ -146,10 +150,22 @@ class HomeReader:
             self._judge(request)
             yield from self._session_pages(request)
         snapshot = self._snapshot(request, trouble, detail)
-        open_now = self._state.table.open if snapshot.sessions is not None else {}
-        yield ReadReply(
-            snapshot, self._bench.counts(open_now)[:256], self._bench.leaks(open_now)[:256]
-        )
+        if snapshot.sessions is None:
+            yield ReadReply(snapshot)
+            return
+        self._count_verdicts()
+        yield ReadReply(snapshot, self._verdicts, self._leaks)
+
+    def _revision(self) -> tuple[int, int]:
+        """Moves when a session or a verdict does."""
+        return self._state.passes, self._bench.revision
+
+    def _count_verdicts(self) -> None:
+        if self._counted != self._revision():
+            self._counted = self._revision()
+            sessions = self._state.table.open
+            self._verdicts = self._bench.counts(sessions)[:256]
+            self._leaks = self._bench.leaks(sessions)[:256]
 
     def _judge(self, request: ReadRequest) -> None:
         """Judge the open sessions; where there are very many, not at every scan."""
@@ -277,10 +293,12 @@ class HomeReader:
 
     def _session_pages(self, request: ReadRequest) -> Iterator[SessionsPage]:
         sessions = self._state.table.open
+        moved = self._sessions_sent != self._revision()
         due = self._monotonic() - self._sessions_sent_at >= _SEND_SESSIONS_SECONDS
-        if not (request.every_session or due or len(sessions) <= _ALWAYS_SEND_SESSIONS):
+        few = len(sessions) <= _ALWAYS_SEND_SESSIONS
+        if not (request.every_session or few or (moved and due)):
             return
-        self._sessions_sent_at = self._monotonic()
+        self._sessions_sent_at, self._sessions_sent = self._monotonic(), self._revision()
         page: list[JudgedSession] = []
         first = True
         for session in sessions.values():

@@ -73,6 +73,8 @@ class StateReader:
         self._monotonic = monotonic
         self._pause = pause
         self._born = monotonic()
+        self.passes = 0
+        """How often the database was read: nothing can have moved in between."""
         self._forget()
 
     def _forget(self) -> None:
@@ -179,6 +181,7 @@ class StateReader:
             yield self._changes(connection, queries, watermark)
         self.routing, self.health = routing, health
         self.watermark, self._rowid = highest, rowid
+        self.passes += 1
 
     def _whole_pass_due(
         self,
