@@ -53,6 +53,15 @@ def test_a_holder_is_named_by_its_start_as_well_as_its_pid(home: Path) -> None:
         assert holder.start_ticks == process.stat().start_ticks
 
 
+def test_a_commit_shows_in_what_its_process_has_written_and_in_nobody_elses(home: Path) -> None:
+    with holding(home) as writer, holding(home) as idler:
+        before = {h.pid: h.written or 0 for h in evidence(home).holders}
+        writer.do("connection.execute('INSERT INTO t VALUES (2)'); connection.commit()")
+        after = {h.pid: h.written or 0 for h in evidence(home).holders}
+    assert after[writer.pid] - before[writer.pid] > 512
+    assert 0 < after[idler.pid] == before[idler.pid]
+
+
 def test_a_home_that_nobody_has_open_has_no_holders_and_only_the_hosts_blindness(
     home: Path,
 ) -> None:

@@ -54,6 +54,7 @@ def holder(
     mapped: tuple[str, ...] = (),
     how: Mapping = Mapping.RESUME,
     heir: bool = False,
+    written: int | None = None,
 ) -> Holder:
     return Holder(
         pid=pid,
@@ -73,6 +74,7 @@ def holder(
         deleted_wal=False,
         heir=heir,
         sessions=tuple(MappedSession(name, how, NOW - started) for name in mapped),
+        written=written,
     )
 
 
@@ -214,35 +216,23 @@ def test_a_child_of_a_live_session_is_held() -> None:
     assert bench.verdict("c") is Verdict.HELD
 
 
-def test_a_cli_seen_twice_as_the_only_writer_is_on_that_session() -> None:
-    cli = holder(ProcessKind.CLI)
+def test_a_child_of_a_background_task_does_not_name_the_chat() -> None:
+    """Hermes gives its children the session that began last, be it the chat or not."""
+    for aside in (session("bg_123456_abcdef"), session("sub", parent="chat")):
+        cli = holder(ProcessKind.CLI, mapped=(aside.id,), how=Mapping.CHILD_ENVIRONMENT)
+        bench = Bench()
+        for _ in range(3):
+            bench.sit({"chat": session("chat"), aside.id: aside}, facts(cli), RULES, NOW)
+        assert bench.verdict("chat") is Verdict.UNKNOWN
+
+
+def test_a_cli_that_was_seen_to_leave_the_row_it_names_may_be_anywhere() -> None:
+    """Somebody else may have opened that row again, and left it open."""
+    cli = holder(ProcessKind.CLI, mapped=("first",))
     bench = Bench()
-    for rows in (4, 6, 8, 8):
-        open_now = {"mine": session("mine", rows=rows), "a": session("a")}
-        bench.sit(open_now, facts(cli), RULES, NOW)
-    bench.sit(open_now, facts(cli), RULES, NOW)
-    assert bench.verdict("a") is Verdict.DEAD
-    assert bench.verdict("mine") is Verdict.UNKNOWN, "its own session is not dead while it is there"
-
-
-def test_growth_that_two_could_have_made_proves_nothing_about_either() -> None:
-    pair = (holder(pid=1), holder(pid=2))
-    bench = Bench()
-    for rows in range(4, 20, 2):
-        open_now = {"mine": session("mine", rows=rows), "a": session("a")}
-        bench.sit(open_now, facts(*pair), RULES, NOW)
-    assert bench.verdict("a") is Verdict.UNKNOWN
-
-
-def test_a_cli_that_closed_its_row_is_unaccounted_for_again() -> None:
-    cli = holder(ProcessKind.CLI)
-    bench = Bench()
-    for rows in (4, 6, 8):
-        open_now = {"mine": session("mine", rows=rows), "a": session("a")}
-        bench.sit(open_now, facts(cli), RULES, NOW)
-    del open_now["mine"]
+    bench.sit({"a": session("a")}, facts(cli), RULES, NOW)
     for _ in range(3):
-        bench.sit(open_now, facts(cli), RULES, NOW)
+        bench.sit({"a": session("a"), "first": session("first")}, facts(cli), RULES, NOW)
     assert bench.verdict("a") is Verdict.UNKNOWN
 
 

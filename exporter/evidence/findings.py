@@ -112,6 +112,8 @@ class Holder(Struct, frozen=True):
     heir: bool
     """Forked by a holder that has its locks; it has the descriptors and needs no lock."""
     sessions: tuple[MappedSession, ...] = ()
+    written: int | None = None
+    """Bytes it has written so far, to whatever; None where the kernel does not tell."""
 
 
 class GatewayEvidence(Struct, frozen=True):

@@ -77,6 +77,7 @@ def _describe(
         deleted_wal=has.deleted,
         heir=inherited != NONE,
         sessions=sessions_of(seen, scene.proc, scene.clock),
+        written=seen.written,
     )
 
 

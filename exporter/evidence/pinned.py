@@ -83,6 +83,17 @@ class PinnedProcess:
         content = self._read_all("cmdline")
         return content if len(content) < _ALL_BYTES_MAX else None
 
+    def written(self) -> int | None:
+        """How many bytes it has given to be written, since it began; None if that is not told."""
+        try:
+            content = self._read_once("io")
+        except OSError:
+            return None
+        for line in content.splitlines():
+            if line.startswith(b"wchar:"):
+                return int(line[6:])
+        return None
+
     def environment(self) -> bytes:
         """As it was when the program began; later changes do not show."""
         return self._read_all("environ")

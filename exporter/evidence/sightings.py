@@ -47,6 +47,8 @@ class Sighting(NamedTuple):
     role: Role
     children: list[int] | None
     """None where the kernel does not list them."""
+    written: int | None
+    """None where the kernel does not count it."""
 
 
 class Possession(NamedTuple):
@@ -154,12 +156,13 @@ def look_at(
         if stat is None or stat.dead or not descriptors:
             return None
         uid, namespace_pid = process.user_and_namespace_pid()
-        role, children = UNREADABLE, None
+        role, children, written = UNREADABLE, None, None
         if wanted.concerns(descriptors):
             command_line = process.command_line()
             role = UNREADABLE if command_line is None else classify(command_line)
             children = process.children()
-        return Sighting(pid, stat, uid, namespace_pid, descriptors, role, children)
+            written = process.written()
+        return Sighting(pid, stat, uid, namespace_pid, descriptors, role, children, written)
 
 
 def possession(home: HomeFiles, descriptors: Collection[Descriptor]) -> Possession:

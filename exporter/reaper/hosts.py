@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from exporter.evidence.findings import Holder
+from exporter.evidence.findings import Holder, MappedSession
 from exporter.hermes.processes import Mapping as Says
-from exporter.hermes.processes import ProcessKind
+from exporter.hermes.processes import ProcessKind, is_background_task
 from exporter.snapshot import OpenSession
 
 ProcessKey = tuple[int, int]
@@ -36,8 +36,8 @@ def could_host(
 ) -> bool:
     """Whether this process may be running this session.
 
-    `accounted` names, for processes that run one session at a time, the one that each is known to
-    run, with that session's descendants.
+    `accounted` names, for interactive CLIs, the chat that each is known to be on, with that
+    session's descendants.
     """
     if holder.heir or holder.kind in _HOSTS_NOTHING:
         return False
@@ -54,8 +54,23 @@ def could_host(
             return holder.may_resume or _began_in(holder, session)
         case ProcessKind.CLI:
             known = accounted.get(key_of(holder))
-            return known is None or session.id in known
+            if known is None or session.id in known:
+                return True
+            return runs_aside(session) and _was_there(holder, session)
     return True
+
+
+def runs_aside(session: OpenSession) -> bool:
+    """Not surely a chat at somebody's prompt.
+
+    A CLI shows one chat at a time, but beside it runs background tasks, sub-agents (up to 0.16
+    they have their parent's source) and the curator.
+    """
+    return (
+        session.source not in _PEOPLE
+        or session.parent_id is not None
+        or is_background_task(session.id)
+    )
 
 
 def _was_there(holder: Holder, session: OpenSession) -> bool:
@@ -69,13 +84,13 @@ def _began_in(holder: Holder, session: OpenSession) -> bool:
 
 
 def mapped_account(
-    holders: tuple[Holder, ...], open_ids: frozenset[str] | set[str]
+    holders: tuple[Holder, ...], sessions: Mapping[str, OpenSession]
 ) -> dict[ProcessKey, str]:
     """Interactive CLIs whose session is known from an exact mapping.
 
     A CLI ends its row when it leaves it, so a row that it was started on, and that is still open,
     is the one it is on; unless another process names the same row, which may then be the one that
-    keeps it open.
+    keeps it open. Its children may have been started by what runs beside the chat.
     """
     named: dict[str, list[ProcessKey]] = {}
     for holder in holders:
@@ -85,13 +100,22 @@ def mapped_account(
     for holder in holders:
         if holder.kind not in _ONE_AT_A_TIME:
             continue
-        candidates = [
+        candidates = {
             mapped.id
             for mapped in holder.sessions
-            if mapped.how in (Says.RESUME, Says.CHILD_ENVIRONMENT)
-            and mapped.id in open_ids
+            if mapped.id in sessions
             and set(named[mapped.id]) == {key_of(holder)}
-        ]
-        if len(set(candidates)) == 1:
-            account[key_of(holder)] = candidates[0]
+            and _names_its_chat(mapped, sessions[mapped.id])
+        }
+        if len(candidates) == 1:
+            account[key_of(holder)] = candidates.pop()
     return account
+
+
+def _names_its_chat(mapped: MappedSession, session: OpenSession) -> bool:
+    match mapped.how:
+        case Says.RESUME:
+            return True
+        case Says.CHILD_ENVIRONMENT:
+            return not runs_aside(session)
+    return False

@@ -78,7 +78,11 @@ class Bench:
         self, sessions: Mapping[str, OpenSession], facts: HomeFacts
     ) -> dict[ProcessKey, str]:
         """What is known of interactive CLIs; where two ways of knowing differ, nothing is."""
-        named = mapped_account(facts.holders, set(sessions))
+        named = {
+            process: session_id
+            for process, session_id in mapped_account(facts.holders, sessions).items()
+            if not self._witness.has_left(process, session_id)
+        }
         seen = self._witness.account()
         return {
             process: session_id
