@@ -1,7 +1,7 @@
 """Opening state.db, and Hermes's other databases, so that no Hermes process can be hurt by it.
 
-Careless readers have taken gateways down for hours, so this is the only module that opens the
-file, and it knows five ways to do so:
+Careless readers have taken gateways down for hours, so this is the only module that opens them
+to read, and it knows five ways to do so:
 
     somebody holds -shm      mode=ro, -shm read-only: we share Hermes's WAL index and never write it
     -wal that nobody holds   mode=ro without shared memory; the WAL index is built on the heap
