@@ -12,6 +12,7 @@ fusermount3:fuse3
 ip:iproute2
 unshare:util-linux
 setpriv:util-linux
+strace:strace
 '
 PATH=$PATH:/usr/sbin:/sbin
 
