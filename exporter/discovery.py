@@ -53,11 +53,12 @@ class Discovery:
         self._scout.begin_round()
         labels = self._journal.labels()
         users = accounts()
+        candidates = self._candidates(settings, users, processes)
         census = take_census(
-            self._candidates(settings, users, processes),
+            candidates,
             self._inspect,
             labels=labels,
-            watched=watched,
+            watched={path: home for path, home in watched.items() if _is_meant(home, candidates)},
             own_uid=self._own_uid,
             user_names={user.uid: user.name for user in users},
         )
@@ -109,3 +110,13 @@ class Discovery:
         except apsw.Error as error:
             return structs.replace(home, problem=f"its label cannot be kept: {error}")
         return home
+
+
+def _is_meant(home: Home, candidates: Iterable[Candidate]) -> bool:
+    """Whether a watched home is still to be: the operator may have taken its name back."""
+    known_as = home.named_as or home.path
+    return all(each.origin is not Origin.NAMED for each in candidates) or any(
+        known_as == each.path
+        or (each.profiles and os.path.dirname(known_as) == os.path.join(each.path, "profiles"))
+        for each in candidates
+    )

@@ -38,7 +38,10 @@ class Worker:
 
     def __init__(self, command: Sequence[str]) -> None:
         """Start it, in a thread that stays: with the thread that started it, a worker ends."""
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise WorkerError(f"cannot start a worker: {error.strerror}") from error
         try:
             self._process = subprocess.Popen(
                 command,
@@ -92,8 +95,11 @@ class Worker:
         """Return when the process has started; a busy host takes its time."""
         if self._ready:
             return
+        replies: list[wire.Reply] = []
+        deadline = time.monotonic() + _START_SECONDS
         try:
-            replies = self.receive(_START_SECONDS)
+            while not replies:
+                replies = self.receive(deadline - time.monotonic())
         except TimeoutError as error:
             raise WorkerError(f"a worker did not start within {_START_SECONDS:.0f} s") from error
         if replies != [wire.Ready()]:
@@ -170,7 +176,7 @@ class Pool:
         self._start = start
         self._lock = threading.Lock()
         self._workers: dict[_Key, Worker] = {}
-        self._apart: set[str] = set()
+        self._apart: dict[str, int] = {}
         self._stuck: list[tuple[str, Worker]] = []
         self._closed = False
 
@@ -195,11 +201,27 @@ class Pool:
     def is_apart(self, home: str) -> bool:
         return home in self._apart
 
+    def apart(self) -> dict[int, list[str]]:
+        """The homes set apart, by owner, those that have been for longest first."""
+        by_owner: dict[int, list[str]] = {}
+        with self._lock:
+            for home, owner in self._apart.items():
+                by_owner.setdefault(owner, []).append(home)
+        return by_owner
+
+    def rejoin(self, owner: int, home: str) -> None:
+        """Let a home share its owner's worker again."""
+        with self._lock:
+            self._apart.pop(home, None)
+            worker = self._workers.pop((owner, home), None)
+        if worker is not None:
+            self._end(worker)
+
     def set_apart(self, owner: int, home: str) -> None:
         """Leave this home the worker that is busy with it; its neighbours get a new one."""
         with self._lock:
             if home not in self._apart:
-                self._apart.add(home)
+                self._apart[home] = owner
                 if (worker := self._workers.pop((owner, ""), None)) is not None:
                     self._workers[owner, home] = worker
 
@@ -208,7 +230,7 @@ class Pool:
         with self._lock:
             worker = self._workers.pop(self.lane(owner, home), None)
             if apart:
-                self._apart.add(home)
+                self._apart.setdefault(home, owner)
         if worker is not None:
             self._end(worker, home)
 
@@ -231,7 +253,7 @@ class Pool:
         """End the workers of owners, and of homes set apart, that there are no more."""
         owners = {owner for owner, _ in homes}
         with self._lock:
-            self._apart &= {home for _, home in homes}
+            self._apart = {h: owner for h, owner in self._apart.items() if (owner, h) in homes}
             unneeded = [
                 self._workers.pop(key)
                 for key in list(self._workers)

@@ -36,6 +36,8 @@ LOOK_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
 _LINGER_SECONDS: Final = 3600.0
 """How long a home that has gone is shown as down before it is forgotten."""
+_APART_MAX: Final = 8
+"""Homes of one owner that may have a process of their own each."""
 
 log = logs.get("scan")
 
@@ -81,8 +83,9 @@ class Rounds:
 
     def run(self, patience_seconds: float) -> HostView:
         """Scan every home that is not busy; wait no longer than `patience_seconds` for any."""
-        until = self._monotonic() + patience_seconds
         self._discover()
+        self._bring_together()
+        until = self._monotonic() + patience_seconds
         ready = [state for state in self._states.values() if self._is_ready(state)]
         alone = [state for state in ready if self._pool.is_apart(state.home.path)]
         together = [state for state in ready if not self._pool.is_apart(state.home.path)]
@@ -112,6 +115,17 @@ class Rounds:
     def _finish(self, lanes: Sequence[Lane], until: float) -> None:
         for slow in self._lanes.finish(lanes, until - self._monotonic()):
             self._pool.set_apart(slow.home.owner, slow.home.path)
+
+    def _bring_together(self) -> None:
+        """A stall may set any home apart; where many are, those that are well go back."""
+        for owner, homes in self._pool.apart().items():
+            well = [path for path in homes if self._is_well(path)]
+            for path in well[: max(0, len(homes) - _APART_MAX)]:
+                self._pool.rejoin(owner, path)
+
+    def _is_well(self, path: str) -> bool:
+        state = self._states.get(path)
+        return state is not None and not state.failed and not self._lanes.is_busy(state)
 
     # Finding homes
 

@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from tests.agent_harness import (
     children,
+    complaints,
     configuration,
     is_up,
     scanned_again,
@@ -273,6 +274,19 @@ def test_a_bad_file_changes_nothing_and_says_so(idle: tuple[Agent, Path]) -> Non
     running.process.send_signal(signal.SIGHUP)
     metrics = when(running, lambda metrics: metrics.value(RELOADED) == 1, "the reload is mended")
     assert over_the_limit(metrics) == 3
+
+
+def test_a_home_taken_out_of_the_configuration_is_forgotten_at_once(tmp_path: Path) -> None:
+    homes = {name: small_home(tmp_path / name) for name in ("kept", "dropped")}
+    with agent(tmp_path, configuration=configuration(homes)) as running:
+        del homes["dropped"]
+        (tmp_path / "hermes-exporter.yml").write_text(configuration(homes))
+        running.process.send_signal(signal.SIGHUP)
+        metrics = when(
+            running, lambda metrics: is_up(metrics, "dropped") is None, "one home is dropped"
+        )
+        assert is_up(metrics, "kept")
+        assert complaints(running, "dropped") == []
 
 
 def post(running: Agent, path: str) -> tuple[int, str]:

@@ -25,6 +25,7 @@ from tests.agent_harness import (
     when_up,
 )
 from tests.real.agent import agent
+from tests.real.command import run_json
 from tests.real.counts import allocated_bytes, files_below
 from tests.real.hanging import Opcode, hanging_filesystem
 from tests.small_homes import small_home
@@ -158,6 +159,21 @@ def test_the_agent_stops_though_a_filesystem_hangs(tmp_path: Path) -> None:
         assert filesystem.asked_while_hanging.wait(60)
         assert running.stop(seconds=20) == 0
         assert complaints(running, "hung") == []
+
+
+def test_a_command_does_not_hang_with_a_filesystem(tmp_path: Path) -> None:
+    source, mount = small_home(tmp_path / "source"), tmp_path / "mount"
+    mount.mkdir()
+    good = small_home(tmp_path / "good")
+    file = tmp_path / "homes.yml"
+    file.write_text(configuration({"good": good, "hung": mount}))
+    with hanging_filesystem(source, mount) as filesystem:
+        filesystem.hang()
+        status = run_json("status", "--config.file", file, "--state-dir", tmp_path / "state")
+    assert [(home["home"], home["up"], home["trouble"]) for home in status["homes"]] == [
+        ("good", True, "none"),
+        ("hung", False, "timeout"),
+    ]
 
 
 # Homes that are broken
@@ -354,6 +370,7 @@ def test_a_log_of_two_gigabytes(tmp_path: Path) -> None:
         for name in ("indexed", "bare"):
             assert metrics.value("hermes_sessions_open", home=name, source="cli") == 3
             assert metrics.value("hermes_disk_bytes", home=name, kind="state_wal") > 2 << 30
+    shutil.rmtree(tmp_path)
 
 
 _PROLIFIC_WRITER = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -206,3 +207,34 @@ def test_a_worker_may_falsify_its_own_home(homes: dict[int, Path]) -> None:
         assert seen[LIAR].up
         assert seen[LIAR].snapshot == SNAPSHOT
         assert seen[HONEST].snapshot != SNAPSHOT
+
+
+def test_where_many_homes_were_set_apart_those_that_are_well_go_back(tmp_path: Path) -> None:
+    """A stall sets homes apart, each with a process of its own; these must not pile up."""
+    homes = [small_home(tmp_path / f"home{number}") for number in range(11)]
+    pool, journal = Pool(), Journal.in_memory()
+    running = Rounds(Settings(), journal, named=[str(home) for home in homes], pool=pool)
+    for home in homes:
+        pool.set_apart(os.geteuid(), str(home))
+    try:
+        for _ in range(2):
+            assert all(home.up for home in running.run(60).homes)
+            assert len(pool.apart()[os.geteuid()]) == 8
+    finally:
+        running.close()
+        journal.close()
+
+
+def test_thousands_of_open_connections_do_not_keep_workers_from_being_heard(
+    homes: dict[int, Path],
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
+    taken = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        with rounds([homes[HONEST]], Lie()) as running:
+            assert running.run(30).homes[0].up
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
