@@ -5,7 +5,8 @@ ExporterError                one clear line for a person; never a traceback
 ├── ConfigError              bad configuration file          → exit 2
 ├── StateError               the agent's own state directory → exit 1
 ├── HomeError                one home cannot be read; the others go on
-│   └── DatabaseError   its state.db, with a `Trouble` that says why
+│   ├── DatabaseError        its state.db, with a `Trouble` that says why
+│   └── GitError             one of its repositories (exporter.hermes.git): refused or failed
 └── WorkerError              a worker died, hung or spoke nonsense
 """
 
