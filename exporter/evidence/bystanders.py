@@ -1,0 +1,125 @@
+"""Who else has a database open at the moment it is written.
+
+The agent has found every holder in possession of its locks. A holder can lose them, and somebody
+can come who was not there when it was decided what to write. So the worker asks again, before it
+opens the database and once more while it holds the write lock: from then on nobody can change a
+row without waiting for us, so whoever changed one before is seen, and whoever comes later wins.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from exporter.evidence.findings import HomeEvidence, HomeFiles
+from exporter.evidence.lockless import NONE, missing_locks, own_locks
+from exporter.evidence.locks import LockTable, read_lock_table
+from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.sightings import Possession, possession
+
+_CHECKS: Final = 4
+_PAUSE_SECONDS: Final = 0.003
+
+
+class Bystanders(Struct, frozen=True):
+    """The processes that were known to have the database open when it was decided to write."""
+
+    pids: tuple[int, ...] = ()
+    """Those that must have locks of their own: forked heirs are not among them."""
+    lockless: bool = False
+    """One of them had lost a lock, or wrote into deleted files, already then."""
+
+    @classmethod
+    def of(cls, evidence: HomeEvidence) -> Bystanders:
+        """What a survey knows of one database."""
+        return cls(
+            pids=tuple(holder.pid for holder in evidence.holders if not holder.heir),
+            lockless=any(
+                holder.lockless_database or holder.lockless_shm or holder.deleted_wal
+                for holder in evidence.holders
+            ),
+        )
+
+
+class Standing(Struct, frozen=True):
+    """How things stand now."""
+
+    lost: tuple[int, ...]
+    """Known processes that use the database without their locks, or use deleted files."""
+    newcomers: tuple[int, ...]
+    """Processes with a lock on the database that were not known."""
+
+
+def look_around(
+    known: Bystanders,
+    files: HomeFiles,
+    *,
+    proc: str = "/proc",
+    own_pid: int | None = None,
+    pause: Callable[[], None] = lambda: time.sleep(_PAUSE_SECONDS),
+) -> Standing | None:
+    """Compare those who have the database open now with those who were known.
+
+    `files` is a database in WAL mode. None where locks are not shown: then nothing can be said.
+    """
+    inodes = {file.inode for file in (files.database, files.shm) if file is not None}
+    table = read_lock_table(inodes, proc)
+    if table is None:
+        return None
+    owners = _owners(table, files)
+    own = os.getpid() if own_pid is None else own_pid
+    suspects = [pid for pid in known.pids if pid not in owners.both and pid != own]
+    strangers = owners.any - {own, *known.pids}
+    return Standing(
+        lost=tuple(pid for pid in suspects if _has_lost(pid, files, proc, pause)),
+        newcomers=tuple(pid for pid in sorted(strangers) if _uses(pid, files, proc)),
+    )
+
+
+class _Owners(Struct, frozen=True):
+    any: frozenset[int]
+    both: frozenset[int]
+
+
+def _owners(table: LockTable, files: HomeFiles) -> _Owners:
+    database = table.database_owners(files.database.inode) if files.database else frozenset()
+    shm = table.shm_owners(files.shm.inode) if files.shm else frozenset()
+    return _Owners(database | shm, database & shm)
+
+
+def _has_lost(pid: int, files: HomeFiles, proc: str, pause: Callable[[], None]) -> bool:
+    """At every one of some checks a moment apart; it may be just opening or closing."""
+    for check in range(_CHECKS):
+        if check:
+            pause()
+        try:
+            has = _possession(pid, files, proc)
+        except PermissionError:
+            return True  # it has no lock by the kernel's account, and its own is closed to us
+        except OSError:
+            return False  # it has ended
+        if not has.deleted and missing_locks(files, has, own_locks(has)) == NONE:
+            return False
+    return True
+
+
+def _uses(pid: int, files: HomeFiles, proc: str) -> bool:
+    """Whether it is this very database: the table of locks knows files by inode alone."""
+    try:
+        return _possession(pid, files, proc).any
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _possession(pid: int, files: HomeFiles, proc: str) -> Possession:
+    with PinnedProcess(proc, pid) as process:
+        stat = process.stat()
+        if stat is None or stat.dead:
+            raise ProcessLookupError(pid)
+        return possession(files, process.descriptors({files.name}))
