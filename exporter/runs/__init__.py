@@ -1,0 +1,33 @@
+"""Runs: what hermes-exporter does to a home, one run at a time, noted so that it can be undone."""
+
+from exporter.runs.folder import RunBusyError, RunError, run_folder
+from exporter.runs.journal import Runs, journal_of, running
+from exporter.runs.records import (
+    Action,
+    ActionState,
+    Intent,
+    Kind,
+    Reversal,
+    Run,
+    RunOutcome,
+    Settlement,
+    Trip,
+)
+
+__all__ = [
+    "Action",
+    "ActionState",
+    "Intent",
+    "Kind",
+    "Reversal",
+    "Run",
+    "RunBusyError",
+    "RunError",
+    "RunOutcome",
+    "Runs",
+    "Settlement",
+    "Trip",
+    "journal_of",
+    "run_folder",
+    "running",
+]

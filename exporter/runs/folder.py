@@ -1,0 +1,136 @@
+"""`.hermes-exporter/` in a home: where its run lock, its run journal and its trash are kept.
+
+They lie in the home so that a root service and a user's hand-run command share one lock and one
+history. The folder is made only when a run needs it, is the owner's alone, and is never reached
+through a symlink.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from exporter.errors import HomeError
+
+NAME: Final = ".hermes-exporter"
+_LOCK: Final = "run.lock"
+_NOTE_BYTES: Final = 200
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class RunError(HomeError):
+    """A run could not be made, found or noted; the message says what was left alone."""
+
+
+class RunBusyError(RunError):
+    """Another run is under way in the same home."""
+
+
+class RunFolder:
+    """The folder of one home, held open: names below it cannot be redirected."""
+
+    def __init__(self, path: str, descriptor: int, owner: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self._owner = owner
+
+    def file(self, name: str, *, create: bool = False) -> str | None:
+        """The path of a file in it that is fit to be opened; None if there is none.
+
+        Raise if it is a link, anything but a file, or not the owner's.
+        """
+        path = os.path.join(self.path, name)
+        try:
+            found = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            if not create:
+                return None
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            os.close(os.open(name, flags, 0o600, dir_fd=self.descriptor))
+            return path
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != self._owner:
+            raise RunError(f"{path} is not a file of the home's owner; left untouched")
+        return path
+
+
+@contextmanager
+def run_folder(home: str, owner: int, *, create: bool = False) -> Iterator[RunFolder | None]:
+    """The home's folder; None if there is none and it is not to be made.
+
+    Raise RunError if it is a symlink, somebody else's or open to others.
+    """
+    if os.geteuid() != owner:
+        raise RunError(f"only the owner of {home} (uid {owner}) acts on it; nothing was done")
+    path = os.path.join(home, NAME)
+    try:
+        descriptor = _open(home, owner, create=create)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise RunError(f"{path} is not a directory of its own; nothing was done") from error
+        raise RunError(f"cannot use {path}: {error.strerror}; nothing was done") from error
+    if descriptor is None:
+        yield None
+        return
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != owner or found.st_mode & 0o022:
+            raise RunError(
+                f"{path} belongs to uid {found.st_uid}, mode {found.st_mode & 0o777:o}; it must be "
+                f"the home owner's (uid {owner}) and writable by nobody else; nothing was done"
+            )
+        yield RunFolder(path, descriptor, owner)
+    finally:
+        os.close(descriptor)
+
+
+def _open(home: str, owner: int, *, create: bool) -> int | None:
+    above = os.open(home, _DIRECTORY)
+    try:
+        if os.fstat(above).st_uid != owner:
+            raise RunError(f"{home} does not belong to uid {owner}; nothing was done")
+        try:
+            return os.open(NAME, _DIRECTORY, dir_fd=above)
+        except FileNotFoundError:
+            if not create:
+                return None
+        try:
+            os.mkdir(NAME, 0o700, dir_fd=above)
+        except FileExistsError:
+            pass  # another run was quicker; whose it is gets checked all the same
+        return os.open(NAME, _DIRECTORY, dir_fd=above)
+    finally:
+        os.close(above)
+
+
+@contextmanager
+def run_lock(folder: RunFolder, purpose: str) -> Iterator[None]:
+    """One run per home. Raise RunBusyError, which names the other, if there is one."""
+    path = os.path.join(folder.path, _LOCK)
+    try:
+        folder.file(_LOCK)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(_LOCK, flags, 0o600, dir_fd=folder.descriptor)
+    except OSError as error:
+        raise RunError(f"cannot use {path}: {error.strerror}; nothing was done") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            other = os.pread(descriptor, _NOTE_BYTES, 0).decode(errors="replace").strip()
+            raise RunBusyError(
+                f"another run is under way in {os.path.dirname(folder.path)}"
+                f" ({other or 'just begun'}); nothing was done"
+            ) from error
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{purpose} by process {os.getpid()}\n".encode(), 0)
+        except OSError:
+            pass  # a full disk: the lock is what counts, not who is named in it
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,116 @@
+"""The words of the run journal: runs, their actions, and what became of them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+
+class Kind(StrEnum):
+    """What a run is for."""
+
+    REAP = "reap"
+    HEAL = "heal"
+    PRUNE = "prune"
+    UNDO = "undo"
+
+
+class RunOutcome(StrEnum):
+    DONE = "done"
+    """Everything that still was as planned was done."""
+    PARTIAL = "partial"
+    """Something went wrong after some of it."""
+    FAILED = "failed"
+    """Something went wrong before anything was done."""
+
+
+class ActionState(StrEnum):
+    INTENDED = "intended"
+    DONE = "done"
+    SKIPPED = "skipped"
+    UNDONE = "undone"
+    """It was done, and a later run took it back."""
+
+
+class Reversal(Struct, frozen=True):
+    """The earlier action that an action takes back."""
+
+    run: str
+    number: int
+
+
+class Intent(Struct, frozen=True):
+    """An action that is about to be taken."""
+
+    action: str
+    target: str
+    reason: str
+    policy: str = ""
+    bytes: int = 0
+    before: dict[str, Any] = {}
+    """What the target must be like when the action is taken."""
+    after: dict[str, Any] = {}
+    """What the action makes of it."""
+    evidence: list[Any] = []
+    reverses: Reversal | None = None
+
+
+class Action(Struct, frozen=True):
+    """An action as the journal knows it."""
+
+    run: str
+    number: int
+    intent: Intent
+    state: ActionState
+    why: str
+    settled_at: float | None
+
+
+class Settlement(Struct, frozen=True):
+    """What became of an action."""
+
+    number: int
+    state: ActionState
+    why: str = ""
+
+
+class Run(Struct, frozen=True):
+    """One run; `finished_at` and `outcome` are None while it is under way, or was killed."""
+
+    id: str
+    kind: Kind
+    plan: str
+    """The hash of the plan that was executed; empty if there was none."""
+    by_hand: bool
+    started_at: float
+    finished_at: float | None
+    outcome: RunOutcome | None
+    why: str
+    undoable_until: float | None
+    """None if it cannot be undone."""
+    actions: int
+    """Those that were done, whether or not they were undone since."""
+    bytes: int
+
+    def row(self, home: str) -> dict[str, Any]:
+        """The run as `history --json` prints it."""
+        return {
+            "run": self.id,
+            "kind": self.kind.value,
+            "home": home,
+            "started_at": self.started_at,
+            "finished_at": self.finished_at,
+            "outcome": self.outcome.value if self.outcome else None,
+            "actions": self.actions,
+            "bytes": self.bytes,
+            "undoable_until": self.undoable_until,
+        }
+
+
+class Trip(Struct, frozen=True):
+    """Why automatic runs have stopped until somebody makes one by hand."""
+
+    tripped_at: float
+    why: str
