@@ -1,0 +1,206 @@
+"""What a reap would do: only dead sessions, not too fast, and nothing at all if it is too many."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from exporter.config.settings import Reaper
+from exporter.reaper.findings import Evidence, JudgedSession, Says, Verdict
+from exporter.reaper.plan import (
+    FEW,
+    Blocked,
+    HomePlan,
+    JudgedHome,
+    ReapLimits,
+    ReapPlan,
+    plan_reap,
+)
+from exporter.snapshot import Hold, OpenSession, Turn
+
+NOW = 1_800_000_000.0
+PROOF = Evidence("nobody", Says.DEAD, "no process on this host has the database open")
+
+
+def judged(
+    name: str,
+    verdict: Verdict = Verdict.DEAD,
+    *,
+    source: str = "cli",
+    idle: float = 3600.0,
+    rows: int = 4,
+) -> JudgedSession:
+    session = OpenSession(
+        id=name,
+        source=source,
+        started_at=NOW - 2 * idle,
+        last_activity_at=NOW - idle,
+        clocks_sane=True,
+        messages=rows,
+        rows=rows,
+        turn=Turn.AFTER_TURN,
+    )
+    return JudgedSession(session, verdict, (PROOF,))
+
+
+def home(dead: int, alive: int = 1000, name: str = "home", **changes: object) -> JudgedHome:
+    sessions = [judged(f"dead-{number}", idle=1000.0 + number) for number in range(dead)]
+    found = JudgedHome(name, sessions, dead + alive)
+    return structs.replace(found, **changes)
+
+
+def plan(*homes: JudgedHome, **options: object) -> ReapPlan:
+    return plan_reap(homes, NOW, **options)  # type: ignore[arg-type]
+
+
+def targets(found: HomePlan) -> list[str]:
+    return [action.target for action in found.actions]
+
+
+def test_every_dead_session_is_planned_the_longest_idle_first() -> None:
+    found = plan(home(3)).of("home")
+    assert targets(found) == ["dead-2", "dead-1", "dead-0"]
+    assert found.actions[0].reason == f"idle for 1002 s; {PROOF.detail}"
+    assert found.actions[0].evidence == (PROOF,)
+
+
+def test_the_state_that_was_judged_goes_along() -> None:
+    (action,) = plan(home(1)).of("home").actions
+    expected = action.expected
+    assert (expected.last_activity_at, expected.rows) == (NOW - 1000.0, 4)
+
+
+def test_filters_narrow_a_plan() -> None:
+    sessions = [judged("a"), judged("b", source="cron"), judged("c", source="tui")]
+    homes = [JudgedHome(name, sessions, 100) for name in ("one", "two")]
+    found = plan(*homes, sources=["cron", "tui"], only_homes=["two"])
+    assert [each.home for each in found.homes] == ["two"]
+    assert targets(found.of("two")) == ["b", "c"]
+    assert found.of("one").actions == ()
+
+
+def test_the_hash_names_what_would_be_done_and_not_when_it_was_planned() -> None:
+    first, later = plan(home(3)), plan_reap([home(3)], NOW + 5)
+    assert first.hash == later.hash
+    assert first.created_at != later.created_at
+    assert plan(home(2)).hash != first.hash
+    moved = [judged("dead-0", idle=1000.0, rows=5)]
+    assert plan(home(1, judged=moved)).hash != plan(home(1)).hash
+
+
+def test_no_more_than_so_many_a_minute() -> None:
+    limits = ReapLimits(max_per_minute=10)
+    found = plan(home(30, limits=limits, reaped_in_last_minute=4)).of("home")
+    assert (len(found.actions), found.deferred, found.dead) == (6, 24, 30)
+    assert plan(home(30, limits=limits, reaped_in_last_minute=11)).of("home").actions == ()
+
+
+def test_too_many_at_once_are_none() -> None:
+    assert len(plan(home(50)).of("home").actions) == 50
+    found = plan(home(51)).of("home")
+    assert (found.actions, found.blocked, found.dead) == ((), Blocked.COUNT, 51)
+    assert "51 sessions" in found.why
+
+
+def test_too_large_a_share_at_once_is_none() -> None:
+    assert len(plan(home(20, alive=80)).of("home").actions) == 20
+    found = plan(home(21, alive=79)).of("home")
+    assert (found.actions, found.blocked) == ((), Blocked.RATIO)
+    assert "21 of 100 open sessions" in found.why
+
+
+def test_a_handful_is_never_too_large_a_share() -> None:
+    assert len(plan(home(FEW, alive=0)).of("home").actions) == FEW
+    assert plan(home(FEW + 1, alive=0)).of("home").blocked is Blocked.RATIO
+
+
+def test_one_home_too_many_stops_no_other() -> None:
+    found = plan(home(60, name="bad"), home(2, name="good"))
+    assert found.of("bad").blocked is Blocked.COUNT
+    assert len(found.of("good").actions) == 2
+
+
+def test_what_tripped_before_stays_tripped() -> None:
+    found = plan(home(1, tripped="2 sessions were active after they had been reaped")).of("home")
+    assert (found.actions, found.blocked) == ((), Blocked.TRIPPED)
+    assert "by hand" in found.why
+
+
+def test_by_hand_neither_breaker_nor_rate_holds() -> None:
+    many = home(500, alive=0, tripped="yes", reaped_in_last_minute=60)
+    assert len(plan(many, by_hand=True).of("home").actions) == 500
+
+
+def test_limits_come_from_the_settings() -> None:
+    assert ReapLimits.of(Reaper()) == ReapLimits()
+
+
+def test_a_plan_survives_being_saved() -> None:
+    found = plan(home(3, alibis=("alive",)))
+    assert msgspec.json.decode(msgspec.json.encode(found), type=ReapPlan) == found
+
+
+anything = st.builds(
+    JudgedSession,
+    session=st.builds(
+        OpenSession,
+        id=st.text(min_size=1, max_size=8),
+        source=st.sampled_from(["cli", "tui", "cron", "telegram", "acp", "new"]),
+        started_at=st.floats(NOW - 1e6, NOW + 1e3),
+        last_activity_at=st.floats(NOW - 1e6, NOW + 1e3),
+        clocks_sane=st.booleans(),
+        messages=st.integers(0, 9),
+        rows=st.integers(0, 9),
+        turn=st.sampled_from(Turn),
+        holds=st.lists(st.sampled_from(Hold), max_size=2),
+    ),
+    verdict=st.sampled_from(Verdict),
+    evidence=st.lists(
+        st.builds(Evidence, st.just("kind"), st.sampled_from(Says), st.text(max_size=300)),
+        max_size=4,
+    ).map(tuple),
+)
+homes = st.builds(
+    JudgedHome,
+    home=st.sampled_from(["a", "b"]),
+    judged=st.lists(anything, max_size=80),
+    open_sessions=st.integers(0, 200),
+    limits=st.builds(
+        ReapLimits,
+        max_per_minute=st.integers(1, 60),
+        ratio=st.floats(0.01, 1),
+        count=st.integers(1, 60),
+    ),
+    reaped_in_last_minute=st.integers(0, 80),
+    tripped=st.sampled_from(["", "too many"]),
+)
+
+
+@given(homes, st.booleans())
+def test_a_plan_never_holds_a_session_that_is_not_dead(one: JudgedHome, by_hand: bool) -> None:
+    found = plan(one, by_hand=by_hand).of(one.home)
+    sessions = {(each.session.id, each.session.last_activity_at): each for each in one.judged}
+    for action in found.actions:
+        dead = [
+            each
+            for each in one.judged
+            if each.session.id == action.target and each.verdict is Verdict.DEAD
+        ]
+        assert dead
+        assert any(not each.session.holds and each.session.clocks_sane for each in dead)
+        assert action.expected.last_activity_at <= NOW
+        assert (action.target, action.expected.last_activity_at) in sessions
+
+
+@given(homes)
+def test_an_automatic_plan_keeps_every_limit(one: JudgedHome) -> None:
+    found = plan(one).of(one.home)
+    limits = one.limits
+    planned = len(found.actions) + found.deferred
+    assert len(found.actions) <= max(0, limits.max_per_minute - one.reaped_in_last_minute)
+    assert planned <= limits.count
+    assert planned <= max(FEW, limits.ratio * one.open_sessions)
+    assert not (one.tripped and found.actions)
+    assert (found.blocked is Blocked.NO) or not found.actions
