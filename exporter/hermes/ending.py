@@ -1,0 +1,80 @@
+"""The two columns that say whether a session is open: read, set and cleared by comparison."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import apsw
+
+from exporter.hermes.schema import Schema
+
+
+class End(NamedTuple):
+    """How a session's row says that it ended; None for an open one."""
+
+    ended_at: Any
+    end_reason: Any
+
+
+OPEN = End(None, None)
+
+
+def end_of(connection: apsw.Connection, session_id: str) -> End | None:
+    """How this session ended; None if there is no such session."""
+    found = connection.execute(
+        "SELECT ended_at, end_reason FROM sessions WHERE id = ?", (session_id,)
+    ).fetchone()
+    return End(*found) if found is not None else None
+
+
+def end_session(connection: apsw.Connection, session_id: str, end: End) -> bool:
+    """End an open session; False if it is not open, or not there."""
+    connection.execute(
+        "UPDATE sessions SET ended_at = ?, end_reason = ? "
+        "WHERE id = ? AND ended_at IS NULL AND end_reason IS NULL",
+        (*end, session_id),
+    )
+    return connection.changes() == 1
+
+
+def reopen_session(connection: apsw.Connection, session_id: str, end: End) -> bool:
+    """Open a session again that ended exactly so; False if it did not."""
+    connection.execute(
+        "UPDATE sessions SET ended_at = NULL, end_reason = NULL "
+        "WHERE id = ? AND ended_at = ? AND end_reason = ?",
+        (session_id, *end),
+    )
+    return connection.changes() == 1
+
+
+def has_turn_lease(
+    connection: apsw.Connection, schema: Schema, session_id: str, now: float
+) -> bool:
+    """Whether somebody is in the middle of a turn, where this release notes that."""
+    if not schema.has("session_turn_leases", "conversation_id", "expires_at"):
+        return False
+    holder = schema.expression("session_turn_leases", "holder", "'?'")
+    found = connection.execute(
+        f"SELECT 1 FROM session_turn_leases WHERE conversation_id = ? AND {holder} IS NOT '' "
+        "AND CAST(expires_at AS REAL) > ?",
+        (session_id, now),
+    ).fetchone()
+    return found is not None
+
+
+def active_since(
+    connection: apsw.Connection, schema: Schema, session_id: str, end: End, rows: int
+) -> bool:
+    """Whether a session that ended so has been active since.
+
+    A newer message or clock tells, and so does one more row, should a clock have been set back.
+    """
+    activity = schema.expression("sessions", "last_activity_at")
+    found = connection.execute(
+        f"SELECT COUNT(messages.id), MAX(messages.timestamp) > :end, {activity} > :end "
+        "FROM sessions LEFT JOIN messages ON messages.session_id = sessions.id "
+        "WHERE sessions.id = :id",
+        {"id": session_id, "end": end.ended_at},
+    ).fetchone()
+    count, newer_message, newer_clock = found or (0, 0, 0)
+    return bool(count > rows or newer_message or newer_clock)

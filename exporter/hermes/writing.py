@@ -1,0 +1,296 @@
+"""Writing to state.db, so that no Hermes process can be hurt by it.
+
+The only way to write, and it is narrow: an existing database in WAL mode, of its home's owner, of
+which every process that has it open still has its locks. The WAL is neither checkpointed nor
+removed by us, whoever else is there. A transaction takes the write lock at once or waits for it
+with patience, is short, and is taken back whole when anything goes wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Final
+
+import apsw
+
+from exporter.errors import DatabaseError
+from exporter.evidence.bystanders import Bystanders, Standing, look_around
+from exporter.evidence.findings import HomeFiles
+from exporter.hermes.database import (
+    FileState,
+    Journal,
+    leave_wal_in_place,
+    look_at_files,
+    read_journal,
+    refuse_unfit_files,
+)
+from exporter.snapshot import FileIdentity, Trouble
+
+LOCK_BUDGET_SECONDS: Final = 0.05
+LOCK_LIMIT_SECONDS: Final = 0.25
+"""A transaction that lasts longer is taken back."""
+PATIENCE_SECONDS: Final = 5.0
+BUSY_TIMEOUT_MS: Final = 50
+_RETRY_SECONDS: Final = (0.005, 0.05)
+_PROGRESS_EVERY_STEPS: Final = 1_000
+
+
+class WriteTrouble(StrEnum):
+    """Why a database was not written."""
+
+    LOCK_LOST = "lock_lost"
+    """Some process has it open and has lost its locks: what it writes would be lost."""
+    LOCKS_UNSEEN = "locks_unseen"
+    """This system does not show who has which lock."""
+    NO_WAL = "no_wal"
+    """It is not in WAL mode, where every process that has it open can be known."""
+    READ_ONLY = "read_only"
+    FULL = "full"
+    BUSY = "busy"
+    TOO_LONG = "too_long"
+    BROKEN = "broken"
+
+
+_TROUBLES: Final = {
+    WriteTrouble.LOCK_LOST: Trouble.LOCKLESS_SHM_HOLDER,
+    WriteTrouble.READ_ONLY: Trouble.PERMISSION,
+    WriteTrouble.BUSY: Trouble.BUSY,
+    WriteTrouble.TOO_LONG: Trouble.TIMEOUT,
+}
+
+
+class WriteError(DatabaseError):
+    """The database was not written; whatever had been begun was taken back."""
+
+    def __init__(self, why: WriteTrouble, message: str) -> None:
+        super().__init__(_TROUBLES.get(why, Trouble.IO_ERROR), message)
+        self.why = why
+
+
+class Transaction:
+    """A write transaction under way."""
+
+    def __init__(self, budget_seconds: float, monotonic: Callable[[], float]) -> None:
+        self._began = monotonic()
+        self._budget_seconds = budget_seconds
+        self._monotonic = monotonic
+
+    @property
+    def seconds(self) -> float:
+        """How long the write lock has been held."""
+        return self._monotonic() - self._began
+
+    @property
+    def is_due(self) -> bool:
+        """Time to commit, which needs its share of the budget too."""
+        return self.seconds > self._budget_seconds / 2
+
+
+class Writer:
+    """A connection that may write; see `writing`."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        look: Callable[[], Standing],
+        *,
+        patience_seconds: float,
+        budget_seconds: float,
+        limit_seconds: float,
+        monotonic: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self.connection = connection
+        self.held_seconds = 0.0
+        """How long the last transaction held the write lock."""
+        self._look = look
+        self._patience_seconds = patience_seconds
+        self._budget_seconds = budget_seconds
+        self._limit_seconds = limit_seconds
+        self._monotonic = monotonic
+        self._sleep = sleep
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Hold the write lock; commit at the end, or take everything back on any exception.
+
+        If committing itself fails, only a look at the database tells what has become of it.
+        """
+        self._begin()
+        transaction = Transaction(self._budget_seconds, self._monotonic)
+        give_up_at = self._monotonic() + self._limit_seconds
+        self.connection.set_progress_handler(
+            lambda: self._monotonic() > give_up_at, _PROGRESS_EVERY_STEPS
+        )
+        try:
+            yield transaction
+            if transaction.seconds > self._limit_seconds:
+                raise apsw.InterruptError("held the write lock for too long")
+            self.connection.execute("COMMIT")
+        finally:
+            self.connection.set_progress_handler(None)
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            self.held_seconds = transaction.seconds
+
+    def _begin(self) -> None:
+        give_up_at = self._monotonic() + self._patience_seconds
+        while True:
+            try:
+                self.connection.execute("BEGIN IMMEDIATE")
+                return
+            except (apsw.BusyError, apsw.LockedError, apsw.ProtocolError):
+                if self._monotonic() >= give_up_at:
+                    raise
+            self._sleep(random.uniform(*_RETRY_SECONDS))  # noqa: S311 - only to be out of step
+
+    def newcomers(self) -> tuple[int, ...]:
+        """Processes that opened the database since; raise if one of the known lost its locks."""
+        return self._look().newcomers
+
+
+@contextmanager
+def writing(
+    path: str,
+    *,
+    owner: int,
+    bystanders: Bystanders,
+    before_open: Callable[[], None] = lambda: None,
+    patience_seconds: float = PATIENCE_SECONDS,
+    lock_budget_seconds: float = LOCK_BUDGET_SECONDS,
+    lock_limit_seconds: float = LOCK_LIMIT_SECONDS,
+    proc: str = "/proc",
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Writer]:
+    """Yield a connection that may write, and always close it.
+
+    `bystanders` are all processes that have the database open. Only for a process that has no
+    connection to it. Raise `DatabaseError` if it must not or cannot be written.
+    """
+    refuse_unwritable(path, owner)
+    before_open()
+    look_at_bystanders(path, bystanders, proc)
+    connection: apsw.Connection | None = None
+    try:
+        connection = _connect(path)
+        yield Writer(
+            connection,
+            lambda: look_at_bystanders(path, bystanders, proc),
+            patience_seconds=patience_seconds,
+            budget_seconds=lock_budget_seconds,
+            limit_seconds=lock_limit_seconds,
+            monotonic=monotonic,
+            sleep=sleep,
+        )
+    except (apsw.Error, UnicodeDecodeError) as error:
+        raise _explain(error, path) from error
+    finally:
+        if connection is not None:
+            connection.close(force=True)
+
+
+def refuse_unwritable(path: str, owner: int) -> None:
+    """Raise unless these are the files of a database that we could write.
+
+    Only for a process that has no connection to it.
+    """
+    files = look_at_files(path)
+    if files.database is None:
+        raise WriteError(WriteTrouble.BROKEN, f"there is no {path}")
+    refuse_unfit_files(files, owner, path)
+    try:
+        journal = read_journal(path)
+        read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError as error:
+        raise WriteError(
+            WriteTrouble.READ_ONLY, f"cannot read {path}: {error.strerror}; left untouched"
+        ) from error
+    if journal is not Journal.WAL:
+        raise WriteError(
+            WriteTrouble.NO_WAL,
+            f"{path} is not in WAL mode, so not everybody who writes it can be seen; "
+            "left untouched",
+        )
+    present = [path] + [path + s for s, f in (("-wal", files.wal), ("-shm", files.shm)) if f]
+    denied = [file for file in present if not os.access(file, os.W_OK)]
+    if read_only or denied:
+        where = "its filesystem is" if read_only else f"{denied[0]} is"
+        raise WriteError(
+            WriteTrouble.READ_ONLY, f"cannot write {path}: {where} read-only; left untouched"
+        )
+
+
+def look_at_bystanders(path: str, bystanders: Bystanders, proc: str = "/proc") -> Standing:
+    """Who has the database open now; raise if one of them has lost its locks.
+
+    To be asked right before it is opened, and while it is written. It opens nothing.
+    """
+    files = look_at_files(path)
+    home = HomeFiles(
+        key=path,
+        database=_identity(files.database),
+        wal=_identity(files.wal),
+        shm=_identity(files.shm),
+        wal_mode=True,
+        name=os.path.basename(path),
+        directory=os.path.dirname(path),
+    )
+    standing = look_around(bystanders, home, proc=proc)
+    if standing is None:
+        raise WriteError(
+            WriteTrouble.LOCKS_UNSEEN,
+            f"the locks on {path} cannot be seen on this system; left untouched",
+        )
+    if standing.lost or bystanders.lockless:
+        who = f"process {standing.lost[0]}" if standing.lost else "a process"
+        raise WriteError(
+            WriteTrouble.LOCK_LOST,
+            f"{who} has {path} open and has lost its locks; writing would destroy what it does, "
+            "so nothing was written",
+        )
+    return standing
+
+
+def _identity(state: FileState | None) -> FileIdentity | None:
+    return state.identity if state is not None else None
+
+
+def _connect(path: str) -> apsw.Connection:
+    uri = "file:" + urllib.parse.quote(os.fsencode(path))
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
+    connection = apsw.Connection(uri, flags=flags)
+    try:
+        leave_wal_in_place(connection)
+        # No checkpoint by us: it would lengthen the transaction, and is Hermes's own affair.
+        connection.wal_autocheckpoint(0)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        connection.execute("PRAGMA foreign_keys=ON")
+    except BaseException:
+        connection.close(force=True)
+        raise
+    return connection
+
+
+_REASONS: Final[tuple[tuple[type[apsw.Error], WriteTrouble], ...]] = (
+    (apsw.FullError, WriteTrouble.FULL),
+    (apsw.ReadOnlyError, WriteTrouble.READ_ONLY),
+    (apsw.PermissionsError, WriteTrouble.READ_ONLY),
+    (apsw.BusyError, WriteTrouble.BUSY),
+    (apsw.LockedError, WriteTrouble.BUSY),
+    (apsw.ProtocolError, WriteTrouble.BUSY),
+    (apsw.InterruptError, WriteTrouble.TOO_LONG),
+)
+
+
+def _explain(error: apsw.Error | UnicodeDecodeError, path: str) -> WriteError:
+    why = next((why for kind, why in _REASONS if isinstance(error, kind)), WriteTrouble.BROKEN)
+    return WriteError(why, f"cannot write {path}: {error}")

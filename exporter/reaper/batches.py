@@ -1,0 +1,227 @@
+"""Taking the actions of a run in short transactions, each settled in the journal.
+
+The journal knows every intent before the first transaction. A transaction is as long as the budget
+of its home allows, and then Hermes gets its turn. Whatever is killed or goes wrong in between, the
+database itself says what has happened: each action is taken by comparison, whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from exporter.errors import DatabaseError
+from exporter.hermes import database
+from exporter.hermes.ending import End, end_of
+from exporter.hermes.schema import Schema, probe_schema
+from exporter.hermes.writing import Writer
+from exporter.reaper.site import Site
+from exporter.runs import Action, ActionState, Kind, RunOutcome, Runs, Settlement
+from exporter.snapshot import Trouble
+
+_FIRST_BATCH: Final = 16
+_LARGEST_BATCH: Final = 200
+_READ_ATTEMPTS: Final = 5
+_PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
+_SKIPPED: Final = ActionState.SKIPPED
+
+
+class Skipped(Struct, frozen=True):
+    """A target that was left alone, and why."""
+
+    target: str
+    why: str
+
+
+class Result(Struct, frozen=True):
+    """What became of the actions of a run."""
+
+    outcome: RunOutcome
+    done: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+    why: str = ""
+    """What stopped it, if anything did."""
+    longest_hold_seconds: float = 0.0
+    """For how long at most the write lock was held at a time."""
+
+
+class CalledOffError(Exception):
+    """Something has changed that concerns every action: none of this batch may be taken."""
+
+
+class Change(Protocol):
+    """What is done to the rows."""
+
+    def prepare(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> None:
+        """Read what takes long, before the write lock is held."""
+
+    def check(self, writer: Writer) -> None:
+        """Under the write lock, once: raise CalledOffError if nothing may be done."""
+
+    def take(self, writer: Writer, action: Action) -> str:
+        """Under the write lock: take one action, or return why it was not taken."""
+
+
+def take_all(
+    site: Site, runs: Runs, run: str, change: Change, *, patient_rounds: int = 3
+) -> Result:
+    """Take the actions of a run that has begun, and finish it.
+
+    A batch that is called off is tried again that many times before the rest is given up.
+    """
+    waiting = runs.actions(run)
+    size, called_off, longest = _FIRST_BATCH, 0, 0.0
+    why = ""
+    while waiting:
+        batch = waiting[:size]
+        try:
+            settled, held = _take_batch(site, change, batch)
+        except CalledOffError as reason:
+            called_off += 1
+            if called_off < patient_rounds:
+                site.sleep(site.pause_seconds)
+                continue
+            runs.settle(run, [Settlement(each.number, _SKIPPED, str(reason)) for each in waiting])
+            break
+        except DatabaseError as error:
+            why = str(error)
+            try:
+                runs.settle(run, what_happened(site, runs.find(run).kind, waiting, why))
+            except DatabaseError:
+                return _left_open(runs, run, why, longest)
+            break
+        runs.settle(run, settled)
+        called_off, longest = 0, max(longest, held)
+        size = _next_size(size, len(settled), held, site.lock_budget_seconds)
+        waiting = waiting[len(settled) :]
+        if waiting:
+            site.sleep(site.pause_seconds)
+    return _finish(runs, run, why, longest)
+
+
+def _take_batch(
+    site: Site, change: Change, batch: Sequence[Action]
+) -> tuple[list[Settlement], float]:
+    settled: list[Settlement] = []
+    with site.writing() as writer:
+        change.prepare(writer, probe_schema(writer.connection), batch)
+        with writer.transaction() as transaction:
+            change.check(writer)
+            for action in batch:
+                if settled and transaction.is_due:
+                    break
+                why = change.take(writer, action)
+                state = _SKIPPED if why else ActionState.DONE
+                settled.append(Settlement(action.number, state, why))
+        return settled, writer.held_seconds
+
+
+def _next_size(size: int, taken: int, held_seconds: float, budget_seconds: float) -> int:
+    """As many as should fit into half the budget, by what the last ones took."""
+    fitting = int(budget_seconds / 2 * taken / max(held_seconds, 1e-6))
+    return max(1, min(fitting, 2 * size, _LARGEST_BATCH))
+
+
+def _finish(runs: Runs, run: str, why: str, longest: float) -> Result:
+    result = _result(runs.actions(run), why, longest)
+    runs.finish(run, result.outcome, why)
+    return result
+
+
+def _left_open(runs: Runs, run: str, why: str, longest: float) -> Result:
+    """The database can neither be written nor read: what became of the last batch is not known."""
+    return _result(runs.actions(run), f"{why}; the next run finds out what was done", longest)
+
+
+def _result(actions: Sequence[Action], why: str, longest: float) -> Result:
+    done = tuple(each.intent.target for each in actions if each.state is ActionState.DONE)
+    skipped = tuple(
+        Skipped(each.intent.target, each.why or why)
+        for each in actions
+        if each.state is not ActionState.DONE
+    )
+    return Result(
+        _outcome(went_wrong=bool(why), anything_done=bool(done)), done, skipped, why, longest
+    )
+
+
+def _outcome(*, went_wrong: bool, anything_done: bool) -> RunOutcome:
+    if not went_wrong:
+        return RunOutcome.DONE
+    return RunOutcome.PARTIAL if anything_done else RunOutcome.FAILED
+
+
+# Runs that were killed, and transactions of which nobody knows whether they were committed
+
+
+def recover(site: Site, runs: Runs) -> list[str]:
+    """Settle what killed runs left open, by what the database says; return the ids of those runs.
+
+    It changes nothing but the journal, so it may be killed and made again. Raise DatabaseError if
+    the database cannot be read: then those runs stay open for the next time.
+    """
+    recovered = []
+    for run in runs.unfinished_runs():
+        if run.kind in (Kind.REAP, Kind.UNDO, Kind.HEAL):
+            left = [each for each in runs.actions(run.id) if each.state is ActionState.INTENDED]
+            runs.settle(run.id, what_happened(site, run.kind, left, "the run was killed"))
+            done = any(each.state is ActionState.DONE for each in runs.actions(run.id))
+            runs.finish(run.id, _outcome(went_wrong=True, anything_done=done), "it was killed")
+            recovered.append(run.id)
+    return recovered
+
+
+def what_happened(
+    site: Site, kind: Kind, actions: Sequence[Action], otherwise: str
+) -> list[Settlement]:
+    """Which of these actions have been taken, by looking at the rows."""
+    if not actions:
+        return []
+    ends = read_ends(site, [each.intent.target for each in actions])
+    taken = _was_ended if kind is Kind.REAP else _was_reopened
+    return [
+        Settlement(each.number, ActionState.DONE)
+        if taken(each, ends.get(each.intent.target))
+        else Settlement(each.number, _SKIPPED, otherwise[:300])
+        for each in actions
+    ]
+
+
+def _was_ended(action: Action, found: End | None) -> bool:
+    """Nobody but us ends a session at that moment for that reason, and it was open before."""
+    return found == written_end(action)
+
+
+def _was_reopened(action: Action, found: End | None) -> bool:
+    del action
+    return found is not None and found.ended_at is None
+
+
+def written_end(action: Action) -> End:
+    """The end that an action writes, or takes back."""
+    values = action.intent.after or action.intent.before
+    return End(values["ended_at"], values["end_reason"])
+
+
+def read_ends(site: Site, targets: Iterable[str]) -> dict[str, End]:
+    """How these sessions stand now; those that are gone are not in it.
+
+    A run must intend only what is still to be done: what it finds done already would count as its
+    own, should it be killed.
+    """
+    if database.file_state(site.database) is None:
+        return {}
+    wanted, ends = list(targets), {}
+    for attempt in range(_READ_ATTEMPTS):
+        try:
+            with site.reading() as connection:
+                found = [(target, end_of(connection, target)) for target in wanted]
+                ends = {target: end for target, end in found if end is not None}
+            break
+        except DatabaseError as error:
+            if error.trouble not in _PASSING or attempt == _READ_ATTEMPTS - 1:
+                raise
+        site.sleep(site.pause_seconds)
+    return ends

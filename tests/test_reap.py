@@ -1,0 +1,263 @@
+"""Ending dead sessions beside real Hermes processes: those of the plan, and no other."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from exporter.evidence.bystanders import Bystanders
+from exporter.reaper.reap import execute
+from exporter.runs import RunBusyError, RunOutcome, running
+from tests.evidence_harness import evidence
+from tests.real.hermes import NEWEST, Hermes, python_for
+from tests.reap_harness import (
+    GATEWAY,
+    REASON,
+    dump,
+    hermes_process,
+    history,
+    inodes,
+    leaky_home,
+    open_sessions,
+    planned,
+    reap,
+    targets,
+)
+
+VERSIONS = ("0.16.0", "0.18.2", "0.19.0")
+LEAKED = ("20260101_080000_aaaaaa", "20260101_080000_aaaaab", "20260101_080000_aaaaac")
+FIRST = LEAKED[0]
+
+
+class Leaky:
+    """A release, and a home of it with three leaked sessions."""
+
+    def __init__(self, hermes: Hermes, path: Path) -> None:
+        self.hermes = hermes
+        self.path = path
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    made: dict[str, Path] = {}
+
+    def template(version: str) -> Path:
+        if version not in made:
+            folder = tmp_path_factory.mktemp(f"leaky-{version}")
+            made[version] = leaky_home(python_for(version), folder / "home", LEAKED)
+        return made[version]
+
+    return template
+
+
+@pytest.fixture(params=VERSIONS)
+def leaky(
+    request: pytest.FixtureRequest, templates: Callable[[str], Path], tmp_path: Path
+) -> Leaky:
+    home = shutil.copytree(templates(request.param), tmp_path / "home")
+    return Leaky(python_for(request.param), home)
+
+
+@pytest.fixture
+def newest(templates: Callable[[str], Path], tmp_path: Path) -> Leaky:
+    return Leaky(python_for(NEWEST), shutil.copytree(templates(NEWEST), tmp_path / "home"))
+
+
+# What a reap does
+
+
+def test_dead_sessions_end_at_their_last_activity_and_nothing_else_of_them_changes(
+    leaky: Leaky,
+) -> None:
+    before = dump(leaky.path)
+    plan, _ = planned(leaky.path)
+    outcome = reap(leaky.path)
+    assert (outcome.outcome, sorted(outcome.done)) == (RunOutcome.DONE, sorted(LEAKED))
+    after = dump(leaky.path)
+    for action in plan.actions:
+        row = after[action.target]
+        assert float(row["ended_at"]) == action.expected.last_activity_at
+        assert row["end_reason"] == f"'{REASON}'"
+        assert float(row["started_at"]) <= float(row["ended_at"])
+        assert row | {"ended_at": "NULL", "end_reason": "NULL"} == before[action.target]
+
+
+def test_hermes_lists_and_resumes_reaped_sessions(leaky: Leaky) -> None:
+    reap(leaky.path)
+    with hermes_process(leaky.hermes, leaky.path) as hermes:
+        assert set(hermes.ask("listed")) == set(LEAKED)
+        for session in LEAKED:
+            assert hermes.ask("show", session=session)["end_reason"] == REASON
+            assert hermes.ask("resume", session=session) == 3
+            hermes.ask("append", session=session)
+            assert hermes.ask("show", session=session)["ended_at"] is None
+            assert hermes.ask("count", session=session) == 4
+
+
+def test_a_living_gateway_keeps_its_files_and_all_it_writes(leaky: Leaky) -> None:
+    with hermes_process(leaky.hermes, leaky.path, *GATEWAY) as gateway:
+        gateway.ask("create", session="chat", source="telegram")
+        gateway.ask("append", session="chat", count=5)
+        before = inodes(leaky.path)
+        outcome = reap(leaky.path)
+        assert sorted(outcome.done) == sorted(LEAKED)
+        assert inodes(leaky.path) == before
+        gateway.ask("append", session="chat", count=5)
+        assert gateway.ask("show", session=FIRST)["end_reason"] == REASON
+    assert open_sessions(leaky.path) == {"chat"}
+    with hermes_process(leaky.hermes, leaky.path) as hermes:
+        assert hermes.ask("count", session="chat") == 10
+
+
+def test_a_reap_while_hermes_writes_loses_none_of_it(newest: Leaky) -> None:
+    with hermes_process(newest.hermes, newest.path, *GATEWAY) as gateway:
+        gateway.ask("create", session="chat", source="telegram")
+        gateway.ask("start_writing", session="chat")
+        outcome = reap(newest.path)
+        wrote = gateway.ask("stop_writing")
+        assert sorted(outcome.done) == sorted(LEAKED)
+        assert wrote["failure"] == ""
+        assert gateway.ask("count", session="chat") == wrote["written"]
+
+
+def test_the_run_is_in_the_history_with_its_evidence(newest: Leaky) -> None:
+    outcome = reap(newest.path)
+    (run,) = history(newest.path)
+    assert run.row("home") == {
+        "run": outcome.run,
+        "kind": "reap",
+        "home": "home",
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "outcome": "done",
+        "actions": 3,
+        "bytes": 0,
+        "undoable_until": run.undoable_until,
+    }
+    with running(str(newest.path), newest.path.stat().st_uid, "test") as runs:
+        for action in runs.actions(run.id):
+            assert "no process on this host has the database open" in action.intent.reason
+            assert {piece["says"] for piece in action.intent.evidence} == {"dead"}
+
+
+def test_an_empty_plan_leaves_no_trace(newest: Leaky) -> None:
+    reap(newest.path)
+    shutil.rmtree(newest.path / ".hermes-exporter")
+    outcome = reap(newest.path)
+    assert (outcome.run, outcome.outcome, outcome.done) == (None, RunOutcome.DONE, ())
+    assert not (newest.path / ".hermes-exporter").exists()
+
+
+# Whoever comes between verdict and write wins
+
+WINNERS = {
+    "append": "active since",
+    "end": "ended meanwhile: cli_close",
+    "hand_off": "held: handoff",
+    "compress": "held: compression_lock",
+    "route_by_table": "held: routed",
+    "route_by_file": "held: routed",
+}
+
+
+@pytest.mark.parametrize("command", WINNERS)
+def test_what_hermes_does_between_verdict_and_write_wins(leaky: Leaky, command: str) -> None:
+    with hermes_process(leaky.hermes, leaky.path, *GATEWAY) as gateway:
+        plan, place = planned(leaky.path)
+        assert targets(plan) == sorted(LEAKED)
+        if gateway.ask(command, session=FIRST) is False:
+            return  # this release cannot do that
+        before = gateway.ask("show", session=FIRST)
+        outcome = execute(plan, place, end_reason=REASON)
+        assert sorted(outcome.done) == sorted(set(LEAKED) - {FIRST})
+        ((target, reason),) = [(each.target, each.why) for each in outcome.skipped]
+        assert target == FIRST
+        assert WINNERS[command] in reason
+        assert gateway.ask("show", session=FIRST) == before
+
+
+def test_a_process_that_resumes_between_verdict_and_write_wins(leaky: Leaky) -> None:
+    """It has changed nothing that anybody could see: the row was open before and is open now."""
+    plan, place = planned(leaky.path)
+    with hermes_process(leaky.hermes, leaky.path, "--resume", FIRST) as resumed:
+        before = resumed.ask("show", session=FIRST)
+        resumed.ask("resume", session=FIRST)
+        outcome = execute(plan, place, end_reason=REASON)
+        assert outcome.done == ()
+        assert f"process {resumed.pid} has opened the database" in outcome.skipped[0].why
+        assert resumed.ask("show", session=FIRST) == before
+    assert open_sessions(leaky.path) == set(LEAKED)
+
+
+def test_a_process_that_only_had_a_short_look_does_not_stop_a_reap(newest: Leaky) -> None:
+    plan, place = planned(newest.path)
+    with hermes_process(newest.hermes, newest.path, "sessions", "list") as visitor:
+        waits: list[float] = []
+
+        def wait(seconds: float) -> None:
+            waits.append(seconds)
+            visitor.kill()
+
+        outcome = execute(plan, replace(place, sleep=wait), end_reason=REASON)
+    assert len(waits) == 1
+    assert sorted(outcome.done) == sorted(LEAKED)
+
+
+def test_nothing_ends_once_a_living_process_has_left_the_session_it_was_on(newest: Leaky) -> None:
+    """It may have gone on to any of the others."""
+    with hermes_process(newest.hermes, newest.path, *GATEWAY) as gateway:
+        gateway.ask("create", session="alibi")
+        plan, place = planned(newest.path)
+        plan = structs.replace(plan, alibis=("alibi",))
+        gateway.ask("end", session="alibi", reason="resumed_other")
+        outcome = execute(plan, place, end_reason=REASON)
+        assert outcome.done == ()
+        assert "left the session it was on" in outcome.skipped[0].why
+        gateway.ask("resume", session="alibi")
+        assert sorted(execute(plan, place, end_reason=REASON).done) == sorted(LEAKED)
+
+
+# Holders that have lost their locks
+
+
+@pytest.mark.parametrize("lose", ["lose_database_lock", "lose_shm_lock"])
+@pytest.mark.parametrize("when", ["before the verdict", "after the verdict"])
+def test_beside_a_holder_that_lost_a_lock_nothing_is_written(
+    leaky: Leaky, lose: str, when: str
+) -> None:
+    with hermes_process(leaky.hermes, leaky.path, *GATEWAY) as gateway:
+        plan, place = planned(leaky.path)
+        if when == "before the verdict":
+            gateway.ask(lose)
+            place = replace(place, bystanders=Bystanders.of(evidence(leaky.path)))
+            assert place.bystanders.lockless
+        gateway.ask("append", session=FIRST, count=3)
+        if when == "after the verdict":
+            gateway.ask(lose)
+        before = {path.name: path.read_bytes() for path in leaky.path.glob("state.db*")}
+        outcome = execute(plan, place, end_reason=REASON)
+        assert (outcome.run, outcome.outcome) == (None, RunOutcome.FAILED)
+        assert "lost its locks" in outcome.why
+        assert {p.name: p.read_bytes() for p in leaky.path.glob("state.db*")} == before
+        assert not (leaky.path / ".hermes-exporter").exists()
+        gateway.ask("append", session=FIRST, count=3)
+        assert gateway.ask("count", session=FIRST) == 9
+
+
+# One run at a time
+
+
+def test_a_second_run_is_refused_and_told_of_the_first(newest: Leaky) -> None:
+    plan, place = planned(newest.path)
+    with (
+        running(str(newest.path), newest.path.stat().st_uid, "prune"),
+        pytest.raises(RunBusyError, match=r"another run .* \(prune by process \d+\)"),
+    ):
+        execute(plan, place, end_reason=REASON)
+    assert open_sessions(newest.path) == set(LEAKED)
+    assert sorted(execute(plan, place, end_reason=REASON).done) == sorted(LEAKED)
