@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
+from exporter.labels import OTHER
 from exporter.reaper.findings import (
     HomeFacts,
     JudgedSession,
@@ -24,6 +25,7 @@ from exporter.reaper.witness import Witness
 from exporter.snapshot import OpenSession
 
 _STRONGEST: Final = 4
+_SOURCES_MAX: Final = 60
 
 
 class Bench:
@@ -116,14 +118,17 @@ class Bench:
         return JudgedSession(session, self.verdict(session.id), evidence)
 
     def counts(self, sessions: Mapping[str, OpenSession]) -> list[VerdictCount]:
+        shown = _shown_sources(sessions.values())
         found = Counter(
-            (session.source, self.verdict(session_id)) for session_id, session in sessions.items()
+            (shown.get(session.source, OTHER), self.verdict(session_id))
+            for session_id, session in sessions.items()
         )
         return [VerdictCount(source, verdict, n) for (source, verdict), n in found.items()]
 
     def leaks(self, sessions: Mapping[str, OpenSession]) -> list[LeakCount]:
+        shown = _shown_sources(sessions.values())
         found = Counter(
-            (session.source, session.turn)
+            (shown.get(session.source, OTHER), session.turn)
             for session_id, session in sessions.items()
             if self.verdict(session_id) is Verdict.DEAD
         )
@@ -131,6 +136,12 @@ class Bench:
 
     def verdict(self, session_id: str) -> Verdict:
         return self._verdicts.get(session_id, Verdict.UNKNOWN)
+
+
+def _shown_sources(sessions: Iterable[OpenSession]) -> dict[str, str]:
+    """The sources with the most sessions; any beyond their number count as `other`."""
+    found = Counter(session.source for session in sessions)
+    return {source: source for source, _ in found.most_common(_SOURCES_MAX)}
 
 
 def _children(sessions: Iterable[OpenSession]) -> dict[str, list[str]]:

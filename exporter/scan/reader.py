@@ -62,7 +62,7 @@ class HomeReader:
         self._clock = clock
         self._monotonic = monotonic
         self._state = StateReader(home, clock=clock, monotonic=monotonic)
-        self._disk: DiskScanner | None = None
+        self._disk: tuple[tuple[float, float], DiskScanner] | None = None
         self._boards: dict[str, tuple[database.DatabaseFiles, list[KanbanClaim]]] = {}
         self._bench = Bench()
         self._judged_at = float("-inf")
@@ -164,8 +164,8 @@ class HomeReader:
         if self._counted != self._revision():
             self._counted = self._revision()
             sessions = self._state.table.open
-            self._verdicts = self._bench.counts(sessions)[:256]
-            self._leaks = self._bench.leaks(sessions)[:256]
+            self._verdicts = self._bench.counts(sessions)
+            self._leaks = self._bench.leaks(sessions)
 
     def _judge(self, request: ReadRequest) -> None:
         """Judge the open sessions; where there are very many, not at every scan."""
@@ -258,13 +258,16 @@ class HomeReader:
         )
 
     def _disk_scanner(self, request: ReadRequest) -> DiskScanner:
-        if self._disk is None:
-            self._disk = DiskScanner(
+        """The one that knows the home from earlier scans; other settings begin anew."""
+        settings = (request.stale_after_seconds, request.full_interval_seconds)
+        if self._disk is None or self._disk[0] != settings:
+            scanner = DiskScanner(
                 self._home,
                 stale_after_seconds=request.stale_after_seconds,
                 full_interval_seconds=request.full_interval_seconds,
             )
-        return self._disk
+            self._disk = (settings, scanner)
+        return self._disk[1]
 
     def _kanban(self, request: ReadRequest) -> list[KanbanClaim] | None:
         """Running tasks of all boards; None where there is no board."""
