@@ -43,11 +43,11 @@ class Rewriter(Holder):
 
     def rewind(self, session: str) -> bool:
         """Take the second half of a session back."""
-        messages = self._database.get_messages(session)
-        if not hasattr(self._database, "rewind_to_message") or not messages:
+        if not hasattr(self._database, "rewind_to_message"):
             return False
+        messages = self._database.get_messages(session)
         asked = [message["id"] for message in messages if message["role"] == "user"]
-        if not asked:
+        if len(asked) < 2:
             return False
         self._database.rewind_to_message(session, asked[len(asked) // 2])
         return True
