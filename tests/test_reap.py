@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import apsw
 import pytest
 from msgspec import structs
 
 from exporter.evidence.bystanders import Bystanders
 from exporter.reaper.reap import execute
+from exporter.reaper.undo import undo
 from exporter.runs import RunBusyError, RunOutcome, running
 from tests.evidence_harness import evidence
+from tests.reader_harness import sql
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.reap_harness import (
     GATEWAY,
@@ -26,8 +31,10 @@ from tests.reap_harness import (
     open_sessions,
     planned,
     reap,
+    site,
     targets,
 )
+from tests.small_homes import small_home
 
 VERSIONS = ("0.16.0", "0.18.2", "0.19.0")
 LEAKED = ("20260101_080000_aaaaaa", "20260101_080000_aaaaab", "20260101_080000_aaaaac")
@@ -222,6 +229,75 @@ def test_nothing_ends_once_a_living_process_has_left_the_session_it_was_on(newes
         assert sorted(execute(plan, place, end_reason=REASON).done) == sorted(LEAKED)
 
 
+# Columns and tables of releases to come
+
+NEWER = {
+    "UPDATE sessions SET last_heartbeat_at = last_heartbeat_at + 1": "active since",
+    "UPDATE sessions SET last_activity_at = strftime('%s') - 1": "active since",
+    "UPDATE sessions SET pinned = 1": "held: pinned",
+    "INSERT INTO session_turn_leases SELECT id, 'pid=1', 0, 1e11 FROM sessions": "of a turn",
+}
+
+
+@pytest.mark.parametrize("change", NEWER)
+def test_signs_of_life_of_newer_releases_win_too(tmp_path: Path, change: str) -> None:
+    home = small_home(tmp_path / "home")
+    sql(
+        home,
+        "ALTER TABLE sessions ADD COLUMN last_heartbeat_at REAL;"
+        "ALTER TABLE sessions ADD COLUMN last_activity_at REAL;"
+        "ALTER TABLE sessions ADD COLUMN pinned INTEGER;"
+        "CREATE TABLE session_turn_leases (conversation_id, holder, acquired_at, expires_at);"
+        "UPDATE sessions SET last_heartbeat_at = started_at, last_activity_at = started_at;",
+    )
+    plan, place = planned(home)
+    assert len(plan.actions) == 3
+    sql(home, f"{change};")
+    outcome = execute(plan, place, end_reason=REASON)
+    assert outcome.done == ()
+    assert all(NEWER[change] in each.why for each in outcome.skipped)
+
+
+def test_once_it_cannot_be_read_where_chats_lead_nothing_ends(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home")
+    plan, place = planned(home)
+    (home / "sessions" / "sessions.json").write_text("{")
+    outcome = execute(plan, place, end_reason=REASON)
+    assert outcome.done == ()
+    assert "which chats lead" in outcome.skipped[0].why
+
+
+def test_nothing_is_asked_of_sqlite_but_to_write_two_columns(
+    newest: Leaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by a trigger either: all that a statement would do is asked for."""
+    written: set[tuple[int, str | None, str | None]] = set()
+    harmless = (
+        apsw.SQLITE_FUNCTION,
+        apsw.SQLITE_PRAGMA,
+        apsw.SQLITE_READ,
+        apsw.SQLITE_SELECT,
+        apsw.SQLITE_TRANSACTION,
+    )
+
+    def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        if action not in harmless:
+            written.add((action, first, second))
+        return apsw.SQLITE_OK
+
+    def watch(connection: apsw.Connection) -> None:
+        if connection.filename.endswith("state.db"):
+            connection.authorizer = authorize
+
+    monkeypatch.setattr(apsw, "connection_hooks", [watch])
+    run = reap(newest.path).run
+    undo(run or "", site(newest.path))
+    assert written == {
+        (apsw.SQLITE_UPDATE, "sessions", "ended_at"),
+        (apsw.SQLITE_UPDATE, "sessions", "end_reason"),
+    }
+
+
 # Holders that have lost their locks
 
 
@@ -247,6 +323,35 @@ def test_beside_a_holder_that_lost_a_lock_nothing_is_written(
         assert not (leaky.path / ".hermes-exporter").exists()
         gateway.ask("append", session=FIRST, count=3)
         assert gateway.ask("count", session=FIRST) == 9
+
+
+# Slow machines
+
+
+class SlowOnce:
+    """A clock that jumps by a second when it is asked for the third time."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def __call__(self) -> float:
+        self._asked += 1
+        return time.monotonic() + (self._asked > 3)
+
+
+def test_a_transaction_that_took_too_long_is_made_again_with_less_in_it(newest: Leaky) -> None:
+    plan, place = planned(newest.path)
+    outcome = execute(plan, replace(place, monotonic=SlowOnce()), end_reason=REASON)
+    assert (outcome.outcome, sorted(outcome.done)) == (RunOutcome.DONE, sorted(LEAKED))
+
+
+def test_when_every_transaction_takes_too_long_nothing_ends(newest: Leaky) -> None:
+    plan, place = planned(newest.path)
+    ever_later = itertools.count()
+    slow = replace(place, monotonic=lambda: float(next(ever_later)))
+    outcome = execute(plan, slow, end_reason=REASON)
+    assert (outcome.outcome, outcome.done) == (RunOutcome.FAILED, ())
+    assert open_sessions(newest.path) == set(LEAKED)
 
 
 # One run at a time

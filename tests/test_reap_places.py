@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -178,15 +179,12 @@ sys.stdout.buffer.write(msgspec.json.encode(execute(plan, Site(home, user), end_
 @pytest.fixture
 def nobodys_home(template: Path) -> Iterator[Path]:
     """A home that its owner can reach: pytest's own folders are root's alone."""
-    folder = Path("/tmp") / f"hermes-exporter-places-{os.getpid()}"
-    folder.mkdir(mode=0o755)
-    try:
-        home = shutil.copytree(template, folder / "home")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        home = shutil.copytree(template, Path(folder) / "home")
         for path in (home, *home.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         yield home
-    finally:
-        shutil.rmtree(folder)
 
 
 def test_a_worker_that_is_the_owner_reaps_and_all_it_leaves_is_the_owners(

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -318,7 +319,6 @@ except WriteError as error:
 def write_as_nobody(home: Path) -> str:
     for path in (home, *home.iterdir()):
         os.chown(path, NOBODY, NOBODY)
-    os.chmod(home.parent, 0o755)
     command = [sys.executable, "-c", _WRITE_AS_USER, str(home / "state.db"), str(NOBODY)]
     return subprocess.check_output(command, text=True).strip()
 
@@ -326,12 +326,9 @@ def write_as_nobody(home: Path) -> str:
 @pytest.fixture
 def reachable(home: Path) -> Iterator[Path]:
     """A home that another user can reach: pytest's own folders are root's alone."""
-    folder = Path("/tmp") / f"hermes-exporter-test-{os.getpid()}"
-    folder.mkdir(mode=0o755)
-    try:
-        yield shutil.copytree(home, folder / "home")
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield shutil.copytree(home, Path(folder) / "home")
 
 
 def test_a_file_without_permission_is_left_alone(reachable: Path) -> None:

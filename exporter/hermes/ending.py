@@ -69,12 +69,17 @@ def active_since(
 
     A newer message or clock tells, and so does one more row, should a clock have been set back.
     """
-    activity = schema.expression("sessions", "last_activity_at")
     found = connection.execute(
-        f"SELECT COUNT(messages.id), MAX(messages.timestamp) > :end, {activity} > :end "
-        "FROM sessions LEFT JOIN messages ON messages.session_id = sessions.id "
-        "WHERE sessions.id = :id",
-        {"id": session_id, "end": end.ended_at},
+        "SELECT COUNT(*), MAX(timestamp) > ? FROM messages WHERE session_id = ?",
+        (end.ended_at, session_id),
     ).fetchone()
-    count, newer_message, newer_clock = found or (0, 0, 0)
-    return bool(count > rows or newer_message or newer_clock)
+    count, newer_message = found or (0, 0)
+    if count > rows or newer_message:
+        return True
+    # Asked last: the row itself lies behind its system prompt and takes many pages to read.
+    if not schema.has("sessions", "last_activity_at"):
+        return False
+    newer_clock = connection.execute(
+        "SELECT last_activity_at > ? FROM sessions WHERE id = ?", (end.ended_at, session_id)
+    ).fetchone()
+    return newer_clock is not None and bool(newer_clock[0])

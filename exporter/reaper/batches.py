@@ -16,7 +16,7 @@ from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.ending import End, end_of
 from exporter.hermes.schema import Schema, probe_schema
-from exporter.hermes.writing import Writer
+from exporter.hermes.writing import WriteError, Writer, WriteTrouble
 from exporter.reaper.site import Site
 from exporter.runs import Action, ActionState, Kind, RunOutcome, Runs, Settlement
 from exporter.snapshot import Trouble
@@ -86,6 +86,9 @@ def take_all(
             runs.settle(run, [Settlement(each.number, _SKIPPED, str(reason)) for each in waiting])
             break
         except DatabaseError as error:
+            if _was_too_long(error) and size > 1:
+                size = 1  # it was taken back whole; the machine may be slow just now
+                continue
             why = str(error)
             try:
                 runs.settle(run, what_happened(site, runs.find(run).kind, waiting, why))
@@ -116,6 +119,10 @@ def _take_batch(
                 state = _SKIPPED if why else ActionState.DONE
                 settled.append(Settlement(action.number, state, why))
         return settled, writer.held_seconds
+
+
+def _was_too_long(error: DatabaseError) -> bool:
+    return isinstance(error, WriteError) and error.why is WriteTrouble.TOO_LONG
 
 
 def _next_size(size: int, taken: int, held_seconds: float, budget_seconds: float) -> int:

@@ -29,10 +29,9 @@ def heal(site: Site) -> list[str]:
     home cannot be read or written; what was wrong then still is, and is found the next time.
     """
     with journal_of(site.home, site.owner, site.clock) as journal:
-        if journal is None or not _something_to_look_at(journal):
+        if journal is None:
             return []
-        suspects = _find_wrong(site, journal.standing(ACTION))
-        if not suspects and not journal.unfinished_runs():
+        if not journal.unfinished_runs() and not _find_wrong(site, journal.standing(ACTION)):
             return []
     with site.running("heal") as runs:
         recover(site, runs)
@@ -46,10 +45,6 @@ def heal(site: Site) -> list[str]:
         return list(take_all(site, runs, run, _Healing(wrong)).done)
 
 
-def _something_to_look_at(journal: Runs) -> bool:
-    return bool(journal.unfinished_runs() or journal.standing(ACTION))
-
-
 def _find_wrong(site: Site, reaps: Sequence[Action]) -> list[Action]:
     """Of these reaps those whose sessions have been active since; one for each session."""
     if not reaps or database.file_state(site.database) is None:
@@ -61,10 +56,10 @@ def _find_wrong(site: Site, reaps: Sequence[Action]) -> list[Action]:
 
 
 def _is_wrong(connection: apsw.Connection, schema: Schema, reap: Action) -> bool:
-    target, end = reap.intent.target, written_end(reap)
-    if end_of(connection, target) != end:
+    target, end, rows = reap.intent.target, written_end(reap), int(reap.intent.before["rows"])
+    if not active_since(connection, schema, target, end, rows):
         return False
-    return active_since(connection, schema, target, end, int(reap.intent.before["rows"]))
+    return end_of(connection, target) == end
 
 
 class _Healing:
