@@ -155,9 +155,12 @@ class Rounds:
             state = self._states[home.path] = HomeState(home, self._journal)
             log.info("home found", home=home.label, path=home.path, owner=home.owner)
         state.home = home
-        if home.problem:
-            trouble = Trouble.TIMEOUT if self._discovery.hangs(home) else Trouble.HOME_GONE
-            self._down(state, trouble, f"{home.path}: {home.problem}")
+        if home.problem and self._discovery.hangs(home):
+            self._down(state, Trouble.TIMEOUT, f"{home.path}: {home.problem}")
+        elif home.problem and _is_anothers(home):
+            self._down(state, Trouble.PERMISSION, f"{home.path} is another user's: {home.problem}")
+        elif home.problem:
+            self._down(state, Trouble.HOME_GONE, f"{home.path}: {home.problem}")
         else:
             state.last_seen = self._monotonic()
 
@@ -200,7 +203,10 @@ class Rounds:
                 return False
             except WorkerError as error:
                 self._pool.fail(home.owner, home.path, apart=last_try)
-                if last_try:
+                if last_try and _is_anothers(home):
+                    why = f"{home.path} is another user's, and this agent could not become them"
+                    self._down(state, Trouble.PERMISSION, why)
+                elif last_try:
                     self._down(state, Trouble.WORKER_DIED, f"{home.path}: {error}")
             except BaseException:
                 self._pool.fail(home.owner, home.path, apart=False)  # it is still in mid-answer
@@ -348,6 +354,11 @@ class Rounds:
         self._pool.close()
         self._discovery.close()
         self._lanes.close()
+
+
+def _is_anothers(home: Home) -> bool:
+    """Whether only a privileged agent can read it; an owner of -1 is not known."""
+    return os.geteuid() not in (0, home.owner) and home.owner >= 0
 
 
 def _key(path: str, name: str) -> str:
