@@ -1,7 +1,8 @@
 """A model on loopback that speaks as much of OpenAI's streaming API as Hermes needs.
 
 It answers every question in two pieces. A question that contains HANG gets only the first piece;
-the rest follows when the test lets it.
+the rest follows when the test lets it. One that contains USE_TOOL gets a call of the terminal that
+lasts until somebody ends it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from pathlib import Path
 from typing import Any
 
 HANG = "think for ever"
+USE_TOOL = "use a tool"
 ANSWER = ("Well, ", "hello.")
+TOOL_COMMAND = "sleep 3600"
+_TOOL_CALL = {
+    "index": 0,
+    "id": "call_stub",
+    "type": "function",
+    "function": {"name": "terminal", "arguments": json.dumps({"command": TOOL_COMMAND})},
+}
 
 
 class StubModel:
@@ -25,6 +34,8 @@ class StubModel:
         self.url = url
         self.hanging = threading.Event()
         """Set once a question that hangs has got its first piece."""
+        self.half_answered: list[str] = []
+        """The questions that hang and have got their first piece."""
         self.release = threading.Event()
         """Set it to let hanging answers end."""
         self.questions: list[str] = []
@@ -74,21 +85,31 @@ class _Handler(BaseHTTPRequestHandler):
         question = _question(request)
         self.stub.questions.append(question)
         if request.get("stream"):
-            self._stream(hang=HANG in question)
+            self._start_stream()
+            if USE_TOOL in question and request["messages"][-1]["role"] == "user":
+                self._end_stream({"tool_calls": [_TOOL_CALL]}, "tool_calls")
+            else:
+                self._answer(question)
         else:
             message = {"role": "assistant", "content": "".join(ANSWER)}
             self._send_json(_completion("message", message, "stop"))
 
-    def _stream(self, *, hang: bool) -> None:
+    def _start_stream(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
+
+    def _answer(self, question: str) -> None:
         self._send_piece(_completion("delta", {"role": "assistant", "content": ANSWER[0]}))
-        if hang:
+        if HANG in question:
+            self.stub.half_answered.append(question)
             self.stub.hanging.set()
             self.stub.release.wait()
-        self._send_piece(_completion("delta", {"content": ANSWER[1]}))
-        self._send_piece(_completion("delta", {}, "stop"))
+        self._end_stream({"content": ANSWER[1]}, "stop")
+
+    def _end_stream(self, last: dict[str, Any], finish_reason: str) -> None:
+        self._send_piece(_completion("delta", last))
+        self._send_piece(_completion("delta", {}, finish_reason))
         self._write(b"data: [DONE]\n\n")
 
     def _send_piece(self, piece: dict[str, Any]) -> None:

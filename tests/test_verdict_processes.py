@@ -1,0 +1,281 @@
+"""Verdicts on the sessions of real Hermes processes: running, idle, killed, hidden."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.real.cli import ask, chat, chat_once, gateway
+from tests.real.elsewhere import IN_PID_NAMESPACE, as_user, in_container
+from tests.real.hermes import NEWEST, python_for
+from tests.real.holders import holder
+from tests.real.stub_model import StubModel, stub_model
+from tests.verdict_harness import (
+    a_week_passes,
+    checked_by,
+    enter_together,
+    leak_five,
+    sessions_seen_by,
+    watching,
+)
+
+OPEN_TURNS = {"0.16.0": "empty", "0.18.2": "mid_turn", "0.19.0": "mid_turn"}
+"""What a turn that was cut off leaves: 0.16 stores nothing of a turn before its end."""
+
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def model() -> Iterator[StubModel]:
+    with stub_model() as running:
+        yield running
+
+
+@pytest.fixture
+def home(model: StubModel, tmp_path: Path) -> Path:
+    """A home that nobody has used yet."""
+    home = tmp_path / "home"
+    model.configure(home)
+    return home
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.mark.parametrize("version", sorted(OPEN_TURNS))
+def test_the_leaked_are_found_dead_beside_a_gateway_and_two_chats_that_are_not(
+    version: str, model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """The story of a working day, its evening, and the morning after a power cut."""
+    hermes = python_for(version)
+    with watching(tmp_path / "agent", home) as watch, ExitStack() as host:
+        leaked = leak_five(hermes, home, model)
+        host.enter_context(gateway(hermes, home))
+        first, second = enter_together(host, chat(hermes, home), chat(hermes, home))
+        for _ in range(3):
+            for window in (first, second):
+                window.say()
+                watch.scans(2)
+        watch.wait_for("dead", *leaked.values())
+        assert watch.leaks() == {"after_turn": 3, OPEN_TURNS[version]: 2}
+        a_week_passes(home)
+        watch.scans(4)
+        assert "dead" not in watch.ever[first.session] | watch.ever[second.session]
+
+        resumed = leaked["idle"]
+        first.resume(resumed)
+        watch.wait_for("unknown", *leaked.values())
+        watch.forget()
+        watch.scans(4)
+        for session in leaked.values():
+            assert watch.ever[session] == {"unknown"}
+            assert watch.names(first.pid, session)
+        for _ in range(3):
+            first.say()
+            watch.scans(2)
+        others = set(leaked.values()) - {resumed}
+        watch.wait_for("dead", *others)
+        assert "dead" not in watch.ever[resumed] | watch.ever[second.session]
+
+        host.close()
+        watch.wait_for("dead", *leaked.values(), second.session)
+        with chat(hermes, home, "-c") as morning:
+            watch.wait_for("unknown", *leaked.values(), second.session)
+            watch.forget()
+            watch.scans(4)
+            assert watch.ever[morning.session] == {"unknown"}
+            assert watch.names(morning.pid, morning.session)
+
+
+def test_a_chat_that_has_no_session_yet_may_have_taken_up_any(home: Path, tmp_path: Path) -> None:
+    """A one-shot leaks a session after the chat began: it could be the one that the chat shows."""
+    hermes = python_for(NEWEST)
+    with watching(tmp_path / "agent", home) as watch, chat(hermes, home) as window:
+        leaked = chat_once(hermes, home)
+        watch.wait_for("unknown", leaked)
+        assert watch.names(window.pid, leaked)
+        window.resume(leaked)
+        watch.forget()
+        watch.scans(4)
+        assert watch.ever[leaked] == {"unknown"}
+        window.window.process.kill()  # and nobody takes notice: it stays a zombie
+        watch.wait_for("dead", leaked)
+        assert watch.leaks() == {"after_turn": 1}
+
+
+def test_what_a_chat_runs_in_the_background_keeps_neither_it_nor_its_chat_from_being_spared(
+    home: Path, tmp_path: Path
+) -> None:
+    hermes = python_for(NEWEST)
+    with watching(tmp_path / "agent", home) as watch, chat(hermes, home) as window:
+        leaked = chat_once(hermes, home)
+        for _ in range(3):
+            window.say()
+            watch.scans(2)
+        watch.wait_for("dead", leaked)
+        window.run_tool_in_background()
+        watch.forget()
+        watch.scans(6)
+        (task,) = watch.ever.keys() - {leaked, window.session}
+        assert watch.ever[window.session] == {"unknown"}
+        assert "dead" not in watch.ever[task]
+        window.kill()
+        watch.wait_for("dead", leaked, window.session, task)
+
+
+@pytest.mark.parametrize("place", ["pid namespace", "container", "account"])
+def test_a_chat_somewhere_else_on_this_host_is_seen(
+    place: str, model: StubModel, open_folder: Path, tmp_path: Path
+) -> None:
+    hermes, home = python_for(NEWEST), open_folder / "home"
+    model.configure(home)
+    inside = open_folder / "inside"
+    wrapper = {
+        "pid namespace": list(IN_PID_NAMESPACE),
+        "container": in_container(home, inside),
+        "account": as_user(NOBODY),
+    }[place]
+    environment = {"HERMES_HOME": str(inside)} if place == "container" else {}
+    if place == "account":
+        give_to(NOBODY, open_folder)
+    with (
+        watching(tmp_path / "agent", home) as watch,
+        chat(hermes, home, wrapper=wrapper, environment=environment) as window,
+    ):
+        window.say()
+        watch.scans(6)
+        assert watch.ever[window.session] <= {"live", "unknown"}
+        assert watch.names(window.pid, window.session)
+        elsewhere = sessions_seen_by(IN_PID_NAMESPACE, home, tmp_path)[window.session]
+        assert elsewhere["verdict"] == "unknown"
+        assert "a process that cannot be seen holds a lock" in str(elsewhere["evidence"])
+        window.kill()
+        watch.wait_for("dead", window.session)
+
+
+def test_an_agent_that_cannot_see_everybody_calls_nobody_dead(open_folder: Path) -> None:
+    """The home is its own, but a process of somebody else may have it open."""
+    home, leaked = leak_by_hand(open_folder)
+    give_to(NOBODY, open_folder)
+    row = sessions_seen_by(as_user(NOBODY), home, open_folder)[leaked]
+    assert row["verdict"] == "unknown"
+    assert ("blindness", "cannot be seen: permissions") in [
+        (each["kind"], each["detail"]) for each in row["evidence"]
+    ]
+    cannot = checked_by(as_user(NOBODY), home, open_folder)["cannot"]
+    assert "see who has the database open" in [each["what"] for each in cannot]
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_an_agent_that_may_not_read_a_home_says_what_to_grant(mode: int, open_folder: Path) -> None:
+    """Even if the folder itself is open: only the owner may read what is in it without harm."""
+    home, _ = leak_by_hand(open_folder)
+    home.chmod(mode)
+    assert sessions_seen_by(as_user(NOBODY), home, open_folder) == {}
+    (cannot, *_) = checked_by(as_user(NOBODY), home, open_folder)["cannot"]
+    assert cannot["what"] == "read the database"
+    assert cannot["grant"] == "run as the home's owner or as root"
+
+
+def test_a_lease_of_a_pid_that_has_come_round_keeps_nobody_alive(
+    home: Path, tmp_path: Path
+) -> None:
+    settings = json.loads((home / "config.yaml").read_text())
+    (home / "config.yaml").write_text(json.dumps({**settings, "max_concurrent_sessions": 9}))
+    leases = home / "runtime" / "active_sessions.json"
+    with watching(tmp_path / "agent", home) as watch:
+        with chat(python_for(NEWEST), home) as window:
+            window.say()
+            watch.scans()
+            watch.wait_for("live", window.session)
+            window.kill()
+        document = json.loads(leases.read_text())
+        assert [entry["pid"] for entry in document["entries"]] == [window.pid]
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as stranger:
+            document["entries"][0]["pid"] = stranger.pid
+            leases.write_text(json.dumps(document))
+            watch.wait_for("dead", window.session)
+
+
+def test_while_routing_cannot_be_read_nobody_is_dead(tmp_path: Path) -> None:
+    home, leaked = leak_by_hand(tmp_path)
+    with watching(tmp_path / "agent", home) as watch:
+        watch.wait_for("dead", leaked)
+        (home / "sessions").mkdir(exist_ok=True)
+        (home / "sessions" / "sessions.json").write_text("{")
+        watch.wait_for("unknown", leaked)
+        watch.forget()
+        blind = watch.scans().by("hermes_exporter_blind", "reason")
+        assert blind["routing",] == 1
+        assert watch.ever[leaked] == {"unknown"}
+        assert ("blindness", "cannot be seen: routing") in watch.evidence(leaked)
+        (home / "sessions" / "sessions.json").write_text("{}")
+        watch.wait_for("dead", leaked)
+
+
+LOSE_LOCKS = """
+import os, signal
+def lose(name):
+    with open(os.path.join(os.environ["HERMES_HOME"], name), "rb") as file:
+        file.read(1)
+signal.signal(signal.SIGUSR1, lambda *_: lose("state.db"))
+signal.signal(signal.SIGUSR2, lambda *_: lose("state.db-shm"))
+"""
+
+
+def test_a_chat_that_lost_its_locks_is_neither_dead_nor_harmed(home: Path, tmp_path: Path) -> None:
+    """It opened its database as a plain file once, and POSIX took all its locks."""
+    hermes = python_for(NEWEST)
+    (tmp_path / "sitecustomize.py").write_text(LOSE_LOCKS)
+    path = f"{tmp_path}{os.pathsep}{hermes.environment(home)['PYTHONPATH']}"
+    with (
+        watching(tmp_path / "agent", home) as watch,
+        chat(hermes, home, environment={"PYTHONPATH": path}) as window,
+    ):
+        window.say()
+        for number, metric in (
+            (signal.SIGUSR1, "hermes_state_db_lockless_holders"),
+            (signal.SIGUSR2, "hermes_state_db_lockless_holders"),
+        ):
+            os.kill(window.pid, number)
+            watch.forget()
+            watch.scans(4)
+            assert watch.ever[window.session] <= {"live", "unknown"}
+            assert watch.scans().value(metric, home="watched") == 1
+            window.say()
+        assert window.is_running()
+        window.quit()
+    rows = ask(home, "SELECT message_count, end_reason FROM sessions")
+    assert rows == [{"message_count": 6, "end_reason": "cli_close"}]
+    assert ask(home, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
+
+
+def leak_by_hand(folder: Path) -> tuple[Path, str]:
+    """A home, and a session in it whose process has gone without a word."""
+    home, session = folder / "home", "20260101_080000_abcdef"
+    home.mkdir(mode=0o700)
+    with holder(python_for(NEWEST), home) as process:
+        process.ask("create", session=session)
+        process.ask("append", session=session, count=2)
+        process.kill()
+    return home, session
+
+
+def give_to(user: int, folder: Path) -> None:
+    """The folder and everything in it."""
+    subprocess.run(["chown", "-R", f"{user}:{user}", folder], check=True)

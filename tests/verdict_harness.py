@@ -1,0 +1,170 @@
+"""Watching the verdicts of a running agent, and making sessions that leaked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from tests.agent_harness import configuration, scanned_again
+from tests.real.agent import Agent, Metrics, agent
+from tests.real.cli import chat, chat_once, kanban_worker
+from tests.real.hermes import REPOSITORY, Hermes
+from tests.real.stub_model import StubModel
+from tests.real.waiting import wait_until
+
+T = TypeVar("T")
+HOME = "watched"
+IMPATIENT = "reaper: {min_idle: 1s, interval: 1s}\n"
+
+
+class Watch:
+    """Reads the verdicts several times a scan, so that none is missed."""
+
+    def __init__(self, running: Agent) -> None:
+        self.agent = running
+        self.ever: defaultdict[str, set[str]] = defaultdict(set)
+        """Every verdict that was told of a session."""
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def verdict(self, session: str) -> str | None:
+        """None if the session is not open."""
+        row = self._rows.get(session)
+        return None if row is None else row["verdict"]
+
+    def evidence(self, session: str) -> list[tuple[str, str]]:
+        """What is said for the verdict: kind and detail."""
+        return [(each["kind"], each["detail"]) for each in self._rows[session]["evidence"]]
+
+    def names(self, pid: int, session: str) -> bool:
+        """Whether the evidence on a session names this process as one that may be on it."""
+        return any(f"process {pid} " in detail for _, detail in self.evidence(session))
+
+    def wait_for(self, verdict: str, *sessions: str) -> None:
+        """Return when all these sessions have this verdict."""
+
+        def have() -> bool:
+            return all(self.verdict(session) == verdict for session in sessions)
+
+        try:
+            wait_until(have, f"all are {verdict}")
+        except AssertionError as error:
+            told = {session: self._rows.get(session) for session in sessions}
+            raise AssertionError(f"{error}\n{json.dumps(told, indent=1)}") from None
+
+    def scans(self, times: int = 2) -> Metrics:
+        """The metrics when the home has been scanned so often from now on, and once more."""
+        return scanned_again(self.agent, HOME, times + 1)
+
+    def leaks(self) -> dict[str, float]:
+        """The dead sessions of people's chats, by how their last turn was left."""
+        leaked = self.scans().by("hermes_sessions_leaked", "cause", home=HOME, source="cli")
+        return {cause: count for (cause,), count in leaked.items() if count}
+
+    def forget(self) -> None:
+        self.ever.clear()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        while not self._stop.wait(0.1):
+            status, body = self.agent.get("/api/v1/sessions")
+            assert status == 200, body
+            self._rows = {row["id"]: row for row in json.loads(body)}
+            for session, row in self._rows.items():
+                self.ever[session].add(row["verdict"])
+
+
+@contextmanager
+def watching(folder: Path, home: Path, more: str = "") -> Iterator[Watch]:
+    """An agent that is in a hurry: a second without activity is idle enough."""
+    text = configuration({HOME: home}, IMPATIENT + more)
+    folder.mkdir(exist_ok=True)
+    with agent(folder, configuration=text) as running, Watch(running) as watch:
+        yield watch
+
+
+def sessions_seen_by(wrapper: Sequence[str], home: Path, folder: Path) -> dict[str, dict[str, Any]]:
+    """What `sessions --json` says when it is run by `wrapper`, by id."""
+    rows = json.loads(_command(wrapper, home, folder, "sessions", "--json"))
+    return {row["id"]: row for row in rows}
+
+
+def checked_by(wrapper: Sequence[str], home: Path, folder: Path) -> dict[str, Any]:
+    """What `check --json` says of the home when it is run by `wrapper`."""
+    (found,) = json.loads(_command(wrapper, home, folder, "check", "--json"))["homes"]
+    assert isinstance(found, dict)
+    return found
+
+
+def _command(wrapper: Sequence[str], home: Path, folder: Path, *words: str) -> str:
+    settings = folder / "command.yml"
+    settings.write_text(IMPATIENT)
+    settings.chmod(0o644)
+    done = subprocess.run(
+        [
+            *(*wrapper, sys.executable, "-m", "exporter", *words),
+            *("--config.file", str(settings), "--home", str(home)),
+            *("--state-dir", str(folder / "command-state")),
+        ],
+        cwd=REPOSITORY,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout, done.stderr
+    return done.stdout
+
+
+def enter_together(stack: ExitStack, *managers: AbstractContextManager[T]) -> list[T]:
+    """Enter all at once: each takes seconds, most of them waiting."""
+    with ThreadPoolExecutor(len(managers)) as pool:
+        return list(pool.map(stack.enter_context, managers))
+
+
+def leak_five(hermes: Hermes, home: Path, model: StubModel) -> dict[str, str]:
+    """Five sessions that nobody runs any more, by how they were left."""
+
+    def killed(until: Callable[[Any], str]) -> str:
+        with chat(hermes, home) as window:
+            session = until(window)
+            window.kill()
+        return session
+
+    ways: dict[str, Callable[[], str]] = {
+        "idle": lambda: killed(lambda window: window.say()),
+        "answering": lambda: killed(lambda window: window.ask_for_ever(model)),
+        "tool": lambda: killed(lambda window: window.use_tool_for_ever()),
+        "one-shot": lambda: chat_once(hermes, home),
+        "kanban": lambda: kanban_worker(hermes, home),
+    }
+    with ThreadPoolExecutor(3) as pool:
+        jobs = {name: pool.submit(way) for name, way in ways.items()}
+        return {name: job.result() for name, job in jobs.items()}
+
+
+def a_week_passes(home: Path) -> None:
+    """Move every clock of every session a week back, beside whoever has the database open."""
+    week = 7 * 86400
+    sql = (
+        f"UPDATE messages SET timestamp = timestamp - {week};"
+        f"UPDATE sessions SET started_at = started_at - {week};"
+    )
+    command = ["sqlite3", "-cmd", ".timeout 5000", str(home / "state.db"), sql]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
