@@ -3,6 +3,7 @@
 ExporterError                one clear line for a person; never a traceback
 ├── UsageError               bad flag or argument            → exit 2
 ├── ConfigError              bad configuration file          → exit 2
+├── PartlyDoneError          some homes could not be read    → exit 3
 ├── StateError               the agent's own state directory → exit 1
 ├── HomeError                one home cannot be read; the others go on
 │   ├── DatabaseError        its state.db, with a `Trouble` that says why
@@ -34,6 +35,12 @@ class ConfigError(ExporterError):
     """The configuration is wrong; the message names file, line, key and the fix."""
 
     exit_status = 2
+
+
+class PartlyDoneError(ExporterError):
+    """What was asked for could be done for some homes only."""
+
+    exit_status = 3
 
 
 class StateError(ExporterError):

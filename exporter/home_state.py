@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from exporter import wire
-from exporter.config.mode import Mode
+from exporter.config.mode import Mode, in_force
 from exporter.config.settings import Settings
 from exporter.evidence.findings import HomeEvidence
 from exporter.evidence.liveness import StartTimes
@@ -159,8 +159,8 @@ class HomeState:
             kanban_dead_owner=self._dead_owners(host, started),
             scanned_at=self._scanned_at,
             scan_seconds=self._scan_seconds,
-            reaper_enforcing=own.reaper.mode is Mode.ENFORCE and self.home.may_write,
-            prune_enforcing=own.prune.mode is Mode.ENFORCE and self.home.may_write,
+            reaper_enforcing=in_force(own.reaper.mode) is Mode.ENFORCE and self.home.may_write,
+            prune_enforcing=in_force(own.prune.mode) is Mode.ENFORCE and self.home.may_write,
         )
 
     def _blind(self) -> tuple[str, ...]:

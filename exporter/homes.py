@@ -60,6 +60,8 @@ class Home(Struct, frozen=True):
     profile_names: tuple[str, ...] = ()
     problem: str = ""
     """Why it cannot be watched although it was named, or was watched before."""
+    unreadable: bool = False
+    """The problem is that it may not be read."""
 
 
 class Refusal(Struct, frozen=True):
@@ -128,7 +130,7 @@ def judge(candidate: Candidate, seen: Inspection) -> str:
     if not seen.exists:
         return "it does not exist"
     if seen.unreadable:
-        return f"it cannot be read: {seen.unreadable}"
+        return f"it cannot be read ({seen.unreadable.rpartition(': ')[2]})"
     if not seen.is_directory:
         return "it is not a real directory (a symlink is not followed)"
     if seen.foreign_part:
@@ -196,12 +198,16 @@ class CensusTaker:
     def _refuse(self, candidate: Candidate, path: str, why: str, seen: Inspection) -> None:
         """A home that was named, or watched until now, is shown as down; others are mentioned."""
         if path in self._watched:
-            self._homes[path] = _down(self._watched[path], why)
+            self._homes[path] = _down(self._watched[path], why, bool(seen.unreadable))
         elif candidate.origin is Origin.NAMED:
             label = self._label(path, candidate, seen.owner)
-            self._homes[path] = Home(path, label, seen.owner, may_write=False, problem=why)
-        if seen.exists or candidate.origin is Origin.NAMED:
-            self._refused[path] = Refusal(path, why, _fix(candidate, path))
+            self._homes[path] = Home(
+                path, label, seen.owner, False, problem=why, unreadable=bool(seen.unreadable)
+            )
+        hidden = candidate.origin is Origin.USER and seen.identity is None and seen.unreadable
+        if candidate.origin is Origin.NAMED or (seen.exists and not hidden):
+            fix = "run as root, or as its owner" if seen.unreadable else _fix(candidate, path)
+            self._refused[path] = Refusal(path, why, fix)
 
     def _label(self, path: str, candidate: Candidate, owner: int) -> str:
         remembered = self._remembered.get(path)
@@ -229,8 +235,10 @@ class CensusTaker:
         return Census(tuple(self._homes.values()), tuple(self._refused.values()))
 
 
-def _down(home: Home, why: str) -> Home:
-    return structs.replace(home, may_write=False, profile_names=(), problem=why)
+def _down(home: Home, why: str, unreadable: bool = False) -> Home:
+    return structs.replace(
+        home, may_write=False, profile_names=(), problem=why, unreadable=unreadable
+    )
 
 
 def _fix(candidate: Candidate, path: str) -> str:

@@ -34,15 +34,16 @@ def status(options: Options) -> dict[str, Any]:
 
 def sessions(
     options: Options, verdict: str | None = None, source: str | None = None
-) -> list[dict[str, Any]]:
-    """The open sessions of every home."""
-    with _looked(options, load(options.config_file)) as (rounds, _):
-        return [
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The open sessions of every home, and the homes that could not be read."""
+    with _looked(options, load(options.config_file)) as (rounds, view):
+        rows = [
             row
             for state in rounds.states()
             for row in state.session_rows(public=False)
             if verdict in (None, row["verdict"]) and source in (None, row["source"])
         ]
+    return rows, [home.label for home in view.homes if not home.up]
 
 
 def explain(options: Options, session_id: str) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def metrics_text(options: Options) -> bytes:
         rounds = _rounds(options, settings, journal)
         try:
             view = _run(rounds, settings)
-            return Metrics(options.disabled_collectors, _ignore).render(view).text
+            return Metrics(options.disabled_collectors, _ignore, of_process=False).render(view).text
         finally:
             rounds.close()
 

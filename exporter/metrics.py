@@ -20,13 +20,21 @@ SERIES: Final = gauge("hermes_exporter_series", "Series in this scrape, this one
 class Metrics:
     """The collectors that are switched on, and the client library's own."""
 
-    def __init__(self, disabled: frozenset[str], failed: Callable[[str, Exception], None]) -> None:
+    def __init__(
+        self,
+        disabled: frozenset[str],
+        failed: Callable[[str, Exception], None],
+        *,
+        of_process: bool = True,
+    ) -> None:
+        """Without `of_process` nothing is told of this process: node_exporter tells its own."""
         self._collectors = [each for each in collectors.collectors() if each.name not in disabled]
         self._failed = failed
         self._own = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=self._own)
-        PlatformCollector(registry=self._own)
-        GCCollector(registry=self._own)
+        if of_process:
+            ProcessCollector(registry=self._own)
+            PlatformCollector(registry=self._own)
+            GCCollector(registry=self._own)
 
     def render(self, view: HostView) -> Rendered:
         families: list[Metric] = collect_guarded(self._collectors, view, self._failed)

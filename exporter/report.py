@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from exporter import __version__
+from exporter.config.mode import in_force
 from exporter.config.settings import Settings
 from exporter.reaper.findings import Verdict
 from exporter.snapshot import DiskKind, DiskUsage
@@ -19,8 +20,8 @@ def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any
         "agent": {
             "version": __version__,
             "mode": {
-                "reaper": settings.reaper.mode.value,
-                "prune": settings.prune.mode.value,
+                "reaper": in_force(settings.reaper.mode).value,
+                "prune": in_force(settings.prune.mode).value,
             },
         },
     }

@@ -153,10 +153,13 @@ class Rounds:
         state = self._states.get(home.path)
         if state is None:
             state = self._states[home.path] = HomeState(home, self._journal)
-            log.info("home found", home=home.label, path=home.path, owner=home.owner)
+            if not home.problem:
+                log.info("home found", home=home.label, path=home.path, owner=home.owner)
         state.home = home
         if home.problem and self._discovery.hangs(home):
             self._down(state, Trouble.TIMEOUT, f"{home.path}: {home.problem}")
+        elif home.problem and home.unreadable:
+            self._down(state, Trouble.PERMISSION, f"{home.path}: {home.problem}")
         elif home.problem and _is_anothers(home):
             self._down(state, Trouble.PERMISSION, f"{home.path} is another user's: {home.problem}")
         elif home.problem:

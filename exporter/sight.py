@@ -11,7 +11,7 @@ _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
     "permissions": (
         "see who has the database open",
         "some processes belong to other users and hide their descriptors",
-        "run as root, or as the only user who uses this home",
+        "run as root",
     ),
     "hidepid": (
         "see other users' processes",
@@ -71,7 +71,10 @@ def capabilities(home: HomeView) -> dict[str, Any]:
     """One home's entry in the report of `check`."""
     can: list[str] = []
     cannot: list[dict[str, str]] = []
-    if home.up:
+    if home.up and home.snapshot is not None and not home.snapshot.database_present:
+        why = "there is no state.db; is this a HERMES_HOME?"
+        cannot.append(_entry("read a database", why, "Hermes makes it when it first starts"))
+    elif home.up:
         can.append("read the database")
     else:
         fix = _TROUBLES.get(home.trouble, "try again; the log of serve tells when it recovers")

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 # `check` exits 1 when it finds something to complain of; the list of homes is there all the same.
 report=$(.venv/bin/hermes-exporter check --json) || true
-count=$(printf '%s' "$report" | .venv/bin/python -c 'import json, sys; print(len(json.load(sys.stdin)["homes"]))' 2>/dev/null) || {
+count=$(printf '%s' "$report" | .venv/bin/python -c 'import json, sys; print(sum(home["home"] is not None for home in json.load(sys.stdin)["homes"]))' 2>/dev/null) || {
     echo 'error: `hermes-exporter check --json` did not list the homes of this host' >&2
     exit 1
 }

@@ -37,6 +37,4 @@ def run(args: Namespace) -> int:
         home = demo.make(directory, now=time.time())
         state_dir = args.state_dir or os.path.join(directory, "state")
         output.emit(f"demo home: {home}\n")
-        return agent.serve(
-            dataclasses.replace(options, homes=(home, *options.homes), state_dir=state_dir)
-        )
+        return agent.serve(dataclasses.replace(options, homes=(home,), state_dir=state_dir))

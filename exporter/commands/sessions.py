@@ -6,6 +6,7 @@ import time
 from argparse import ArgumentParser, Namespace
 
 from exporter.commands import arguments
+from exporter.errors import PartlyDoneError
 from exporter.terminal import output
 from exporter.terminal.blocks import VERDICT_TONES
 
@@ -37,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from exporter import host
 
-    found = host.sessions(arguments.options(args), verdict=args.verdict, source=args.source)
+    found, unread = host.sessions(arguments.options(args), verdict=args.verdict, source=args.source)
     if args.json:
         output.show_json(found)
     else:
@@ -46,4 +47,8 @@ def run(args: Namespace) -> int:
         given = {"verdict": args.verdict, "source": args.source}
         filters = {name: value for name, value in given.items() if value is not None}
         output.show(sessions.blocks(found, filters, time.time()))
+    if unread:
+        raise PartlyDoneError(
+            f"not known for {', '.join(unread)}: cannot be read; `hermes-exporter check` tells why"
+        )
     return 0

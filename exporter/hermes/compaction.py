@@ -24,7 +24,8 @@ class CopyQuery:
     def __init__(self, schema: Schema) -> None:
         self._possible = schema.has("messages", "id", "session_id", "role", "content")
         calls = schema.expression("messages", "tool_calls")
-        self._fields = f"role, content, {calls}"
+        # As bytes: what was said need not be valid text to be compared.
+        self._fields = f"role, CAST(content AS BLOB), CAST({calls} AS BLOB)"
         self._has_compacted = schema.has("messages", "compacted")
         self._has_parents = schema.has("sessions", "parent_session_id", "end_reason")
 

@@ -7,12 +7,12 @@ cannot be read, that is said: nothing in such a home may be judged dead.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from typing import Any, Final
 
 import apsw
+import msgspec
 from msgspec import Struct
 
 from exporter.errors import HomeError
@@ -68,7 +68,7 @@ def _routed_by_table(home: str, connection: apsw.Connection, schema: Schema) -> 
     routed: set[str] = set()
     for (entry,) in connection.execute("SELECT entry_json FROM gateway_routing"):
         try:
-            found = _session_of(json.loads(entry))
+            found = _session_of(msgspec.json.decode(entry))
         except (TypeError, ValueError, RecursionError):
             return None
         if found is None:

@@ -19,6 +19,7 @@ _ID_CHARACTERS: Final = 512
 _WORD_CHARACTERS: Final = 128
 _COUNT_MAX: Final = 2**53 - 1
 _CLOCK_MAX: Final = 1e11
+_MONEY_MAX: Final = 1e12
 _MODELS_PER_SESSION: Final = 32
 
 TOKEN_COLUMNS: Final = (
@@ -139,8 +140,9 @@ class SessionQueries:
         rows = [
             SessionRow._make(values)
             for values in connection.execute(
-                f"SELECT {self._session_columns} FROM sessions "
-                + ("" if after is None else "WHERE id > :after ")
+                # Hermes's ids are text. Others sort behind them all, and would hide where to go on.
+                f"SELECT {self._session_columns} FROM sessions WHERE typeof(id) = 'text' "
+                + ("" if after is None else "AND id > :after ")
                 + "ORDER BY sessions.id LIMIT :limit",
                 {"after": after, "limit": limit},
             )
@@ -305,7 +307,7 @@ def _count(column: str) -> str:
 
 
 def _money(column: str) -> str:
-    return f"MIN(MAX(CAST(COALESCE({column}, 0) AS REAL), 0.0), 1e12)"
+    return f"MIN(MAX(CAST(COALESCE({column}, 0) AS REAL), 0.0), {_MONEY_MAX})"
 
 
 def _clock(column: str) -> str:
@@ -343,7 +345,11 @@ def models_of(record: SessionRecord) -> list[ModelUsage]:
         for index, value in enumerate(residual):
             total[index] += value
     return [
-        ModelUsage(model, *map(int, values[:5]), *map(float, values[5:]))
+        ModelUsage(
+            model,
+            *(min(int(value), _COUNT_MAX) for value in values[:5]),
+            *(min(float(value), _MONEY_MAX) for value in values[5:]),
+        )
         for model, values in list(totals.items())[:_MODELS_PER_SESSION]
         if any(values)
     ]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from exporter import human
 from exporter.evidence.findings import Liveness
 from exporter.reaper.findings import (
     Evidence,
@@ -200,7 +201,7 @@ def _source_reason(session: OpenSession, rules: ReaperRules) -> str:
 def _idle_reason(session: OpenSession, idle: float, rules: ReaperRules) -> str:
     if not session.clocks_sane:
         return "its clocks make no sense, which protects it"
-    return f"idle for {idle:.0f} s, and {rules.min_idle_seconds:.0f} s are asked for"
+    return f"idle for {human.age(idle)}; {human.age(rules.min_idle_seconds)} are asked for"
 
 
 def _sight_reason(facts: HomeFacts) -> str:

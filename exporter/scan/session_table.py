@@ -126,7 +126,7 @@ class SessionTable:
                 added.append(packed & _CONTRIBUTION_MASK)
                 self._packed[key] = packed
                 used_more = before is None or (packed ^ before) >> _CONTRIBUTION_BITS
-                if used_more and record.used_anything():
+                if used_more and (before is not None or record.used_anything()):
                     changed.append(record)
             if row.is_open:
                 conversation = conversations.get(row.id, NOTHING_SAID)

@@ -73,4 +73,5 @@ def _change(found: Mapping[str, Any]) -> str:
     missing = [rule["rule"] for rule in found["rules"] if not rule["holds"]]
     if not missing:
         return "a message, a process that could run it, or a chat that leads to it"
-    return "; ".join(_CHANGE.get(name, name) for name in missing)
+    others = [name for name in missing if name != "confirmed"]
+    return "; ".join(_CHANGE.get(name, name) for name in others or missing)

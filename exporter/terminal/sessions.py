@@ -12,7 +12,7 @@ Session = Mapping[str, Any]
 
 _COLUMNS = (
     Column("home", least=8),
-    Column("session", least=10),
+    Column("session", least=22),
     Column("source"),
     Column("age", right=True),
     Column("idle", right=True),
