@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from exporter import wire
 from exporter.scan.reader import HomeReader
-from exporter.snapshot import Hold, Trouble
-from tests.reader_harness import Scan, counted, scan, sql, trace
+from exporter.snapshot import MESSAGE_BUCKETS, Hold, Trouble
+from tests.reader_harness import Scan, counted, over_the_wire, scan, sql, trace
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import holder
 
@@ -197,13 +198,27 @@ def test_a_strange_clock_protects_its_session_or_is_a_moment(home: Path, value: 
     assert found.summary.open_idle_sum_seconds >= 0
 
 
+def test_counts_that_overflow_when_they_are_added_up_are_capped(home: Path) -> None:
+    rows = ", ".join(
+        f"('a', 'm', '{number}', 9223372036854775807, 1e300)" for number in range(1500)
+    )
+    found = scan_after(
+        home,
+        "INSERT INTO session_model_usage "
+        f"(session_id, model, task, input_tokens, estimated_cost_usd) VALUES {rows};",
+    )
+    (usage,) = found.usage
+    (model,) = usage.models
+    assert 0 < model.input < 2**63, "the journal could not keep it"
+
+
 # Names
 
 
 @pytest.mark.parametrize(
     "session",
-    ["'" + "i" * 600 + "'", "'a' || char(0) || 'b'", "NULL", "''", "'*'"],
-    ids=["long", "nul", "null", "empty", "glob"],
+    ["x'00ff'", "x'61'", "'" + "i" * 600 + "'", "'a' || char(0) || 'b'", "NULL", "''", "'*'"],
+    ids=["bytes", "bytes that look like text", "long", "nul", "null", "empty", "glob"],
 )
 def test_a_session_of_any_name_is_counted_and_ends_the_pass(home: Path, session: str) -> None:
     found = scan_after(
@@ -237,6 +252,24 @@ def test_ids_as_long_as_clients_may_choose_fit_the_wire(home: Path) -> None:
     assert len(found.sessions) == 1201
 
 
+def test_thousands_of_sources_and_reasons_lose_no_session(home: Path) -> None:
+    found = scan_after(
+        home,
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 4000) "
+        "INSERT INTO sessions (id, source, started_at, ended_at, end_reason) "
+        "SELECT 's' || i, 'source ' || i, 1.0, iif(i % 2, 2.0, NULL), iif(i % 2, 'r' || i, NULL) "
+        "FROM n;"
+        f"{MESSAGE.replace('VALUES', '')} SELECT id, 'user', '', 9.0 FROM sessions;",
+    )
+    summary = found.summary
+    assert sum(summary.open_by_source.values()) == 2001
+    assert sum(ended.sessions for ended in summary.ended) == 2000
+    assert sum(summary.written_after_end.values()) == 2000
+    assert sum(each.sum for each in summary.messages) == 4004
+    assert sum(sum(each.buckets) for each in summary.messages) == 4001
+    assert all(len(each.buckets) == len(MESSAGE_BUCKETS) + 1 for each in summary.messages)
+
+
 # Text that is not UTF-8
 
 BAD = "CAST(x'61ff62' AS TEXT)"
@@ -248,8 +281,9 @@ BAD = "CAST(x'61ff62' AS TEXT)"
         f"UPDATE messages SET content = {BAD};",
         f"UPDATE messages SET tool_calls = {BAD};",
         f"UPDATE sessions SET title = {BAD}, system_prompt = {BAD}, model_config = {BAD};",
+        f"UPDATE messages SET content = {BAD}, compacted = 1, active = 0 WHERE id = 1;",
     ],
-    ids=["content", "tool calls", "what nobody reads"],
+    ids=["content", "tool calls", "what nobody reads", "compacted"],
 )
 def test_what_was_said_may_be_any_bytes(home: Path, statement: str) -> None:
     sql(home, statement)
@@ -279,3 +313,41 @@ def test_names_that_are_no_text_make_the_database_corrupt(home: Path, statement:
     found = scan_after(home, statement)
     assert found.snapshot.trouble is Trouble.CORRUPT, found.snapshot.detail
     assert "UTF-8" in found.snapshot.detail
+
+
+# Hermes's other files
+
+HALF = '"\\ud800"'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("sessions/sessions.json", f'{{"k": {{"session_id": {HALF}}}}}'),
+        ("runtime/active_sessions.json", f'{{"entries": [{{"session_id": {HALF}, "pid": 1}}]}}'),
+        ("gateway_state.json", f'{{"gateway_state": {HALF}, "pid": 1}}'),
+    ],
+)
+def test_half_characters_in_a_file_make_that_file_unreadable_and_nothing_else(
+    home: Path, name: str, content: str
+) -> None:
+    (home / name).parent.mkdir(exist_ok=True)
+    (home / name).write_text(content)
+    found = scan(HomeReader(str(home)), home)
+    over_the_wire(wire.LookReply(found.look))
+    assert found.snapshot.trouble is Trouble.NONE
+    assert found.snapshot.routing_readable == ("sessions.json" not in name or "active" in name)
+    assert found.look.leases_readable == ("active" not in name)
+
+
+def test_a_compaction_of_what_is_no_text_is_counted_too(home: Path) -> None:
+    reader = HomeReader(str(home))
+    sql(home, f"UPDATE messages SET content = {BAD};")
+    first = scan(reader, home)
+    sql(
+        home,
+        "UPDATE messages SET active = 0, compacted = 1;"
+        f"{MESSAGE} ('a', 'user', 'so far', 2.0), ('a', 'user', {BAD}, 3.0);",
+    )
+    found = scan(reader, home, watermark=first.snapshot.message_watermark)
+    assert [(usage.rows, usage.copied) for usage in found.usage] == [(5, 1)]

@@ -190,7 +190,7 @@ class Story:
 
     def _replace(self) -> bool:
         session = self._pick()
-        self._ask("replace", session=session, keep=self._random.randint(1, 3))
+        self._ask("replace", session=session, keep=self._random.randint(0, 3))
         return False  # of an ended session nothing may be left that has moved
 
     def _spend(self) -> bool:

@@ -38,8 +38,7 @@ class Rewriter(Holder):
 
     def replace(self, session: str, keep: int) -> None:
         """Rewrite a transcript so that only its newest messages are left."""
-        if tail := self._tail(session, keep):
-            self._database.replace_messages(session, tail)
+        self._database.replace_messages(session, self._tail(session, keep))
 
     def rewind(self, session: str) -> bool:
         """Take the second half of a session back."""
