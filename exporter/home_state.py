@@ -17,7 +17,7 @@ from exporter.homes import Home
 from exporter.journal import Admission, Counter, Journal
 from exporter.labels import Family, by_weight, fit
 from exporter.reaper.findings import LeakCount, VerdictCount
-from exporter.scan.filesystem import NETWORK_KINDS, UNKNOWN
+from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
 from exporter.session_list import SessionList
 from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
 from exporter.view import HomeView
@@ -138,7 +138,10 @@ class HomeState:
         """The open sessions as `sessions --json` prints them; `public` as HTTP shows them."""
         return self._sessions.rows(self.home.label, public=public)
 
-    def view(self, settings: Settings, *, host: str, started: StartTimes) -> HomeView:
+    def view(
+        self, settings: Settings, *, host: str, started: StartTimes, blind: tuple[str, ...] = ()
+    ) -> HomeView:
+        """The home as it stands; `blind` is what cannot be seen of any home."""
         own = settings.for_home(self.home.named_as)
         return HomeView(
             label=self.home.label,
@@ -149,14 +152,14 @@ class HomeState:
             look=self.look,
             snapshot=self.snapshot,
             evidence=self.evidence,
-            blind=self._blind(),
+            blind=(*self._blind(), *blind),
             counters=self._counters,
             sources=self._sources,
             ended=self._ended,
             end_reasons=self._end_reasons,
             verdicts=self._verdicts if self.snapshot is not None else (),
             leaks=self._leaks if self.snapshot is not None else (),
-            kanban_dead_owner=self._dead_owners(host, started),
+            kanban_dead_owner=None if blind else self._dead_owners(host, started),
             scanned_at=self._scanned_at,
             scan_seconds=self._scan_seconds,
             reaper_enforcing=in_force(own.reaper.mode) is Mode.ENFORCE and self.home.may_write,
@@ -183,10 +186,10 @@ class HomeState:
 def blindness(look: Look, evidence: HomeEvidence | None) -> tuple[str, ...]:
     """What could not be seen of a home before its database was opened."""
     reasons = ["processes"] if evidence is None else [each.value for each in evidence.blind]
-    if look.filesystem is None or look.filesystem.kind == UNKNOWN:
-        reasons.append("unknown_fs")
-    elif look.filesystem.kind in NETWORK_KINDS:
+    if look.filesystem is not None and look.filesystem.kind in NETWORK_KINDS:
         reasons.append("network_fs")
+    elif look.filesystem is None or look.filesystem.kind not in LOCAL_KINDS:
+        reasons.append("unknown_fs")
     if not look.leases_readable:
         reasons.append("leases")
     return tuple(reasons)

@@ -166,6 +166,7 @@ class CensusTaker:
         self._homes: dict[str, Home] = {}
         self._identities: set[FileIdentity] = set()
         self._refused: dict[str, Refusal] = {}
+        self._reasons: dict[str, tuple[str, bool]] = {}
         self._per_owner: dict[int, int] = {}
 
     def consider(self, candidate: Candidate, seen: Inspection) -> Home | None:
@@ -191,14 +192,20 @@ class CensusTaker:
         )
         self._per_owner[seen.owner] = self._per_owner.get(seen.owner, 0) + 1
         self._homes[path] = home
+        self._refused.pop(path, None)
         if seen.identity is not None:
             self._identities.add(seen.identity)
         return home
 
     def _refuse(self, candidate: Candidate, path: str, why: str, seen: Inspection) -> None:
-        """A home that was named, or watched until now, is shown as down; others are mentioned."""
+        """A home that was named is shown as down; others are mentioned.
+
+        One that was watched is shown as down only if nobody else finds it (`result`): a stranger's
+        symlink or process that leads to it must not be able to take it away.
+        """
         if path in self._watched:
-            self._homes[path] = _down(self._watched[path], why, bool(seen.unreadable))
+            if seen.owner in (self._watched[path].owner, -1):
+                self._reasons[path] = (why, bool(seen.unreadable))
         elif candidate.origin is Origin.NAMED:
             label = self._label(path, candidate, seen.owner)
             self._homes[path] = Home(
@@ -217,9 +224,16 @@ class CensusTaker:
         if self._taken.get(label, path) != path:
             if remembered is not None:
                 return remembered
-            label = f"{label}-{sha256(os.fsencode(path)).hexdigest()[:4]}"
+            label = self._with_suffix(label, path)
         self._taken[label] = path
         return label
+
+    def _with_suffix(self, label: str, path: str) -> str:
+        """The label with as many digits of the path's hash as it takes to be alone."""
+        digest = sha256(os.fsencode(path)).hexdigest()
+        lengths = range(4, len(digest))
+        suffixed = (f"{label}-{digest[:length]}" for length in lengths)
+        return next(each for each in suffixed if self._taken.get(each, path) == path)
 
     def _owner_label(self, path: str, owner: int) -> str:
         label = "default"
@@ -231,11 +245,11 @@ class CensusTaker:
     def result(self) -> Census:
         for path, home in self._watched.items():
             if path not in self._homes:
-                self._homes[path] = _down(home, "it is gone")
+                self._homes[path] = _down(home, *self._reasons.get(path, ("it is gone", False)))
         return Census(tuple(self._homes.values()), tuple(self._refused.values()))
 
 
-def _down(home: Home, why: str, unreadable: bool = False) -> Home:
+def _down(home: Home, why: str, unreadable: bool) -> Home:
     return structs.replace(
         home, may_write=False, profile_names=(), problem=why, unreadable=unreadable
     )

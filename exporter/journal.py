@@ -33,6 +33,7 @@ CREATE TABLE homes (
     id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, label TEXT NOT NULL UNIQUE,
     watermark INTEGER NOT NULL DEFAULT 0, counted INTEGER NOT NULL DEFAULT 0
 );
+CREATE TABLE boots (id TEXT PRIMARY KEY, began_at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE admitted (
     home INTEGER NOT NULL REFERENCES homes(id), family TEXT NOT NULL, value TEXT NOT NULL,
     PRIMARY KEY (home, family, value)
@@ -132,6 +133,18 @@ class Journal:
                 "ON CONFLICT (path) DO UPDATE SET label = excluded.label",
                 (path, label),
             )
+
+    # The clock
+
+    def boot_began_at(self, boot_id: str, began_at: float) -> float:
+        """When this boot began, by the wall clock as it was set when it was first seen."""
+        with self._lock, self._connection:
+            self._connection.execute(
+                "INSERT OR IGNORE INTO boots VALUES (?, ?)", (boot_id, began_at)
+            )
+            self._connection.execute("DELETE FROM boots WHERE id != ?", (boot_id,))
+            found = self._connection.execute("SELECT began_at FROM boots").get
+        return float(found)
 
     # Counting
 
@@ -299,7 +312,8 @@ class _Tally:
         if before is None and self._first_sight:
             new_rows = usage.active_rows
         else:
-            new_rows = usage.rows - usage.copied - rows
+            # Rows that an undo gave back are not above the watermark.
+            new_rows = min(usage.rows - rows, usage.above_watermark) - usage.copied
         self._add("messages", source, "", "", new_rows)
         self._add("tool_calls", source, "", "", usage.tool_calls - tools)
         self._add("api_calls", source, "", "", usage.api_calls - calls)

@@ -18,6 +18,7 @@ from exporter import __version__, logs, wire
 from exporter.config.settings import Settings
 from exporter.discovery import Discovery
 from exporter.errors import WorkerError
+from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.findings import Candidate as ProcessCandidate
 from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.liveness import lease_alive, start_times
@@ -26,6 +27,7 @@ from exporter.faults import place_of
 from exporter.home_state import HomeState, blindness
 from exporter.homes import Census, Home
 from exporter.journal import Journal
+from exporter.labels import Family, fit
 from exporter.lanes import Lane, Lanes, Scan
 from exporter.pool import Pool
 from exporter.reaper.findings import HomeFacts, Judgement, LeaseFact, ReaperRules
@@ -34,6 +36,8 @@ from exporter.view import HostView
 
 LOOK_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
+_CLOCK_STEP_SECONDS: Final = 60.0
+"""A clock that is kept right by small steps stays within this for a boot."""
 _LINGER_SECONDS: Final = 3600.0
 """How long a home that has gone is shown as down before it is forgotten."""
 _APART_MAX: Final = 8
@@ -246,7 +250,11 @@ class Rounds:
             ],
             quiet=main is not None and not main.holders and not main.blind,
             watermark=self._journal.watermark(home.path),
-            excluded_profiles=list(home.profile_names),
+            excluded_profiles=[
+                name
+                for name in home.profile_names
+                if os.path.join(home.path, "profiles", name) in self._states
+            ],
             trivial_max_messages=own.prune.policies.trivial_sessions.max_messages or 5,
             marathon_max_messages=self.settings.marathon.max_messages,
             marathon_near_ratio=self.settings.marathon.near_ratio,
@@ -273,15 +281,27 @@ class Rounds:
             leases=tuple(
                 LeaseFact(
                     lease.session_id,
-                    lease.surface,
+                    fit(Family.SOURCE, lease.surface),
                     lease.pid,
                     lease_alive(lease.pid, lease.process_started_at, evidence, started),
                 )
                 for lease in look.leases
             ),
             lock_probe=look.state.lock_probe,
-            blind=blindness(look, evidence),
+            blind=(*blindness(look, evidence), *self._clock_blindness()),
         )
+
+    def _clock_blindness(self) -> tuple[str, ...]:
+        """Whether somebody has set the clock since this boot was first seen.
+
+        Then start times of processes and times in the database cannot be compared any more.
+        """
+        boot_id = read_boot_id()
+        if boot_id is None:
+            return ()
+        now = read_clock()
+        began = self._journal.boot_began_at(boot_id, now.wall - now.since_boot)
+        return ("clock",) if now.jumped_since(Clock(began, 0.0, 1), _CLOCK_STEP_SECONDS) else ()
 
     def _tell(self, state: HomeState) -> None:
         """One line when a home's state changes; none while it stays as it is."""
@@ -322,10 +342,12 @@ class Rounds:
     def _view(self) -> HostView:
         started = start_times()
         host = socket.gethostname()
+        clock = self._clock_blindness()
         blind = self._last_survey.blind if self._last_survey is not None else ()
         return HostView(
             homes=tuple(
-                state.view(self.settings, host=host, started=started) for state in self.states()
+                state.view(self.settings, host=host, started=started, blind=clock)
+                for state in self.states()
             ),
             version=__version__,
             blind=tuple(reason.value for reason in blind),

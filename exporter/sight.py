@@ -40,8 +40,13 @@ _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "unknown_fs": (
         "know whether its locks can be trusted",
-        "the kind of its filesystem cannot be told",
-        "mount /proc",
+        "its filesystem is of a kind that another machine may write too, or cannot be told",
+        "mount /proc, or run the agent where the filesystem is local",
+    ),
+    "clock": (
+        "compare the times of processes and of sessions",
+        "the clock was set by more than a minute since the host was started",
+        "nothing to grant; it ends with the next start of the host",
     ),
     "leases": (
         "read runtime/active_sessions.json",

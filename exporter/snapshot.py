@@ -213,6 +213,8 @@ class SessionUsage(Struct, frozen=True):
     active_rows: Count
     rows: Count
     """All its rows, whatever `active` or `compacted` say."""
+    above_watermark: Count
+    """Its rows that are newer than all that was counted before."""
     copied: Count
     """How many of the rows above the message watermark only repeat older ones (compaction)."""
     tool_calls: Count

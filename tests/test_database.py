@@ -375,7 +375,25 @@ def missing(home: Path) -> None:
     (home / "state.db").unlink()
 
 
-@pytest.mark.parametrize("empty", [empty_file, empty_file_beside_a_wal, missing])
+def test_an_emptied_database_beside_its_wal_is_trouble_and_keeps_its_wal(home: Path) -> None:
+    empty_file_beside_a_wal(home)
+    before = trace(home)
+    found = scan_twice(home)
+    assert trace(home) == before
+    assert found.snapshot.trouble is Trouble.NOT_A_DATABASE
+
+
+@pytest.mark.parametrize("lose", [empty_file, missing])
+def test_a_database_that_was_read_and_is_lost_is_trouble(
+    home: Path, lose: Callable[[Path], None]
+) -> None:
+    reader = HomeReader(str(home))
+    assert scan(reader, home).snapshot.trouble is Trouble.NONE
+    lose(home)
+    assert scan(reader, home).snapshot.trouble is Trouble.NOT_A_DATABASE
+
+
+@pytest.mark.parametrize("empty", [empty_file, missing])
 def test_a_home_whose_database_is_yet_to_be_made_is_fine_and_has_no_sessions(
     home: Path, empty: Callable[[Path], None]
 ) -> None:

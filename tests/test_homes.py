@@ -222,6 +222,38 @@ def test_a_profile_that_is_a_symlink_is_not_followed(host: Path) -> None:
     assert [each.path for each in census(found(home)).homes] == [str(home)]
 
 
+def test_nobody_can_hide_anothers_home_behind_a_link_to_it(host: Path) -> None:
+    victim = user_home(host, "vic", BOB)
+    make_home(victim / "profiles" / "work", BOB)
+    os.chown(victim / "profiles", BOB, BOB)
+    hostile = user_home(host, "eve", ADA)
+    (hostile / "profiles").symlink_to(victim / "profiles")
+    before = census(found(hostile), found(victim))
+    watched = {each.path: each for each in before.homes}
+    after = census(found(hostile), found(victim), watched=watched)
+    assert [each.problem for each in after.homes] == ["", "", ""]
+    assert not [each for each in after.refused if "work" in each.path]
+
+
+def test_nobody_can_hide_a_home_by_a_process_that_claims_its_place(host: Path) -> None:
+    victim = user_home(host, "vic", BOB)
+    database = os.stat(victim / "state.db")
+    identity = FileIdentity(database.st_dev, database.st_ino)
+    honest = Candidate(str(victim), Origin.PROCESS, uid=BOB, database=identity)
+    liar = Candidate(str(victim), Origin.PROCESS, uid=ADA, database=identity)
+    watched = {each.path: each for each in census(honest).homes}
+    assert census(liar, honest, watched=watched).homes[0].problem == ""
+    assert census(liar, watched=watched).homes[0].problem
+
+
+def test_labels_differ_even_where_the_digits_of_their_hashes_do_not(host: Path) -> None:
+    home = user_home(host, "ada", ADA)
+    (outcome,) = census(found(home), labels={"/elsewhere": "ada"}).homes
+    taken = {"/elsewhere": "ada", "/third": outcome.label}
+    (again,) = census(found(home), labels=taken).homes
+    assert again.label not in taken.values()
+
+
 def test_a_watched_home_that_goes_is_shown_with_its_problem(host: Path) -> None:
     home = user_home(host, "ada", ADA)
     before = census(found(home))

@@ -23,6 +23,7 @@ def usage(
     *,
     source: str = "cli",
     active: int | None = None,
+    above: int | None = None,
     copied: int = 0,
     tools: int = 0,
     calls: int = 0,
@@ -33,6 +34,7 @@ def usage(
         source=source,
         active_rows=rows if active is None else active,
         rows=rows,
+        above_watermark=rows if above is None else above,
         copied=copied,
         tool_calls=tools,
         api_calls=calls,
@@ -106,6 +108,16 @@ def test_pruned_sessions_stay_counted_and_restored_ones_are_not_counted_again(
     assert value(opened, "messages") == 16
 
 
+def test_rows_given_back_after_a_prune_that_was_seen_half_done_are_not_counted_again(
+    tmp_path: Path,
+) -> None:
+    opened = journal(tmp_path)
+    scan(opened, usage(1, rows=100))
+    scan(opened, usage(1, rows=40, above=0))
+    scan(opened, usage(1, rows=100, above=0))
+    assert value(opened, "messages") == 100
+
+
 def test_copies_made_by_compaction_are_not_counted(tmp_path: Path) -> None:
     opened = journal(tmp_path)
     scan(opened, usage(1, rows=100))
@@ -174,6 +186,17 @@ def test_counters_never_fall(steps: list[tuple[int, int, int]]) -> None:
         now = sum(counter.value for counter in opened.counters(HOME))
         assert now >= before
         before = now
+
+
+def test_the_clock_as_it_was_at_first_is_remembered_for_the_boot_and_no_longer(
+    tmp_path: Path,
+) -> None:
+    first = journal(tmp_path)
+    assert first.boot_began_at("one", 1000.0) == 1000.0
+    first.close()
+    second = Journal.open(str(tmp_path))
+    assert second.boot_began_at("one", 8200.0) == 1000.0
+    assert second.boot_began_at("two", 9000.0) == 9000.0
 
 
 def test_labels_are_kept_and_another_process_can_read_them(tmp_path: Path) -> None:

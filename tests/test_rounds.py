@@ -64,7 +64,7 @@ SNAPSHOT = Snapshot(
     message_watermark=0,
 )
 READ = frame(wire.ReadReply(SNAPSHOT))
-USAGE = frame(wire.UsagePage([SessionUsage(7, "cli", 1, 1, 0, 0, 0)] * wire.PAGE_ITEMS))
+USAGE = frame(wire.UsagePage([SessionUsage(7, "cli", 1, 1, 1, 0, 0, 0)] * wire.PAGE_ITEMS))
 SESSIONS = frame(
     wire.SessionsPage(
         [
@@ -127,14 +127,16 @@ LIES = {
     "an answer to another question": Lie(answer=LOOK),
     "the scout's answer": Lie(answer=frame({"type": "inspect", "number": 1})),
     "too many in a page": Lie(
-        answer=frame(wire.UsagePage([SessionUsage(1, "cli", 1, 1, 0, 0, 0)] * 101))
+        answer=frame(wire.UsagePage([SessionUsage(1, "cli", 1, 1, 1, 0, 0, 0)] * 101))
     ),
-    "a negative count": Lie(answer=frame(wire.UsagePage([SessionUsage(1, "cli", -1, 1, 0, 0, 0)]))),
+    "a negative count": Lie(
+        answer=frame(wire.UsagePage([SessionUsage(1, "cli", -1, 1, 1, 0, 0, 0)]))
+    ),
     "a word too long": Lie(
-        answer=frame(wire.UsagePage([SessionUsage(1, "c" * 129, 1, 1, 0, 0, 0)]))
+        answer=frame(wire.UsagePage([SessionUsage(1, "c" * 129, 1, 1, 1, 0, 0, 0)]))
     ),
     "a key that no database can hold": Lie(
-        answer=frame(wire.UsagePage([SessionUsage(2**63, "cli", 1, 1, 0, 0, 0)])) + READ
+        answer=frame(wire.UsagePage([SessionUsage(2**63, "cli", 1, 1, 1, 0, 0, 0)])) + READ
     ),
     "usage for ever": Lie(repeat=USAGE),
     "sessions for ever": Lie(repeat=SESSIONS),

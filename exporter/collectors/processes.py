@@ -68,7 +68,8 @@ def collect_gateway(view: HostView, samples: Samples) -> None:
     for home in view.homes:
         if home.look is None or home.look.gateway is None:
             continue
-        recent = sum(view.now - start <= STORM_WINDOW_SECONDS for start in home.look.gateway.starts)
+        ages = [view.now - start for start in home.look.gateway.starts]
+        recent = sum(0 <= age <= STORM_WINDOW_SECONDS for age in ages)
         samples.add(GATEWAY_STARTS, recent, home.label)
         gateway = home.evidence.gateway if home.evidence is not None else None
         if gateway is None or gateway.state is GatewayState.UNKNOWN:

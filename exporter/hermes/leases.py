@@ -42,5 +42,12 @@ def _lease(entry: Any) -> Lease | None:
         session_id=session_id[:512],
         surface=str(entry.get("surface", ""))[:64],
         pid=pid,
-        process_started_at=float(started) if isinstance(started, int | float) else None,
+        process_started_at=_moment(started),
     )
+
+
+def _moment(value: Any) -> float | None:
+    """A time that can be one; any other says nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e11:
+        return None
+    return float(value)

@@ -8,6 +8,11 @@ from typing import Final
 
 from exporter.snapshot import Filesystem
 
+LOCAL_KINDS: Final = frozenset(
+    {"apfs", "bcachefs", "btrfs", "ecryptfs", "ext2", "ext3", "ext4", "f2fs", "hfs", "jfs"}
+    | {"nilfs2", "overlay", "ramfs", "reiserfs", "tmpfs", "ufs", "xfs", "zfs"}
+)
+"""Where all who write are on this kernel; of any other it is not known."""
 NETWORK_KINDS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "glusterfs", "afs", "lustre"}
 )

@@ -55,7 +55,7 @@ def inspect(path: str) -> Inspection:
     if not stat.S_ISDIR(found.st_mode):
         return Inspection(exists=True, is_directory=False, owner=found.st_uid)
     try:
-        profiles, left_out = _profiles(path)
+        profiles, left_out = _profiles(path, found.st_uid)
         return Inspection(
             exists=True,
             is_directory=True,
@@ -118,16 +118,25 @@ def _unsafe_ancestor(path: str, owner: int) -> str:
     return ""
 
 
-def _profiles(path: str) -> tuple[list[str], int]:
+def _profiles(path: str, owner: int) -> tuple[list[str], int]:
+    """The names in the home's own `profiles`; a link would make us list what its owner may not."""
     names: list[str] = []
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.scandir(os.path.join(path, "profiles")) as entries:
-            names.extend(
-                entry.name
-                for entry in entries
-                if PROFILE_NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
-            )
+        descriptor = os.open(os.path.join(path, "profiles"), flags)
     except OSError:
         return [], 0
+    try:
+        if os.fstat(descriptor).st_uid == owner:
+            with os.scandir(descriptor) as entries:
+                names.extend(
+                    entry.name
+                    for entry in entries
+                    if PROFILE_NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+                )
+    except OSError:
+        return [], 0
+    finally:
+        os.close(descriptor)
     names.sort()
     return names[:_PROFILES_MAX], max(0, len(names) - _PROFILES_MAX)

@@ -64,6 +64,7 @@ class HomeReader:
         self._state = StateReader(home, clock=clock, monotonic=monotonic)
         self._disk: tuple[tuple[float, float], DiskScanner] | None = None
         self._boards: dict[str, tuple[database.DatabaseFiles, list[KanbanClaim]]] = {}
+        self._limit: tuple[database.FileState | None, int | None] | None = None
         self._bench = Bench()
         self._judged_at = float("-inf")
         self._counted = (-1, -1)
@@ -249,13 +250,20 @@ class HomeReader:
         return structs.replace(health, integrity_ok=sound, integrity_checked_at=when)
 
     def _summary(self, request: ReadRequest, now: float) -> SessionSummary:
-        own_limit = facts.marathon_limit(self._home)
+        own_limit = self._marathon_limit()
         return self._state.table.summary(
             now,
             trivial_max_messages=request.trivial_max_messages,
             marathon_max=own_limit or request.marathon_max_messages,
             marathon_near=request.marathon_near_ratio,
         )
+
+    def _marathon_limit(self) -> int | None:
+        """The home's own limit; its config.yaml is parsed only when it has changed."""
+        seen = database.file_state(os.path.join(self._home, "config.yaml"))
+        if self._limit is None or self._limit[0] != seen:
+            self._limit = (seen, facts.marathon_limit(self._home))
+        return self._limit[1]
 
     def _disk_scanner(self, request: ReadRequest) -> DiskScanner:
         """The one that knows the home from earlier scans; other settings begin anew."""
@@ -270,14 +278,13 @@ class HomeReader:
         return self._disk[1]
 
     def _kanban(self, request: ReadRequest) -> list[KanbanClaim] | None:
-        """Running tasks of all boards; None where there is no board."""
-        names = kanban.board_names(self._home)
-        claims: list[KanbanClaim] = []
-        for name in names:
-            claims.extend(self._board(request, name))
-        return claims[:512] if names else None
+        """Running tasks of all boards; None where there is no board, or one cannot be read."""
+        boards = [self._board(request, name) for name in kanban.board_names(self._home)]
+        if not boards or None in boards:
+            return None
+        return [claim for board in boards for claim in board or []][:512]
 
-    def _board(self, request: ReadRequest, name: str) -> list[KanbanClaim]:
+    def _board(self, request: ReadRequest, name: str) -> list[KanbanClaim] | None:
         path = os.path.join(self._home, name)
         known = self._boards.get(name)
         try:
@@ -290,7 +297,7 @@ class HomeReader:
             with database.reading(opening, deadline_seconds=5.0) as connection:
                 claims = kanban.read_claims(connection)
         except (HomeError, OSError):
-            return known[1] if known is not None else []
+            return None
         self._boards[name] = (files, claims)
         return claims
 

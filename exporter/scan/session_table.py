@@ -281,6 +281,7 @@ def usage_of(record: SessionRecord, copied: int) -> SessionUsage:
         source=row.source,
         active_rows=messages.active,
         rows=messages.rows,
+        above_watermark=messages.above_watermark,
         copied=copied,
         tool_calls=row.tool_calls,
         api_calls=row.api_calls,

@@ -109,6 +109,7 @@ class StateReader:
         """
         files = database.look_at_files(self._path)
         if files.database is None or files.database.size_bytes == 0:
+            self._refuse_lost_database(files)
             self._forget()
             return
         gate = self._look(files.database, files)
@@ -128,6 +129,12 @@ class StateReader:
 
     def _replaced(self, main: database.FileState) -> bool:
         return self._gate is not None and self._gate.main.identity != main.identity
+
+    def _refuse_lost_database(self, files: database.DatabaseFiles) -> None:
+        """No database, or an empty one, is well only where there never was more."""
+        if self.passes or (files.wal is not None and files.wal.size_bytes > 0):
+            what = "is gone" if files.database is None else "is empty"
+            raise DatabaseError(Trouble.NOT_A_DATABASE, f"{self._path} {what}; it held sessions")
 
     def _routing_expired(self) -> bool:
         until = self.routing.valid_until if self.routing else None
