@@ -7,30 +7,29 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.real.cli import ask, chat, chat_once, gateway
+from tests.real.cli import Chat, ask, chat, chat_once, gateway, unanswered_once
 from tests.real.elsewhere import IN_PID_NAMESPACE, as_user, in_container
-from tests.real.hermes import NEWEST, python_for
+from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import holder
 from tests.real.stub_model import StubModel, stub_model
 from tests.verdict_harness import (
+    WAYS_TO_LEAK,
+    Watch,
     a_week_passes,
     checked_by,
     enter_together,
-    leak_five,
+    leak,
     sessions_seen_by,
     watching,
 )
 
-OPEN_TURNS = {"0.16.0": "empty", "0.18.2": "mid_turn", "0.19.0": "mid_turn"}
-"""What a turn that was cut off leaves: 0.16 stores nothing of a turn before its end."""
-
-
+OLDER = ("0.16.0", "0.18.2")
 NOBODY = 65534
 
 
@@ -57,22 +56,38 @@ def open_folder() -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("version", sorted(OPEN_TURNS))
+@pytest.mark.parametrize("version", OLDER)
+def test_a_killed_chat_is_dead_beside_one_that_is_not(
+    version: str, model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    hermes = python_for(version)
+    with watching(tmp_path / "agent", home) as watch, chat(hermes, home) as window:
+        leaked = leak(hermes, home, model, "idle", "answering")
+        talk_until_dead(watch, leaked.values(), window)
+        assert watch.leaks() == {"after_turn": 1, cut_off(hermes): 1}
+        spared = leaked["idle"]
+        window.resume(spared)
+        watch.wait_for("unknown", spared)
+        watch.forget()
+        watch.scans(4)
+        assert watch.ever[spared] == {"unknown"}
+        assert watch.names(window.pid, spared)
+
+
+@pytest.mark.parametrize(
+    "version", [NEWEST, *(pytest.param(version, marks=pytest.mark.full) for version in OLDER)]
+)
 def test_the_leaked_are_found_dead_beside_a_gateway_and_two_chats_that_are_not(
     version: str, model: StubModel, home: Path, tmp_path: Path
 ) -> None:
-    """The story of a working day, its evening, and the morning after a power cut."""
+    """The story of a working day, the week after, and the morning after a power cut."""
     hermes = python_for(version)
     with watching(tmp_path / "agent", home) as watch, ExitStack() as host:
-        leaked = leak_five(hermes, home, model)
+        leaked = leak(hermes, home, model, *WAYS_TO_LEAK)
         host.enter_context(gateway(hermes, home))
         first, second = enter_together(host, chat(hermes, home), chat(hermes, home))
-        for _ in range(3):
-            for window in (first, second):
-                window.say()
-                watch.scans(2)
-        watch.wait_for("dead", *leaked.values())
-        assert watch.leaks() == {"after_turn": 3, OPEN_TURNS[version]: 2}
+        talk_until_dead(watch, leaked.values(), first, second)
+        assert watch.leaks() == {"after_turn": 3, cut_off(hermes): 2}
         a_week_passes(home)
         watch.scans(4)
         assert "dead" not in watch.ever[first.session] | watch.ever[second.session]
@@ -85,11 +100,7 @@ def test_the_leaked_are_found_dead_beside_a_gateway_and_two_chats_that_are_not(
         for session in leaked.values():
             assert watch.ever[session] == {"unknown"}
             assert watch.names(first.pid, session)
-        for _ in range(3):
-            first.say()
-            watch.scans(2)
-        others = set(leaked.values()) - {resumed}
-        watch.wait_for("dead", *others)
+        talk_until_dead(watch, set(leaked.values()) - {resumed}, first)
         assert "dead" not in watch.ever[resumed] | watch.ever[second.session]
 
         host.close()
@@ -100,6 +111,32 @@ def test_the_leaked_are_found_dead_beside_a_gateway_and_two_chats_that_are_not(
             watch.scans(4)
             assert watch.ever[morning.session] == {"unknown"}
             assert watch.names(morning.pid, morning.session)
+
+
+def test_processes_that_tell_what_they_run_can_be_running_nothing_else(
+    model: StubModel, tmp_path: Path
+) -> None:
+    """One was told which session to take up; the other takes up none, and began after these."""
+    hermes = python_for(NEWEST)
+    home, taken_up = leak_by_hand(tmp_path)
+    _, left = leak_by_hand(tmp_path, "20260101_090000_abcdef")
+    a_week_passes(home)
+    model.configure(home)
+    with (
+        watching(tmp_path / "agent", home) as watch,
+        chat(hermes, home, "--resume", taken_up) as window,
+        unanswered_once(hermes, home, model),
+    ):
+        watch.wait_for("dead", left)
+        watch.wait_for("live", taken_up)
+        watch.forget()
+        watch.scans(4)
+        assert window.session == taken_up
+        assert watch.ever[left] == {"dead"}
+        assert watch.ever[taken_up] == {"live"}
+        assert ("resume", f"process {window.pid} (cli) names it") in watch.evidence(taken_up)
+        (running,) = watch.ever.keys() - {taken_up, left}
+        assert "dead" not in watch.ever[running]
 
 
 def test_a_chat_that_has_no_session_yet_may_have_taken_up_any(home: Path, tmp_path: Path) -> None:
@@ -124,10 +161,7 @@ def test_what_a_chat_runs_in_the_background_keeps_neither_it_nor_its_chat_from_b
     hermes = python_for(NEWEST)
     with watching(tmp_path / "agent", home) as watch, chat(hermes, home) as window:
         leaked = chat_once(hermes, home)
-        for _ in range(3):
-            window.say()
-            watch.scans(2)
-        watch.wait_for("dead", leaked)
+        talk_until_dead(watch, [leaked], window)
         window.run_tool_in_background()
         watch.forget()
         watch.scans(6)
@@ -265,10 +299,26 @@ def test_a_chat_that_lost_its_locks_is_neither_dead_nor_harmed(home: Path, tmp_p
     assert ask(home, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 
 
-def leak_by_hand(folder: Path) -> tuple[Path, str]:
+def talk_until_dead(watch: Watch, sessions: Collection[str], *windows: Chat) -> None:
+    """Say something in each, until the agent has seen who writes what, and who is left over."""
+    for _ in range(8):
+        for window in windows:
+            window.say()
+            watch.scans(2)
+        if {watch.verdict(session) for session in sessions} == {"dead"}:
+            return
+    watch.wait_for("dead", *sessions)
+
+
+def cut_off(hermes: Hermes) -> str:
+    """What a first turn that was cut off leaves: 0.16 stores nothing of a turn before its end."""
+    return "mid_turn" if hermes.at_least("0.17.0") else "empty"
+
+
+def leak_by_hand(folder: Path, session: str = "20260101_080000_abcdef") -> tuple[Path, str]:
     """A home, and a session in it whose process has gone without a word."""
-    home, session = folder / "home", "20260101_080000_abcdef"
-    home.mkdir(mode=0o700)
+    home = folder / "home"
+    home.mkdir(mode=0o700, exist_ok=True)
     with holder(python_for(NEWEST), home) as process:
         process.ask("create", session=session)
         process.ask("append", session=session, count=2)

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from tests.agent_harness import configuration, scanned_again
 from tests.real.agent import Agent, Metrics, agent
-from tests.real.cli import chat, chat_once, kanban_worker
+from tests.real.cli import Chat, chat, chat_once, kanban_worker
 from tests.real.hermes import REPOSITORY, Hermes
 from tests.real.stub_model import StubModel
 from tests.real.waiting import wait_until
@@ -138,25 +138,28 @@ def enter_together(stack: ExitStack, *managers: AbstractContextManager[T]) -> li
         return list(pool.map(stack.enter_context, managers))
 
 
-def leak_five(hermes: Hermes, home: Path, model: StubModel) -> dict[str, str]:
-    """Five sessions that nobody runs any more, by how they were left."""
+WAYS_TO_LEAK = ("idle", "answering", "tool", "one-shot", "kanban")
 
-    def killed(until: Callable[[Any], str]) -> str:
+
+def leak(hermes: Hermes, home: Path, model: StubModel, *ways: str) -> dict[str, str]:
+    """Sessions that nobody runs any more, by how they were left."""
+
+    def killed(until: Callable[[Chat], str]) -> str:
         with chat(hermes, home) as window:
             session = until(window)
             window.kill()
         return session
 
-    ways: dict[str, Callable[[], str]] = {
-        "idle": lambda: killed(lambda window: window.say()),
+    known: dict[str, Callable[[], str]] = {
+        "idle": lambda: killed(Chat.say),
         "answering": lambda: killed(lambda window: window.ask_for_ever(model)),
-        "tool": lambda: killed(lambda window: window.use_tool_for_ever()),
+        "tool": lambda: killed(Chat.use_tool_for_ever),
         "one-shot": lambda: chat_once(hermes, home),
         "kanban": lambda: kanban_worker(hermes, home),
     }
     with ThreadPoolExecutor(3) as pool:
-        jobs = {name: pool.submit(way) for name, way in ways.items()}
-        return {name: job.result() for name, job in jobs.items()}
+        jobs = {way: pool.submit(known[way]) for way in ways}
+        return {way: job.result() for way, job in jobs.items()}
 
 
 def a_week_passes(home: Path) -> None:

@@ -20,8 +20,6 @@ from tests.real.stub_model import ANSWER, HANG, TOOL_COMMAND, USE_TOOL, StubMode
 from tests.real.terminal import PATIENCE_SECONDS, Terminal, terminal
 from tests.real.waiting import wait_until
 
-_PROMPT = b"\x1b[?2004h"
-"""The line editor asks for bracketed paste when it begins to take input."""
 _PROMPT_SIGN = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"
 _BUSY_HINT = " msg="
 _SESSION_SHOWN = re.compile(r"(?:Session:|Resumed session) (\d{8}_\d{6}_[0-9a-f]{6})")
@@ -39,7 +37,7 @@ class Chat:
         self._hermes = hermes
         self._home = home
         self.window = window
-        window.wait_until_shown(lambda: _PROMPT in window.raw, "hermes shows its prompt")
+        window.wait_until_shown(lambda: window.takes_input, "hermes shows its prompt")
         shown = _SESSION_SHOWN.findall(window.output)
         self.session: str = shown[-1] if shown else ""
         """The session that it is on; there is no row of it before the first question."""
@@ -161,6 +159,27 @@ def chat_once(hermes: Hermes, home: Path, *arguments: str, words: str = "hello")
     return session_of(home, line)
 
 
+@contextmanager
+def unanswered_once(
+    hermes: Hermes, home: Path, model: StubModel
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A one-shot that is in the middle of its answer, and stays there."""
+    line = f"{HANG} {next(_NUMBERS)}"
+    with subprocess.Popen(
+        [hermes.python, hermes.program, "chat", "-Q", "-q", line],
+        env=_environment(hermes, home),
+        cwd=home.parent,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            wait_until(lambda: line in model.half_answered, "the model is asked", PATIENCE_SECONDS)
+            yield process
+        finally:
+            process.kill()
+
+
 def kanban_worker(hermes: Hermes, home: Path) -> str:
     """What the dispatcher of kanban tasks runs."""
     return chat_once(
@@ -256,10 +275,13 @@ def _run(hermes: Hermes, home: Path, *arguments: str) -> subprocess.CompletedPro
 
 
 def _environment(hermes: Hermes, home: Path) -> dict[str, str]:
-    """What its tools leave in the folder for temporary files goes with the test."""
+    """What its tools leave in the folder for temporary files goes with the test.
+
+    The programs that it probes for at its start are the system's: a developer's own may be slow.
+    """
     temporary = home.parent / f"{home.name}-tmp"
     temporary.mkdir(exist_ok=True)
-    return {**hermes.environment(home), "TMPDIR": str(temporary)}
+    return {**hermes.environment(home), "PATH": os.defpath, "TMPDIR": str(temporary)}
 
 
 def _command_line(process: psutil.Process) -> list[str]:

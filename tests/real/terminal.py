@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -20,7 +21,11 @@ import psutil
 from tests.real.waiting import wait_until
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]|[\x00-\x09\x0b-\x1f]")
+_BEGUN = re.compile(r"\x1b(\[[0-?]*[ -/]*)?$")
+"""A control sequence of which the end has not come yet."""
 _WHERE_IS_THE_CURSOR = b"\x1b[6n"
+_BRACKETED_PASTE = "\x1b[?2004h"
+"""What a line editor asks for when it begins."""
 _ROWS_AND_COLUMNS = (50, 200)
 PATIENCE_SECONDS = 120.0
 """Hermes takes seconds to start, and many of them where it shares the machine."""
@@ -32,19 +37,15 @@ class Terminal:
     def __init__(self, process: subprocess.Popen[bytes], screen: int) -> None:
         self.process = process
         self._screen = screen
-        self._raw = b""
+        self.output = ""
+        """All that it has shown so far, without colours and cursor movements."""
+        self.takes_input = False
+        """Whether a line editor has begun to read."""
+        self._unread = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._orphans: list[psutil.Process] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-
-    @property
-    def output(self) -> str:
-        """All that it has shown so far, without colours and cursor movements."""
-        return _CONTROL.sub("", self.raw.decode(errors="replace"))
-
-    @property
-    def raw(self) -> bytes:
-        return self._raw
 
     def type(self, line: str) -> None:
         """Type a line and press Enter."""
@@ -107,9 +108,15 @@ class Terminal:
                 data = os.read(self._screen, 1 << 16)
             except OSError:  # the last process on this terminal has gone
                 return
-            self._raw += data
             if _WHERE_IS_THE_CURSOR in data:
                 os.write(self._screen, b"\x1b[1;1R")
+            self._show(self._unread + self._decoder.decode(data))
+
+    def _show(self, text: str) -> None:
+        begun = _BEGUN.search(text)
+        self._unread = begun[0] if begun else ""
+        self.output += _CONTROL.sub("", text.removesuffix(self._unread))
+        self.takes_input = self.takes_input or _BRACKETED_PASTE in text
 
 
 @contextmanager
