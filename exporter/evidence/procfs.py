@@ -96,6 +96,9 @@ def split_link(link: str, names: Collection[str]) -> tuple[str, str, str, bool] 
     return directory or "/", base, suffix, path != link
 
 
+_MATCHES_MAX: Final = 256
+
+
 def find_descriptors(proc: str, pid: str, names: Collection[str]) -> list[str]:
     """The descriptors of a process that bear such a name: the quick look, which few pass.
 
@@ -112,4 +115,6 @@ def find_descriptors(proc: str, pid: str, names: Collection[str]) -> list[str]:
             continue
         if (".db" in link or ".lock" in link) and split_link(link, names) is not None:
             found.append(number)
+        if len(found) >= _MATCHES_MAX:
+            break  # no Hermes has so many; somebody wants the survey to take long
     return found

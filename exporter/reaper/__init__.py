@@ -1,1 +1,1 @@
-"""Which open sessions are dead: rules that decide (pure), and later the reap itself."""
+"""Which open sessions are dead: rules that decide (pure), and the reap itself."""
