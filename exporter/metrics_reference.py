@@ -18,8 +18,8 @@ _INTRODUCTION = """\
 Each metric has the label `home` unless it describes the agent. Units are base units. A metric is
 absent where what it tells of does not exist: a home without a gateway has no `hermes_gateway_up`.
 
-`home` is `default` for the agent's own home, another user's name for that user's, with `/NAME` for a
-profile and some digits of a hash where two would be the same; `homes[].name` of the configuration
+`home` is `default` for the agent's own home, another user's name for that user's, with `/NAME` for
+a profile and some digits of a hash where two would be the same; `homes[].name` of the configuration
 wins. Once given, a label is kept in the state directory.
 
 Gauge histograms tell how values are spread now, so their buckets may fall. In the text format they
@@ -57,9 +57,9 @@ Label values from a home are few and fit to be seen: at most {LIMITS[Family.SOUR
 seen keep their places for good; what comes later, or does not look like something Hermes writes,
 is `other`, and of a pair both parts are. `none` stands for an empty value.
 
-What Hermes has both estimated and been told is in `hermes_cost_usd_total` under both `status` values:
-choose one, do not add them up. `hermes_tokens_total` counts what was read from a cache apart
-(`cache_read`); Hermes's `reasoning` tokens are also in its `output`.
+What Hermes has both estimated and been told is in `hermes_cost_usd_total` under both values of
+`status`: choose one, do not add them up. `hermes_tokens_total` counts what was read from a cache
+apart (`cache_read`); Hermes's `reasoning` tokens are also in its `output`.
 
 Kinds of files: {kinds}. What fits none of them is `other`, so a new leak shows.
 """
