@@ -220,6 +220,9 @@ class CensusTaker:
         remembered = self._remembered.get(path)
         if remembered is not None and not (candidate.label and candidate.origin is Origin.NAMED):
             return remembered
+        if candidate.label and candidate.origin is Origin.NAMED:
+            self._taken[candidate.label] = path  # the operator's word; whoever had it gives way
+            return candidate.label
         label = candidate.label or self._owner_label(path, owner)
         if self._taken.get(label, path) != path:
             if remembered is not None:

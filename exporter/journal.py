@@ -126,8 +126,15 @@ class Journal:
         return dict(rows)
 
     def give_label(self, path: str, label: str) -> None:
-        """Remember a home's label for good; a changed configuration may rename it."""
+        """Remember a home's label for good; a changed configuration may rename it.
+
+        A home that had the label before, and is no longer so called, keeps it with its number.
+        """
         with self._lock, self._connection:
+            self._connection.execute(
+                "UPDATE homes SET label = label || '-' || id WHERE label = ? AND path != ?",
+                (label, path),
+            )
             self._connection.execute(
                 "INSERT INTO homes (path, label) VALUES (?, ?) "
                 "ON CONFLICT (path) DO UPDATE SET label = excluded.label",

@@ -36,6 +36,8 @@ from exporter.view import HostView
 
 LOOK_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
+_HOLDERS_MAX: Final = 500
+"""Processes, and sessions they name, that verdicts are made from; more can only be a flood."""
 _CLOCK_STEP_SECONDS: Final = 60.0
 """A clock that is kept right by small steps stays within this for a boot."""
 _LINGER_SECONDS: Final = 3600.0
@@ -275,6 +277,9 @@ class Rounds:
         """What is known of the home's processes, for the verdicts on its sessions."""
         if evidence is None:
             return HomeFacts()
+        named = sum(len(holder.sessions) for holder in evidence.holders)
+        if len(evidence.holders) > _HOLDERS_MAX or named > _HOLDERS_MAX:
+            return HomeFacts(blind=("too_many_processes",))
         started = start_times()
         return HomeFacts(
             holders=evidence.holders,

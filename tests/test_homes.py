@@ -123,6 +123,12 @@ def test_a_configured_name_wins(host: Path) -> None:
     assert [each.label for each in outcome.homes] == ["research"]
 
 
+def test_a_configured_name_is_taken_from_a_home_that_had_it_before(host: Path) -> None:
+    home = user_home(host, "ada", ADA)
+    outcome = census(named(home, "prod"), labels={"/elsewhere": "prod"})
+    assert [each.label for each in outcome.homes] == ["prod"]
+
+
 @pytest.mark.parametrize(
     "trick",
     [

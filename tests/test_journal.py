@@ -206,6 +206,16 @@ def test_labels_are_kept_and_another_process_can_read_them(tmp_path: Path) -> No
     assert labels_in(str(tmp_path / "nothing")) == {}
 
 
+def test_a_label_given_to_another_home_leaves_the_first_with_one_of_its_own(
+    tmp_path: Path,
+) -> None:
+    opened = journal(tmp_path)
+    opened.give_label("/srv/new", "default")
+    labels = opened.labels()
+    assert labels["/srv/new"] == "default"
+    assert labels[HOME].startswith("default-")
+
+
 def test_a_newer_state_directory_is_refused_in_one_line(tmp_path: Path) -> None:
     journal(tmp_path).close()
     connection = apsw.Connection(str(tmp_path / "agent.db"))
