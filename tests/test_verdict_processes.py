@@ -22,6 +22,7 @@ from tests.verdict_harness import (
     WAYS_TO_LEAK,
     Watch,
     a_week_passes,
+    blindness_seen_by,
     checked_by,
     enter_together,
     leak,
@@ -213,6 +214,7 @@ def test_an_agent_that_cannot_see_everybody_calls_nobody_dead(open_folder: Path)
     ]
     cannot = checked_by(as_user(NOBODY), home, open_folder)["cannot"]
     assert "see who has the database open" in [each["what"] for each in cannot]
+    assert "permissions" in blindness_seen_by(as_user(NOBODY), home, open_folder)
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755])

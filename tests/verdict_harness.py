@@ -13,7 +13,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from tests.agent_harness import configuration, scanned_again
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.agent_harness import scanned_again
 from tests.real.agent import Agent, Metrics, agent
 from tests.real.cli import Chat, chat, chat_once, kanban_worker
 from tests.real.hermes import REPOSITORY, Hermes
@@ -22,7 +24,7 @@ from tests.real.waiting import wait_until
 
 T = TypeVar("T")
 HOME = "watched"
-IMPATIENT = "reaper: {min_idle: 1s, interval: 1s}\n"
+IMPATIENT = "scan: {interval: 300ms}\nreaper: {min_idle: 1s, interval: 300ms}\n"
 
 
 class Watch:
@@ -93,7 +95,7 @@ class Watch:
 @contextmanager
 def watching(folder: Path, home: Path, more: str = "") -> Iterator[Watch]:
     """An agent that is in a hurry: a second without activity is idle enough."""
-    text = configuration({HOME: home}, IMPATIENT + more)
+    text = f"{IMPATIENT}homes: {json.dumps([{'path': str(home), 'name': HOME}])}\n{more}"
     folder.mkdir(exist_ok=True)
     with agent(folder, configuration=text) as running, Watch(running) as watch:
         yield watch
@@ -112,6 +114,18 @@ def checked_by(wrapper: Sequence[str], home: Path, folder: Path) -> dict[str, An
     return found
 
 
+def blindness_seen_by(wrapper: Sequence[str], home: Path, folder: Path) -> set[str]:
+    """The reasons of `hermes_exporter_blind` in the metrics that `wrapper` makes of the home."""
+    file = folder / "metrics.prom"
+    _command(wrapper, home, folder, "textfile", str(file))
+    return {
+        sample.labels["reason"]
+        for family in text_string_to_metric_families(file.read_text())
+        for sample in family.samples
+        if sample.name == "hermes_exporter_blind" and sample.value == 1
+    }
+
+
 def _command(wrapper: Sequence[str], home: Path, folder: Path, *words: str) -> str:
     settings = folder / "command.yml"
     settings.write_text(IMPATIENT)
@@ -128,7 +142,7 @@ def _command(wrapper: Sequence[str], home: Path, folder: Path, *words: str) -> s
         text=True,
         timeout=120,
     )
-    assert done.stdout, done.stderr
+    assert done.returncode in (0, 1), done.stderr
     return done.stdout
 
 
