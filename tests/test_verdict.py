@@ -9,6 +9,7 @@ from msgspec import structs
 from exporter.evidence.findings import Holder, Liveness, MappedSession
 from exporter.hermes.processes import Mapping, ProcessKind
 from exporter.reaper.findings import HomeFacts, LeaseFact, ReaperRules, Says, Verdict
+from exporter.reaper.hosts import could_host, hosts_of
 from exporter.reaper.judge import Bench
 from exporter.reaper.verdict import Scene, conclude, judge
 from exporter.snapshot import Hold, LockAnswer, OpenSession, Turn
@@ -135,6 +136,11 @@ def test_a_session_that_a_process_names_is_live() -> None:
     worker = holder(ProcessKind.SLASH_WORKER, mapped=("a",), how=Mapping.SESSION_KEY)
     assert verdict(session("a"), facts(worker)) is Verdict.LIVE
     assert verdict(session("b"), facts(worker)) is Verdict.DEAD
+
+
+def test_a_slash_worker_that_names_no_session_may_run_any() -> None:
+    worker = holder(ProcessKind.SLASH_WORKER, may_resume=True)
+    assert verdict(session("a"), facts(worker)) is Verdict.UNKNOWN
 
 
 def test_a_lock_held_by_somebody_unseen_makes_it_unknown() -> None:
@@ -284,6 +290,15 @@ def test_never_dead_with_any_sign_of_life_or_anything_unseen(
         assert not one.holds
         assert one.clocks_sane
         assert not {evidence.says for evidence in found.evidence} & {Says.LIVE, Says.BLIND}
+
+
+@given(sessions, all_facts, st.sets(st.integers(2, 5)))
+def test_processes_together_could_run_what_any_one_of_them_could(
+    one: OpenSession, seen: HomeFacts, known: set[int]
+) -> None:
+    accounted = {(pid, pid * 10): frozenset("b") for pid in known}
+    together = hosts_of(seen.holders, accounted).may_run(one)
+    assert together == any(could_host(holder, one, accounted) for holder in seen.holders)
 
 
 @given(sessions, all_facts)

@@ -134,7 +134,7 @@ def session_in_environment(environment: bytes) -> str | None:
 
 def is_background_task(session_id: str) -> bool:
     """Whether this is a session that a chat runs aside (`/background`), not the chat itself."""
-    return _BACKGROUND_ID.fullmatch(session_id) is not None
+    return session_id.startswith("bg_") and _BACKGROUND_ID.fullmatch(session_id) is not None
 
 
 def _skip_interpreter_options(arguments: Sequence[str]) -> tuple[str | None, list[str]]:

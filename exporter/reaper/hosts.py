@@ -7,8 +7,11 @@ here counts as a host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Final
+
+from msgspec import Struct
 
 from exporter.evidence.findings import Holder, MappedSession
 from exporter.hermes.processes import Mapping as Says
@@ -29,35 +32,77 @@ def key_of(holder: Holder) -> ProcessKey:
     return holder.pid, holder.start_ticks
 
 
+class Hosts(Struct, frozen=True):
+    """What a number of processes could be running, all taken together.
+
+    The question is asked for every session of a home, so the answer must not depend on how many
+    processes there are. Moments are starts of processes, of the first one of its kind.
+    """
+
+    anything: bool = False
+    """One of them could be on any session."""
+    sessions: frozenset[str] = frozenset()
+    """Sessions that they name or are known to be on."""
+    gateway_since: float = inf
+    cron_since: float = inf
+    oneshot_since: float = inf
+    chat_since: float = inf
+    """Of the CLIs whose chat is known."""
+
+    def may_run(self, session: OpenSession) -> bool:
+        if self.anything or session.id in self.sessions:
+            return True
+        # Whoever was not there when a session was last active does not take it up later.
+        seen = session.last_activity_at + _CLOCK_SLACK_SECONDS
+        return (
+            self.cron_since <= seen
+            or (self.gateway_since <= seen and session.source not in _PEOPLE)
+            or (self.chat_since <= seen and runs_aside(session))
+            or self.oneshot_since <= session.started_at + _CLOCK_SLACK_SECONDS
+        )
+
+
+def hosts_of(holders: Iterable[Holder], accounted: Mapping[ProcessKey, frozenset[str]]) -> Hosts:
+    """What these processes could be running.
+
+    `accounted` names, for interactive CLIs, the chat that each is known to be on, with that
+    session's descendants.
+    """
+    anything = False
+    sessions: set[str] = set()
+    since: dict[ProcessKind, float] = {}
+    for holder in holders:
+        if holder.heir or holder.kind in _HOSTS_NOTHING:
+            continue
+        sessions.update(mapped.id for mapped in holder.sessions)
+        known = accounted.get(key_of(holder))
+        match holder.kind:
+            case ProcessKind.CLI if known is not None:
+                sessions |= known
+            case ProcessKind.ONESHOT | ProcessKind.SLASH_WORKER if not holder.may_resume:
+                pass
+            case ProcessKind.GATEWAY | ProcessKind.CRON:
+                pass
+            case _:
+                anything = True
+        since[holder.kind] = min(holder.started_at, since.get(holder.kind, inf))
+    return Hosts(
+        anything=anything,
+        sessions=frozenset(sessions),
+        gateway_since=since.get(ProcessKind.GATEWAY, inf),
+        cron_since=since.get(ProcessKind.CRON, inf),
+        oneshot_since=since.get(ProcessKind.ONESHOT, inf),
+        chat_since=since.get(ProcessKind.CLI, inf),
+    )
+
+
 def could_host(
     holder: Holder,
     session: OpenSession,
     accounted: Mapping[ProcessKey, frozenset[str]],
 ) -> bool:
-    """Whether this process may be running this session.
-
-    `accounted` names, for interactive CLIs, the chat that each is known to be on, with that
-    session's descendants.
-    """
-    if holder.heir or holder.kind in _HOSTS_NOTHING:
-        return False
-    if any(mapped.id == session.id for mapped in holder.sessions):
-        return True
-    match holder.kind:
-        case ProcessKind.SLASH_WORKER:
-            return False
-        case ProcessKind.GATEWAY:
-            return session.source not in _PEOPLE and _was_there(holder, session)
-        case ProcessKind.CRON:
-            return _was_there(holder, session)
-        case ProcessKind.ONESHOT:
-            return holder.may_resume or _began_in(holder, session)
-        case ProcessKind.CLI:
-            known = accounted.get(key_of(holder))
-            if known is None or session.id in known:
-                return True
-            return runs_aside(session) and _was_there(holder, session)
-    return True
+    """Whether this process may be running this session."""
+    return hosts_of((holder,), accounted).may_run(session)
 
 
 def runs_aside(session: OpenSession) -> bool:
@@ -71,16 +116,6 @@ def runs_aside(session: OpenSession) -> bool:
         or session.parent_id is not None
         or is_background_task(session.id)
     )
-
-
-def _was_there(holder: Holder, session: OpenSession) -> bool:
-    """It ran when the session was last active; such a host never takes up an older session."""
-    return holder.started_at <= session.last_activity_at + _CLOCK_SLACK_SECONDS
-
-
-def _began_in(holder: Holder, session: OpenSession) -> bool:
-    """The session began after the process: a one-shot that resumes nothing runs only such."""
-    return session.started_at >= holder.started_at - _CLOCK_SLACK_SECONDS
 
 
 def mapped_account(

@@ -9,6 +9,8 @@ unknown  anything else; nothing is ever done to such a session
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
+from typing import Final
 
 from msgspec import Struct
 
@@ -24,9 +26,10 @@ from exporter.reaper.findings import (
     Says,
     Verdict,
 )
-from exporter.reaper.hosts import ProcessKey, could_host
+from exporter.reaper.hosts import Hosts, ProcessKey, could_host, hosts_of
 from exporter.snapshot import Hold, LockAnswer, OpenSession
 
+_HOSTS_SHOWN: Final = 8
 _HOLDS = {
     Hold.ROUTED: "a chat of the gateway leads to it",
     Hold.TOPIC_BOUND: "a topic is bound to it",
@@ -47,6 +50,7 @@ class Scene(Struct, frozen=True):
     accounted: Mapping[ProcessKey, frozenset[str]]
     named: frozenset[str]
     """Sessions that some process names or leases."""
+    hosts: Hosts
 
     @classmethod
     def of(
@@ -58,7 +62,8 @@ class Scene(Struct, frozen=True):
     ) -> Scene:
         named = {mapped.id for holder in facts.holders for mapped in holder.sessions}
         named.update(lease.session_id for lease in facts.leases)
-        return cls(facts, rules, now, accounted or {}, frozenset(named))
+        hosts = hosts_of(facts.holders, accounted or {})
+        return cls(facts, rules, now, accounted or {}, frozenset(named), hosts)
 
 
 def conclude(session: OpenSession, scene: Scene, *, parent_is_live: bool = False) -> Verdict:
@@ -75,7 +80,7 @@ def conclude(session: OpenSession, scene: Scene, *, parent_is_live: bool = False
         return Verdict.UNKNOWN
     if facts.blind or facts.lock_probe is LockAnswer.HELD_UNSEEN:
         return Verdict.UNKNOWN
-    if any(could_host(holder, session, scene.accounted) for holder in facts.holders):
+    if scene.hosts.may_run(session):
         return Verdict.UNKNOWN
     if session.id in scene.named and _doubtful_leases(session, facts):
         return Verdict.UNKNOWN
@@ -118,17 +123,7 @@ def _held(session: OpenSession, parent_is_live: bool) -> list[Evidence]:
 
 
 def _live(session: OpenSession, scene: Scene) -> list[Evidence]:
-    found = [
-        _says_live("lease", f"process {lease.pid} ({lease.surface}) leases it")
-        for lease in scene.facts.leases
-        if lease.session_id == session.id and lease.liveness is Liveness.ALIVE
-    ]
-    found.extend(
-        _says_live(mapped.how.value, f"process {holder.pid} ({holder.kind.value}) names it")
-        for holder in scene.facts.holders
-        for mapped in holder.sessions
-        if mapped.id == session.id
-    )
+    found = _named(session, scene.facts) if session.id in scene.named else []
     beat = session.last_heartbeat_at
     if beat is not None and scene.now - beat <= scene.rules.heartbeat_timeout_seconds:
         age = max(0.0, scene.now - beat)
@@ -139,20 +134,36 @@ def _live(session: OpenSession, scene: Scene) -> list[Evidence]:
     return found
 
 
+def _named(session: OpenSession, facts: HomeFacts) -> list[Evidence]:
+    leased = [
+        _says_live("lease", f"process {lease.pid} ({lease.surface}) leases it")
+        for lease in facts.leases
+        if lease.session_id == session.id and lease.liveness is Liveness.ALIVE
+    ]
+    mapped = [
+        _says_live(mapped.how.value, f"process {holder.pid} ({holder.kind.value}) names it")
+        for holder in facts.holders
+        for mapped in holder.sessions
+        if mapped.id == session.id
+    ]
+    return [*leased, *mapped]
+
+
 def _says_live(kind: str, detail: str) -> Evidence:
     return Evidence(kind, Says.LIVE, detail)
 
 
 def _hosts(session: OpenSession, scene: Scene) -> list[Evidence]:
     """Processes that may be running it, and leases of which nobody can tell."""
+    holders = scene.facts.holders if scene.hosts.may_run(session) else ()
+    possible = (each for each in holders if could_host(each, session, scene.accounted))
     hosts = [
         Evidence(
             "possible_host",
             Says.BLIND,
             f"process {holder.pid} ({holder.kind.value}) has the database open and may be on it",
         )
-        for holder in scene.facts.holders
-        if could_host(holder, session, scene.accounted)
+        for holder in islice(possible, _HOSTS_SHOWN)
     ]
     hosts.extend(
         Evidence("lease", Says.BLIND, f"process {lease.pid} leases it and cannot be judged")
