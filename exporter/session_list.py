@@ -6,7 +6,6 @@ make itself appears as a hash, because a client may have put anything into it.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -15,16 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from exporter.errors import WorkerError
+from exporter.hermes.session_ids import is_own_id
 from exporter.labels import Family, fit
 from exporter.reaper.findings import Evidence, JudgedSession, Verdict
 from exporter.snapshot import OpenSession
-
-_OWN_SHAPES: Final = re.compile(
-    r"\d{8}_\d{6}_[0-9a-f]{6,8}"
-    r"|cron_[0-9a-zA-Z-]{1,64}_\d{8}_\d{6}"
-    r"|api_\d{1,12}_[0-9a-f]{8}"
-    r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-)
 
 _BYTES_MAX: Final = 16 * 1024 * 1024
 """Compressed. Hundreds of thousands of sessions fit; a worker that goes on for ever does not."""
@@ -32,7 +25,7 @@ _BYTES_MAX: Final = 16 * 1024 * 1024
 
 def shown_id(session_id: str) -> str:
     """The id as HTTP may show it."""
-    if _OWN_SHAPES.fullmatch(session_id):
+    if is_own_id(session_id):
         return session_id
     digest = sha256(session_id.encode(errors="surrogatepass")).hexdigest()
     return f"sha256:{digest[:16]}"

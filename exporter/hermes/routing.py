@@ -36,6 +36,11 @@ class Routing(Struct, frozen=True):
     """When the first of the compression locks runs out."""
 
 
+def routing_file(home: str) -> str:
+    """The file beside the database that may route to sessions too."""
+    return os.path.join(home, "sessions", "sessions.json")
+
+
 def read_routing(home: str, connection: apsw.Connection, schema: Schema, now: float) -> Routing:
     """Gather every pointer to a session, from the database and from sessions.json."""
     readable = True
@@ -81,7 +86,7 @@ def _routed_by_file(home: str, connection: apsw.Connection, schema: Schema) -> s
     """sessions/sessions.json: the mirror that all versions write, the only one up to 0.18.0."""
     del connection, schema
     try:
-        document = read_json(os.path.join(home, "sessions", "sessions.json"))
+        document = read_json(routing_file(home))
     except HomeError:
         return None
     if document is None:

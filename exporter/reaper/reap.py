@@ -17,7 +17,7 @@ from msgspec import Struct, to_builtins
 from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.ending import OPEN, End, end_of, end_session, has_turn_lease
-from exporter.hermes.routing import Routing, read_routing
+from exporter.hermes.routing import Routing, read_routing, routing_file
 from exporter.hermes.schema import Schema
 from exporter.hermes.sessions import SessionQueries
 from exporter.hermes.writing import Writer, look_at_bystanders, refuse_unwritable
@@ -163,7 +163,7 @@ class _Ending:
 
     def _look(self, connection: apsw.Connection) -> tuple[int, database.FileState | None]:
         """What moves when anybody writes the database or the file of chats."""
-        file = database.file_state(self._site.home + "/sessions/sessions.json")
+        file = database.file_state(routing_file(self._site.home))
         return int(connection.pragma("data_version")), file
 
     def _read_routing(self, connection: apsw.Connection) -> None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
-from exporter.hermes.routing import Routing, read_routing
+from exporter.hermes.routing import Routing, read_routing, routing_file
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.sessions import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
 from exporter.hermes.turns import TurnQuery
@@ -98,7 +98,7 @@ class StateReader:
             main=main,
             wal=files.wal,
             commit_mark=database.read_commit_mark(self._path, files),
-            routing_file=database.file_state(self._home + "/sessions/sessions.json"),
+            routing_file=database.file_state(routing_file(self._home)),
         )
 
     def update(self, watermark: int, before_open: Callable[[], None]) -> Iterator[SessionUsage]:
