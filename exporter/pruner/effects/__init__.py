@@ -1,0 +1,1 @@
+"""Taking one kind of thing each: sessions, files, repos, projects of the store."""

@@ -1,0 +1,29 @@
+"""What the taking of one action has to offer, so that a run can be killed at any instant.
+
+An effect is called under the run lock by the home's owner. The journal holds the intent before
+`take` is called and learns what became of it afterwards, so `take`, `give_back` and `purge` may be
+repeated after a kill and must then find out by looking what is left to be done.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from exporter.pruner.trash import TrashRun
+from exporter.runs import Action
+
+
+class Effect(Protocol):
+    """Takes, and gives back, actions of one kind."""
+
+    def take(self, action: Action, trash: TrashRun | None) -> str:
+        """Take it if everything expected still holds; return '' or why it was left alone.
+
+        Without a trash it is gone for good: only for what is provably garbage, in an emergency.
+        """
+
+    def taken(self, action: Action, trash: TrashRun | None) -> bool:
+        """Whether a run that was killed had taken it; what was half done is finished or undone."""
+
+    def give_back(self, action: Action, trash: TrashRun) -> str:
+        """Put it back exactly as it was; return '' or why not. Never overwrite what is newer."""
