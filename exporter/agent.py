@@ -22,6 +22,7 @@ from exporter.journal import Journal, state_lock
 from exporter.metrics import Metrics
 from exporter.options import Options
 from exporter.rounds import Rounds
+from exporter.service import Pulse, Service
 from exporter.view import HostView
 from exporter.web.board import Board
 from exporter.web.response import Packed, pack
@@ -55,6 +56,8 @@ class _Agent:
         self._metrics = Metrics(options.disabled_collectors, self._collector_failed)
         self._changes = logs.StateChange()
         self._packed: tuple[list[tuple[str, int]], Packed] | None = None
+        self._service = Service.from_environment()
+        self._pulse = Pulse()
         self._wake = threading.Event()
         self._stopping = False
 
@@ -75,8 +78,12 @@ class _Agent:
         log.info("listening", address=server.address, version=__version__)
         scanner = threading.Thread(target=self._scan, name="scanner", daemon=True)
         scanner.start()
+        self._service.ready()
+        alive = asyncio.create_task(self._service.stay_alive(self._pulse))
         await stop.wait()
         log.info("stopping")
+        self._service.stopping()
+        alive.cancel()
         self._stopping = True
         self._wake.set()
         await server.drain()
@@ -90,6 +97,7 @@ class _Agent:
         while not self._stopping:
             began = time.monotonic()
             interval = self._rounds.settings.scan.interval_seconds
+            self._pulse.expect(interval)
             try:
                 view = self._rounds.run(patience_seconds=interval)
                 self._publish(view, ready=all(home.known for home in view.homes))
@@ -98,7 +106,9 @@ class _Agent:
                 if not self._stopping and self._changes.changed("round", repr(error)):
                     log.error("round failed", error=place_of(error))
             spent = time.monotonic() - began
-            self._wake.wait(max(_SHORTEST_PAUSE_SECONDS, interval - spent))
+            pause = max(_SHORTEST_PAUSE_SECONDS, interval - spent)
+            self._pulse.expect(pause)
+            self._wake.wait(pause)
             self._wake.clear()
 
     def _publish(self, view: HostView, *, ready: bool) -> None:
@@ -150,6 +160,13 @@ class _Agent:
 
     def reload(self) -> None:
         """Read the configuration anew; a bad one changes nothing and says so."""
+        self._service.reloading()
+        try:
+            self._reload()
+        finally:
+            self._service.ready()
+
+    def _reload(self) -> None:
         try:
             self._rounds.settings = load(self._options.config_file)
         except ExporterError as error:
