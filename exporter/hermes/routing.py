@@ -8,7 +8,7 @@ cannot be read, that is said: nothing in such a home may be judged dead.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import apsw
@@ -17,8 +17,10 @@ from msgspec import Struct
 
 from exporter.errors import HomeError
 from exporter.hermes.compaction import COMPRESSION
+from exporter.hermes.database import FileState, file_state
 from exporter.hermes.files import read_json
 from exporter.hermes.schema import Schema
+from exporter.hermes.sessions import SessionRow
 from exporter.snapshot import Hold
 
 _LINEAGE_MAX: Final = 1000
@@ -41,23 +43,110 @@ def routing_file(home: str) -> str:
     return os.path.join(home, "sessions", "sessions.json")
 
 
+class RoutingReader:
+    """The routing of one home over time: what is as it was is not worked out again."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._table: tuple[int, set[str] | None] = (0, set())
+        self._file: tuple[FileState | None, set[str] | None] = (None, set())
+        self._tied: dict[Hold, tuple[set[str], set[str]]] = {}
+        """Sessions that something leads to, and all that compression ties them to."""
+        self._known: tuple[tuple[Any, ...], Routing] | None = None
+
+    def read(
+        self,
+        connection: apsw.Connection,
+        schema: Schema,
+        now: float,
+        moved: Sequence[SessionRow] | None = None,
+    ) -> Routing:
+        """Gather every pointer to a session, from the database and from sessions.json.
+
+        `moved` are the sessions that may have got other relatives since the last time; None means
+        that any may have. A tie that is undone holds until that is asked.
+        """
+        by_table, by_file = self._routed_by_table(connection, schema), self._routed_by_file()
+        routed = (by_table or set()) | (by_file or set())
+        topics = _column(connection, schema, "telegram_dm_topic_bindings", "session_id")
+        found = (
+            by_table is not None and by_file is not None,
+            len(routed | topics),
+            self._lineage(connection, schema, Hold.ROUTED, routed, moved),
+            self._lineage(connection, schema, Hold.TOPIC_BOUND, topics, moved),
+            _locks(connection, schema, now),
+            _delegating(connection, schema),
+            _with_goals(connection, schema),
+        )
+        if self._known is None or self._known[0] != found:
+            self._known = (found, _routing(*found))
+        return self._known[1]
+
+    def _lineage(
+        self,
+        connection: apsw.Connection,
+        schema: Schema,
+        reason: Hold,
+        ids: set[str],
+        moved: Sequence[SessionRow] | None,
+    ) -> set[str]:
+        known, lineage = self._tied.get(reason, (set(), set()))
+        if moved is None or not known <= ids:
+            lineage = _with_lineage(connection, schema, ids)
+        else:
+            new = ids - known
+            lineage = lineage | _with_lineage(connection, schema, new) if new else lineage
+            for row in moved:
+                if _may_join(row, lineage):
+                    relatives = _with_lineage(connection, schema, {row.id})
+                    if not lineage.isdisjoint(relatives):
+                        lineage = lineage | relatives
+        self._tied[reason] = (ids, lineage)
+        return lineage
+
+    def _routed_by_table(self, connection: apsw.Connection, schema: Schema) -> set[str] | None:
+        """The table gateway_routing, in every scope; None if it cannot be understood."""
+        if not schema.has("gateway_routing", "entry_json"):
+            return set()
+        # There may be thousands of entries; whether one of them moved is told in a fraction of the
+        # time that it takes to understand them.
+        content = connection.execute(
+            "SELECT COUNT(*), CAST(group_concat(entry_json, char(10)) AS BLOB) FROM gateway_routing"
+        ).fetchone()
+        if self._table[0] != hash(content):
+            self._table = (hash(content), _entries(connection))
+        return self._table[1]
+
+    def _routed_by_file(self) -> set[str] | None:
+        """sessions/sessions.json: the mirror that all versions write, the only one up to 0.18.0."""
+        path = routing_file(self._home)
+        state = file_state(path)
+        if self._file[0] != state or self._file[1] is None:
+            self._file = (state, _chats(path))
+        return self._file[1]
+
+
 def read_routing(home: str, connection: apsw.Connection, schema: Schema, now: float) -> Routing:
-    """Gather every pointer to a session, from the database and from sessions.json."""
-    readable = True
-    routed: set[str] = set()
-    for source in (_routed_by_table, _routed_by_file):
-        found = source(home, connection, schema)
-        readable = readable and found is not None
-        routed |= found or set()
-    topics = _column(connection, schema, "telegram_dm_topic_bindings", "session_id")
+    """Gather every pointer to a session, knowing nothing from before."""
+    return RoutingReader(home).read(connection, schema, now)
+
+
+def _routing(
+    readable: bool,
+    routed: int,
+    by_routing: set[str],
+    by_topic: set[str],
+    locks: dict[str, float],
+    delegating: set[str],
+    with_goals: set[str],
+) -> Routing:
     holds: dict[str, list[Hold]] = {}
-    _hold(holds, _with_lineage(connection, schema, routed), Hold.ROUTED)
-    _hold(holds, _with_lineage(connection, schema, topics), Hold.TOPIC_BOUND)
-    locks = _locks(connection, schema, now)
+    _hold(holds, by_routing, Hold.ROUTED)
+    _hold(holds, by_topic, Hold.TOPIC_BOUND)
     _hold(holds, locks, Hold.COMPRESSION_LOCK)
-    _hold(holds, _delegating(connection, schema), Hold.DELEGATION)
-    _hold(holds, _with_goals(connection, schema), Hold.GOAL)
-    return Routing(holds, readable, len(routed | topics), min(locks.values(), default=None))
+    _hold(holds, delegating, Hold.DELEGATION)
+    _hold(holds, with_goals, Hold.GOAL)
+    return Routing(holds, readable, routed, min(locks.values(), default=None))
 
 
 def _hold(holds: dict[str, list[Hold]], ids: Iterable[str], reason: Hold) -> None:
@@ -65,11 +154,14 @@ def _hold(holds: dict[str, list[Hold]], ids: Iterable[str], reason: Hold) -> Non
         holds.setdefault(session_id, []).append(reason)
 
 
-def _routed_by_table(home: str, connection: apsw.Connection, schema: Schema) -> set[str] | None:
-    """The table gateway_routing, in every scope."""
-    del home
-    if not schema.has("gateway_routing", "entry_json"):
-        return set()
+def _may_join(row: SessionRow, lineage: set[str]) -> bool:
+    """Whether compression may tie a session to others that these do not show yet."""
+    if row.end_reason == COMPRESSION:
+        return True
+    return row.parent_id is not None and not (row.id in lineage and row.parent_id in lineage)
+
+
+def _entries(connection: apsw.Connection) -> set[str] | None:
     routed: set[str] = set()
     for (entry,) in connection.execute("SELECT entry_json FROM gateway_routing"):
         try:
@@ -82,11 +174,9 @@ def _routed_by_table(home: str, connection: apsw.Connection, schema: Schema) -> 
     return routed
 
 
-def _routed_by_file(home: str, connection: apsw.Connection, schema: Schema) -> set[str] | None:
-    """sessions/sessions.json: the mirror that all versions write, the only one up to 0.18.0."""
-    del connection, schema
+def _chats(path: str) -> set[str] | None:
     try:
-        document = read_json(routing_file(home))
+        document = read_json(path)
     except HomeError:
         return None
     if document is None:

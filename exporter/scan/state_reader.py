@@ -18,7 +18,7 @@ from msgspec import Struct
 from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
-from exporter.hermes.routing import Routing, read_routing, routing_file
+from exporter.hermes.routing import Routing, RoutingReader, routing_file
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.sessions import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
 from exporter.hermes.turns import TurnQuery
@@ -81,6 +81,7 @@ class StateReader:
         self.table = SessionTable()
         self.watermark = 0
         self.routing: Routing | None = None
+        self._routing = RoutingReader(self._home)
         self.health: DatabaseHealth | None = None
         self.missing_columns: list[str] = []
         self._gate: Gate | None = None
@@ -177,15 +178,16 @@ class StateReader:
             self._forced_whole_pass = True
         schema = self._schema
         queries = SessionQueries(schema)
-        routing = read_routing(self._home, connection, schema, self._clock())
         health = _health(connection, schema, journal)
         # Both are of the first transaction: what is written during the pass is looked at next time.
         highest = queries.highest_message_id(connection)
         rowid = queries.highest_rowid(connection)
         if self._whole_pass_due(connection, queries, health, highest):
+            routing = self._routing.read(connection, schema, self._clock())
             yield from self._whole_pass(connection, queries, watermark)
         else:
-            yield self._changes(connection, queries, watermark)
+            routing, usage = self._changes(connection, queries, watermark)
+            yield usage
         self.routing, self.health = routing, health
         self.watermark, self._rowid = highest, rowid
         self.passes += 1
@@ -231,7 +233,7 @@ class StateReader:
 
     def _changes(
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
-    ) -> list[SessionUsage]:
+    ) -> tuple[Routing, list[SessionUsage]]:
         """Read again what may have changed since the last pass."""
         records: list[SessionRecord] = []
         for session_id in self._suspects(connection, queries, watermark):
@@ -241,8 +243,10 @@ class StateReader:
             else:
                 records.append(record)
         usage = self._put(connection, queries.schema, records, watermark)
+        moved = [record.row for record in records]
+        routing = self._routing.read(connection, queries.schema, self._clock(), moved)
         connection.execute("COMMIT")
-        return usage
+        return routing, usage
 
     def _suspects(
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
