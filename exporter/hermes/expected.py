@@ -1,0 +1,89 @@
+"""What a session must still be like when it is deleted: the same when planned and when taken.
+
+The plan notes it for each session, and the run reads it again under the write lock. A session that
+differs in anything here has been touched since it was judged, and is left alone. No words of a
+conversation are in it, and no title: it is kept in the journal.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import apsw
+
+from exporter.hermes.schema import Schema
+from exporter.hermes.sessions import SessionQueries, SessionRecord
+
+Expected = dict[str, str | int | float | None]
+
+ARCHIVED: Final = "COALESCE({0}, 0) IS NOT 0"
+"""Whether a session is archived, by the column of that name or 0."""
+TITLED: Final = "COALESCE({0}, '') IS NOT ''"
+
+
+def expected_of(
+    record: SessionRecord, *, archived: bool = False, titled: bool = False, children: int = 0
+) -> Expected:
+    """What the plan expects of a session; `children` are the rows that name it as their parent."""
+    row, messages, usage = record
+    return {
+        "source": row.source,
+        "started_at": row.started_at,
+        "ended_at": row.ended_at,
+        "end_reason": row.end_reason,
+        "last_activity_at": row.last_activity_at,
+        "last_heartbeat_at": row.last_heartbeat_at,
+        "parent": row.parent_id,
+        "handoff_state": row.handoff_state,
+        "pinned": row.pinned,
+        "archived": int(archived),
+        "titled": int(titled),
+        "children": children,
+        "rows": messages.rows,
+        "active": messages.active,
+        "newest": messages.newest,
+        "api_calls": row.api_calls,
+        "tool_calls": row.tool_calls,
+        "tokens": row.input + row.output + row.cache_read + row.cache_write + row.reasoning,
+        "usage_rows": len(usage),
+    }
+
+
+class ExpectedReader:
+    """Reads of one session at a time what `expected_of` makes of a whole scan."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._queries = SessionQueries(schema)
+        archived = schema.expression("sessions", "archived", "0")
+        title = schema.expression("sessions", "title", "NULL")
+        self._flags = f"{ARCHIVED.format(archived)}, {TITLED.format(title)}"
+        self._has_parents = schema.has("sessions", "parent_session_id")
+
+    def read(self, connection: apsw.Connection, session_id: str) -> Expected | None:
+        """None if there is no such session."""
+        record = self._queries.record(connection, session_id, 0)
+        flags = connection.execute(
+            f"SELECT {self._flags} FROM sessions WHERE id = ?", (session_id,)
+        ).fetchone()
+        if record is None or flags is None:
+            return None
+        return expected_of(
+            record,
+            archived=bool(flags[0]),
+            titled=bool(flags[1]),
+            children=self._children(connection, session_id),
+        )
+
+    def _children(self, connection: apsw.Connection, session_id: str) -> int:
+        if not self._has_parents:
+            return 0
+        return int(
+            connection.execute(
+                "SELECT COUNT(*) FROM sessions WHERE parent_session_id = ?", (session_id,)
+            ).get
+        )
+
+
+def first_difference(planned: Expected, found: Expected) -> str:
+    """Which of the things that were planned with has changed; '' if none."""
+    return next((key for key, value in planned.items() if found.get(key) != value), "")
