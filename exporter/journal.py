@@ -11,10 +11,11 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import apsw
 from msgspec import Struct
@@ -23,7 +24,7 @@ from exporter.errors import StateError
 from exporter.labels import LIMITS, Family, by_weight, fit
 from exporter.snapshot import ModelUsage, SessionUsage
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 """Raised when an older agent could not read what this one writes."""
 _FILE: Final = "agent.db"
 OTHER: Final = "other"
@@ -31,7 +32,8 @@ OTHER: Final = "other"
 _SCHEMA: Final = """
 CREATE TABLE homes (
     id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, label TEXT NOT NULL UNIQUE,
-    watermark INTEGER NOT NULL DEFAULT 0, counted INTEGER NOT NULL DEFAULT 0
+    watermark INTEGER NOT NULL DEFAULT 0, counted INTEGER NOT NULL DEFAULT 0,
+    owner INTEGER NOT NULL DEFAULT -1, seen INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE boots (id TEXT PRIMARY KEY, began_at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE admitted (
@@ -46,6 +48,7 @@ CREATE TABLE counters (
 CREATE TABLE session_counted (
     home INTEGER NOT NULL REFERENCES homes(id), session INTEGER NOT NULL,
     message_rows INTEGER NOT NULL, tool_calls INTEGER NOT NULL, api_calls INTEGER NOT NULL,
+    active_rows INTEGER NOT NULL, had_rows INTEGER NOT NULL, seen INTEGER NOT NULL,
     PRIMARY KEY (home, session)
 ) WITHOUT ROWID;
 CREATE TABLE model_counted (
@@ -57,6 +60,17 @@ CREATE TABLE model_counted (
 ) WITHOUT ROWID;
 """
 
+_FROM_VERSION_1: Final = """
+ALTER TABLE homes ADD COLUMN owner INTEGER NOT NULL DEFAULT -1;
+ALTER TABLE homes ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session_counted ADD COLUMN active_rows INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session_counted ADD COLUMN had_rows INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session_counted ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
+UPDATE session_counted SET active_rows = message_rows, had_rows = message_rows > 0, seen = :today;
+UPDATE homes SET seen = :today;
+"""
+
+_DAY_SECONDS: Final = 86400.0
 _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 
@@ -73,13 +87,18 @@ class Counter(Struct, frozen=True):
 class Journal:
     """The state directory's database. One process writes it; any of its threads may call."""
 
-    def __init__(self, connection: apsw.Connection, path: str) -> None:
+    def __init__(
+        self, connection: apsw.Connection, path: str, clock: Callable[[], float] = time.time
+    ) -> None:
         self._connection = connection
+        self._clock = clock
         self._lock = threading.Lock()
         self.path = path
+        with connection:
+            self._prepare()
 
     @classmethod
-    def open(cls, state_dir: str) -> Journal:
+    def open(cls, state_dir: str, clock: Callable[[], float] = time.time) -> Journal:
         """Open or create it; raise StateError with one clear line if that cannot be done."""
         path = os.path.join(state_dir, _FILE)
         try:
@@ -87,32 +106,33 @@ class Journal:
             connection = apsw.Connection(path)
             connection.set_busy_timeout(5000)
             connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL")
-            cls._prepare(connection, path)
+            return cls(connection, path, clock)
         except OSError as error:
             raise StateError(f"cannot use state directory {state_dir}: {error.strerror}") from error
         except apsw.Error as error:
             raise StateError(f"cannot use {path}: {error}; move it away to start afresh") from error
-        return cls(connection, path)
 
     @classmethod
     def in_memory(cls) -> Journal:
         """A journal for one command, which remembers nothing."""
-        connection = apsw.Connection(":memory:")
-        cls._prepare(connection, ":memory:")
-        return cls(connection, ":memory:")
+        return cls(apsw.Connection(":memory:"), ":memory:")
 
-    @staticmethod
-    def _prepare(connection: apsw.Connection, path: str) -> None:
-        with connection:
-            version = int(connection.pragma("user_version"))
-            if version > STATE_VERSION:
-                raise StateError(
-                    f"{path} was written by a newer hermes-exporter (state version {version}, this "
-                    f"one knows {STATE_VERSION}); upgrade, or choose another --state-dir"
-                )
-            if version == 0:
-                connection.execute(_SCHEMA)
-                connection.pragma("user_version", STATE_VERSION)
+    def _prepare(self) -> None:
+        version = int(self._connection.pragma("user_version"))
+        if version > STATE_VERSION:
+            raise StateError(
+                f"{self.path} was written by a newer hermes-exporter (state version {version}, "
+                f"this one knows {STATE_VERSION}); upgrade, or choose another --state-dir"
+            )
+        if version == 0:
+            self._connection.execute(_SCHEMA)
+        elif version == 1:
+            self._connection.execute(_FROM_VERSION_1, {"today": self._today()})
+        if version != STATE_VERSION:
+            self._connection.pragma("user_version", STATE_VERSION)
+
+    def _today(self) -> int:
+        return int(self._clock() // _DAY_SECONDS)
 
     def close(self) -> None:
         self._connection.close()
@@ -172,7 +192,9 @@ class Journal:
             counted = self._connection.execute(
                 "SELECT counted FROM homes WHERE path = ?", (path,)
             ).get
-            tally = _Tally(self._connection, self._home(path), first_sight=not counted)
+            tally = _Tally(
+                self._connection, self._home(path), first_sight=not counted, today=self._today()
+            )
             tally.admit(page)
             for usage in page:
                 tally.count(usage)
@@ -285,13 +307,42 @@ def _admit(
     return Admission(frozenset(known))
 
 
+class _Counted(NamedTuple):
+    """What has been counted of one session, and how it stood then."""
+
+    rows: int
+    tool_calls: int
+    api_calls: int
+    active_rows: int
+    had_rows: int
+
+
+_NOTHING_COUNTED: Final = _Counted(0, 0, 0, 0, 0)
+
+
+def _copies(usage: SessionUsage, before: _Counted | None) -> int:
+    """The rows that compaction wrote once more, of those that say what was said before.
+
+    Compaction copies what is active, so a session that was seen rewound to nothing has no copies
+    but is told the same again. And it copies from the parent only into a session that had no row.
+    """
+    if before is None:
+        return usage.copied
+    all_new = usage.rows == usage.above_watermark
+    possible = not before.had_rows if all_new else before.active_rows > 0
+    return usage.copied if possible else 0
+
+
 class _Tally:
     """The counting of one page, inside its transaction."""
 
-    def __init__(self, connection: apsw.Connection, home: int, *, first_sight: bool) -> None:
+    def __init__(
+        self, connection: apsw.Connection, home: int, *, first_sight: bool, today: int
+    ) -> None:
         self._connection = connection
         self._home = home
         self._first_sight = first_sight
+        self._today = today
         self._added: dict[tuple[str, str, str, str], float] = {}
         self._sources = self._models = Admission(frozenset())
 
@@ -315,29 +366,40 @@ class _Tally:
         """Add what this session has used beyond what was counted of it before."""
         source = self._sources(fit(Family.SOURCE, usage.source))[0]
         before = self._session_before(usage.key)
-        rows, tools, calls = before or (0, 0, 0)
+        counted = before or _NOTHING_COUNTED
         if before is None and self._first_sight:
             new_rows = usage.active_rows
         else:
             # Rows that an undo gave back are not above the watermark.
-            new_rows = min(usage.rows - rows, usage.above_watermark) - usage.copied
+            new_rows = min(usage.rows - counted.rows, usage.above_watermark)
+            new_rows -= _copies(usage, before)
         self._add("messages", source, "", "", new_rows)
-        self._add("tool_calls", source, "", "", usage.tool_calls - tools)
-        self._add("api_calls", source, "", "", usage.api_calls - calls)
+        self._add("tool_calls", source, "", "", usage.tool_calls - counted.tool_calls)
+        self._add("api_calls", source, "", "", usage.api_calls - counted.api_calls)
+        had_rows = counted.had_rows or usage.rows > 0
         self._connection.execute(
-            "INSERT OR REPLACE INTO session_counted VALUES (?, ?, ?, ?, ?)",
-            (self._home, usage.key, usage.rows, usage.tool_calls, usage.api_calls),
+            "INSERT OR REPLACE INTO session_counted VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                self._home,
+                usage.key,
+                usage.rows,
+                usage.tool_calls,
+                usage.api_calls,
+                usage.active_rows,
+                had_rows,
+                self._today,
+            ),
         )
         for model in usage.models:
             self._count_model(usage, model)
 
-    def _session_before(self, key: int) -> tuple[int, int, int] | None:
-        found: tuple[int, int, int] | None = self._connection.execute(
-            "SELECT message_rows, tool_calls, api_calls FROM session_counted "
-            "WHERE home = ? AND session = ?",
+    def _session_before(self, key: int) -> _Counted | None:
+        found: tuple[int, int, int, int, int] | None = self._connection.execute(
+            "SELECT message_rows, tool_calls, api_calls, active_rows, had_rows "
+            "FROM session_counted WHERE home = ? AND session = ?",
             (self._home, key),
         ).fetchone()
-        return found
+        return None if found is None else _Counted(*found)
 
     def _count_model(self, usage: SessionUsage, model: ModelUsage) -> None:
         source, name = self._models(

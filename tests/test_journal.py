@@ -97,6 +97,42 @@ def test_a_crash_in_the_middle_of_the_first_pass_doubles_nothing(tmp_path: Path)
     assert value(second, "messages") == 9
 
 
+VERSION_1 = """
+CREATE TABLE homes (
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, label TEXT NOT NULL UNIQUE,
+    watermark INTEGER NOT NULL DEFAULT 0, counted INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE boots (id TEXT PRIMARY KEY, began_at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE admitted (home, family, value, PRIMARY KEY (home, family, value)) WITHOUT ROWID;
+CREATE TABLE counters (
+    home INTEGER NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL, model TEXT NOT NULL,
+    kind TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (home, name, source, model, kind)
+) WITHOUT ROWID;
+CREATE TABLE session_counted (
+    home INTEGER NOT NULL, session INTEGER NOT NULL, message_rows INTEGER NOT NULL,
+    tool_calls INTEGER NOT NULL, api_calls INTEGER NOT NULL, PRIMARY KEY (home, session)
+) WITHOUT ROWID;
+CREATE TABLE model_counted (
+    home INTEGER NOT NULL, session INTEGER NOT NULL, model INTEGER NOT NULL, input, output,
+    cache_read, cache_write, reasoning, estimated, actual, PRIMARY KEY (home, session, model)
+) WITHOUT ROWID;
+INSERT INTO homes VALUES (1, '/home/ada/.hermes', 'default', 10, 1);
+INSERT INTO counters VALUES (1, 'messages', 'cli', '', '', 10);
+INSERT INTO session_counted VALUES (1, 1, 10, 0, 0);
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_state_directory_of_an_older_agent_goes_on_counting(tmp_path: Path) -> None:
+    older = apsw.Connection(str(tmp_path / "agent.db"))
+    older.execute(VERSION_1)
+    older.close()
+    opened = Journal.open(str(tmp_path))
+    assert opened.labels() == {HOME: "default"}
+    scan(opened, usage(1, rows=12, above=2))
+    assert value(opened, "messages") == 12
+
+
 def test_pruned_sessions_stay_counted_and_restored_ones_are_not_counted_again(
     tmp_path: Path,
 ) -> None:
@@ -121,7 +157,9 @@ def test_rows_given_back_after_a_prune_that_was_seen_half_done_are_not_counted_a
 def test_copies_made_by_compaction_are_not_counted(tmp_path: Path) -> None:
     opened = journal(tmp_path)
     scan(opened, usage(1, rows=100))
-    scan(opened, usage(1, rows=112, copied=10, active=12))  # a summary and one new message
+    scan(
+        opened, usage(1, rows=112, above=12, copied=10, active=12)
+    )  # a summary and one new message
     assert value(opened, "messages") == 102
     scan(opened, usage(1, rows=113, active=13))
     assert value(opened, "messages") == 103

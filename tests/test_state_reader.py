@@ -457,6 +457,69 @@ def test_a_session_that_goes_on_in_another_is_not_counted_twice(home: Path, herm
     assert (later.rows, later.copied) == (5, 0)
 
 
+class Counted:
+    """A reader and a journal that follow one home, as worker and agent do."""
+
+    def __init__(self, home: Path) -> None:
+        self._reader = reader_of(home)
+        self._journal = Journal.in_memory()
+        self._journal.give_label("h", "h")
+
+    def messages(self) -> float:
+        watermark = self._journal.watermark("h")
+        self._journal.count("h", list(self._reader.update(watermark, allow)))
+        self._journal.counted_up_to("h", self._reader.watermark)
+        return sum(c.value for c in self._journal.counters("h") if c.name == "messages")
+
+
+def test_a_compacted_session_that_is_rewound_and_told_the_same_again_is_counted_again(
+    home: Path, hermes: Ask
+) -> None:
+    hermes("create", session="a")
+    hermes("append", session="a", text="yes", count=4)
+    counted = Counted(home)
+    assert counted.messages() == 4
+    hermes("compact", session="a", keep=2, summary="what was agreed")
+    assert counted.messages() == 5
+    assert hermes("rewind_all", session="a")
+    assert counted.messages() == 5
+    hermes("append", session="a", text="yes", count=3)
+    assert counted.messages() == 8
+    hermes("compact", session="a", keep=2, summary="once more")
+    assert counted.messages() == 9
+
+
+def test_what_is_rewound_and_told_again_between_two_scans_is_counted_if_it_is_new(
+    home: Path, hermes: Ask
+) -> None:
+    """Only what repeats the compacted part word for word cannot be told from a copy of it."""
+    hermes("create", session="a")
+    hermes("append", session="a", text="yes", count=2)
+    counted = Counted(home)
+    assert counted.messages() == 2
+    hermes("compact", session="a", keep=1, summary="what was agreed")
+    assert counted.messages() == 3
+    hermes("rewind_all", session="a")
+    hermes("append", session="a", text="what was agreed")
+    hermes("append", session="a", text="no")
+    assert counted.messages() == 5, "the summary was rewound, and is said by a person now"
+
+
+def test_a_session_begun_by_compaction_that_is_emptied_and_told_the_same_is_counted_again(
+    home: Path, hermes: Ask
+) -> None:
+    hermes("create", session="a")
+    hermes("append", session="a", text="yes", count=4)
+    counted = Counted(home)
+    assert counted.messages() == 4
+    hermes("rotate", session="a", into="b", keep=3, summary="what was agreed")
+    assert counted.messages() == 5
+    hermes("replace", session="b", keep=0)
+    assert counted.messages() == 5
+    hermes("append", session="b", text="yes", count=2)
+    assert counted.messages() == 7
+
+
 # Giving way
 
 

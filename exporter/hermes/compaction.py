@@ -41,9 +41,10 @@ class CopyQuery:
             return 0
         older: Counter[int] = Counter()
         if self._was_compacted(connection, session_id):
-            older.update(self._newest(connection, session_id, at_or_below=watermark))
+            # What was rewound (active = 0, compacted = 0) was not there to be copied.
+            older.update(self._newest(connection, session_id, watermark, "AND compacted = 1"))
         if parent_id is not None and self._was_compressed(connection, parent_id):
-            older.update(self._newest(connection, parent_id, at_or_below=2**62))
+            older.update(self._newest(connection, parent_id, 2**62))
         if not older:
             return 0
         fresh = connection.execute(
@@ -58,9 +59,11 @@ class CopyQuery:
                 copies += 1
         return copies
 
-    def _newest(self, connection: apsw.Connection, session_id: str, at_or_below: int) -> list[int]:
+    def _newest(
+        self, connection: apsw.Connection, session_id: str, at_or_below: int, which: str = ""
+    ) -> list[int]:
         rows = connection.execute(
-            f"SELECT {self._fields} FROM messages WHERE session_id = ? AND id <= ? "
+            f"SELECT {self._fields} FROM messages WHERE session_id = ? AND id <= ? {which} "
             f"ORDER BY id DESC LIMIT {_COMPARED_ROWS}",
             (session_id, at_or_below),
         )

@@ -51,6 +51,15 @@ class Rewriter(Holder):
         self._database.rewind_to_message(session, asked[len(asked) // 2])
         return True
 
+    def rewind_all(self, session: str) -> bool:
+        """Take everything back, up to what was first asked."""
+        if not hasattr(self._database, "rewind_to_message"):
+            return False
+        messages = self._database.get_messages(session)
+        first = next(message["id"] for message in messages if message["role"] == "user")
+        self._database.rewind_to_message(session, first)
+        return True
+
     def compact(self, session: str, keep: int, summary: str) -> bool:
         """Shorten a session in place: a summary, and its newest messages once more."""
         if not hasattr(self._database, "archive_and_compact"):
