@@ -1,0 +1,47 @@
+"""Prints the alerts as a rule file for Prometheus.
+
+    python -m dashboards.alerts --config.file hermes-exporter.yml >alerts.yaml
+
+`alerts.runbook_base` and `alerts.dashboard_base` of that file are what their links begin with.
+Without a file the links are what `dashboards/rules/alerts.yaml` has: paths of this repository and
+of Grafana. `make docs` writes that.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+
+from dashboards.alerts import GROUPS
+from dashboards.alerts.alert import Links, rule_file
+from exporter.config.load import load
+from exporter.errors import ConfigError
+
+HEADER = """\
+# Written by `python -m dashboards.alerts`; change dashboards/alerts/ instead.
+#
+# Needs recording.yaml beside it. Gauges are looked at over some minutes, so that one failed scrape
+# neither starts an alert anew nor ends it. Thresholds lie beyond the agent's own marks: what it is
+# about to mend by itself wakes nobody.
+"""
+
+
+def rules(links: Links) -> str:
+    """The whole file."""
+    return HEADER + rule_file(GROUPS, links)
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = ArgumentParser(prog="python -m dashboards.alerts", allow_abbrev=False)
+    parser.add_argument("--config.file", dest="config_file", metavar="FILE")
+    try:
+        settings = load(parser.parse_args(words).config_file).alerts
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_status
+    sys.stdout.write(rules(Links(settings.runbook_base, settings.dashboard_base)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

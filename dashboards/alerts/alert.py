@@ -1,0 +1,112 @@
+"""What an alert is, and the text of the rule file that Prometheus reads.
+
+An alert's name is also the name of its runbook, `dashboards/runbooks/NAME.md`, and its dashboard is
+opened at the very host and home it tells of: the links are made here, so that they cannot lag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from textwrap import dedent, indent
+
+RUNBOOKS = "dashboards/runbooks"
+"""Where runbooks are in this repository; the beginning of their links where none is configured."""
+
+
+class Severity(StrEnum):
+    CRITICAL = "critical"
+    """Data or conversations are being lost, or nobody is watching: wakes somebody up."""
+    WARNING = "warning"
+    """Will get worse by itself: for the next working day."""
+
+
+class Dashboard(StrEnum):
+    """The dashboards by their UID."""
+
+    FLEET = "hermes-fleet"
+    HOST = "hermes-host"
+    AGENT = "hermes-agent"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The labels of an alert that the dashboard is opened with."""
+        return {
+            Dashboard.FLEET: (),
+            Dashboard.HOST: ("job", "instance", "home"),
+            Dashboard.AGENT: ("job", "instance"),
+        }[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert; `hold` is how long it must be true, the `for` of Prometheus."""
+
+    name: str
+    expression: str
+    hold: str
+    severity: Severity
+    summary: str
+    """The same for every host, so that notifications can be grouped by it."""
+    description: str
+    """With the labels and the value."""
+    dashboard: Dashboard
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    name: str
+    alerts: tuple[Alert, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What the links of alerts begin with; both may be empty."""
+
+    runbook_base: str = ""
+    dashboard_base: str = ""
+
+    def runbook(self, alert: Alert) -> str:
+        return f"{self.runbook_base.rstrip('/') or RUNBOOKS}/{alert.name}.md"
+
+    def dashboard(self, alert: Alert) -> str:
+        query = "&".join(
+            f"var-{label}={{{{ $labels.{label} | urlquery }}}}"
+            for label in alert.dashboard.variables
+        )
+        page = f"{self.dashboard_base.rstrip('/')}/d/{alert.dashboard}"
+        return f"{page}?{query}" if query else page
+
+
+def rule_file(groups: tuple[Group, ...], links: Links) -> str:
+    """The groups as a rule file."""
+    return "groups:\n" + "\n".join(
+        f"  - name: {group.name}\n    rules:\n"
+        + "\n".join(_rule(alert, links) for alert in group.alerts)
+        for group in groups
+    )
+
+
+def _rule(alert: Alert, links: Links) -> str:
+    annotations = {
+        "summary": alert.summary,
+        "description": " ".join(alert.description.split()),
+        "runbook_url": links.runbook(alert),
+        "dashboard_url": links.dashboard(alert),
+    }
+    lines = [
+        f"- alert: {alert.name}",
+        "  expr: |-",
+        indent(dedent(alert.expression).strip(), " " * 4),
+        f"  for: {alert.hold}",
+        "  labels:",
+        f"    severity: {alert.severity}",
+        "  annotations:",
+        *(f"    {name}: {_quoted(text)}" for name, text in annotations.items()),
+    ]
+    return indent("\n".join(lines) + "\n", " " * 6)
+
+
+def _quoted(text: str) -> str:
+    """Single-quoted YAML, in which only the quote itself is special."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,161 @@
+"""Disks that fill, and a pruner that cannot keep up."""
+
+from __future__ import annotations
+
+from dashboards.alerts.alert import Alert, Dashboard, Severity
+
+ALERTS = (
+    # Level and trend: two hundredths beyond the mark at which the agent begins to prune, and full
+    # within a day at the pace of the last hours. Without a mark it is 92 % used.
+    Alert(
+        name="HermesDiskFullSoon",
+        expression="""
+            (
+              max_over_time(home:hermes_filesystem_avail_bytes:ratio[10m])
+                < on (job, instance, home)
+              (
+                0.98 - max by (job, instance, home) (
+                  max_over_time(hermes_prune_threshold_high{threshold="disk_used"}[10m])
+                )
+                  or 0 * max_over_time(home:hermes_filesystem_avail_bytes:ratio[10m]) + 0.08
+              )
+            )
+            and predict_linear(home:hermes_filesystem_avail_bytes:min[6h], 86400) < 0
+            and count_over_time(home:hermes_filesystem_avail_bytes:min[6h]) >= 60
+            """,
+        hold="15m",
+        severity=Severity.CRITICAL,
+        summary="The filesystem of a Hermes home will be full within a day.",
+        description="""
+            The filesystem of home {{ $labels.home }} on {{ $labels.instance }} has only
+            {{ $value | humanizePercentage }} left, and at the pace of the last hours it is full
+            within 24 hours: then Hermes saves nothing more.""",
+        dashboard=Dashboard.HOST,
+    ),
+    Alert(
+        name="HermesDiskNearlyFull",
+        expression="max_over_time(home:hermes_filesystem_avail_bytes:ratio[10m]) < 0.03",
+        hold="5m",
+        severity=Severity.CRITICAL,
+        summary="The filesystem of a Hermes home is nearly full.",
+        description="""
+            The filesystem of home {{ $labels.home }} on {{ $labels.instance }} has only
+            {{ $value | humanizePercentage }} left: any burst of writes makes Hermes lose what it
+            wants to save.""",
+        dashboard=Dashboard.HOST,
+    ),
+    Alert(
+        name="HermesHomeGrowsFast",
+        expression="max_over_time(home:hermes_disk_bytes:delta6h[10m]) > 2.5 * 1024 * 1024 * 1024",
+        hold="30m",
+        severity=Severity.WARNING,
+        summary="A Hermes home grows by more than 10 GiB a day.",
+        description="""
+            Home {{ $labels.home }} on {{ $labels.instance }} grew by
+            {{ $value | humanize1024 }}B in the last six hours: a loop of failures fills disks
+            fastest.""",
+        dashboard=Dashboard.HOST,
+    ),
+    Alert(
+        name="HermesPruneThresholdUnreachable",
+        expression="""
+            max_over_time(hermes_prune_unreachable_bytes[10m]) > 0
+            and on (job, instance, home, threshold)
+            max_over_time(hermes_prune_pressure[10m]) == 1
+            """,
+        hold="30m",
+        severity=Severity.WARNING,
+        summary="No policy may free as much as a threshold demands.",
+        description="""
+            {{ $value | humanize1024 }}B above the low mark of {{ $labels.threshold }} of home
+            {{ $labels.home }} on {{ $labels.instance }} cannot be freed by any policy (reason:
+            {{ $labels.reason }}).""",
+        dashboard=Dashboard.HOST,
+    ),
+    # The newest run of the last day failed, and none has succeeded since.
+    Alert(
+        name="HermesPruneFailing",
+        expression="""
+            (
+              max by (job, instance, home) (
+                max_over_time(hermes_prune_last_run_timestamp_seconds{outcome="failed"}[10m])
+              )
+                >
+              (
+                max by (job, instance, home) (
+                  max_over_time(hermes_prune_last_run_timestamp_seconds{outcome=~"done|partial"}[10m])
+                )
+                  or
+                0 * max by (job, instance, home) (
+                  max_over_time(hermes_prune_last_run_timestamp_seconds{outcome="failed"}[10m])
+                )
+              )
+            ) > time() - 86400
+            """,
+        hold="15m",
+        severity=Severity.WARNING,
+        summary="The last prune of a Hermes home failed.",
+        description="""
+            The prune of home {{ $labels.home }} on {{ $labels.instance }} at
+            {{ $value | humanizeTimestamp }} failed, and none has succeeded since.""",
+        dashboard=Dashboard.HOST,
+    ),
+    Alert(
+        name="HermesPruneBlocked",
+        expression="""
+            max_over_time(hermes_prune_blocked[10m]) == 1
+            and on (job, instance, home)
+            max_over_time(hermes_prune_enforcing[10m]) == 1
+            and on (job, instance, home)
+            max by (job, instance, home) (max_over_time(hermes_prune_pressure[10m])) == 1
+            """,
+        hold="30m",
+        severity=Severity.WARNING,
+        summary="A prune is needed but the agent refuses to make it.",
+        description="""
+            Home {{ $labels.home }} on {{ $labels.instance }} is above a threshold, and nothing is
+            pruned (reason: {{ $labels.reason }}).""",
+        dashboard=Dashboard.HOST,
+    ),
+    # Under pressure for the whole hour in which a run was made.
+    Alert(
+        name="HermesPruneDidNotHelp",
+        expression="""
+            (
+              max_over_time(hermes_prune_threshold_value[10m])
+                / max_over_time(hermes_prune_threshold_high[10m])
+            ) > 1
+            and on (job, instance, home, threshold) min_over_time(hermes_prune_pressure[1h]) == 1
+            and on (job, instance, home)
+            time() - max by (job, instance, home) (
+              max_over_time(hermes_prune_last_run_timestamp_seconds{outcome=~"done|partial"}[10m])
+            ) < 3600
+            """,
+        hold="15m",
+        severity=Severity.WARNING,
+        summary="A prune was made and did not help.",
+        description="""
+            {{ $labels.threshold }} of home {{ $labels.home }} on {{ $labels.instance }} is at
+            {{ $value | humanizePercentage }} of its high mark although a prune was made within the
+            last hour.""",
+        dashboard=Dashboard.HOST,
+    ),
+    # The very item that is oldest now was past its policy a week ago.
+    Alert(
+        name="HermesRetentionInert",
+        expression="""
+            max_over_time(hermes_retention_eligible[10m]) > 0
+            and max_over_time(hermes_retention_eligible[10m] offset 7d) > 0
+            and max_over_time(hermes_retention_oldest_timestamp_seconds[10m])
+              == max_over_time(hermes_retention_oldest_timestamp_seconds[10m] offset 7d)
+            and on (job, instance, home) max_over_time(hermes_prune_enforcing[10m]) == 1
+            """,
+        hold="1h",
+        severity=Severity.WARNING,
+        summary="Retention is configured but nothing goes.",
+        description="""
+            {{ $value }} item(s) of home {{ $labels.home }} on {{ $labels.instance }} are past the
+            policy {{ $labels.policy }}, the oldest of them for more than a week.""",
+        dashboard=Dashboard.HOST,
+    ),
+)

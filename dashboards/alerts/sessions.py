@@ -1,0 +1,167 @@
+"""Sessions that leak, reapers that err, conversations that go in circles."""
+
+from __future__ import annotations
+
+from dashboards.alerts.alert import Alert, Dashboard, Severity
+
+ALERTS = (
+    # Upgraded: this version was not there two days ago, when the home was.
+    Alert(
+        name="HermesLeakRateUp",
+        expression="""
+            (
+              avg_over_time(home:hermes_sessions_leaked:increase1h[6h])
+                > 2 * avg_over_time(home:hermes_sessions_leaked:increase1h[1d] offset 2d) + 1
+            )
+            * on (job, instance, home) group_right ()
+            (
+              hermes_agent_info
+                unless on (job, instance, home, version)
+              max_over_time(hermes_agent_info[10m] offset 2d)
+                and on (job, instance, home)
+              max_over_time(hermes_agent_info[10m] offset 2d)
+            )
+            """,
+        hold="30m",
+        severity=Severity.WARNING,
+        summary="A Hermes home leaks more sessions since it was upgraded.",
+        description="""
+            Home {{ $labels.home }} on {{ $labels.instance }}, upgraded to Hermes
+            {{ $labels.version }} in the last two days, leaks {{ $value | humanize }} sessions an
+            hour: more than twice as many as before.""",
+        dashboard=Dashboard.HOST,
+    ),
+    Alert(
+        name="HermesLeakRatioHigh",
+        expression="""
+            (
+              max_over_time(home:hermes_sessions_leaked:sum[10m])
+                / max_over_time(home:hermes_sessions_open:sum[10m])
+            ) > 0.5
+            and max_over_time(home:hermes_sessions_leaked:sum[10m]) >= 50
+            """,
+        hold="1h",
+        severity=Severity.WARNING,
+        summary="Most open sessions of a Hermes home are leaked ones.",
+        description="""
+            {{ $value | humanizePercentage }} of the open sessions of home {{ $labels.home }} on
+            {{ $labels.instance }} are dead: nobody runs them and nobody ends them.""",
+        dashboard=Dashboard.HOST,
+    ),
+    # A home that cannot be read has an alert of its own, and other systems than Linux offer no
+    # more to see.
+    Alert(
+        name="HermesReaperBlind",
+        expression="""
+            max_over_time(hermes_exporter_blind{reason!~"platform|database"}[15m])
+              * on (job, instance, home) group_left ()
+            (max_over_time(home:hermes_sessions_unknown:sum[15m]) > 0)
+            """,
+        hold="6h",
+        severity=Severity.WARNING,
+        summary="The agent has not been able to judge sessions for hours.",
+        description="""
+            The agent {{ $labels.instance }} cannot see all of home {{ $labels.home }} (reason:
+            {{ $labels.reason }}), and {{ $value }} open session(s) are unknown to it: none of them
+            is ever reaped.""",
+        dashboard=Dashboard.HOST,
+    ),
+    # The agent's own reaps by their counter, those of Hermes and of others by what they leave.
+    Alert(
+        name="HermesReapStorm",
+        expression="""
+            label_replace(
+              max_over_time(home:hermes_reaper_reaped:increase1h[10m]) > 200,
+              "end_reason", "reaped", "", ""
+            )
+            or
+            max_over_time(home:hermes_sessions_ended:increase1h[10m]) > 200
+            """,
+        hold="5m",
+        severity=Severity.WARNING,
+        summary="Very many sessions of a Hermes home were reaped within an hour.",
+        description="""
+            {{ $value | humanize }} sessions of home {{ $labels.home }} on {{ $labels.instance }}
+            were ended with the reason {{ $labels.end_reason }} within an hour: either something
+            kills Hermes over and over, or a reaper is wrong.""",
+        dashboard=Dashboard.HOST,
+    ),
+    Alert(
+        name="HermesFalseReap",
+        expression="max_over_time(home:hermes_reaper_reopened:increase1h[10m]) > 0",
+        hold="1m",
+        severity=Severity.CRITICAL,
+        summary="The agent reaped a session that was alive.",
+        description="""
+            {{ $value }} session(s) of home {{ $labels.home }} on {{ $labels.instance }} that the
+            agent had ended were written to afterwards, and it opened them again. Stop its reaper
+            until the cause is known.""",
+        dashboard=Dashboard.HOST,
+    ),
+    Alert(
+        name="HermesWrittenAfterEnd",
+        expression="max_over_time(home:hermes_sessions_written_after_end:increase6h[10m]) > 0",
+        hold="15m",
+        severity=Severity.WARNING,
+        summary="Sessions of a Hermes home are written to after their end.",
+        description="""
+            {{ $value }} more session(s) of home {{ $labels.home }} on {{ $labels.instance }} than
+            six hours ago have messages newer than their end ({{ $labels.end_reason }}): whoever
+            ended them was wrong.""",
+        dashboard=Dashboard.HOST,
+    ),
+    Alert(
+        name="HermesReaperBreakerOpen",
+        expression="max_over_time(hermes_reaper_breaker_open[5m]) == 1",
+        hold="10m",
+        severity=Severity.WARNING,
+        summary="The reaper has stopped itself: too many sessions died at once.",
+        description="""
+            The reaper of home {{ $labels.home }} on {{ $labels.instance }} found more dead sessions
+            at once than can be right, ended none, and waits for a person.""",
+        dashboard=Dashboard.HOST,
+    ),
+    Alert(
+        name="HermesMarathonOverLimit",
+        expression='max_over_time(hermes_sessions_marathon{level="over"}[5m]) > 0',
+        hold="1h",
+        severity=Severity.WARNING,
+        summary="Sessions of a Hermes home are longer than they should be.",
+        description="""
+            {{ $value }} open session(s) of home {{ $labels.home }} on {{ $labels.instance }} have
+            had more messages than marathon.max_messages for an hour: each further turn is slow and
+            costly.""",
+        dashboard=Dashboard.HOST,
+    ),
+    # A session that died in the middle of a run keeps it: so only where tools are being called.
+    Alert(
+        name="HermesToolErrorStreak",
+        expression="""
+            max_over_time(hermes_tool_error_streak_max[5m]) >= 10
+            and on (job, instance, home)
+            sum by (job, instance, home) (increase(hermes_tool_calls_total[15m])) > 0
+            """,
+        hold="10m",
+        severity=Severity.WARNING,
+        summary="A Hermes session runs from one tool error into the next.",
+        description="""
+            A session of home {{ $labels.home }} on {{ $labels.instance }} has had {{ $value }}
+            failed tool calls in a row and goes on.""",
+        dashboard=Dashboard.HOST,
+    ),
+    Alert(
+        name="HermesToolRepeatStreak",
+        expression="""
+            max_over_time(hermes_tool_repeat_streak_max[5m]) >= 50
+            and on (job, instance, home)
+            sum by (job, instance, home) (increase(hermes_tool_calls_total[15m])) > 0
+            """,
+        hold="10m",
+        severity=Severity.WARNING,
+        summary="A Hermes session calls one and the same tool over and over.",
+        description="""
+            A session of home {{ $labels.home }} on {{ $labels.instance }} has called one tool
+            {{ $value }} times in a row and goes on.""",
+        dashboard=Dashboard.HOST,
+    ),
+)
