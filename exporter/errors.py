@@ -7,7 +7,9 @@ ExporterError                one clear line for a person; never a traceback
 ├── StateError               the agent's own state directory → exit 1
 ├── HomeError                one home cannot be read; the others go on
 │   ├── DatabaseError        its state.db, with a `Trouble` that says why
-│   └── GitError             one of its repositories (exporter.hermes.git): refused or failed
+│   ├── GitError             one of its repositories (exporter.hermes.git): refused or failed
+│   ├── RunError             it cannot be acted on (exporter.runs)
+│   └── RefusedError         its worker would not do what it was asked to do
 └── WorkerError              a worker died, hung or spoke nonsense
 """
 
@@ -57,6 +59,15 @@ class DatabaseError(HomeError):
     def __init__(self, trouble: Trouble, message: str) -> None:
         super().__init__(message)
         self.trouble = trouble
+
+
+class RefusedError(HomeError):
+    """A worker understood what it was asked to do, and did not do it."""
+
+    def __init__(self, message: str, *, busy: bool = False) -> None:
+        super().__init__(message)
+        self.busy = busy
+        """Another run was under way."""
 
 
 class WorkerError(ExporterError):

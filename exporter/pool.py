@@ -18,19 +18,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from exporter import wire
-from exporter.errors import WorkerError
+from exporter.errors import RefusedError, WorkerError
 
 _RECEIVE_BYTES: Final = 256 * 1024
 _FRAMES_MAX: Final = 20_000
 _START_SECONDS: Final = 60.0
 _SEND_SECONDS: Final = 5.0
 LET_GO_SECONDS: Final = 0.5
-Question = wire.LookRequest | wire.ReadRequest | wire.ExplainRequest
-_ENDS: Final = {
-    wire.LookRequest: wire.LookReply,
-    wire.ReadRequest: wire.ReadReply,
-    wire.ExplainRequest: wire.ExplainReply,
+Question = wire.LookRequest | wire.ReadRequest | wire.ExplainRequest | wire.Errand
+_ANSWERS: Final[dict[type[Question], tuple[type[wire.Reply], ...]]] = {
+    wire.LookRequest: (wire.LookReply,),
+    wire.ReadRequest: (wire.ReadReply, wire.UsagePage, wire.SessionsPage),
+    wire.ExplainRequest: (wire.ExplainReply,),
+    wire.PlanReapRequest: (wire.PlanReapReply, wire.ReapActionsPage),
+    wire.ReapRequest: (wire.ReapReply, wire.OutcomePage),
+    wire.UndoRequest: (wire.UndoReply, wire.OutcomePage),
+    wire.HistoryRequest: (wire.HistoryReply, wire.HistoryPage),
 }
+"""What may come in answer to each question, the reply that ends it first."""
 
 
 class Worker:
@@ -69,14 +74,14 @@ class Worker:
     def ask(self, request: Question, seconds: float) -> Iterator[wire.Reply]:
         """Send a request and give out replies as they come, up to the one that ends the answer.
 
-        Raise TimeoutError if it takes longer than `seconds`, once the process has started. An
-        answer that is not heard to its end leaves the worker unfit for another question.
+        Raise TimeoutError if it takes longer than `seconds`, once the process has started, and
+        RefusedError if it was understood and not done. An answer that is not heard to its end
+        leaves the worker unfit for another question.
         """
         self.wait_ready()
         deadline = time.monotonic() + seconds
         self.send(request)
-        end = _ENDS[type(request)]
-        pages = (wire.UsagePage, wire.SessionsPage) if end is wire.ReadReply else ()
+        allowed = _ANSWERS[type(request)]
         frames = 0
         while True:
             for reply in self.receive(deadline - time.monotonic()):
@@ -85,10 +90,12 @@ class Worker:
                     raise TimeoutError("a worker did not finish its answer in time")
                 if isinstance(reply, wire.Failure):
                     raise WorkerError(f"a worker failed: {reply.detail}")
-                if frames > _FRAMES_MAX or not isinstance(reply, (end, *pages)):
+                if isinstance(reply, wire.Refusal) and isinstance(request, wire.Errand):
+                    raise RefusedError(reply.why, busy=reply.busy)
+                if frames > _FRAMES_MAX or not isinstance(reply, allowed):
                     raise WorkerError("a worker sent what it was not asked for; it is ended")
                 yield reply
-                if isinstance(reply, end):
+                if isinstance(reply, allowed[0]):
                     return
 
     def wait_ready(self) -> None:

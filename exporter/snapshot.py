@@ -167,6 +167,8 @@ class Hold(StrEnum):
     DELEGATION = "delegation"
     PINNED = "pinned"
     GOAL = "goal"
+    RESTORED = "restored"
+    """A person took its reap back."""
 
 
 class OpenSession(Struct, frozen=True):

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
+from exporter.evidence.bystanders import Bystanders
 from exporter.reaper.findings import (
     HomeFacts,
     JudgedSession,
@@ -22,8 +23,12 @@ from exporter.reaper.findings import (
     ReaperRules,
     VerdictCount,
 )
+from exporter.reaper.orders import ReapOrder, Report, Skipped
+from exporter.reaper.plan import HomePlan, ReapAction
+from exporter.runs import Run
+from exporter.runs.report import RunReport
 from exporter.scan.inspect import Inspection
-from exporter.snapshot import Look, OpenSession, SessionUsage, Snapshot
+from exporter.snapshot import Look, OpenSession, SessionId, SessionUsage, Snapshot, Text
 
 FRAME_BYTES_MAX: Final = 1024 * 1024
 PAGE_ITEMS: Final = 100
@@ -72,6 +77,8 @@ class ReadRequest(Struct, frozen=True, tag="read"):
     """Send the open sessions even where there are so many that it is done rarely."""
     facts: HomeFacts = HomeFacts()
     rules: ReaperRules = ReaperRules()
+    undone_seconds: float = 0.0
+    """For how long a session that an undo opened is left alone."""
 
 
 class ExplainRequest(Struct, frozen=True, tag="explain"):
@@ -81,7 +88,34 @@ class ExplainRequest(Struct, frozen=True, tag="explain"):
     session_id: str
 
 
-Request = InspectRequest | LookRequest | ReadRequest | ExplainRequest
+class PlanReapRequest(Struct, frozen=True, tag="plan_reap"):
+    """What would a reap do now? Of the home's last reading."""
+
+    order: ReapOrder
+
+
+class ReapRequest(Struct, frozen=True, tag="reap"):
+    """Do it: of what the last reading found dead, as much as the order wants."""
+
+    order: ReapOrder
+
+
+class UndoRequest(Struct, frozen=True, tag="undo"):
+    home: str
+    owner: int
+    run: str
+    bystanders: Bystanders
+    lock_budget_seconds: float
+
+
+class HistoryRequest(Struct, frozen=True, tag="history"):
+    home: str
+    owner: int
+
+
+Errand = PlanReapRequest | ReapRequest | UndoRequest | HistoryRequest
+"""What is asked of a worker besides reading a home; see `exporter.errands`."""
+Request = InspectRequest | LookRequest | ReadRequest | ExplainRequest | Errand
 
 
 class Ready(Struct, frozen=True, tag="ready"):
@@ -113,6 +147,7 @@ class ReadReply(Struct, frozen=True, tag="read"):
     snapshot: Snapshot
     verdicts: Annotated[list[VerdictCount], Meta(max_length=256)] = []
     leaks: Annotated[list[LeakCount], Meta(max_length=256)] = []
+    runs: RunReport = RunReport()
 
 
 class ExplainReply(Struct, frozen=True, tag="explain"):
@@ -122,6 +157,51 @@ class ExplainReply(Struct, frozen=True, tag="explain"):
     judgement: Judgement | None
 
 
+class ReapActionsPage(Struct, frozen=True, tag="reap_actions"):
+    items: Annotated[list[ReapAction], Meta(max_length=PAGE_ITEMS)]
+
+
+class PlanReapReply(Struct, frozen=True, tag="plan_reap"):
+    """Ends the answer to a plan; its actions came in pages."""
+
+    plan: HomePlan
+
+
+class OutcomePage(Struct, frozen=True, tag="outcome"):
+    """Targets that a run has dealt with."""
+
+    done: Annotated[list[SessionId], Meta(max_length=PAGE_ITEMS)] = []
+    skipped: Annotated[list[Skipped], Meta(max_length=PAGE_ITEMS)] = []
+
+
+class ReapReply(Struct, frozen=True, tag="reap"):
+    """Ends the answer to a reap; what became of its targets came in pages."""
+
+    report: Report
+
+
+class UndoReply(Struct, frozen=True, tag="undo"):
+    """Ends the answer to an undo; what became of its targets came in pages."""
+
+    why: Text = ""
+
+
+class HistoryPage(Struct, frozen=True, tag="runs"):
+    items: Annotated[list[Run], Meta(max_length=PAGE_ITEMS)]
+
+
+class HistoryReply(Struct, frozen=True, tag="history"):
+    """Ends the answer to a history."""
+
+
+class Refusal(Struct, frozen=True, tag="refusal"):
+    """Nothing was done, or no more than was told: in one line for the operator."""
+
+    why: Text
+    busy: bool = False
+    """Another run is under way; it may be asked again later."""
+
+
 class Failure(Struct, frozen=True, tag="failure"):
     """The worker could not answer: a fault of ours, named by type and place, never by content."""
 
@@ -129,7 +209,22 @@ class Failure(Struct, frozen=True, tag="failure"):
 
 
 Reply = (
-    Ready | InspectReply | UsagePage | SessionsPage | LookReply | ReadReply | ExplainReply | Failure
+    Ready
+    | InspectReply
+    | UsagePage
+    | SessionsPage
+    | LookReply
+    | ReadReply
+    | ExplainReply
+    | ReapActionsPage
+    | PlanReapReply
+    | OutcomePage
+    | ReapReply
+    | UndoReply
+    | HistoryPage
+    | HistoryReply
+    | Refusal
+    | Failure
 )
 
 _encoder: Final = msgspec.json.Encoder()
@@ -139,7 +234,7 @@ _reply_decoder: Final = msgspec.json.Decoder(Reply)
 
 def send(stream: socket.socket, message: Request | Reply) -> None:
     body = _encode(message)
-    if len(body) > FRAME_BYTES_MAX:
+    if len(body) > FRAME_BYTES_MAX and isinstance(message, Reply):
         raise WorkerError(f"a frame of {len(body)} bytes is longer than {FRAME_BYTES_MAX}")
     stream.sendall(_LENGTH.pack(len(body)) + body)
 

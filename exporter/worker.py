@@ -57,6 +57,11 @@ def _answer(channel: socket.socket) -> None:
                 case wire.ExplainRequest(home, session_id):
                     reader = readers.setdefault(home, HomeReader(home))
                     wire.send(channel, reader.explain(session_id))
+                case wire.PlanReapRequest() | wire.ReapRequest():
+                    home = request.order.home
+                    _run_errand(channel, request, readers.setdefault(home, HomeReader(home)))
+                case wire.UndoRequest(home) | wire.HistoryRequest(home):
+                    _run_errand(channel, request, readers.setdefault(home, HomeReader(home)))
         except ConnectionError:
             return
         except ExporterError as error:
@@ -64,6 +69,13 @@ def _answer(channel: socket.socket) -> None:
         except Exception as error:  # noqa: BLE001 - one home's surprise must not end the others
             readers.pop(getattr(request, "home", ""), None)
             wire.send(channel, wire.Failure(place_of(error)))
+
+
+def _run_errand(channel: socket.socket, request: wire.Errand, reader: HomeReader) -> None:
+    from exporter import errands  # most workers never need it
+
+    for part in errands.answer(request, reader):
+        wire.send(channel, part)
 
 
 if __name__ == "__main__":

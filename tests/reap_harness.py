@@ -16,8 +16,9 @@ from exporter.evidence.bystanders import Bystanders
 from exporter.evidence.findings import HomeEvidence
 from exporter.reaper.findings import HomeFacts, JudgedSession, ReaperRules
 from exporter.reaper.judge import Bench
+from exporter.reaper.orders import Outcome
 from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
-from exporter.reaper.reap import Outcome, execute
+from exporter.reaper.reap import execute
 from exporter.reaper.site import Site
 from exporter.runs import Run, journal_of
 from exporter.scan.reader import HomeReader

@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporter.reaper.reap import Outcome, execute
+from exporter.reaper.orders import Outcome
+from exporter.reaper.reap import execute
 from exporter.runs import ActionState, RunError, RunOutcome, journal_of
 from tests.evidence_harness import NOBODY, REPOSITORY
 from tests.reader_harness import sql
@@ -167,7 +168,8 @@ def test_root_does_not_reap_in_another_users_home(home: Path) -> None:
 _REAP_AS_USER = """
 import os, sys, msgspec
 from exporter.reaper.plan import HomePlan
-from exporter.reaper.reap import Outcome, execute
+from exporter.reaper.orders import Outcome
+from exporter.reaper.reap import execute
 from exporter.reaper.site import Site
 home, user = sys.argv[1], int(sys.argv[2])
 plan = msgspec.json.decode(sys.stdin.buffer.read(), type=HomePlan)

@@ -17,6 +17,7 @@ from exporter.hermes import database
 from exporter.hermes.ending import End, end_of
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.writing import WriteError, Writer, WriteTrouble
+from exporter.reaper.orders import Skipped
 from exporter.reaper.site import Site
 from exporter.runs import Action, ActionState, Kind, RunOutcome, Runs, Settlement
 from exporter.snapshot import Trouble
@@ -26,13 +27,6 @@ _LARGEST_BATCH: Final = 200
 _READ_ATTEMPTS: Final = 5
 _PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
 _SKIPPED: Final = ActionState.SKIPPED
-
-
-class Skipped(Struct, frozen=True):
-    """A target that was left alone, and why."""
-
-    target: str
-    why: str
 
 
 class Result(Struct, frozen=True):

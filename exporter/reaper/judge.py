@@ -41,6 +41,8 @@ class Bench:
         self._verdicts: dict[str, Verdict] = {}
         self.revision = 0
         """Moves when any verdict does."""
+        self.alibis: tuple[str, ...] = ()
+        """Open sessions that living processes are known to be on, and so on no other."""
         self._children_of_live: set[str] = set()
         self._scene = Scene.of(HomeFacts(), ReaperRules(), 0.0)
 
@@ -54,10 +56,9 @@ class Bench:
         """Judge every session anew."""
         self._witness.observe(sessions, facts.holders, complete=not facts.blind)
         families = _children(sessions.values())
-        accounted = {
-            process: _family(first, families)
-            for process, first in self._accounted(sessions, facts).items()
-        }
+        known = self._accounted(sessions, facts)
+        accounted = {process: _family(first, families) for process, first in known.items()}
+        self.alibis = tuple(sorted(set(known.values())))
         scene = self._scene = Scene.of(facts, rules, now, accounted)
         alone = {key: conclude(session, scene) for key, session in sessions.items()}
         self._children_of_live = {

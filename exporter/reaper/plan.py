@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct
 
-from exporter.config.settings import Reaper
 from exporter.reaper.findings import Evidence, JudgedSession, Says, Verdict
 from exporter.snapshot import Count, OpenSession, SessionId, Text, Timestamp, Word
+
+if TYPE_CHECKING:  # a worker plans too, and has no use for the configuration
+    from exporter.config.settings import Reaper
 
 ACTION: Final = "end_session"
 FEW: Final = 5

@@ -9,10 +9,9 @@ with all its clocks, every pointer to it, and whether a process has come that wa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import apsw
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
@@ -23,31 +22,17 @@ from exporter.hermes.sessions import SessionQueries
 from exporter.hermes.writing import Writer, look_at_bystanders, refuse_unwritable
 from exporter.reaper.batches import (
     CalledOffError,
-    Skipped,
     read_ends,
     recover,
     take_all,
     written_end,
 )
+from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome, Skipped
 from exporter.reaper.plan import ACTION, Expected, HomePlan, ReapAction
 from exporter.reaper.site import Site
 from exporter.runs import Action, Intent, Kind, RunOutcome, journal_of
 from exporter.scan.session_table import SessionTable
 from exporter.snapshot import OpenSession
-
-UNDOABLE_SECONDS: Final = 72 * 3600.0
-
-
-class Outcome(Struct, frozen=True):
-    """What became of a plan."""
-
-    run: str | None
-    """None if nothing was begun: the plan was empty, or the database must not be written."""
-    outcome: RunOutcome
-    done: tuple[str, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
-    why: str = ""
-    longest_hold_seconds: float = 0.0
 
 
 def execute(
@@ -55,6 +40,7 @@ def execute(
     site: Site,
     *,
     end_reason: str,
+    run_id: str = "",
     plan_hash: str = "",
     by_hand: bool = False,
     undoable_seconds: float = UNDOABLE_SECONDS,
@@ -79,6 +65,7 @@ def execute(
             run = runs.begin(
                 Kind.REAP,
                 [_intent(action, end_reason) for action in actions],
+                run=run_id,
                 plan=plan_hash,
                 by_hand=by_hand,
                 undoable_seconds=undoable_seconds,

@@ -5,27 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct
-
 from exporter.hermes.ending import End, end_of, reopen_session
 from exporter.hermes.schema import Schema
 from exporter.hermes.writing import Writer, look_at_bystanders, refuse_unwritable
-from exporter.reaper.batches import Skipped, read_ends, recover, take_all, written_end
+from exporter.reaper.batches import read_ends, recover, take_all, written_end
+from exporter.reaper.orders import Skipped, Undone
 from exporter.reaper.site import Site
 from exporter.runs import Action, ActionState, Intent, Kind, Reversal, RunError, journal_of
 
 REOPEN: Final = "reopen_session"
-
-
-class Undone(Struct, frozen=True):
-    """What became of an undo."""
-
-    run: str
-    """The run that was undone."""
-    restored: tuple[str, ...]
-    failed: tuple[Skipped, ...]
-    why: str = ""
-    """What stopped it, if anything did."""
 
 
 def undo(run: str, site: Site) -> Undone:

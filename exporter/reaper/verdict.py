@@ -38,6 +38,7 @@ _HOLDS = {
     Hold.DELEGATION: "it waits for a delegated task",
     Hold.PINNED: "it is pinned",
     Hold.GOAL: "it has an open goal",
+    Hold.RESTORED: "an undo opened it again",
 }
 
 

@@ -32,7 +32,7 @@ from exporter.runs.records import (
 
 VERSION: Final = 1
 """Raised when an older hermes-exporter could not read what this one writes."""
-_FILE: Final = "journal.db"
+FILE: Final = "journal.db"
 _BUSY_TIMEOUT_MS: Final = 5000
 
 _SCHEMA: Final = """
@@ -71,9 +71,9 @@ def running(
             raise RunError(f"{home} has no folder for runs; nothing was done")
         with run_lock(folder, purpose):
             try:
-                path = folder.file(_FILE, create=True)
+                path = folder.file(FILE, create=True)
             except OSError as error:
-                raise RunError(f"cannot make {folder.path}/{_FILE}: {error.strerror}") from error
+                raise RunError(f"cannot make {folder.path}/{FILE}: {error.strerror}") from error
             with _opened(path or "") as connection:
                 _prepare(connection, path or "")
                 yield Runs(connection, clock)
@@ -85,7 +85,7 @@ def journal_of(
 ) -> Iterator[Runs | None]:
     """Yield the journal to read it, without the lock; None if this home has none."""
     with run_folder(home, owner) as folder:
-        path = folder.file(_FILE) if folder is not None else None
+        path = folder.file(FILE) if folder is not None else None
         if path is None:
             yield None
             return
@@ -157,13 +157,17 @@ class Runs:
         kind: Kind,
         intents: Sequence[Intent],
         *,
+        run: str = "",
         plan: str = "",
         by_hand: bool = False,
         undoable_seconds: float | None = None,
     ) -> str:
-        """Note a run and all that it is about to do; return its id."""
+        """Note a run and all that it is about to do; return its id.
+
+        A run that acts on several homes has one id, given by `new_run_id`, in all their journals.
+        """
         now = self._clock()
-        run = _new_id(now)
+        run = run or new_run_id(now)
         until = None if undoable_seconds is None else now + undoable_seconds
         with _transaction(self._connection):
             self._connection.execute(
@@ -292,6 +296,39 @@ class Runs:
         ).fetchall()
         return {target for (target,) in rows}
 
+    def restored(self) -> dict[str, float]:
+        """Everything that somebody took back by hand, and when it was last."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT target, MAX(settled_at) FROM actions JOIN runs ON runs.id = actions.run "
+            "WHERE kind = 'undo' AND state = 'done' GROUP BY target"
+        ).fetchall()
+        return dict(rows)
+
+    def count_by(self, action: str, detail: str) -> dict[str, int]:
+        """How many actions of this name were ever done, by a detail of what their targets were."""
+        return self._tally(
+            "SELECT json_extract(before, ?), COUNT(*) FROM actions "
+            "WHERE action = ? AND state IN ('done', 'undone') GROUP BY 1",
+            f"$.{detail}",
+            action,
+        )
+
+    def count_reversed(self, kind: Kind, detail: str) -> dict[str, int]:
+        """The same of those that runs of this kind took back."""
+        return self._tally(
+            "SELECT json_extract(first.before, ?), COUNT(*) "
+            "FROM runs JOIN actions AS later ON later.run = runs.id "
+            "JOIN actions AS first "
+            "ON first.run = later.reverses_run AND first.number = later.reverses_number "
+            "WHERE runs.kind = ? AND later.state = 'done' GROUP BY 1",
+            f"$.{detail}",
+            kind.value,
+        )
+
+    def _tally(self, query: str, *values: str) -> dict[str, int]:
+        rows: list[Any] = self._connection.execute(query, values).fetchall()
+        return {str(word or ""): count for word, count in rows}
+
 
 _RUNS: Final = """
     SELECT runs.id, kind, plan, by_hand, started_at, finished_at, outcome, runs.why, undoable_until,
@@ -304,7 +341,7 @@ _ACTIONS: Final = """
       FROM actions WHERE """
 
 
-def _new_id(now: float) -> str:
+def new_run_id(now: float) -> str:
     moment = datetime.fromtimestamp(now, UTC)
     return f"{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
 

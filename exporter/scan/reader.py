@@ -14,8 +14,11 @@ from exporter.errors import DatabaseError, HomeError
 from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
 from exporter.evidence.probe import probe_shm
 from exporter.hermes import database, facts, gateway, kanban, leases
-from exporter.reaper.findings import JudgedSession, LeakCount, VerdictCount
+from exporter.reaper.findings import JudgedSession, LeakCount, Verdict, VerdictCount
 from exporter.reaper.judge import Bench
+from exporter.reaper.plan import ACTION as REAP
+from exporter.reaper.plan import JudgedHome, ReapLimits
+from exporter.runs.report import RunMemory, RunReader
 from exporter.scan.disk import DiskScanner
 from exporter.scan.filesystem import filesystem_of
 from exporter.scan.session_table import with_holds
@@ -24,6 +27,7 @@ from exporter.snapshot import (
     DatabaseHealth,
     DatabaseLook,
     FileIdentity,
+    Hold,
     KanbanClaim,
     LockAnswer,
     Look,
@@ -66,7 +70,13 @@ class HomeReader:
         self._boards: dict[str, tuple[database.DatabaseFiles, list[KanbanClaim]]] = {}
         self._limit: tuple[database.FileState | None, int | None] | None = None
         self._bench = Bench()
+        self._open: dict[str, OpenSession] = {}
+        """The open sessions with everything that holds them."""
+        self._run_reader = RunReader(home, REAP)
+        self._runs = RunMemory()
         self._judged_at = float("-inf")
+        self._verdicts_are_new = False
+        """They were made at the last reading, from what it read."""
         self._counted = (-1, -1)
         self._verdicts: list[VerdictCount] = []
         self._leaks: list[LeakCount] = []
@@ -147,15 +157,18 @@ class HomeReader:
         except (DatabaseError, OSError) as error:
             trouble, detail = self._trouble_of(error)
         self._reads += 1
+        self._runs = self._run_reader.read(request.owner)
+        self._verdicts_are_new = False
         if trouble is Trouble.NONE:
+            self._open = self._sessions_with_holds(request)
             self._judge(request)
             yield from self._session_pages(request)
         snapshot = self._snapshot(request, trouble, detail)
         if snapshot.sessions is None:
-            yield ReadReply(snapshot)
+            yield ReadReply(snapshot, runs=self._runs.report)
             return
         self._count_verdicts()
-        yield ReadReply(snapshot, self._verdicts, self._leaks)
+        yield ReadReply(snapshot, self._verdicts, self._leaks, self._runs.report)
 
     def _revision(self) -> tuple[int, int]:
         """Moves when a session or a verdict does."""
@@ -164,32 +177,66 @@ class HomeReader:
     def _count_verdicts(self) -> None:
         if self._counted != self._revision():
             self._counted = self._revision()
-            sessions = self._state.table.open
-            self._verdicts = self._bench.counts(sessions)
-            self._leaks = self._bench.leaks(sessions)
+            self._verdicts = self._bench.counts(self._open)
+            self._leaks = self._bench.leaks(self._open)
+
+    def _sessions_with_holds(self, request: ReadRequest) -> dict[str, OpenSession]:
+        """The open sessions, each with what other tables, files and undos say in its favour."""
+        sessions = dict(self._state.table.open)
+        holds: dict[str, list[Hold]] = {}
+        if self._state.routing is not None:
+            holds.update((key, list(found)) for key, found in self._state.routing.holds.items())
+        since = self._clock() - request.undone_seconds
+        for session_id, when in self._runs.restored.items():
+            if when >= since:
+                holds.setdefault(session_id, []).append(Hold.RESTORED)
+        for session_id in holds.keys() & sessions.keys():
+            session = sessions[session_id]
+            sessions[session_id] = structs.replace(
+                session, holds=with_holds(session, holds[session_id])
+            )
+        return sessions
 
     def _judge(self, request: ReadRequest) -> None:
         """Judge the open sessions; where there are very many, not at every scan."""
-        sessions = self._state.table.open
         since = self._monotonic() - self._judged_at
-        if len(sessions) > _ALWAYS_JUDGE_SESSIONS and since < request.rules.interval_seconds:
+        if len(self._open) > _ALWAYS_JUDGE_SESSIONS and since < request.rules.interval_seconds:
             return
         self._judged_at = self._monotonic()
         blind = request.facts.blind
         if self._state.routing is None or not self._state.routing.readable:
             blind = (*blind, "routing")
-        held = self._state.routing.holds if self._state.routing is not None else {}
-        for session_id in held.keys() & sessions.keys():
-            sessions[session_id] = self._with_holds(sessions[session_id])
+        if not self._runs.readable:
+            blind = (*blind, "run_journal")
         seen = structs.replace(request.facts, blind=blind)
-        self._bench.sit(sessions, seen, request.rules, self._clock())
+        self._bench.sit(self._open, seen, request.rules, self._clock())
+        self._verdicts_are_new = True
 
     def explain(self, session_id: str) -> ExplainReply:
         """Everything that led to the verdict on an open session."""
-        session = self._state.table.open.get(session_id)
+        session = self._open.get(session_id)
         if session is None:
             return ExplainReply(None, None)
         return ExplainReply(session, self._bench.judgement(session))
+
+    def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome:
+        """What a reap is planned from. Raise HomeError unless it was all seen just now."""
+        if not self._verdicts_are_new:
+            raise HomeError(f"{self._home} was not read and judged at the last look")
+        tripped = self._runs.report.tripped
+        return JudgedHome(
+            home=self._home,
+            judged=[
+                self._bench.judged(session)
+                for session_id, session in self._open.items()
+                if self._bench.verdict(session_id) is Verdict.DEAD
+            ],
+            open_sessions=len(self._open),
+            limits=limits,
+            reaped_in_last_minute=reaped_in_last_minute,
+            tripped=tripped.why if tripped is not None else "",
+            alibis=self._bench.alibis,
+        )
 
     def _guard(self, request: ReadRequest, name: str) -> Callable[[], None]:
         """What must hold at the very moment before a database is opened."""
@@ -302,7 +349,7 @@ class HomeReader:
         return claims
 
     def _session_pages(self, request: ReadRequest) -> Iterator[SessionsPage]:
-        sessions = self._state.table.open
+        sessions = self._open
         moved = self._sessions_sent != self._revision()
         due = self._monotonic() - self._sessions_sent_at >= _SEND_SESSIONS_SECONDS
         few = len(sessions) <= _ALWAYS_SEND_SESSIONS
@@ -318,10 +365,6 @@ class HomeReader:
                 page, first = [], False
         if page or first:
             yield SessionsPage(page, first)
-
-    def _with_holds(self, session: OpenSession) -> OpenSession:
-        holds = self._state.routing.holds.get(session.id) if self._state.routing else None
-        return structs.replace(session, holds=with_holds(session, holds)) if holds else session
 
 
 def _usage_pages(usage: Iterator[SessionUsage]) -> Iterator[UsagePage]:

@@ -1,0 +1,93 @@
+"""A worker's part in a reap: to plan from what it has just read and judged, and to carry it out.
+
+Nothing is planned from an older reading, and nothing is done that such a plan does not hold. So a
+plan need not travel to the worker: the agent says which of its sessions it still wants.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from msgspec import structs
+
+from exporter.reaper.heal import heal
+from exporter.reaper.orders import Outcome, ReapOrder, Report
+from exporter.reaper.plan import (
+    ACTION,
+    Blocked,
+    HomePlan,
+    JudgedHome,
+    ReapAction,
+    ReapLimits,
+    plan_reap,
+)
+from exporter.reaper.reap import execute
+from exporter.reaper.site import Site
+from exporter.runs import RunOutcome, journal_of
+
+_MINUTE = 60.0
+
+
+class Judged(Protocol):
+    """Who knows the verdicts of one home."""
+
+    def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome: ...
+
+
+def plan(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.time) -> HomePlan:
+    """What would be done; raise HomeError if the verdicts are not of the last reading."""
+    now = clock()
+    home = judged.judged_home(order.limits, _reaped_since(order, now - _MINUTE))
+    made = plan_reap([home], now, sources=order.sources, by_hand=order.by_hand)
+    return made.of(order.home)
+
+
+def reap(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.time) -> Report:
+    """Take back what was wrong, then end what is dead; raise HomeError, RunError, DatabaseError."""
+    site = Site(
+        order.home,
+        order.owner,
+        order.bystanders,
+        lock_budget_seconds=order.lock_budget_seconds,
+        clock=clock,
+    )
+    reopened = tuple(heal(site))
+    if reopened and not order.by_hand:
+        why = f"{len(reopened)} sessions were active after they had been reaped"
+        return Report(Outcome(None, RunOutcome.DONE, why=why), Blocked.TRIPPED, 0, reopened)
+    made = plan(order, judged, clock)
+    if made.blocked in (Blocked.COUNT, Blocked.RATIO):
+        _trip(site, made.why)
+    if made.blocked is not Blocked.NO:
+        return Report(Outcome(None, RunOutcome.DONE, why=made.why), made.blocked, 0, reopened)
+    chosen = structs.replace(made, actions=_chosen(made, order.only))
+    outcome = execute(
+        chosen,
+        site,
+        end_reason=order.end_reason,
+        run_id=order.run,
+        plan_hash=order.plan,
+        by_hand=order.by_hand,
+        undoable_seconds=order.undoable_seconds,
+    )
+    return Report(outcome, Blocked.NO, made.deferred, reopened)
+
+
+def _chosen(made: HomePlan, only: Collection[str] | None) -> tuple[ReapAction, ...]:
+    if only is None:
+        return made.actions
+    wanted = set(only)
+    return tuple(action for action in made.actions if action.target in wanted)
+
+
+def _reaped_since(order: ReapOrder, moment: float) -> int:
+    with journal_of(order.home, order.owner) as runs:
+        return runs.done_since(ACTION, moment) if runs is not None else 0
+
+
+def _trip(site: Site, why: str) -> None:
+    """Automatic reaping stops in this home until somebody reaps by hand."""
+    with site.running("breaker") as runs:
+        runs.trip(why)

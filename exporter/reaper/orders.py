@@ -1,0 +1,71 @@
+"""What the agent orders a worker to do to a home's sessions, and what it hears of it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from exporter.evidence.bystanders import Bystanders
+from exporter.reaper.plan import Blocked, ReapLimits
+from exporter.runs.records import RunOutcome
+from exporter.snapshot import Count, SessionId, Text, Word
+
+UNDOABLE_SECONDS = 72 * 3600.0
+
+
+class Skipped(Struct, frozen=True):
+    """A target that was left alone, and why."""
+
+    target: SessionId
+    why: Text
+
+
+class Outcome(Struct, frozen=True):
+    """What became of a plan."""
+
+    run: Word | None
+    """None if nothing was begun: the plan was empty, or the database must not be written."""
+    outcome: RunOutcome
+    done: tuple[SessionId, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    why: Text = ""
+    longest_hold_seconds: float = 0.0
+
+
+class Undone(Struct, frozen=True):
+    """What became of an undo."""
+
+    run: str
+    """The run that was undone."""
+    restored: tuple[str, ...]
+    failed: tuple[Skipped, ...]
+    why: str = ""
+    """What stopped it, if anything did."""
+
+
+class ReapOrder(Struct, frozen=True):
+    """What the agent wants of a home's worker."""
+
+    home: str
+    owner: int
+    limits: ReapLimits = ReapLimits()
+    sources: tuple[str, ...] = ()
+    """Only these; empty: all that the limits allow."""
+    by_hand: bool = False
+    bystanders: Bystanders = Bystanders()
+    only: tuple[str, ...] | None = None
+    """Of the plan only these sessions; None: all of it."""
+    run: str = ""
+    plan: str = ""
+    end_reason: str = "reaped"
+    lock_budget_seconds: float = 0.05
+    undoable_seconds: float = UNDOABLE_SECONDS
+
+
+class Report(Struct, frozen=True):
+    """What became of an order."""
+
+    outcome: Outcome
+    blocked: Blocked = Blocked.NO
+    deferred: Count = 0
+    reopened: tuple[SessionId, ...] = ()
+    """Sessions of earlier reaps that were in use after all."""

@@ -1,0 +1,90 @@
+"""What a home's run journal says, for those who judge, plan and show; read again when it moves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from exporter.runs.folder import NAME, RunError
+from exporter.runs.journal import FILE, journal_of
+from exporter.runs.records import Kind, Run, Trip
+from exporter.snapshot import Count, Word
+
+_LAST_RUNS: Final = 10
+_SOURCES_MAX: Final = 64
+
+Tally = Annotated[dict[Word, Count], Meta(max_length=_SOURCES_MAX)]
+
+
+class RunReport(Struct, frozen=True):
+    """What has been done to a home, as far as the agent shows it."""
+
+    reaped: Tally = {}
+    """Sessions ever ended by us, by source, whatever became of them since."""
+    reopened: Tally = {}
+    """Those of them that turned out to be in use and were opened again."""
+    tripped: Trip | None = None
+    last: Annotated[list[Run], Meta(max_length=_LAST_RUNS)] = []
+    """The newest first."""
+
+
+class RunMemory(Struct, frozen=True):
+    """All that a worker knows of the runs in its home."""
+
+    report: RunReport = RunReport()
+    restored: Mapping[str, float] = {}
+    """What an undo gave back, and when."""
+    readable: bool = True
+    """False if there is a journal and it cannot be read: then nobody knows what it protects."""
+
+
+class RunReader:
+    """Reads the journal of one home when its file has changed."""
+
+    def __init__(self, home: str, action: str) -> None:
+        self._home = home
+        self._action = action
+        self._seen: tuple[int, int, int, int] | None = None
+        self._memory = RunMemory()
+
+    def read(self, owner: int) -> RunMemory:
+        seen = self._look()
+        if seen != self._seen or not self._memory.readable:
+            self._memory = self._read(owner) if seen is not None else RunMemory()
+            self._seen = seen
+        return self._memory
+
+    def _look(self) -> tuple[int, int, int, int] | None:
+        """What moves with every write. A folder that cannot be looked into must be told apart."""
+        try:
+            found = os.lstat(os.path.join(self._home, NAME, FILE))
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return (0, 0, 0, 0)
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _read(self, owner: int) -> RunMemory:
+        try:
+            with journal_of(self._home, owner) as runs:
+                if runs is None:
+                    return RunMemory()
+                return RunMemory(
+                    RunReport(
+                        reaped=_bounded(runs.count_by(self._action, "source")),
+                        reopened=_bounded(runs.count_reversed(Kind.HEAL, "source")),
+                        tripped=runs.tripped(),
+                        last=runs.list_runs()[:_LAST_RUNS],
+                    ),
+                    runs.restored(),
+                )
+        except RunError:
+            return RunMemory(readable=False)
+
+
+def _bounded(tally: Mapping[str, int]) -> dict[str, int]:
+    most = sorted(tally.items(), key=lambda each: (-each[1], each[0]))[:_SOURCES_MAX]
+    return {source[:128]: count for source, count in most}
