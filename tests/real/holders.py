@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from tests.real.elsewhere import as_user
 from tests.real.hermes import Hermes
 
 
@@ -66,6 +67,8 @@ def holder(
     command = hermes.command("hold")
     if arguments is not None:
         command = [str(hermes.python), str(_program(home)), *arguments]
+    if user is not None:
+        command = [*as_user(user), *command]
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
@@ -76,9 +79,6 @@ def holder(
             env=hermes.environment(home),
             cwd=home.parent,
             text=True,
-            user=user,
-            group=user,
-            extra_groups=None if user is None else [],
         ) as process,
     ):
         try:
