@@ -21,6 +21,13 @@ _INODE: Final = 0x100
 _BUFFER_BYTES: Final = 256
 _INODE_OFFSET: Final = 32
 _DEVICE_OFFSET: Final = 136
+_THIS_ONE: Final = 0x1000
+"""AT_EMPTY_PATH"""
+_NO_FOLLOW: Final = 0x100
+"""AT_SYMLINK_NOFOLLOW"""
+_MOUNT_ROOT: Final = 0x2000
+"""STATX_ATTR_MOUNT_ROOT"""
+_ATTRIBUTES_OFFSET: Final = 8
 
 _statx: Final = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
@@ -46,3 +53,17 @@ def _ask(path: str, directory: int, mask: int) -> FileIdentity:
     (inode,) = struct.unpack_from("Q", buffer, _INODE_OFFSET)
     major, minor = struct.unpack_from("II", buffer, _DEVICE_OFFSET)
     return FileIdentity(os.makedev(major, minor), inode)
+
+
+def is_mount_root(descriptor: int, name: bytes = b"") -> bool:
+    """Whether something is mounted here, even if from the same filesystem; False if nothing tells.
+
+    Either at an open file or at a name below an open folder.
+    """
+    if _statx is None:
+        return False
+    buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
+    if _statx(descriptor, name, _NO_FOLLOW | (0 if name else _THIS_ONE), 0, buffer) != 0:
+        return False
+    (attributes,) = struct.unpack_from("Q", buffer, _ATTRIBUTES_OFFSET)
+    return bool(attributes & _MOUNT_ROOT)

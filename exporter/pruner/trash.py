@@ -1,16 +1,28 @@
-"""The trash of a home: `.hermes-exporter/trash/<run>/`, on the same filesystem as the home."""
+"""The trash of a home: `.hermes-exporter/backups/trash/<run>/`, on the home's own filesystem.
+
+Hermes's own backup leaves out every folder called `backups`, wherever it lies; so the trash is in
+one, and no backup carries along what was pruned.
+
+What a run took lies there under the number of its action, so that no two things can clash. The way
+back is in the journal: the target of that action.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from exporter.runs import Action, RunError
 from exporter.runs.folder import RunFolder
 
-NAME: Final = "trash"
+PATH: Final = ("backups", "trash")
+"""Below the folder of the run journal."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_RUN: Final = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{4,16}")
+_NAME_BYTES: Final = 200
 
 
 class TrashRun:
@@ -21,25 +33,58 @@ class TrashRun:
         self.descriptor = descriptor
 
 
+def is_run(name: str) -> bool:
+    """Whether this has the shape of a run's id, so that it may be a folder's name."""
+    return _RUN.fullmatch(name) is not None
+
+
+def name_in_trash(action: Action) -> bytes:
+    """Under which name something waits in the trash of its run; a person can tell what it is."""
+    name = os.fsencode(os.path.basename(action.intent.target))
+    return b"%06d-%s" % (action.number, name[:_NAME_BYTES])
+
+
+@contextmanager
+def trash_folder(folder: RunFolder, *, create: bool = False) -> Iterator[int | None]:
+    """The folder with the trash of all runs; None if there is none and it is not to be made."""
+    with _opened(folder.descriptor, PATH, create=create) as descriptor:
+        yield descriptor
+
+
 @contextmanager
 def trash_of(folder: RunFolder, run: str, *, create: bool = False) -> Iterator[TrashRun | None]:
     """The trash of one run; None if there is none and it is not to be made."""
+    if not is_run(run):
+        raise RunError(f"{run!r} is no id of a run; nothing was done")
+    with _opened(folder.descriptor, (*PATH, run), create=create) as descriptor:
+        if descriptor is None:
+            yield None
+        else:
+            yield TrashRun(os.path.join(folder.path, *PATH, run), descriptor)
+
+
+@contextmanager
+def _opened(above: int, names: tuple[str, ...], *, create: bool) -> Iterator[int | None]:
     opened: list[int] = []
     try:
-        above = folder.descriptor
-        for name in (NAME, run):
-            if create:
-                try:
-                    os.mkdir(name, 0o700, dir_fd=above)
-                except FileExistsError:
-                    pass
+        for name in names:
             try:
-                above = os.open(name, _DIRECTORY, dir_fd=above)
+                above = _enter(above, name, create=create)
             except FileNotFoundError:
                 yield None
                 return
             opened.append(above)
-        yield TrashRun(os.path.join(folder.path, NAME, run), above)
+        yield above
     finally:
         for descriptor in opened:
             os.close(descriptor)
+
+
+def _enter(above: int, name: str, *, create: bool) -> int:
+    if create:
+        try:
+            os.mkdir(name, 0o700, dir_fd=above)
+            os.fsync(above)
+        except FileExistsError:
+            pass
+    return os.open(name, _DIRECTORY, dir_fd=above)

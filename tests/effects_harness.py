@@ -1,0 +1,99 @@
+"""Homes to take things from, and effects run as a run would run them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from exporter.pruner.effects.effect import Effect
+from exporter.pruner.effects.marks import file_marks, project_marks, repo_marks
+from exporter.pruner.trash import TrashRun, trash_of
+from exporter.pruner.words import Act, Policy
+from exporter.runs import Action, ActionState, Intent, run_folder
+
+RUN = "20260101T000000-abcd"
+
+
+def action(
+    act: Act,
+    target: str,
+    before: dict[str, Any],
+    *,
+    policy: Policy = Policy.REQUEST_DUMPS,
+    number: int = 0,
+    run: str = RUN,
+) -> Action:
+    """An action as the journal knows it before it is taken."""
+    intent = Intent(act.value, target, "it is old", policy.value, 0, before)
+    return Action(run, number, intent, ActionState.INTENDED, "", None)
+
+
+def planned_file(home: Path, target: str, number: int = 0, **more: Any) -> Action:
+    """As a plan that is made now would want it."""
+    before = file_marks(os.lstat(os.path.join(home, target)))
+    return action(Act.DELETE_FILE, target, dict(before), number=number, **more)
+
+
+def planned_repo(home: Path, target: str, number: int = 0) -> Action:
+    before = repo_marks(os.lstat(os.path.join(home, target)))
+    return action(
+        Act.DELETE_REPO, target, dict(before), policy=Policy.STALE_CHECKPOINTS, number=number
+    )
+
+
+def planned_project(home: Path, name: str, number: int = 0) -> Action:
+    before = project_marks(str(home / "checkpoints/store"), name)
+    return action(
+        Act.DELETE_PROJECT, name, dict(before), policy=Policy.STALE_CHECKPOINTS, number=number
+    )
+
+
+@contextmanager
+def trash(home: Path, run: str = RUN, owner: int | None = None) -> Iterator[TrashRun]:
+    owner = os.geteuid() if owner is None else owner
+    with run_folder(str(home), owner, create=True) as folder:
+        assert folder is not None
+        with trash_of(folder, run, create=True) as opened:
+            assert opened is not None
+            yield opened
+
+
+def take(effect: Effect, home: Path, *actions: Action) -> list[str]:
+    """What the effect says to each; nothing where it was taken."""
+    with trash(home) as opened:
+        return [effect.take(each, opened) for each in actions]
+
+
+def give_back(effect: Effect, home: Path, *actions: Action) -> list[str]:
+    with trash(home) as opened:
+        return [effect.give_back(each, opened) for each in actions]
+
+
+def taken(effect: Effect, home: Path, *actions: Action) -> list[bool]:
+    with trash(home) as opened:
+        return [effect.taken(each, opened) for each in actions]
+
+
+def picture(place: Path, without: tuple[str, ...] = (".hermes-exporter",)) -> dict[str, Any]:
+    """Everything below a folder: kind, owner, mode, links, bytes, and times of what is no folder.
+
+    Made with nothing of the code under test.
+    """
+    seen: dict[str, Any] = {}
+    for folder, folders, files in os.walk(os.fsencode(place)):
+        folders[:] = [name for name in folders if os.fsdecode(name) not in without]
+        for name in folders + files:
+            path = os.path.join(folder, name)
+            found = os.lstat(path)
+            shown = os.fsdecode(os.path.relpath(path, os.fsencode(place)))
+            content: Any = None
+            if os.path.islink(path):
+                content = os.readlink(path)
+            elif os.path.isfile(path):
+                with open(path, "rb") as file:
+                    content = (file.read(), found.st_mtime_ns, found.st_nlink)
+            seen[shown] = (found.st_mode, found.st_uid, found.st_gid, content)
+    return seen
