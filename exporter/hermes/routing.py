@@ -155,10 +155,10 @@ def _hold(holds: dict[str, list[Hold]], ids: Iterable[str], reason: Hold) -> Non
 
 
 def _may_join(row: SessionRow, lineage: set[str]) -> bool:
-    """Whether compression may tie a session to others that these do not show yet."""
+    """Whether compression may tie to a lineage, through this session, what is not in it yet."""
     if row.end_reason == COMPRESSION:
         return True
-    return row.parent_id is not None and not (row.id in lineage and row.parent_id in lineage)
+    return row.parent_id is not None and (row.id in lineage) != (row.parent_id in lineage)
 
 
 def _entries(connection: apsw.Connection) -> set[str] | None:

@@ -8,6 +8,7 @@ that no read transaction lasts and no more than a slice is in memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import apsw
@@ -186,31 +187,43 @@ class SessionQueries:
             bounds,
         )
 
+    def records(
+        self, connection: apsw.Connection, session_ids: Sequence[str], watermark: int
+    ) -> list[SessionRecord]:
+        """These sessions, without those that are gone."""
+        rows = [
+            SessionRow._make(values)
+            for values in connection.executemany(
+                f"SELECT {self._session_columns} FROM sessions WHERE id = ?",
+                ((session_id,) for session_id in session_ids),
+            )
+        ]
+        stats: Iterable[tuple[Any, ...]] = repeat((0, 0, None, 0), len(rows))
+        if self._has_messages:
+            stats = connection.executemany(
+                f"SELECT {self._stats_columns} FROM messages WHERE session_id = :id",
+                ({"id": row.id, "watermark": watermark} for row in rows),
+            )
+        found = [MessageStats.of(values) if values[0] else NO_MESSAGES for values in stats]
+        usage: dict[str, list[UsageRow]] = {}
+        if self._has_usage:
+            for values in connection.executemany(
+                f"SELECT session_id, {self._usage_columns} FROM session_model_usage "
+                "WHERE session_id = ?",
+                ((row.id,) for row in rows),
+            ):
+                usage.setdefault(values[0], []).append(values)
+        return [
+            SessionRecord(row, messages, usage.get(row.id, ()))
+            for row, messages in zip(rows, found, strict=True)
+        ]
+
     def record(
         self, connection: apsw.Connection, session_id: str, watermark: int
     ) -> SessionRecord | None:
         """One session, or None if it is gone."""
-        found = connection.execute(
-            f"SELECT {self._session_columns} FROM sessions WHERE id = ?", (session_id,)
-        ).fetchone()
-        if found is None:
-            return None
-        row = SessionRow._make(found)
-        stats = NO_MESSAGES
-        if self._has_messages:
-            values = connection.execute(
-                f"SELECT {self._stats_columns} FROM messages WHERE session_id = :id",
-                {"id": session_id, "watermark": watermark},
-            ).fetchone()
-            stats = MessageStats.of(values) if values and values[0] else NO_MESSAGES
-        usage: list[tuple[Any, ...]] = []
-        if self._has_usage:
-            usage = connection.execute(
-                f"SELECT session_id, {self._usage_columns} FROM session_model_usage "
-                "WHERE session_id = ?",
-                (session_id,),
-            ).fetchall()
-        return SessionRecord(row, stats, usage)
+        found = self.records(connection, [session_id], watermark)
+        return found[0] if found else None
 
     def sessions_written_since(self, connection: apsw.Connection, watermark: int) -> list[str]:
         """The sessions with messages above the watermark.

@@ -7,9 +7,9 @@ are kept as objects. That is about a hundred bytes a session: homes with 100,000
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
@@ -34,6 +34,7 @@ _ENDED_PAIRS_MAX: Final = 256
 """As many as the agent takes in a snapshot; what is beyond is counted as `other`."""
 _ACTIVE_MAX: Final = (1 << 24) - 1
 _FUTURE_TOLERANCE_SECONDS: Final = 60.0
+_AT_WORK_SECONDS: Final = 600.0
 
 
 def session_key(session_id: str) -> int:
@@ -84,6 +85,34 @@ class _Words:
         return len(self.words) - 1
 
 
+class _Extremes(NamedTuple):
+    """What only a few of the open sessions decide."""
+
+    oldest: float | None
+    errors: int
+    repeats: int
+
+    @classmethod
+    def of(cls, sessions: Collection[OpenSession]) -> _Extremes:
+        return cls(
+            min((session.started_at for session in sessions), default=None),
+            max((session.tool_error_streak for session in sessions), default=0),
+            max((session.tool_repeat_streak for session in sessions), default=0),
+        )
+
+    def depend_on(self, session: OpenSession) -> bool:
+        return (
+            session.started_at == self.oldest
+            or session.tool_error_streak == self.errors > 0
+            or session.tool_repeat_streak == self.repeats > 0
+        )
+
+    def joined_by(self, session: OpenSession) -> _Extremes:
+        oldest = session.started_at if self.oldest is None else min(self.oldest, session.started_at)
+        errors = max(self.errors, session.tool_error_streak)
+        return _Extremes(oldest, errors, max(self.repeats, session.tool_repeat_streak))
+
+
 class SessionTable:
     """The sums over all sessions, and the open ones themselves."""
 
@@ -98,7 +127,11 @@ class SessionTable:
         self._ended_sizes: Counter[int] = Counter()
         self._written_after_end: Counter[int] = Counter()
         self.open: dict[str, OpenSession] = {}
+        self._lately: set[str] = set()
+        """Open sessions that were at work when they were last put."""
         self._activities: list[float] | None = None
+        """Of the open sessions, in order; worked out when they are asked for."""
+        self._extremes: _Extremes | None = None
 
     def __len__(self) -> int:
         return len(self._packed)
@@ -130,10 +163,9 @@ class SessionTable:
                     changed.append(record)
             if row.is_open:
                 conversation = conversations.get(row.id, NOTHING_SAID)
-                self.open[row.id] = _open_session(record, conversation, now)
-                self._activities = None
-            elif self.open.pop(row.id, None) is not None:
-                self._activities = None
+                self._put_open(_open_session(record, conversation, now), now)
+            elif row.id in self.open:
+                self._drop_open(row.id)
         for contribution, sessions in Counter(added).items():
             self._add(contribution, sessions)
         return changed
@@ -155,8 +187,8 @@ class SessionTable:
         packed = self._packed.pop(hash(session_id), None)
         if packed is not None:
             self._add(packed & _CONTRIBUTION_MASK, -1)
-        if self.open.pop(session_id, None) is not None:
-            self._activities = None
+        if session_id in self.open:
+            self._drop_open(session_id)
 
     def keep_only(self, keys: set[int]) -> None:
         """Forget all but the sessions whose ids hash to these: a pass has seen every session."""
@@ -164,8 +196,38 @@ class SessionTable:
             self._add(self._packed.pop(key) & _CONTRIBUTION_MASK, -1)
         gone = [session_id for session_id in self.open if hash(session_id) not in keys]
         for session_id in gone:
-            del self.open[session_id]
-            self._activities = None
+            self._drop_open(session_id)
+
+    def _put_open(self, session: OpenSession, now: float) -> None:
+        before = self.open.get(session.id)
+        if before == session:
+            return
+        self.open[session.id] = session
+        if session.last_activity_at >= now - _AT_WORK_SECONDS:
+            self._lately.add(session.id)
+        self._replace(before, session)
+
+    def _drop_open(self, session_id: str) -> None:
+        self._lately.discard(session_id)
+        self._replace(self.open.pop(session_id), None)
+
+    def _replace(self, before: OpenSession | None, after: OpenSession | None) -> None:
+        """Keep what is worked out over all open sessions right, where that costs little."""
+        if self._activities is not None:
+            if before is not None:
+                del self._activities[bisect_left(self._activities, before.last_activity_at)]
+            if after is not None:
+                insort(self._activities, after.last_activity_at)
+        if self._extremes is not None and before is not None and self._extremes.depend_on(before):
+            self._extremes = None
+        if self._extremes is not None and after is not None:
+            self._extremes = self._extremes.joined_by(after)
+
+    def at_work(self, now: float) -> set[str]:
+        """The open sessions that were active in the last minutes, without a look at the others."""
+        since = now - _AT_WORK_SECONDS
+        self._lately = {each for each in self._lately if self.open[each].last_activity_at >= since}
+        return self._lately
 
     def _add(self, contribution: int, sessions: int) -> None:
         """Add that many sessions of one kind to the sums; take out, if it is negative."""
@@ -187,6 +249,8 @@ class SessionTable:
         sources, reasons = self._sources.words, self._reasons.words
         idle_buckets, idle_sum = self._idle(now)
         near = marathon_near * marathon_max
+        if self._extremes is None:
+            self._extremes = _Extremes.of(self.open.values())
         return SessionSummary(
             open_by_source={sources[s]: n for s, n in _some(self._open_by_source)},
             ended=self._ended_counts(),
@@ -198,11 +262,9 @@ class SessionTable:
             marathon_near=sum(n for a, n in self._open_sizes.items() if near <= a <= marathon_max),
             marathon_over=sum(n for a, n in self._open_sizes.items() if a > marathon_max),
             messages_max=max((a for (_, a), n in _some(self._sizes)), default=0),
-            open_oldest_started_at=min((s.started_at for s in self.open.values()), default=None),
-            tool_error_streak_max=max((s.tool_error_streak for s in self.open.values()), default=0),
-            tool_repeat_streak_max=max(
-                (s.tool_repeat_streak for s in self.open.values()), default=0
-            ),
+            open_oldest_started_at=self._extremes.oldest,
+            tool_error_streak_max=self._extremes.errors,
+            tool_repeat_streak_max=self._extremes.repeats,
             written_after_end={reasons[r]: n for r, n in _some(self._written_after_end)},
         )
 

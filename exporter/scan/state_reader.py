@@ -9,7 +9,7 @@ are read again, with a whole pass now and then for what changes silently.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import apsw
@@ -28,7 +28,6 @@ from exporter.snapshot import DatabaseHealth, SessionUsage, Trouble
 ALWAYS_WHOLE_SESSIONS: Final = 2_000
 """Up to this many sessions a whole pass costs a few milliseconds: no reason to do less."""
 _ALWAYS_OPEN_SESSIONS: Final = 500
-_AT_WORK_SECONDS: Final = 600.0
 _SLICE_SESSIONS: Final = 1_000
 _WHOLE_PASS_SECONDS: Final = 60.0
 _WHOLE_PASS_SHARE: Final = 200
@@ -86,6 +85,7 @@ class StateReader:
         self.missing_columns: list[str] = []
         self._gate: Gate | None = None
         self._schema: Schema | None = None
+        self._queries: SessionQueries
         self._rowid = 0
         self._whole_pass_at = float("-inf")
         self._whole_pass_seconds = 0.0
@@ -176,8 +176,8 @@ class StateReader:
             self._schema = probe_schema(connection)
             self.missing_columns = self._schema.missing("sessions", OPTIONAL_COLUMNS)
             self._forced_whole_pass = True
-        schema = self._schema
-        queries = SessionQueries(schema)
+            self._queries = SessionQueries(self._schema)
+        schema, queries = self._schema, self._queries
         health = _health(connection, schema, journal)
         # Both are of the first transaction: what is written during the pass is looked at next time.
         highest = queries.highest_message_id(connection)
@@ -235,13 +235,10 @@ class StateReader:
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
     ) -> tuple[Routing, list[SessionUsage]]:
         """Read again what may have changed since the last pass."""
-        records: list[SessionRecord] = []
-        for session_id in self._suspects(connection, queries, watermark):
-            record = queries.record(connection, session_id, watermark)
-            if record is None:
-                self.table.drop(session_id)
-            else:
-                records.append(record)
+        suspects = self._suspects(connection, queries, watermark)
+        records = queries.records(connection, list(suspects), watermark)
+        for session_id in suspects - {record.row.id for record in records}:
+            self.table.drop(session_id)
         usage = self._put(connection, queries.schema, records, watermark)
         moved = [record.row for record in records]
         routing = self._routing.read(connection, queries.schema, self._clock(), moved)
@@ -250,18 +247,12 @@ class StateReader:
 
     def _suspects(
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
-    ) -> Iterable[str]:
-        suspects = dict.fromkeys(queries.sessions_written_since(connection, watermark))
+    ) -> set[str]:
+        suspects = set(queries.sessions_written_since(connection, watermark))
         # The newest row once more: if it was deleted, another may have taken its place.
-        suspects.update(dict.fromkeys(queries.sessions_begun_since(connection, self._rowid - 1)))
+        suspects.update(queries.sessions_begun_since(connection, self._rowid - 1))
         few = len(self.table.open) <= _ALWAYS_OPEN_SESSIONS
-        busy_since = self._clock() - _AT_WORK_SECONDS
-        suspects.update(
-            (session.id, None)
-            for session in self.table.open.values()
-            if few or session.last_activity_at >= busy_since
-        )
-        return suspects
+        return suspects.union(self.table.open if few else self.table.at_work(self._clock()))
 
     def _put(
         self,
