@@ -1,0 +1,269 @@
+"""Agent: the exporter itself: scans, collectors, blindness, series, memory."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards.board import Choices, Line, Section, board, line, parted
+from dashboards.panels import (
+    ALARM,
+    LOOK,
+    NOW,
+    TROUBLE,
+    Column,
+    Panel,
+    Query,
+    lines,
+    number,
+    rows,
+    to_host,
+)
+from dashboards.words import NO_AGENT, RELOADED, UP
+
+RAW = Choices("hermes_exporter_build_info", "hermes_exporter_build_info", "hermes_home_up")
+SERIES_LIMIT = 400
+"""Per home; see the README."""
+
+
+def dashboard() -> model.Dashboard:
+    return board(
+        "hermes-agent",
+        "Hermes / Agent",
+        "The agents themselves: whether they scan in time, what they cannot see, what they cost.",
+        [
+            Section(None, [_numbers(), parted(8, (14, _agents()), (10, _blindness()))]),
+            Section("Scans", [line(8, _ages(), _durations())]),
+            Section("Collectors", [line(8, _collectors(), _failures())]),
+            Section("Scrapes and series", [line(8, _series(), _scrapes())]),
+            Section("Process", [line(8, _memory(), _processor(), _descriptors())]),
+        ],
+        choices=RAW,
+        since="now-6h",
+        all_instances=True,
+    )
+
+
+def _numbers() -> Line:
+    return line(
+        4,
+        number(
+            "Agents down",
+            "Agents that Prometheus could not scrape. Look at the service on that host "
+            "(`systemctl status hermes-exporter`), then at the network between.",
+            "sum(1 - up{<agent>})",
+            steps=ALARM,
+            no_data="Nothing is scraped under this job",
+        ),
+        number(
+            "Oldest scan",
+            "How long ago the home that waits longest was scanned. More than a few minutes: its "
+            "filesystem hangs or it is very large; see Scans below.",
+            "max(time() - hermes_exporter_scan_timestamp_seconds{<home>})",
+            unit="s",
+            decimals=0,
+            steps=((120, LOOK), (600, NOW)),
+            no_data=NO_AGENT,
+        ),
+        number(
+            "Failing collectors",
+            "Collectors that broke at the last round; their metrics are missing. The agent's log "
+            "names the cause; please report it.",
+            "sum(1 - hermes_exporter_collector_success{<agent>})",
+            steps=TROUBLE,
+            no_data=NO_AGENT,
+        ),
+        number(
+            "Blind spots",
+            "Things that agents cannot see; sessions there stay unknown and nothing is reaped. "
+            "`hermes-exporter check` says what to grant.",
+            "count(hermes_exporter_blind{<home>} == 1) or 0 * sum(hermes_home_up{<home>})",
+            steps=TROUBLE,
+            no_data=NO_AGENT,
+        ),
+        number(
+            "Failed reloads",
+            "Agents whose last reload failed: they run on with the old settings. "
+            "`hermes-exporter check` names the line and the fix.",
+            "sum(1 - hermes_exporter_config_last_reload_successful{<agent>})",
+            steps=TROUBLE,
+            no_data=NO_AGENT,
+        ),
+        number(
+            "Most series of an agent",
+            "A home has at most 400 series and the agent about 60. Far more than that times the "
+            "homes: please report it.",
+            "max(hermes_exporter_series{<agent>})",
+            no_data=NO_AGENT,
+        ),
+    )
+
+
+def _agents() -> Panel:
+    return rows(
+        "Agents",
+        "Every agent, with its version and how long it has run. Down: look at the service on the "
+        "host. A young one that keeps being young is being killed: look for the kernel's out of "
+        "memory messages.",
+        [
+            Column("Agent", "max by (instance) (up{<agent>})", words=UP, width=80),
+            Column(
+                "Running for",
+                "time() - max by (instance) (process_start_time_seconds{<agent>})",
+                unit="s",
+            ),
+            Column("Homes", "count by (instance) (hermes_home_up{<agent>})", width=80),
+            Column("Series", "max by (instance) (hermes_exporter_series{<agent>})", width=90),
+            Column(
+                "Configuration",
+                "min by (instance) (hermes_exporter_config_last_reload_successful{<agent>})",
+                words=RELOADED,
+            ),
+        ],
+        labels={"instance": "Host"},
+        facts={
+            "version": (
+                "Version",
+                "max by (instance, version) (hermes_exporter_build_info{<agent>})",
+            )
+        },
+        links={"Host": to_host()},
+        sort="Agent",
+        ascending=True,
+        no_data="Nothing is scraped under this job",
+    )
+
+
+def _blindness() -> Panel:
+    return rows(
+        "What cannot be seen",
+        "Each reason for which an agent cannot tell whether sessions of a home are alive. Most "
+        "need the agent to run as root on the host itself; `hermes-exporter check` says which "
+        "grant helps.",
+        [
+            Column(
+                "Blind",
+                "max by (instance, home, reason) (hermes_exporter_blind{<home>} == 1)",
+                words={"1": ("yes", LOOK)},
+                width=80,
+            )
+        ],
+        labels={"instance": "Host", "home": "Home", "reason": "Reason"},
+        links={"Host": to_host(home="Home")},
+        no_data="Everything can be seen",
+    )
+
+
+def _ages() -> Panel:
+    return lines(
+        "Age of the last scan",
+        "A saw-tooth of the scan interval is well. A line that climbs is a scan that never ends: "
+        "a hanging filesystem, or a database that is locked. The agent's log says which.",
+        Query(
+            "max by (instance, home) (time() - hermes_exporter_scan_timestamp_seconds{<home>})",
+            "{{instance}} {{home}}",
+        ),
+        unit="s",
+        no_data=NO_AGENT,
+    )
+
+
+def _durations() -> Panel:
+    return lines(
+        "Duration of the last scan",
+        "Long scans are large homes or slow disks; the first one and the full one every six hours "
+        "take longer. If it nears the interval raise `scan.interval`.",
+        Query(
+            "max by (instance, home) (hermes_exporter_scan_duration_seconds{<home>})",
+            "{{instance}} {{home}}",
+        ),
+        unit="s",
+        no_data=NO_AGENT,
+    )
+
+
+def _collectors() -> Panel:
+    return lines(
+        "Slowest collectors",
+        "Time to turn a scan into metrics, the worst agent of each collector. Milliseconds are "
+        "well. One that is slow can be switched off with `--no-collector.NAME`.",
+        Query(
+            "topk(8, max by (collector) (hermes_exporter_collector_duration_seconds{<agent>}))",
+            "{{collector}}",
+        ),
+        unit="s",
+        no_data=NO_AGENT,
+    )
+
+
+def _failures() -> Panel:
+    return lines(
+        "Collectors that failed",
+        "Agents on which a collector broke, by collector. Its metrics are missing there and alerts "
+        "on them are silent: read that agent's log.",
+        Query(
+            "sum by (collector) (1 - hermes_exporter_collector_success{<agent>}) > 0",
+            "{{collector}}",
+        ),
+        stacked=True,
+        no_data="None failed",
+    )
+
+
+def _series() -> Panel:
+    return lines(
+        "Series of each agent",
+        "What each agent costs Prometheus. It grows with homes only: label values are limited. A "
+        "climb without new homes should be reported.",
+        Query("max by (instance) (hermes_exporter_series{<agent>})", "{{instance}}"),
+        no_data=NO_AGENT,
+    )
+
+
+def _scrapes() -> Panel:
+    return lines(
+        "Duration of scrapes",
+        "Scrapes are answered from memory in milliseconds, whatever a scan does. Slow ones are the "
+        "network, or a host out of processor time.",
+        Query("max by (instance) (scrape_duration_seconds{<agent>})", "{{instance}}"),
+        unit="s",
+        no_data="Nothing is scraped under this job",
+    )
+
+
+def _memory() -> Panel:
+    return lines(
+        "Memory of each agent",
+        "Resident memory of the agent itself; its workers are not in it. Steady is well. If it "
+        "climbs for days, restart the service and report it.",
+        Query("max by (instance) (process_resident_memory_bytes{<agent>})", "{{instance}}"),
+        unit="bytes",
+        no_data=NO_AGENT,
+    )
+
+
+def _processor() -> Panel:
+    return lines(
+        "Processor time of each agent",
+        "Share of one processor; a percent or two at most. More: very many processes on the host, "
+        "or a `scan.interval` that is too short.",
+        Query(
+            "sum by (instance) (rate(process_cpu_seconds_total{<agent>}[$__rate_interval]))",
+            "{{instance}}",
+        ),
+        unit="percentunit",
+        no_data=NO_AGENT,
+    )
+
+
+def _descriptors() -> Panel:
+    return lines(
+        "Open files of each agent",
+        "A share of what the agent may open. Few, and steady. A climb is a leak of the agent's: "
+        "restart it and report it.",
+        Query(
+            "max by (instance) (process_open_fds{<agent>} / process_max_fds{<agent>})",
+            "{{instance}}",
+        ),
+        unit="percentunit",
+        no_data=NO_AGENT,
+    )

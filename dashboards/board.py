@@ -1,0 +1,192 @@
+"""What the three dashboards have in common: variables, links, annotations and the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from grafana_foundation_sdk.builders.dashboard import (
+    AnnotationQuery,
+    Dashboard,
+    DashboardLink,
+    DatasourceVariable,
+    QueryVariable,
+    Row,
+)
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards.matchers import AGENT, JOB, matched
+from dashboards.panels import DATASOURCE, Panel
+
+TAG = "hermes"
+# The schema of Grafana 10.0: the oldest that reads it as its own, the newer ones migrate it.
+SCHEMA_VERSION = 38
+WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Panels side by side: one height, and the widths add up to the grid's."""
+
+    height: int
+    panels: Sequence[tuple[int, Panel]]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines of panels below a heading; without a title they stand at the top."""
+
+    title: str | None
+    lines: Sequence[Line]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The series whose labels the variables offer."""
+
+    jobs: str
+    instances: str
+    homes: str
+
+
+def line(height: int, *panels: Panel) -> Line:
+    """Panels of equal width."""
+    width, rest = divmod(WIDTH, len(panels))
+    if rest:
+        raise ValueError(f"{len(panels)} panels do not divide the grid of {WIDTH} equally")
+    return Line(height, [(width, panel) for panel in panels])
+
+
+def parted(height: int, *panels: tuple[int, Panel]) -> Line:
+    """Panels of these widths."""
+    if sum(width for width, _ in panels) != WIDTH:
+        raise ValueError(f"widths do not add up to {WIDTH}: {[width for width, _ in panels]}")
+    return Line(height, panels)
+
+
+def board(
+    uid: str,
+    title: str,
+    description: str,
+    sections: Sequence[Section],
+    *,
+    choices: Choices,
+    since: str,
+    all_instances: bool,
+    annotations: Sequence[AnnotationQuery] = (),
+) -> model.Dashboard:
+    """A dashboard; `all_instances` says whether it opens with every host or with one."""
+    built = (
+        Dashboard(title)
+        .uid(uid)
+        .description(description)
+        .tags([TAG])
+        .readonly()
+        .tooltip(model.DashboardCursorSync.CROSSHAIR)
+        .time(since, "now")
+        .refresh("1m")
+        .timezone("browser")
+        .link(_links())
+        .variables(_variables(choices, all_instances))
+        .annotations(list(annotations))
+        .build()
+    )
+    built.schema_version = SCHEMA_VERSION
+    built.panels = list(_placed(sections))
+    return built
+
+
+def moments(name: str, expression: str, *, colour: str, text: str) -> AnnotationQuery:
+    """Annotations at the moments that the values of the series are."""
+    return _annotation(name, expression, colour, text).use_value_for_time(True)
+
+
+def events(name: str, expression: str, *, colour: str, text: str) -> AnnotationQuery:
+    """Annotations while the expression has an answer."""
+    return _annotation(name, expression, colour, text)
+
+
+def _annotation(name: str, expression: str, colour: str, text: str) -> AnnotationQuery:
+    return (
+        AnnotationQuery()
+        .name(name)
+        .datasource(DATASOURCE)
+        .enable(True)
+        .icon_color(colour)
+        .expr(matched(expression))
+        .step("60s")
+        .title_format(name)
+        .text_format(text)
+        .tag_keys("home")
+    )
+
+
+def _links() -> DashboardLink:
+    return (
+        DashboardLink("Hermes dashboards")
+        .type(model.DashboardLinkType.DASHBOARDS)
+        .tags([TAG])
+        .icon("external link")
+        .as_dropdown(False)
+        .include_vars(True)
+        .keep_time(True)
+        .target_blank(False)
+    )
+
+
+def _variables(choices: Choices, all_instances: bool) -> list[Builder[model.VariableModel]]:
+    source = (
+        DatasourceVariable("datasource")
+        .label("Data source")
+        .type("prometheus")
+        .multi(False)
+        .include_all(False)
+    )
+    return [
+        source,
+        _choice("job", "Job", f"label_values({choices.jobs}, job)", True),
+        _choice(
+            "instance",
+            "Instance",
+            f"label_values({choices.instances}{{{JOB}}}, instance)",
+            all_instances,
+        ),
+        _choice("home", "Home", f"label_values({choices.homes}{{{AGENT}}}, home)", True),
+    ]
+
+
+def _choice(name: str, label: str, query: str, with_all: bool) -> QueryVariable:
+    return (
+        QueryVariable(name)
+        .label(label)
+        .datasource(DATASOURCE)
+        .query({"query": query, "refId": f"Choices-{name}"})
+        .definition(query)
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(model.VariableSort.ALPHABETICAL_CASE_INSENSITIVE_ASC)
+        .multi(True)
+        .include_all(with_all)
+        .all_value(".+")
+    )
+
+
+def _placed(sections: Sequence[Section]) -> Iterator[model.Panel | model.RowPanel]:
+    number = 1
+    y = 0
+    for section in sections:
+        if section.title is not None:
+            row = Row(section.title).collapsed(False).id(number).build()
+            row.grid_pos = model.GridPos(x=0, y=y, w=WIDTH, h=1)
+            yield row
+            number += 1
+            y += 1
+        for each in section.lines:
+            x = 0
+            for width, panel in each.panels:
+                built = panel.id(number).build()
+                built.grid_pos = model.GridPos(x=x, y=y, w=width, h=each.height)
+                yield built
+                number += 1
+                x += width
+            y += each.height

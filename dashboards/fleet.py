@@ -1,0 +1,496 @@
+"""Fleet: all hosts, worst first. Reads recorded series only, so that thousands of hosts are cheap.
+
+Series of the level `home:` have the labels job, instance and home; those of the level `job:` are
+sums over the whole job, on which Instance and Home have no influence.
+"""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards.board import Choices, Line, Section, board, line, parted
+from dashboards.panels import (
+    ALARM,
+    LOOK,
+    NOW,
+    PLAIN,
+    QUIET,
+    TROUBLE,
+    Column,
+    Panel,
+    Query,
+    lines,
+    number,
+    rows,
+    to_host,
+)
+from dashboards.words import DOWN, NO_RULES, OUTCOMES, VERDICTS
+
+RECORDED = Choices(
+    "job:hermes_agent_up:count", "instance:hermes_agent_up:min", "home:hermes_home_up:min"
+)
+NONE_OF_ALL = "0 * sum(job:hermes_home_up:count{<job>})"
+"""A zero where there is a fleet at all: a count of nothing would have no answer."""
+
+
+def dashboard() -> model.Dashboard:
+    return board(
+        "hermes-fleet",
+        "Hermes / Fleet",
+        "All hosts that run hermes-agent, worst first. A click on a host leads to its own "
+        "dashboard.",
+        [
+            Section(None, [_numbers()]),
+            Section(
+                "Worst first",
+                [
+                    line(8, _leaky(), _filling(), _pressed()),
+                    line(8, _down(), _blind(), _false_reaps()),
+                    line(8, _growing(), _marathons()),
+                ],
+            ),
+            Section(
+                "Sessions of the fleet",
+                [line(8, _verdicts(), _leaks()), line(8, _sources(), _reasons())],
+            ),
+            Section(
+                "Disk of the fleet",
+                [
+                    parted(9, (16, _kinds()), (8, _pressure())),
+                    line(8, _reclaimable(), _freed(), _runs()),
+                ],
+            ),
+            Section(
+                "Use of the fleet",
+                [line(8, _tokens(), _cost(), _calls()), line(8, _versions(), _agents())],
+            ),
+        ],
+        choices=RECORDED,
+        since="now-24h",
+        all_instances=True,
+    )
+
+
+def _numbers() -> Line:
+    return line(
+        4,
+        number(
+            "Agents down",
+            "Hosts whose agent does not answer: nothing is known of them. They are listed below.",
+            "sum(job:hermes_agent_up:count_down{<job>})",
+            steps=ALARM,
+            no_data=NO_RULES,
+        ),
+        number(
+            "Homes that cannot be read",
+            "Their figures are old or missing, nothing in them is reaped or pruned. They are "
+            "listed below; on the host `hermes-exporter check` says why.",
+            "sum(job:hermes_home_up:count_down{<job>})",
+            steps=ALARM,
+            no_data=NO_RULES,
+        ),
+        number(
+            "Leaked sessions",
+            "Open sessions that nobody runs any more. Go to the host at the top of the list below "
+            "and see what a reap would end.",
+            "sum(job:hermes_sessions_leaked:sum{<job>})",
+            steps=TROUBLE,
+            no_data=NO_RULES,
+        ),
+        number(
+            "Homes full within three days",
+            "If they fill as they did in the last six hours. Go to the top of the list below: "
+            "prune there, or add space.",
+            "count(home:hermes_filesystem_avail_bytes:days_until_full{<home>} < 3) "
+            f"or {NONE_OF_ALL}",
+            steps=ALARM,
+            trend=False,
+            no_data=NO_RULES,
+        ),
+        number(
+            "Homes under pressure",
+            "A high mark was crossed and the low mark is not reached yet. It ends by itself where "
+            "pruning is enforced; where it only observes, somebody must prune.",
+            f"count(home:hermes_prune_pressure:max{{<home>}} == 1) or {NONE_OF_ALL}",
+            steps=TROUBLE,
+            trend=False,
+            no_data=NO_RULES,
+        ),
+        number(
+            "False reaps in a day",
+            "Sessions that were ended while in use, and given back. One is too many: set the "
+            "reaper of that host to observe and read `hermes-exporter history` there.",
+            "sum(home:hermes_reaper_reopened:increase1d{<home>})",
+            decimals=0,
+            steps=ALARM,
+            trend=False,
+            no_data=NO_RULES,
+        ),
+    )
+
+
+def _worst(
+    title: str, description: str, columns: list[Column], no_data: str, *, ascending: bool = False
+) -> Panel:
+    """Homes with the worst at the top; a click leads to the host."""
+    return rows(
+        title,
+        description,
+        columns,
+        labels={"instance": "Host", "home": "Home"},
+        links={"Host": to_host(home="Home")},
+        sort=columns[0].title,
+        ascending=ascending,
+        no_data=no_data,
+    )
+
+
+def _leaky() -> Panel:
+    return _worst(
+        "Leaked sessions",
+        "Homes with the most dead open sessions. Many at once after an upgrade: a release leaks. "
+        "On the host: `hermes-exporter sessions --verdict dead`, then `hermes-exporter reap`.",
+        [
+            Column(
+                "Leaked",
+                "topk(10, max by (instance, home) (home:hermes_sessions_leaked:sum{<home>} > 0))",
+                decimals=0,
+                steps=TROUBLE,
+                bar=True,
+            )
+        ],
+        "No leaked sessions",
+    )
+
+
+def _filling() -> Panel:
+    return _worst(
+        "Days until full",
+        "Homes whose filesystem fills soonest, if it goes on as in the last six hours. On the "
+        "host: look at Bytes by kind; if the home is not what grows, look elsewhere on that disk.",
+        [
+            Column(
+                "Full in",
+                "bottomk(10, max by (instance, home) "
+                "(home:hermes_filesystem_avail_bytes:days_until_full{<home>} < 365))",
+                unit="d",
+                decimals=1,
+                base=NOW,
+                steps=((1, LOOK), (3, PLAIN)),
+            )
+        ],
+        "No filesystem is filling",
+        ascending=True,
+    )
+
+
+def _pressed() -> Panel:
+    return _worst(
+        "Pressure",
+        "Homes nearest to a high mark, as a share of it. Above 100% and staying there: pruning is "
+        "not enforced, is blocked or cannot help. The host's dashboard says which.",
+        [
+            Column(
+                "Of the mark",
+                "topk(10, max by (instance, home) "
+                "(home:hermes_prune_threshold_value:ratio{<home>}))",
+                unit="percentunit",
+                decimals=0,
+                steps=((1, LOOK), (1.1, NOW)),
+                bar=True,
+            )
+        ],
+        "No home has thresholds",
+    )
+
+
+def _down() -> Panel:
+    return _worst(
+        "Down or unreadable",
+        "Hosts whose agent does not answer, and homes that an agent cannot read. Agent: "
+        "`systemctl status hermes-exporter` on the host. Home: `hermes-exporter check` there.",
+        [
+            Column(
+                "State",
+                "topk(10, min by (instance) (instance:hermes_agent_up:min{<agent>} == 0) - 1 "
+                "or min by (instance, home) (home:hermes_home_up:min{<home>} == 0))",
+                words=DOWN,
+            )
+        ],
+        "All answer and can be read",
+        ascending=True,
+    )
+
+
+def _blind() -> Panel:
+    return _worst(
+        "Blindness",
+        "Homes of which an agent cannot see everything: sessions there stay unknown and are never "
+        "reaped. On the host `hermes-exporter check` says what to grant.",
+        [
+            Column(
+                "Blind spots",
+                "topk(10, max by (instance, home) (home:hermes_exporter_blind:count{<home>} > 0))",
+                decimals=0,
+                steps=TROUBLE,
+            ),
+            Column(
+                "Unknown sessions",
+                "max by (instance, home) (home:hermes_sessions_unknown:sum{<home>}) and "
+                "topk(10, max by (instance, home) (home:hermes_exporter_blind:count{<home>} > 0))",
+                decimals=0,
+            ),
+        ],
+        "Everything can be seen",
+    )
+
+
+def _false_reaps() -> Panel:
+    return _worst(
+        "False reaps in a day",
+        "Homes where sessions were ended while in use, and given back. Set the reaper of that host "
+        "to observe, read `hermes-exporter history`, and report it.",
+        [
+            Column(
+                "Given back",
+                "topk(10, max by (instance, home) (home:hermes_reaper_reopened:increase1d{<home>} "
+                "> 0))",
+                decimals=0,
+                steps=ALARM,
+            )
+        ],
+        "No false reaps",
+    )
+
+
+def _growing() -> Panel:
+    chosen = "topk(10, max by (instance, home) (home:hermes_disk_bytes:delta1d{<home>} > 0))"
+    return _worst(
+        "Top growers",
+        "Homes that grew most in a day. One that grows by gigabytes is failing in a loop: look at "
+        "its transcripts, request dumps and logs by kind on the host's dashboard.",
+        [
+            Column("Grown in a day", chosen, unit="bytes", bar=True, base="blue"),
+            Column(
+                "Grown in 6 hours",
+                "max by (instance, home) (home:hermes_disk_bytes:delta6h{<home>}) and " + chosen,
+                unit="bytes",
+            ),
+            Column(
+                "Now",
+                "max by (instance, home) (home:hermes_disk_bytes:sum{<home>}) and " + chosen,
+                unit="bytes",
+            ),
+            Column(
+                "Could free",
+                "max by (instance, home) (home:hermes_disk_reclaimable_bytes:sum{<home>}) and "
+                + chosen,
+                unit="bytes",
+            ),
+        ],
+        "No home has grown, or there is less than a day of history",
+    )
+
+
+def _marathons() -> Panel:
+    chosen = "topk(10, max by (instance, home) (home:hermes_sessions_marathon:sum{<home>} > 0))"
+    return _worst(
+        "Marathon sessions",
+        "Homes with sessions over the limit of messages. Ask their people to begin anew, or set "
+        "`session_reset.max_messages` in the home.",
+        [
+            Column("Over the limit", chosen, decimals=0, steps=TROUBLE, bar=True),
+            Column(
+                "Open",
+                "max by (instance, home) (home:hermes_sessions_open:sum{<home>}) and " + chosen,
+                decimals=0,
+            ),
+        ],
+        "No session is over its limit",
+    )
+
+
+def _verdicts() -> Panel:
+    return lines(
+        "Open sessions by verdict",
+        "What is known of all open sessions. Dead ones that only grow: reaping is off. Many "
+        "unknown ones: agents are blind, see the list above.",
+        Query(
+            "sum by (verdict) (job:hermes_sessions_open_by_verdict:sum{<job>})",
+            "{{verdict}}",
+        ),
+        stacked=True,
+        colours=VERDICTS,
+        no_data=NO_RULES,
+    )
+
+
+def _leaks() -> Panel:
+    return lines(
+        "Leaked, reaped and given back in the last hour",
+        "A step up in leaks that stays: compare with the Hermes versions below, a release leaks. "
+        "Reaps far above leaks: a storm; set the reapers to observe and look.",
+        [
+            Query("sum(job:hermes_sessions_leaked:increase1h{<job>})", "leaked"),
+            Query("sum(job:hermes_reaper_reaped:increase1h{<job>})", "reaped"),
+            Query("sum(job:hermes_reaper_reopened:increase1h{<job>})", "given back"),
+        ],
+        colours={"leaked": LOOK, "reaped": "blue", "given back": NOW},
+        no_data=NO_RULES,
+    )
+
+
+def _sources() -> Panel:
+    return lines(
+        "Dead sessions by source",
+        "Which way of using Hermes leaks. One source alone: its program does not end its sessions; "
+        "look at one with `hermes-exporter explain ID` on a host.",
+        Query(
+            'sum by (source) (job:hermes_sessions_open_by_verdict:sum{<job>, verdict="dead"})',
+            "{{source}}",
+        ),
+        stacked=True,
+        no_data="No leaked sessions",
+    )
+
+
+def _reasons() -> Panel:
+    return lines(
+        "Blindness, and gateways that are down",
+        "Homes that agents cannot fully see, by reason, and gateways that do not run. A reason "
+        "that appears everywhere at once came with a rollout: look at the unit file, or the mount.",
+        [
+            Query("sum by (reason) (job:hermes_exporter_blind:count{<job>})", "blind: {{reason}}"),
+            Query("sum(job:hermes_gateway_up:count_down{<job>})", "gateways down"),
+        ],
+        colours={"gateways down": NOW},
+        no_data="Everything can be seen",
+    )
+
+
+def _kinds() -> Panel:
+    return lines(
+        "Bytes by kind",
+        "What all homes take. The kind that grows tells whose work it is: transcripts, checkpoints "
+        "and dumps are the pruner's, the rest is Hermes's or somebody else's.",
+        Query("sum by (kind) (job:hermes_disk_bytes:sum{<job>})", "{{kind}}"),
+        unit="bytes",
+        stacked=True,
+        legend="table",
+        no_data=NO_RULES,
+    )
+
+
+def _pressure() -> Panel:
+    return lines(
+        "Homes under pressure by threshold",
+        "Which marks are crossed. Many homes at one threshold: the mark is too low for this fleet, "
+        "or pruning is not enforced.",
+        Query("sum by (threshold) (job:hermes_prune_pressure:count{<job>})", "{{threshold}}"),
+        stacked=True,
+        no_data="No home is under pressure",
+    )
+
+
+def _reclaimable() -> Panel:
+    return lines(
+        "What policies could free",
+        "Bytes that each policy could take now. Large and steady: pruning only observes; decide on "
+        "`prune.mode: enforce`.",
+        Query("sum by (policy) (job:hermes_disk_reclaimable_bytes:sum{<job>})", "{{policy}}"),
+        unit="bytes",
+        stacked=True,
+        no_data="No policy could free anything",
+    )
+
+
+def _freed() -> Panel:
+    return lines(
+        "Freed by pruning, per hour",
+        "What was given back, by policy. Nothing while homes are under pressure: look at what "
+        "stands in the way on a host's dashboard.",
+        Query("sum by (policy) (job:hermes_prune_freed_bytes:rate10m{<job>}) * 3600", "{{policy}}"),
+        unit="bytes",
+        stacked=True,
+        no_data="No run has freed anything yet",
+    )
+
+
+def _runs() -> Panel:
+    return lines(
+        "Prune runs and items, per hour",
+        "Runs by outcome, and items taken. Failed ones: the host's `hermes-exporter history` says "
+        "why. Many items at once: a mark was lowered, or a home exploded.",
+        [
+            Query("sum by (outcome) (job:hermes_prune_runs:rate10m{<job>}) * 3600", "{{outcome}}"),
+            Query("sum(job:hermes_prune_deleted:rate10m{<job>}) * 3600", "items"),
+        ],
+        colours={**OUTCOMES, "items": QUIET},
+        right={"items": "short"},
+        no_data="There was no run yet",
+    )
+
+
+def _tokens() -> Panel:
+    return lines(
+        "Tokens per minute",
+        "What the models were sent and answered. A jump without more messages beside it: sessions "
+        "that run in circles; see the marathons above.",
+        Query(
+            'sum by (kind) (job:hermes_tokens:rate10m{<job>, kind!="reasoning"}) * 60', "{{kind}}"
+        ),
+        stacked=True,
+        no_data="No tokens were used",
+    )
+
+
+def _cost() -> Panel:
+    return lines(
+        "Cost per hour",
+        "As Hermes estimates it and as providers told it; the two overlap. What has no price is in "
+        "neither, so trust tokens first.",
+        Query("sum by (status) (job:hermes_cost_usd:rate10m{<job>}) * 3600", "{{status}}"),
+        unit="currencyUSD",
+        colours={"estimated": QUIET, "actual": "blue"},
+        no_data="No cost is known",
+    )
+
+
+def _calls() -> Panel:
+    return lines(
+        "Messages and calls per minute",
+        "The work that is done. API calls that climb while messages do not are retries: look at "
+        "the providers.",
+        [
+            Query("sum(job:hermes_messages:rate10m{<job>}) * 60", "messages"),
+            Query("sum(job:hermes_tool_calls:rate10m{<job>}) * 60", "tool calls"),
+            Query("sum(job:hermes_api_calls:rate10m{<job>}) * 60", "API calls"),
+        ],
+        no_data=NO_RULES,
+    )
+
+
+def _versions() -> Panel:
+    return lines(
+        "Homes by Hermes version",
+        "Upgrades as they spread. Hold it against the leaks above: a release that leaks shows the "
+        "same day.",
+        Query("sum by (version) (job:hermes_agent_info:count{<job>})", "{{version}}"),
+        stacked=True,
+        no_data="No version can be told",
+    )
+
+
+def _agents() -> Panel:
+    return lines(
+        "Agents by version",
+        "Rollouts of this exporter, and the agents that answer not. Mixed versions for long: a "
+        "rollout is stuck.",
+        [
+            Query("sum by (version) (job:hermes_exporter_build_info:count{<job>})", "{{version}}"),
+            Query("sum(job:hermes_agent_up:count_down{<job>})", "down"),
+        ],
+        stacked=True,
+        colours={"down": NOW},
+        no_data=NO_RULES,
+    )

@@ -1,0 +1,37 @@
+"""Writes the dashboards: `python -m dashboards.generate`, which `make dashboards` runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards import agent, fleet, host
+
+FOLDER = Path(__file__).parent / "grafana"
+
+
+def dashboards() -> dict[str, model.Dashboard]:
+    """Each by the name of its file."""
+    return {
+        "hermes-fleet.json": fleet.dashboard(),
+        "hermes-host.json": host.dashboard(),
+        "hermes-agent.json": agent.dashboard(),
+    }
+
+
+def rendered(dashboard: model.Dashboard) -> str:
+    """The JSON as it is committed: stable, so that a change shows as what it is."""
+    return json.dumps(dashboard, cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, dashboard in dashboards().items():
+        (FOLDER / name).write_text(rendered(dashboard))
+
+
+if __name__ == "__main__":
+    main()

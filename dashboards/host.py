@@ -1,0 +1,175 @@
+"""Host: one machine, its homes, and what happens in them."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards.board import Choices, Line, Section, board, events, line, moments
+from dashboards.host_disk import disk, retention
+from dashboards.host_health import database, processes
+from dashboards.host_sessions import sessions, usage
+from dashboards.panels import ALARM, LOOK, NOW, PLAIN, TROUBLE, Column, Panel, number, rows
+from dashboards.words import BREAKER, MODE, NO_AGENT, READABLE
+
+RAW = Choices("hermes_exporter_build_info", "hermes_exporter_build_info", "hermes_home_up")
+"""What the variables of the dashboards below Fleet offer."""
+
+
+def dashboard() -> model.Dashboard:
+    return board(
+        "hermes-host",
+        "Hermes / Host",
+        "One host: its Hermes homes, their sessions, disk, database and gateway. "
+        "Choose the host under Instance.",
+        [
+            Section(None, [_numbers(), line(7, _homes())]),
+            sessions(),
+            usage(),
+            disk(),
+            retention(),
+            database(),
+            processes(),
+        ],
+        choices=RAW,
+        since="now-6h",
+        all_instances=False,
+        annotations=[
+            moments(
+                "Prune run",
+                "hermes_prune_last_run_timestamp_seconds{<home>} * 1000",
+                colour="blue",
+                text="{{home}}: {{outcome}}",
+            ),
+            events(
+                "Sessions reaped",
+                "sum by (instance, home) (increase(hermes_reaper_reaped_total{<home>}[2m])) > 0",
+                colour="purple",
+                text="{{home}}",
+            ),
+        ],
+    )
+
+
+def _numbers() -> Line:
+    return line(
+        4,
+        number(
+            "Homes that cannot be read",
+            "Their figures are old or missing and nothing in them is reaped or pruned. "
+            "`hermes-exporter check` says why, and what to grant or repair.",
+            "sum(1 - hermes_home_up{<home>})",
+            steps=ALARM,
+            no_data=NO_AGENT,
+        ),
+        number(
+            "Open sessions",
+            "All sessions without an end, whether used or not. What they are is told by the "
+            "verdicts below.",
+            "sum(hermes_sessions_open{<home>})",
+            no_data=NO_AGENT,
+        ),
+        number(
+            "Leaked sessions",
+            "Open and proven dead. See them with `hermes-exporter sessions --verdict dead`, end "
+            "them with `hermes-exporter reap`; with `reaper.mode: enforce` the agent does so "
+            "itself.",
+            'sum(hermes_sessions_open_by_verdict{<home>, verdict="dead"})',
+            steps=TROUBLE,
+            no_data="None",
+        ),
+        number(
+            "Nearest threshold",
+            "The value that is nearest to its high mark. From 100% on there is pressure: see which "
+            "one under Disk, and what would go with `hermes-exporter prune --pressure`.",
+            "max(hermes_prune_threshold_value{<home>} / hermes_prune_threshold_high{<home>})",
+            unit="percentunit",
+            decimals=0,
+            steps=((1, LOOK), (1.1, NOW)),
+            no_data="No thresholds",
+        ),
+        number(
+            "Until the disk is full",
+            "If it goes on as in the last six hours. Less than a day: look at Bytes by kind, "
+            "prune, or add space now.",
+            "min(home:hermes_filesystem_avail_bytes:days_until_full{<home>}) * 86400",
+            unit="s",
+            decimals=1,
+            steps=((86400, LOOK), (3 * 86400, PLAIN)),
+            base=NOW,
+            above=(365 * 86400, "over a year"),
+            no_data="Not filling",
+        ),
+        number(
+            "False reaps",
+            "Sessions that were ended and then found in use, in the time shown; they were given "
+            "back. The goal is zero: set `reaper.mode: observe` and look at `hermes-exporter "
+            "history`.",
+            "sum(increase(hermes_reaper_reopened_total{<home>}[$__range]))",
+            decimals=0,
+            steps=ALARM,
+            trend=False,
+            no_data="None",
+        ),
+    )
+
+
+def _homes() -> Panel:
+    return rows(
+        "Homes",
+        "Every home of this host. Red: look there first. `hermes-exporter status` shows the same "
+        "on the host itself.",
+        [
+            Column("Readable", "min by (instance, home) (hermes_home_up{<home>})", words=READABLE),
+            Column("Open", "sum by (instance, home) (hermes_sessions_open{<home>})"),
+            Column(
+                "Dead",
+                'sum by (instance, home) (hermes_sessions_open_by_verdict{<home>, verdict="dead"})',
+                steps=TROUBLE,
+            ),
+            Column(
+                "Unknown",
+                "sum by (instance, home) "
+                '(hermes_sessions_open_by_verdict{<home>, verdict="unknown"})',
+            ),
+            Column(
+                "Blind",
+                "count by (instance, home) (hermes_exporter_blind{<home>} == 1) "
+                "or 0 * sum by (instance, home) (hermes_home_up{<home>})",
+                steps=TROUBLE,
+            ),
+            Column("Bytes", "sum by (instance, home) (hermes_disk_bytes{<home>})", unit="bytes"),
+            Column(
+                "Pressure",
+                "max by (instance, home) (hermes_prune_threshold_value{<home>} / "
+                "hermes_prune_threshold_high{<home>})",
+                unit="percentunit",
+                decimals=0,
+                steps=((1, LOOK), (1.1, NOW)),
+            ),
+            Column(
+                "Reaper", "max by (instance, home) (hermes_reaper_enforcing{<home>})", words=MODE
+            ),
+            Column(
+                "Breaker",
+                "max by (instance, home) (hermes_reaper_breaker_open{<home>})",
+                words=BREAKER,
+            ),
+            Column(
+                "Pruner", "max by (instance, home) (hermes_prune_enforcing{<home>})", words=MODE
+            ),
+            Column(
+                "Schema",
+                "max by (instance, home) (hermes_state_db_schema_version{<home>})",
+                unit="none",
+            ),
+        ],
+        labels={"instance": "Host", "home": "Home"},
+        facts={
+            "version": (
+                "Hermes",
+                "max by (instance, home, version) (hermes_agent_info{<home>})",
+            )
+        },
+        sort="Dead",
+        no_data=NO_AGENT,
+    )
