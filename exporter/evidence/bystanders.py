@@ -29,7 +29,7 @@ class Bystanders(Struct, frozen=True):
     """The processes that were known to have the database open when it was decided to write."""
 
     pids: tuple[int, ...] = ()
-    """Those that must have locks of their own: forked heirs are not among them."""
+    """Those that must have locks of their own: neither forked heirs nor strangers."""
     lockless: bool = False
     """One of them had lost a lock, or wrote into deleted files, already then."""
 
@@ -37,7 +37,9 @@ class Bystanders(Struct, frozen=True):
     def of(cls, evidence: HomeEvidence) -> Bystanders:
         """What a survey knows of one database."""
         return cls(
-            pids=tuple(holder.pid for holder in evidence.holders if not holder.heir),
+            pids=tuple(
+                holder.pid for holder in evidence.holders if not holder.heir and not holder.stranger
+            ),
             lockless=any(
                 holder.lockless_database or holder.lockless_shm or holder.deleted_wal
                 for holder in evidence.holders
@@ -49,7 +51,10 @@ class Standing(Struct, frozen=True):
     """How things stand now."""
 
     lost: tuple[int, ...]
-    """Known processes that use the database without their locks, or use deleted files."""
+    """A known process that uses the database without its locks, or uses deleted files.
+
+    The first that is found: each costs a wait, and Hermes may be waiting for us.
+    """
     newcomers: tuple[int, ...]
     """Processes with a lock on the database that were not known."""
 
@@ -74,8 +79,9 @@ def look_around(
     own = os.getpid() if own_pid is None else own_pid
     suspects = [pid for pid in known.pids if pid not in owners.both and pid != own]
     strangers = owners.any - {own, *known.pids}
+    lost = next((pid for pid in suspects if _has_lost(pid, files, proc, pause)), None)
     return Standing(
-        lost=tuple(pid for pid in suspects if _has_lost(pid, files, proc, pause)),
+        lost=() if lost is None else (lost,),
         newcomers=tuple(pid for pid in sorted(strangers) if _uses(pid, files, proc)),
     )
 
@@ -122,4 +128,5 @@ def _possession(pid: int, files: HomeFiles, proc: str) -> Possession:
         stat = process.stat()
         if stat is None or stat.dead:
             raise ProcessLookupError(pid)
-        return possession(files, process.descriptors({files.name}))
+        uid, _ = process.user_and_namespace_pid()
+        return possession(files, process.descriptors({files.name}), uid)

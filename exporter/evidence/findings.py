@@ -74,6 +74,8 @@ class HomeFiles(Struct, frozen=True):
     name: str = "state.db"
     directory: str = ""
     """Where it is on this host: finds those who still have a deleted database of that path."""
+    owner: int | None = None
+    """Whose it is; None if that was not told, and then every process may be one of his."""
 
 
 class MappedSession(Struct, frozen=True):
@@ -100,6 +102,7 @@ class Holder(Struct, frozen=True):
     holds_database: bool
     holds_shm: bool
     shm_inode: int | None
+    """None also for a stranger."""
     database_locked: bool | None
     """None where locks cannot be seen."""
     shm_locked: bool | None
@@ -111,6 +114,8 @@ class Holder(Struct, frozen=True):
     """It writes into a WAL, WAL index or database that has no name any more: nothing is saved."""
     heir: bool
     """Forked by a holder that has its locks; it has the descriptors and needs no lock."""
+    stranger: bool = False
+    """Another user's, that can only read: no Hermes, and nothing that it lacks is missed."""
     sessions: tuple[MappedSession, ...] = ()
     written: int | None = None
     """Bytes it has written so far, to whatever; None where the kernel does not tell."""

@@ -37,7 +37,7 @@ NONE: Final = Locks(database=False, shm=False)
 
 def missing_locks(home: HomeFiles, has: Possession, held: Locks) -> Locks:
     """What a holder should have and has not; a DELETE journal needs no lasting lock."""
-    if home.wal_mode is False:
+    if home.wal_mode is False or has.stranger:
         return NONE
     needed = Locks(database=has.database is not None and has.in_wal_mode, shm=has.shm is not None)
     return needed.without(held)
@@ -97,12 +97,16 @@ def _look_again(home: HomeFiles, sighting: Sighting, proc: str) -> Locks:
             stat = process.stat()
             if stat is None or stat.dead or stat.start_ticks != sighting.stat.start_ticks:
                 return NONE
-            has = possession(home, process.descriptors({home.name}))
+            uid, _ = process.user_and_namespace_pid()
+            has = possession(home, process.descriptors({home.name}), uid)
+            missing = missing_locks(home, has, own_locks(has))
+            if has.shm is not None and has.shm.read_only and missing.shm:
+                missing = Locks(missing.database, process.maps(has.shm.identity.inode))
+            return missing
     except PermissionError:
         return Locks(database=True, shm=True)  # seen without them once, and not to be seen again
     except OSError:
         return NONE
-    return missing_locks(home, has, own_locks(has))
 
 
 def own_locks(has: Possession) -> Locks:

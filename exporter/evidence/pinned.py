@@ -14,12 +14,24 @@ from exporter.snapshot import FileIdentity
 
 _CHUNK_BYTES: Final = 64 * 1024
 _ALL_BYTES_MAX: Final = 1024 * 1024
+_ACCESS_MASK: Final = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
+_PATH_ONLY: Final = 0o10000000
+"""O_PATH: such a descriptor names a file and can neither read, map nor lock it."""
 
 
 class _DescriptorInfo(NamedTuple):
     inode: int | None
     """None before Linux 5.14."""
+    flags: int
     locks: list[LockEntry]
+
+    @property
+    def path_only(self) -> bool:
+        return bool(self.flags & _PATH_ONLY)
+
+    @property
+    def read_only(self) -> bool:
+        return self.flags & _ACCESS_MASK == os.O_RDONLY
 
 
 class Descriptor(NamedTuple):
@@ -35,6 +47,8 @@ class Descriptor(NamedTuple):
     identity: FileIdentity
     locks: list[LockEntry]
     """Those that were taken through this descriptor, and through no other of the same file."""
+    read_only: bool = False
+    """SQLite opens -shm so only where it may not write it; never asked of a -wal."""
 
     @property
     def locked(self) -> bool:
@@ -113,10 +127,29 @@ class PinnedProcess:
             try:
                 link = os.readlink(f"fd/{number}", dir_fd=self._folder)
                 if link.endswith("-shm") and self._identity(number).inode == inode:
-                    answer = answer or any(lock.of_shm for lock in self._info(number).locks)
+                    info = self._info(number)
+                    if any(lock.of_shm for lock in info.locks):
+                        return True
+                    if not info.path_only and (not info.read_only or self.maps(inode)):
+                        answer = False
             except FileNotFoundError:
                 continue
         return answer
+
+    def maps(self, inode: int) -> bool:
+        """Whether it has a -shm of this inode in its memory, as SQLite has; True if untold.
+
+        Only a file in memory can be pulled away from under a process.
+        """
+        try:
+            content = self._read_all("maps")
+        except OSError:
+            return True
+        if len(content) >= _ALL_BYTES_MAX:
+            return True
+        number = str(inode).encode()
+        fields = (line.split(maxsplit=5) for line in content.splitlines())
+        return any(len(each) == 6 and each[4] == number and b"-shm" in each[5] for each in fields)
 
     def children(self) -> list[int] | None:
         """The processes it started; None where the kernel does not list them."""
@@ -138,11 +171,13 @@ class PinnedProcess:
             if parts is None:
                 return None
             identity = self._identity(number)
-            locks = [] if parts[2] == "-wal" else self._info(number).locks
+            wal = parts[2] == "-wal"
+            info = _DescriptorInfo(None, os.O_RDWR, []) if wal else self._info(number)
         except FileNotFoundError:
             return None
-        directory, name, suffix, deleted = parts
-        return Descriptor(number, directory, name, suffix, deleted, identity, locks)
+        if info.path_only:
+            return None
+        return Descriptor(number, *parts, identity, info.locks, info.read_only)
 
     def _identity(self, number: str) -> FileIdentity:
         try:
@@ -156,13 +191,15 @@ class PinnedProcess:
 
     def _info(self, number: str) -> _DescriptorInfo:
         """What the kernel itself knows of a descriptor."""
-        inode, locks = None, []
+        inode, flags, locks = None, os.O_RDWR, []
         for line in self._read_once(f"fdinfo/{number}").splitlines():
             if line.startswith(b"ino:"):
                 inode = int(line[4:])
+            elif line.startswith(b"flags:"):
+                flags = int(line[6:], 8)
             elif line.startswith(b"lock:") and (lock := parse_lock(line[5:])):
                 locks.append(lock)
-        return _DescriptorInfo(inode, locks)
+        return _DescriptorInfo(inode, flags, locks)
 
     def _exists(self, path: str) -> bool:
         try:

@@ -58,6 +58,8 @@ class Possession(NamedTuple):
     wal: Descriptor | None
     shm: Descriptor | None
     deleted: bool
+    stranger: bool
+    """Neither the owner's nor root's, and without a way to write: any user may be that."""
 
     @property
     def any(self) -> bool:
@@ -98,7 +100,7 @@ class Sightings:
             *(self._by_file.get(file, set()) for file in files if file)
         )
         having = [
-            (seen, possession(home, seen.descriptors))
+            (seen, possession(home, seen.descriptors, seen.uid))
             for seen in map(self.by_pid.__getitem__, pids)
         ]
         return sorted((pair for pair in having if pair[1].any), key=lambda pair: pair[0].pid)
@@ -165,11 +167,12 @@ def look_at(
         return Sighting(pid, stat, uid, namespace_pid, descriptors, role, children, written)
 
 
-def possession(home: HomeFiles, descriptors: Collection[Descriptor]) -> Possession:
-    """Which of a process's descriptors are of this home's database.
+def possession(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -> Possession:
+    """Which of a process's descriptors are of this home's database; `uid` is who runs it.
 
     A sidecar belongs to the database that lies beside it in the eyes of the same process. That also
-    finds one made after the home was looked at, and one that has no name any more.
+    finds one made after the home was looked at, and one that has no name any more. But names are
+    what a process's mount namespace makes of them, so of a stranger's only identities count.
     """
     ours = [found for found in descriptors if found.name == home.name]
     database = _best(found for found in ours if _is(found, "", home.database))
@@ -180,11 +183,19 @@ def possession(home: HomeFiles, descriptors: Collection[Descriptor]) -> Possessi
         known = (found for found in ours if _is(found, suffix, identity))
         return _best(found for found in (*known, *beside) if not found.deleted)
 
+    wal, shm = sidecar("-wal", home.wal), sidecar("-shm", home.shm)
+    trusted = home.owner is None or uid in (0, home.owner)
+    writes = any(found is not None and not found.read_only for found in (database, shm))
     deleted = any(
-        found.deleted and ((found.suffix and found.directory == folder) or _was_here(found, home))
+        found.deleted
+        and _same_device(found, home)
+        and (
+            (found.suffix and found.directory == folder and (trusted or writes))
+            or (found.directory == home.directory and trusted)
+        )
         for found in ours
     )
-    return Possession(database, sidecar("-wal", home.wal), sidecar("-shm", home.shm), deleted)
+    return Possession(database, wal, shm, deleted, stranger=not (trusted or writes))
 
 
 def _best(found: Iterable[Descriptor]) -> Descriptor | None:
@@ -196,7 +207,6 @@ def _is(found: Descriptor, suffix: str, identity: FileIdentity | None) -> bool:
     return not found.deleted and found.suffix == suffix and found.identity == identity
 
 
-def _was_here(found: Descriptor, home: HomeFiles) -> bool:
+def _same_device(found: Descriptor, home: HomeFiles) -> bool:
     """A container has paths of its own, but not on the device of this home."""
-    device = home.database.device if home.database else None
-    return found.directory == home.directory and found.identity.device == device
+    return home.database is not None and found.identity.device == home.database.device

@@ -33,6 +33,8 @@ _CANDIDATES_PER_USER: Final = 64
 """No user can fill the list and so hide another's home."""
 _CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.005
+_PAUSES_MAX: Final = 40
+"""For all suspects of a survey together: a crowd of them must not make it slow."""
 
 
 def survey(
@@ -64,7 +66,7 @@ def survey(
         locks=LockReader(_inodes(targets, swept), proc) if locks_are_shown(proc) else None,
         blind=_host_blindness(swept, proc),
         checks=checks,
-        pause=pause,
+        pause=_at_most(_PAUSES_MAX, pause),
     )
     return Survey(
         boot_id=read_boot_id(proc),
@@ -75,6 +77,16 @@ def survey(
         processes=swept.processes,
         unreadable=len(swept.unreadable),
     )
+
+
+def _at_most(times: int, pause: Callable[[], None]) -> Callable[[], None]:
+    left = iter(range(times))
+
+    def limited() -> None:
+        if next(left, None) is not None:
+            pause()
+
+    return limited
 
 
 def _inodes(targets: Iterable[HomeFiles], swept: Sweep) -> set[int]:
