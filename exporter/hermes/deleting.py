@@ -1,0 +1,282 @@
+"""Deleting a session as Hermes does, and putting it back exactly.
+
+A session is a row, its messages, and rows of other tables that name it. Its children lose their
+parent, as with Hermes; delegate children are sessions of their own to be deleted with it. Hermes
+leaves behind `goal:<id>` and the locks of dead sessions; here they go along, and come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import apsw
+from msgspec import Struct
+from msgspec.msgpack import Ext
+
+from exporter.hermes.exact import ROWID, TableRows, columns_of, insert_row, quoted, read_rows
+from exporter.hermes.schema import Schema, probe_schema
+from exporter.hermes.search_index import SearchIndex, probe_search_index
+
+SESSIONS: Final = "sessions"
+MESSAGES: Final = "messages"
+_GOAL: Final = "goal:"
+
+
+class Reference(Struct, frozen=True):
+    """Where another table names a session."""
+
+    table: str
+    column: str
+    ours: bool
+    """Its rows go with the session; otherwise they are in the way."""
+
+
+class Layout(Struct, frozen=True):
+    """All tables of a database that a session is kept in."""
+
+    schema: Schema
+    index: SearchIndex
+    references: tuple[Reference, ...]
+    columns: dict[str, tuple[str, ...]]
+
+    def deletable(self) -> bool:
+        return self.schema.has(SESSIONS, "parent_session_id") and self.schema.has(
+            MESSAGES, "id", "session_id"
+        )
+
+
+class SessionParts(Struct, frozen=True, array_like=True):
+    """A session as it is stored: every row of it in every table, and who names it as parent."""
+
+    id: str
+    tables: dict[str, TableRows]
+    children: list[str]
+
+    @property
+    def messages(self) -> TableRows:
+        return self.tables[MESSAGES]
+
+    def message_ids(self) -> list[int]:
+        return self.messages.column("id")
+
+
+def probe_layout(connection: apsw.Connection) -> Layout:
+    """Find every table that refers to sessions; raise DatabaseError if none may be deleted."""
+    schema = probe_schema(connection)
+    references = [*_declared(connection), *_undeclared(schema)]
+    tables = {SESSIONS, *([MESSAGES] if schema.has(MESSAGES) else [])}
+    tables |= {each.table for each in references if each.ours}
+    if schema.has("state_meta", "key", "value"):
+        tables.add("state_meta")
+    return Layout(
+        schema=schema,
+        index=probe_search_index(connection, schema),
+        references=tuple(references),
+        columns={table: columns_of(connection, table) for table in sorted(tables)},
+    )
+
+
+def _declared(connection: apsw.Connection) -> list[Reference]:
+    found = connection.execute(
+        'SELECT t.name, f."from", f.on_delete FROM pragma_table_list t, '
+        "pragma_foreign_key_list(t.name) f WHERE t.schema = 'main' AND t.type = 'table' "
+        "AND f.\"table\" = 'sessions' COLLATE NOCASE ORDER BY t.name"
+    ).fetchall()
+    return [
+        Reference(str(table), str(column), ours=action == "CASCADE" or table in _OURS)
+        for table, column, action in found
+        if table not in (SESSIONS, MESSAGES)
+    ]
+
+
+_OURS: Final = ("session_model_usage", "telegram_dm_topic_bindings")
+
+
+def _undeclared(schema: Schema) -> list[Reference]:
+    if not schema.has("compression_locks", "session_id"):
+        return []
+    return [Reference("compression_locks", "session_id", ours=True)]
+
+
+def read_session(
+    connection: apsw.Connection, layout: Layout, session_id: str
+) -> SessionParts | None:
+    """All of a session; None if there is none. In a transaction of its caller."""
+
+    def rows(table: str, column: str, value: str) -> TableRows:
+        columns = layout.columns[table]
+        return read_rows(connection, table, columns, f"{quoted(column)} = ?", value)
+
+    session = rows(SESSIONS, "id", session_id)
+    if not session.rows:
+        return None
+    tables = {SESSIONS: session, MESSAGES: rows(MESSAGES, "session_id", session_id)}
+    for each in layout.references:
+        if each.ours:
+            tables[each.table] = rows(each.table, each.column, session_id)
+    if "state_meta" in layout.columns:
+        tables["state_meta"] = rows("state_meta", "key", _GOAL + session_id)
+    return SessionParts(session_id, tables, _children(connection, session_id))
+
+
+def _children(connection: apsw.Connection, session_id: str) -> list[str]:
+    found = connection.execute(
+        "SELECT id FROM sessions WHERE parent_session_id = ? AND typeof(id) = 'text' ORDER BY id",
+        (session_id,),
+    )
+    return [child for (child,) in found]
+
+
+def delegates_of(connection: apsw.Connection, layout: Layout, session_id: str) -> list[str]:
+    """The children that Hermes deletes with their parent."""
+    if not layout.schema.has(SESSIONS, "model_config", "parent_session_id"):
+        return []
+    found = connection.execute(
+        "SELECT id FROM sessions WHERE parent_session_id = ? AND CASE WHEN "
+        "json_valid(model_config) THEN json_extract(model_config, '$._delegate_from') END "
+        "IS NOT NULL",
+        (session_id,),
+    )
+    return [child for (child,) in found]
+
+
+def who_is_in_the_way(connection: apsw.Connection, layout: Layout, session_id: str) -> str:
+    """A table with rows of this session that we do not know what to do with; '' if none."""
+    for each in layout.references:
+        if not each.ours:
+            found = connection.execute(
+                f"SELECT 1 FROM {quoted(each.table)} WHERE {quoted(each.column)} = ? LIMIT 1",
+                (session_id,),
+            ).fetchone()
+            if found is not None:
+                return each.table
+    return ""
+
+
+def delete_session(connection: apsw.Connection, layout: Layout, session_id: str) -> None:
+    """Delete it with all its rows, in a transaction of its caller."""
+    connection.execute(
+        "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?", (session_id,)
+    )
+    for each in layout.references:
+        if each.ours:
+            connection.execute(
+                f"DELETE FROM {quoted(each.table)} WHERE {quoted(each.column)} = ?", (session_id,)
+            )
+    if "state_meta" in layout.columns:
+        connection.execute("DELETE FROM state_meta WHERE key = ?", (_GOAL + session_id,))
+    connection.execute("DELETE FROM messages WHERE session_id = ?", (session_id,))
+    connection.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+
+
+class Misfit(Exception):  # noqa: N818 - it names what is found, not a fault of ours
+    """A session cannot be put back as it was; the message says what has changed."""
+
+
+def restore_session(connection: apsw.Connection, layout: Layout, parts: SessionParts) -> str:
+    """Put a session back in a transaction of its caller; return what is different now, or ''.
+
+    Raise Misfit, with nothing done, if it cannot be put back without loss or in anybody's place.
+    """
+    try:
+        with connection:  # a savepoint: all of it, or nothing
+            note = _restore(connection, layout, parts)
+    except apsw.ConstraintError as error:
+        raise Misfit(_in_whose_place(connection, parts, str(error))) from error
+    return note
+
+
+def _restore(connection: apsw.Connection, layout: Layout, parts: SessionParts) -> str:
+    session = parts.tables[SESSIONS]
+    parent = session.named(0).get("parent_session_id")
+    note = ""
+    if parent is not None and not exists(connection, parent):
+        note = "its parent is gone, so it has none now"
+        session = _with(session, "parent_session_id", None)
+    if not _is_free(connection, SESSIONS, session):
+        session = _with(session, ROWID, None)
+    _put(connection, layout, SESSIONS, session)
+    for table, rows in parts.tables.items():
+        if table != SESSIONS:
+            _put(connection, layout, table, rows)
+    for child in parts.children:
+        connection.execute(
+            "UPDATE sessions SET parent_session_id = ? WHERE id = ? AND parent_session_id IS NULL",
+            (parts.id, child),
+        )
+    return note
+
+
+def exists(connection: apsw.Connection, session_id: Any) -> bool:
+    found = connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    return found is not None
+
+
+def _is_free(connection: apsw.Connection, table: str, rows: TableRows) -> bool:
+    """Whether its row id is. Hermes gives the highest out again once its row has gone."""
+    if ROWID not in rows.columns:
+        return True
+    rowid = rows.column(ROWID)[0]
+    query = f"SELECT 1 FROM {quoted(table)} WHERE rowid = ?"
+    return connection.execute(query, (rowid,)).fetchone() is None
+
+
+def _with(rows: TableRows, column: str, value: Any) -> TableRows:
+    """One row with another value in a column."""
+    index = rows.columns.index(column)
+    row = (*rows.rows[0][:index], value, *rows.rows[0][index + 1 :])
+    return TableRows(rows.columns, [row])
+
+
+def _put(connection: apsw.Connection, layout: Layout, table: str, rows: TableRows) -> None:
+    if not rows.rows:
+        return
+    kept = _kept_columns(layout, table, rows)
+    columns = [rows.columns[index] for index in kept]
+    for row in rows.rows:
+        insert_row(connection, table, columns, [row[index] for index in kept])
+
+
+def _kept_columns(layout: Layout, table: str, rows: TableRows) -> list[int]:
+    """Columns that there still are; raise if one with something in it is gone."""
+    there = layout.columns.get(table)
+    if there is None:
+        raise Misfit(f"this Hermes has no table {table} any more")
+    kept = []
+    for index, name in enumerate(rows.columns):
+        if name in there:
+            kept.append(index)
+        elif name != ROWID and any(row[index] is not None for row in rows.rows):
+            raise Misfit(f"this Hermes has no column {table}.{name} any more")
+    return kept
+
+
+def _in_whose_place(connection: apsw.Connection, parts: SessionParts, error: str) -> str:
+    if exists(connection, parts.id):
+        return "there is a session of its id again"
+    if "sessions.title" in error:
+        return "another session has its title now; rename that one and try again"
+    if "messages.id" in error:
+        return "other messages have the ids of its own now"
+    return f"it does not fit in any more: {error[:120]}"
+
+
+def plain_text(value: Any) -> Any:
+    """A stored value for reading: what is no text is shown as well as can be."""
+    if isinstance(value, Ext):
+        return bytes(value.data).decode(errors="replace")
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value
+
+
+def same_session(first: SessionParts | None, second: SessionParts | None) -> bool:
+    """Whether nothing at all of a session has changed; its children may have gone."""
+    if first is None or second is None:
+        return first is second
+    return first.tables == second.tables
+
+
+def total_messages(sessions: Sequence[SessionParts]) -> int:
+    return sum(len(each.messages.rows) for each in sessions)

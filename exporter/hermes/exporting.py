@@ -1,0 +1,50 @@
+"""A session in the form that `hermes sessions export` writes: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from exporter.hermes.deleting import SESSIONS, SessionParts, plain_text
+
+_JSON_CONTENT: Final = "\x00json:"
+"""How Hermes marks content that is not a string."""
+
+
+def export_line(parts: SessionParts) -> bytes:
+    """A session with its active messages, as Hermes exports it and can import it."""
+    messages = [
+        _message(parts.messages.named(number)) for number in range(len(parts.messages.rows))
+    ]
+    session = _plain(parts.tables[SESSIONS].named(0))
+    active = [each for each in messages if each.get("active", 1) not in (0, "0")]
+    document = {**session, "messages": active}
+    return json.dumps(document, ensure_ascii=False).encode(errors="replace") + b"\n"
+
+
+def _message(row: dict[str, Any]) -> dict[str, Any]:
+    message = _plain(row)
+    message["content"] = _content(message.get("content"))
+    if message.get("tool_calls"):
+        message["tool_calls"] = _calls(message["tool_calls"])
+    return message
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: plain_text(value) for name, value in row.items()}
+
+
+def _content(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(_JSON_CONTENT):
+        try:
+            return json.loads(value[len(_JSON_CONTENT) :])
+        except ValueError:
+            return value
+    return value
+
+
+def _calls(value: Any) -> Any:
+    try:
+        return json.loads(value)
+    except (TypeError, ValueError):
+        return []
