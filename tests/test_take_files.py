@@ -312,7 +312,7 @@ def test_what_was_swapped_at_the_very_last_moment_is_put_back(
         (home / DUMP).symlink_to("/etc/passwd")
         rename.rename_new(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("exporter.pruner.effects.files.rename_new", swap_then_rename)
+    monkeypatch.setattr("exporter.pruner.effects.moving.rename_new", swap_then_rename)
     assert take(effect, home, action) == ["it is a symlink"]
     assert os.readlink(home / DUMP) == "/etc/passwd"
     with trash(home) as opened:
