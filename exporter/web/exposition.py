@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import cast
 
@@ -17,6 +18,8 @@ from prometheus_client.core import Metric
 from prometheus_client.utils import floatToGoString
 
 _GZIP_LEVEL = 6
+_REMEMBERED = 2048
+"""Labels, and numbers, that need not be written anew at the next scan: most are as they were."""
 
 # How the text format names and types what only OpenMetrics has: (suffix of the family, type).
 _TEXT_TYPES = {
@@ -96,15 +99,16 @@ def _write_samples(family: Metric, text: list[str], openmetrics: list[str]) -> N
         suffix = sample.name[prefix:]
         if suffix == "_created":
             continue
-        rest = f"{_labels(sample.labels)} {_number(sample.value)}\n"
+        rest = f"{_labels(tuple(sample.labels.items()))} {_number(sample.value)}\n"
         openmetrics.append(sample.name + rest)
         text.append(family.name + _TEXT_SUFFIXES.get(suffix, suffix) + rest)
 
 
-def _labels(labels: dict[str, str]) -> str:
+@lru_cache(_REMEMBERED)
+def _labels(labels: tuple[tuple[str, str], ...]) -> str:
     if not labels:
         return ""
-    pairs = (f'{name}="{_escape(value)}"' for name, value in sorted(labels.items()))
+    pairs = (f'{name}="{_escape(value)}"' for name, value in sorted(labels))
     return f"{{{','.join(pairs)}}}"
 
 
@@ -112,6 +116,7 @@ def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
+@lru_cache(_REMEMBERED)
 def _number(value: float) -> str:
     return cast(str, floatToGoString(value))  # type: ignore[no-untyped-call]
 
