@@ -142,10 +142,9 @@ class _Agent:
 
     def _tell_modes(self) -> None:
         """Nobody should believe that something is ended or deleted when nothing is."""
-        settings = self._rounds.settings
-        for name, mode in (("reaper", settings.reaper.mode), ("prune", settings.prune.mode)):
-            if in_force(mode) is not mode:
-                log.warn("mode is not in this version; observing", section=name, mode=mode.value)
+        mode = self._rounds.settings.prune.mode
+        if in_force(mode) is not mode:
+            log.warn("mode is not in this version; observing", section="prune", mode=mode.value)
 
     # Reloading
 

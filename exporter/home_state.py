@@ -17,6 +17,7 @@ from exporter.homes import Home
 from exporter.journal import Admission, Counter, Journal
 from exporter.labels import Family, by_weight, fit
 from exporter.reaper.findings import LeakCount, VerdictCount
+from exporter.runs.report import RunReport
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
 from exporter.session_list import SessionList
 from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
@@ -53,6 +54,7 @@ class HomeState:
         self._sources = self._ended = self._end_reasons = _NOBODY
         self._verdicts: tuple[VerdictCount, ...] = ()
         self._leaks: tuple[LeakCount, ...] = ()
+        self._runs = RunReport()
 
     def begin(self, monotonic: float) -> None:
         self._began = monotonic
@@ -69,9 +71,10 @@ class HomeState:
                 self._note(lambda: self._journal.count(self.home.path, usage))
             case wire.SessionsPage(items, first):
                 self._sessions.add(items, first=first)
-            case wire.ReadReply(snapshot, verdicts, leaks):
+            case wire.ReadReply(snapshot, verdicts, leaks, runs):
                 self._take_snapshot(snapshot)
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
+                self._runs = runs
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         if snapshot.trouble is Trouble.NONE:
@@ -162,7 +165,8 @@ class HomeState:
             kanban_dead_owner=None if blind else self._dead_owners(host, started),
             scanned_at=self._scanned_at,
             scan_seconds=self._scan_seconds,
-            reaper_enforcing=in_force(own.reaper.mode) is Mode.ENFORCE and self.home.may_write,
+            runs=self._runs,
+            reaper_enforcing=own.reaper.mode is Mode.ENFORCE and self.home.may_write,
             prune_enforcing=in_force(own.prune.mode) is Mode.ENFORCE and self.home.may_write,
         )
 

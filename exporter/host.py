@@ -28,7 +28,7 @@ _BETWEEN_LOOKS_SECONDS: Final = 1.0
 def status(options: Options) -> dict[str, Any]:
     """Each home on one screen."""
     settings = load(options.config_file)
-    with _looked(options, settings) as (_, view):
+    with looked(options, settings) as (_, view):
         return report.status(view, settings, public=False)
 
 
@@ -36,7 +36,7 @@ def sessions(
     options: Options, verdict: str | None = None, source: str | None = None
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The open sessions of every home, and the homes that could not be read."""
-    with _looked(options, load(options.config_file)) as (rounds, view):
+    with looked(options, load(options.config_file)) as (rounds, view):
         rows = [
             row
             for state in rounds.states()
@@ -48,7 +48,7 @@ def sessions(
 
 def explain(options: Options, session_id: str) -> dict[str, Any]:
     """Every piece of evidence and every rule for one session."""
-    with _looked(options, load(options.config_file)) as (rounds, view):
+    with looked(options, load(options.config_file)) as (rounds, view):
         found = rounds.explain(session_id)
     if not found:
         unread = [home.label for home in view.homes if not home.up]
@@ -87,7 +87,7 @@ def check(options: Options) -> dict[str, Any]:
         settings, problems = read(options.config_file)
     if problems:
         return {"ok": False, "config": problems, "homes": []}
-    with _looked(options, settings) as (rounds, view):
+    with looked(options, settings) as (rounds, view):
         homes = [capabilities(home) for home in view.homes]
         homes.extend(
             {
@@ -106,26 +106,53 @@ def check(options: Options) -> dict[str, Any]:
     }
 
 
-def _run(rounds: Rounds, settings: Settings) -> HostView:
+def _run(
+    rounds: Rounds, settings: Settings, pause_seconds: float = _BETWEEN_LOOKS_SECONDS
+) -> HostView:
     """As many rounds as a verdict needs: one look never makes a session dead."""
     view = rounds.run(_PATIENCE_SECONDS)
-    for _ in range(settings.reaper.confirmations - 1):
+    needed = [settings.for_home(state.home.named_as) for state in rounds.states()]
+    for _ in range(max((own.reaper.confirmations for own in needed), default=1) - 1):
         if not any(home.verdicts for home in view.homes):
             break
-        time.sleep(_BETWEEN_LOOKS_SECONDS)
+        time.sleep(pause_seconds)
         view = rounds.run(_PATIENCE_SECONDS)
     return view
 
 
 @contextmanager
-def _looked(options: Options, settings: Settings) -> Iterator[tuple[Rounds, HostView]]:
-    """Look at this host, remembering nothing but the labels that the agent has given."""
+def looked(
+    options: Options,
+    settings: Settings,
+    pause_seconds: float = _BETWEEN_LOOKS_SECONDS,
+    *,
+    confirm: bool = True,
+) -> Iterator[tuple[Rounds, HostView]]:
+    """Look at this host: once, or as often as a verdict needs."""
+    with _unscanned(options, settings) as rounds:
+        if confirm:
+            yield rounds, _run(rounds, settings, pause_seconds)
+        else:
+            yield rounds, rounds.run(_PATIENCE_SECONDS)
+
+
+@contextmanager
+def found_homes(options: Options, settings: Settings) -> Iterator[Rounds]:
+    """The homes of this host, found and not looked into."""
+    with _unscanned(options, settings) as rounds:
+        rounds.discover()
+        yield rounds
+
+
+@contextmanager
+def _unscanned(options: Options, settings: Settings) -> Iterator[Rounds]:
+    """Remembering nothing but the labels that the agent has given."""
     journal = Journal.in_memory()
     for path, label in labels_in(options.state_dir).items():
         journal.give_label(path, label)
     rounds = _rounds(options, settings, journal)
     try:
-        yield rounds, _run(rounds, settings)
+        yield rounds
     finally:
         rounds.close()
         journal.close()
@@ -135,7 +162,7 @@ def _rounds(options: Options, settings: Settings, journal: Journal) -> Rounds:
     for path in options.homes:
         if not os.path.isdir(path):
             raise UsageError(f"--home {path}: no such directory; give a HERMES_HOME directory")
-    return Rounds(settings, journal, named=options.homes, every_session=True)
+    return Rounds(settings, journal, named=options.homes, every_session=True, acting=False)
 
 
 def _ignore(name: str, error: Exception) -> None:

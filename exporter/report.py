@@ -20,7 +20,7 @@ def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any
         "agent": {
             "version": __version__,
             "mode": {
-                "reaper": in_force(settings.reaper.mode).value,
+                "reaper": settings.reaper.mode.value,
                 "prune": in_force(settings.prune.mode).value,
             },
         },

@@ -21,23 +21,22 @@ from exporter.errors import WorkerError
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.findings import Candidate as ProcessCandidate
 from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
-from exporter.evidence.liveness import lease_alive, start_times
+from exporter.evidence.liveness import start_times
 from exporter.evidence.survey import survey as survey_processes
 from exporter.faults import place_of
-from exporter.home_state import HomeState, blindness
+from exporter.home_state import HomeState
 from exporter.homes import Census, Home
 from exporter.journal import Journal
-from exporter.labels import Family, fit
 from exporter.lanes import Lane, Lanes, Scan
-from exporter.pool import Pool
-from exporter.reaper.findings import HomeFacts, Judgement, LeaseFact, ReaperRules
-from exporter.snapshot import DatabaseLook, Look, OpenSession, Trouble
+from exporter.pool import Pool, Worker
+from exporter.questions import key, read_request, targets
+from exporter.reaper.automatic import AutomaticReaper
+from exporter.reaper.findings import Judgement
+from exporter.snapshot import OpenSession, Trouble
 from exporter.view import HostView
 
 LOOK_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
-_HOLDERS_MAX: Final = 500
-"""Processes, and sessions they name, that verdicts are made from; more can only be a flood."""
 _CLOCK_STEP_SECONDS: Final = 60.0
 """A clock that is kept right by small steps stays within this for a boot."""
 _LINGER_SECONDS: Final = 3600.0
@@ -65,6 +64,7 @@ class Rounds:
         look_seconds: float = LOOK_SECONDS,
         read_seconds: float = READ_SECONDS,
         every_session: bool = False,
+        acting: bool = True,
     ) -> None:
         self.settings = settings
         self.config_reload_successful = True
@@ -78,6 +78,7 @@ class Rounds:
         self._read_seconds = read_seconds
         self._every_session = every_session
         self._lanes = Lanes(self._surprised)
+        self._reaper = AutomaticReaper(self._pool, monotonic) if acting else None
         self._states: dict[str, HomeState] = {}
         self._process_candidates: tuple[ProcessCandidate, ...] = ()
         self._last_survey: Survey | None = None
@@ -89,7 +90,7 @@ class Rounds:
 
     def run(self, patience_seconds: float) -> HostView:
         """Scan every home that is not busy; wait no longer than `patience_seconds` for any."""
-        self._discover()
+        self.discover()
         self._bring_together()
         until = self._monotonic() + patience_seconds
         ready = [state for state in self._states.values() if self._is_ready(state)]
@@ -135,7 +136,8 @@ class Rounds:
 
     # Finding homes
 
-    def _discover(self) -> None:
+    def discover(self) -> None:
+        """Take notice of homes that came, changed or went."""
         watched = {path: state.home for path, state in self._states.items() if self._lingers(state)}
         self.census = self._discovery.census(self.settings, watched, self._process_candidates)
         paths = {home.path for home in self.census.homes}
@@ -178,7 +180,7 @@ class Rounds:
     def _scan_alone(self, state: HomeState) -> None:
         self._look(state)
         if state.new_look is not None:
-            self._read(state, self._survey(_targets(state, state.new_look)).homes)
+            self._read(state, self._survey(targets(state.home.path, state.new_look)).homes)
 
     def _look(self, state: HomeState) -> None:
         state.begin(self._monotonic())
@@ -188,12 +190,27 @@ class Rounds:
     def _read(self, state: HomeState, surveyed: Mapping[str, HomeEvidence]) -> None:
         if state.new_look is None:
             return
-        state.new_evidence = surveyed.get(_key(state.home.path, "state.db"))
-        request = self._read_request(state, state.new_look, surveyed)
+        state.new_evidence = surveyed.get(key(state.home.path, "state.db"))
+        request = read_request(
+            state.home,
+            state.new_look,
+            surveyed,
+            settings=self.settings,
+            clock_blindness=self._clock_blindness(),
+            watermark=self._journal.watermark(state.home.path),
+            watched=self._states.keys(),
+            every_session=self._every_session,
+            judge_now=self._every_session or self._is_due(state),
+        )
         if self._exchange(state, request, self._read_seconds):
             state.finish(self._clock(), self._monotonic())
             self._tell(state)
             self._tell_whether_counted(state)
+            if self._reaper is not None:
+                self._reaper.act(state, self.settings)
+
+    def _is_due(self, state: HomeState) -> bool:
+        return self._reaper is not None and self._reaper.is_due(state, self.settings)
 
     def _exchange(
         self, state: HomeState, request: wire.LookRequest | wire.ReadRequest, seconds: float
@@ -231,83 +248,6 @@ class Rounds:
             state.fail(trouble, detail)
             self._tell(state)
 
-    def _read_request(
-        self, state: HomeState, look: Look, surveyed: Mapping[str, HomeEvidence]
-    ) -> wire.ReadRequest:
-        home = state.home
-        databases = [look.state, *look.boards]
-        evidence = {d.name: surveyed.get(_key(home.path, d.name)) for d in databases}
-        own = self.settings.for_home(home.named_as)
-        main = evidence["state.db"]
-        return wire.ReadRequest(
-            home=home.path,
-            owner=home.owner,
-            openable=[name for name, found in evidence.items() if _may_open(found)],
-            holdings=[
-                wire.Holding(holder.pid, holder.shm_inode)
-                for found in evidence.values()
-                if found is not None
-                for holder in found.holders
-                if holder.holds_shm and holder.shm_inode is not None and not holder.heir
-            ],
-            quiet=main is not None and not main.holders and not main.blind,
-            watermark=self._journal.watermark(home.path),
-            excluded_profiles=[
-                name
-                for name in home.profile_names
-                if os.path.join(home.path, "profiles", name) in self._states
-            ],
-            trivial_max_messages=own.prune.policies.trivial_sessions.max_messages or 5,
-            marathon_max_messages=self.settings.marathon.max_messages,
-            marathon_near_ratio=self.settings.marathon.near_ratio,
-            stale_after_seconds=own.prune.policies.stale_checkpoints.older_than_seconds,
-            full_interval_seconds=self.settings.scan.full_interval_seconds,
-            every_session=self._every_session,
-            facts=self._facts(look, main),
-            rules=ReaperRules(
-                sources=own.reaper.sources,
-                min_idle_seconds=own.reaper.min_idle_seconds,
-                heartbeat_timeout_seconds=own.reaper.heartbeat_timeout_seconds,
-                confirmations=own.reaper.confirmations,
-                interval_seconds=own.reaper.interval_seconds,
-            ),
-        )
-
-    def _facts(self, look: Look, evidence: HomeEvidence | None) -> HomeFacts:
-        """What is known of the home's processes, for the verdicts on its sessions."""
-        if evidence is None:
-            return HomeFacts()
-        named = sum(len(holder.sessions) for holder in evidence.holders)
-        if len(evidence.holders) > _HOLDERS_MAX or named > _HOLDERS_MAX:
-            return HomeFacts(blind=("too_many_processes",))
-        started = start_times()
-        return HomeFacts(
-            holders=evidence.holders,
-            leases=tuple(
-                LeaseFact(
-                    lease.session_id,
-                    fit(Family.SOURCE, lease.surface),
-                    lease.pid,
-                    lease_alive(lease.pid, lease.process_started_at, evidence, started),
-                )
-                for lease in look.leases
-            ),
-            lock_probe=look.state.lock_probe,
-            blind=(*blindness(look, evidence), *self._clock_blindness()),
-        )
-
-    def _clock_blindness(self) -> tuple[str, ...]:
-        """Whether somebody has set the clock since this boot was first seen.
-
-        Then start times of processes and times in the database cannot be compared any more.
-        """
-        boot_id = read_boot_id()
-        if boot_id is None:
-            return ()
-        now = read_clock()
-        began = self._journal.boot_began_at(boot_id, now.wall - now.since_boot)
-        return ("clock",) if now.jumped_since(Clock(began, 0.0, 1), _CLOCK_STEP_SECONDS) else ()
-
     def _tell(self, state: HomeState) -> None:
         """One line when a home's state changes; none while it stays as it is."""
         if not self._changes.changed(state.home.path, state.trouble, assumed=Trouble.NONE):
@@ -334,9 +274,26 @@ class Rounds:
 
     # Evidence
 
+    def _clock_blindness(self) -> tuple[str, ...]:
+        """Whether somebody has set the clock since this boot was first seen.
+
+        Then start times of processes and times in the database cannot be compared any more.
+        """
+        boot_id = read_boot_id()
+        if boot_id is None:
+            return ()
+        now = read_clock()
+        began = self._journal.boot_began_at(boot_id, now.wall - now.since_boot)
+        return ("clock",) if now.jumped_since(Clock(began, 0.0, 1), _CLOCK_STEP_SECONDS) else ()
+
     def _take_survey(self, states: Sequence[HomeState]) -> Mapping[str, HomeEvidence]:
         found = self._survey(
-            [each for state in states if state.new_look for each in _targets(state, state.new_look)]
+            [
+                each
+                for state in states
+                if state.new_look
+                for each in targets(state.home.path, state.new_look)
+            ]
         )
         self._process_candidates = found.candidates
         self._last_survey = found
@@ -367,13 +324,17 @@ class Rounds:
             if state.snapshot is None:
                 continue
             request = wire.ExplainRequest(state.home.path, session_id)
-            worker = self._pool.worker(state.home.owner, state.home.path)
+            worker = self.worker(state.home)
             found.extend(
                 (state.home.label, reply.session, reply.judgement)
                 for reply in worker.ask(request, self._look_seconds)
                 if isinstance(reply, wire.ExplainReply) and reply.session and reply.judgement
             )
         return found
+
+    def worker(self, home: Home) -> Worker:
+        """The process that acts on this home as its owner."""
+        return self._pool.worker(home.owner, home.path)
 
     def states(self) -> list[HomeState]:
         return sorted(self._states.values(), key=lambda state: state.home.label)
@@ -389,31 +350,3 @@ class Rounds:
 def _is_anothers(home: Home) -> bool:
     """Whether only a privileged agent can read it; an owner of -1 is not known."""
     return os.geteuid() not in (0, home.owner) and home.owner >= 0
-
-
-def _key(path: str, name: str) -> str:
-    return f"{path}\0{name}"
-
-
-def _targets(state: HomeState, look: Look) -> list[HomeFiles]:
-    """The databases of a home, for the survey to find their holders."""
-    return [_files(state.home.path, look, each) for each in (look.state, *look.boards)]
-
-
-def _files(home: str, look: Look, each: DatabaseLook) -> HomeFiles:
-    return HomeFiles(
-        key=_key(home, each.name),
-        database=each.database,
-        wal=each.wal,
-        shm=each.shm,
-        wal_mode=each.wal_mode,
-        gateway=look.gateway if each is look.state else None,
-        lock_probe=each.lock_probe,
-        name=os.path.basename(each.name),
-        directory=os.path.dirname(os.path.join(home, each.name)),
-    )
-
-
-def _may_open(found: HomeEvidence | None) -> bool:
-    """Nobody known to be without a lock on -shm. Where locks cannot be seen there is no telling."""
-    return found is not None and not found.lockless_shm

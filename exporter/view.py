@@ -7,6 +7,7 @@ from msgspec import Struct
 from exporter.evidence.findings import HomeEvidence
 from exporter.journal import Admission, Counter
 from exporter.reaper.findings import LeakCount, VerdictCount
+from exporter.runs.report import RunReport
 from exporter.snapshot import Look, Snapshot, Trouble
 
 
@@ -33,6 +34,8 @@ class HomeView(Struct, frozen=True):
     scanned_at: float | None
     """When the last finished scan ended."""
     scan_seconds: float
+    runs: RunReport
+    """What has been done to it, by us."""
     reaper_enforcing: bool
     prune_enforcing: bool
 

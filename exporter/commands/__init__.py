@@ -11,7 +11,18 @@ from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from typing import Protocol, cast
 
-NAMES = ("serve", "status", "sessions", "explain", "textfile", "check", "demo")
+NAMES = (
+    "serve",
+    "status",
+    "sessions",
+    "explain",
+    "reap",
+    "history",
+    "undo",
+    "textfile",
+    "check",
+    "demo",
+)
 """In the order in which help lists them."""
 
 

@@ -58,6 +58,21 @@ def add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON with stable keys")
 
 
+def add_plan(parser: ArgumentParser) -> None:
+    """The options of commands that act: nothing happens without a yes."""
+    parser.add_argument("--yes", action="store_true", help="do it; without this it is only shown")
+    parser.add_argument(
+        "--plan",
+        metavar="HASH",
+        help="with --yes: exactly the plan that was shown, less what no longer holds",
+    )
+
+
+def exit_status(outcome: str | None) -> int:
+    """Of a run by its outcome; None if nothing was to be done."""
+    return {"failed": 1, "partial": 3}.get(outcome or "", 0)
+
+
 def add_web(parser: ArgumentParser) -> None:
     """The options of the HTTP server."""
     from exporter.web.listen import parse_listen_address

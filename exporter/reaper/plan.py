@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from exporter import human
 from exporter.reaper.findings import Evidence, JudgedSession, Says, Verdict
 from exporter.snapshot import Count, OpenSession, SessionId, Text, Timestamp, Word
 
@@ -147,7 +148,7 @@ def plan_reap(
         for home in homes
         if not only_homes or home.home in only_homes
     )
-    return ReapPlan(hash=_hash(plans), created_at=now, homes=plans)
+    return ReapPlan(hash=hash_of(plans), created_at=now, homes=plans)
 
 
 def _plan_home(
@@ -206,7 +207,7 @@ def _action(judged: JudgedSession, now: float) -> ReapAction:
     session = judged.session
     proof = [each for each in judged.evidence if each.says is Says.DEAD][:_EVIDENCE_MAX]
     said = "; ".join(each.detail for each in proof)
-    idle = f"idle for {now - session.last_activity_at:.0f} s"
+    idle = f"idle for {human.age(now - session.last_activity_at)}"
     return ReapAction(
         target=session.id,
         reason=f"{idle}; {said}"[:300] if said else idle,
@@ -215,7 +216,13 @@ def _action(judged: JudgedSession, now: float) -> ReapAction:
     )
 
 
-def _hash(plans: Iterable[HomePlan]) -> str:
+def digest(action: ReapAction) -> str:
+    """Of one session in one state: whether a later plan still wants the same."""
+    return sha256(msgspec.json.encode(action.expected)).hexdigest()[:_HASH_DIGITS]
+
+
+def hash_of(plans: Iterable[HomePlan]) -> str:
+    """What tells one plan from another."""
     content = [
         (plan.home, [(action.target, action.expected) for action in plan.actions])
         for plan in plans

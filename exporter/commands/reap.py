@@ -1,0 +1,61 @@
+"""`reap`: end the sessions whose process is proven dead."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from exporter.commands import arguments
+from exporter.errors import PartlyDoneError, UsageError
+from exporter.terminal import output
+
+SUMMARY = "end the sessions whose process is proven dead; without --yes only say which"
+DESCRIPTION = """\
+Show which open sessions would be ended and why, and end them if --yes is given.
+
+Only sessions that are dead by their verdict are ever ended, of sources that the
+configuration allows, and of those only what still is as it was judged: who
+resumes a session in the meantime wins. `ended_at` becomes the time of its last
+activity; nothing else is written. `undo` opens them again.
+
+A reap by hand also lets automatic reaping go on after it has stopped itself."""
+EXAMPLES = (
+    ("what would be ended", "hermes-exporter reap"),
+    ("end it", "hermes-exporter reap --yes"),
+    ("exactly what was shown", "hermes-exporter reap --plan HASH --yes"),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    arguments.add_plan(parser)
+    parser.add_argument(
+        "--source",
+        dest="sources",
+        metavar="SOURCE",
+        action="append",
+        help="only sessions of this source, e.g. cli; may be repeated",
+    )
+    arguments.add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    if args.plan is not None and not args.yes:
+        raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
+    from exporter.hand.reap import reap
+
+    result, unread = reap(
+        arguments.options(args),
+        sources=tuple(args.sources or ()),
+        execute=args.yes,
+        plan_hash=args.plan,
+    )
+    if args.json:
+        output.show_json(result.json())
+    else:
+        from exporter.terminal import plan
+
+        output.show(plan.blocks(result.json(), "reap", "session"))
+    if unread:
+        raise PartlyDoneError(
+            f"not done for {', '.join(unread)}: cannot be read; `hermes-exporter check` tells why"
+        )
+    return arguments.exit_status(result.json()["outcome"])

@@ -1,0 +1,49 @@
+"""`undo`: give back what a run took."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from exporter.commands import arguments
+from exporter.errors import UsageError
+from exporter.terminal import output
+
+SUMMARY = "give back what a run took"
+DESCRIPTION = """\
+Take back a run: sessions that it ended are open again, and what it deleted is
+restored from the trash, exactly as it was. What Hermes has changed since is left
+as it is, and named. Automatic runs leave alone what was given back for as long
+as `prune.keep.undone` says."""
+EXAMPLES = (
+    ("a run from the list of `history`", "hermes-exporter undo 20260131T093000-3f2a"),
+    ("the last one", "hermes-exporter undo --last"),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", nargs="?", help="the id of a run")
+    parser.add_argument("--last", action="store_true", help="the last run that took anything")
+    arguments.add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    if (args.run is None) != args.last:
+        raise UsageError("give either the id of a run or --last; `history` lists the runs")
+    from exporter.hand.past import undo
+
+    undone = undo(arguments.options(args), args.run)
+    if args.json:
+        output.show_json(
+            {
+                "run": undone.run,
+                "restored": len(undone.restored),
+                "failed": [{"target": each.target, "why": each.why} for each in undone.failed],
+            }
+        )
+    else:
+        from exporter.terminal import past
+
+        output.show(past.undone(undone))
+    if not undone.failed:
+        return 0
+    return 3 if undone.restored else 1

@@ -1,0 +1,86 @@
+"""`history` and `undo`: what was done to the homes of this host, and giving it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from exporter import acts, logs
+from exporter.config.load import load
+from exporter.config.settings import HomeSettings
+from exporter.errors import ExporterError, HomeError, WorkerError
+from exporter.hand.reap import ONLY_OBSERVED
+from exporter.home_state import HomeState
+from exporter.host import found_homes, looked
+from exporter.options import Options
+from exporter.reaper.orders import Skipped, Undone
+from exporter.rounds import Rounds
+from exporter.runs import Kind, Run
+from exporter.text import visible
+
+_UNDOABLE: Final = frozenset({Kind.REAP, Kind.PRUNE})
+
+log = logs.get("past")
+
+
+def history(options: Options) -> tuple[list[dict[str, Any]], list[str]]:
+    """All runs in all homes, the newest first, and the homes whose journal cannot be read."""
+    unread: list[str] = []
+    with found_homes(options, load(options.config_file)) as rounds:
+        rows = [run.row(state.home.label) for state, run in _runs(rounds, unread)]
+    return sorted(rows, key=lambda row: (row["started_at"], row["run"]), reverse=True), unread
+
+
+def undo(options: Options, run: str | None) -> Undone:
+    """Give back what a run took, in every home it acted on; None is the last that took anything."""
+    settings = load(options.config_file)
+    unread: list[str] = []
+    with looked(options, settings, confirm=False) as (rounds, _):
+        runs = list(_runs(rounds, unread))
+        chosen = run or _last([each for _, each in runs])
+        states = [state for state, each in runs if each.id == chosen]
+        if not states:
+            hint = f"; could not read {', '.join(unread)}" if unread else ""
+            raise ExporterError(
+                f"no run {visible(chosen)} in any home{hint}; `hermes-exporter history` lists them"
+            )
+        restored: list[str] = []
+        failed: list[Skipped] = []
+        for state in states:
+            undone = _undo(rounds, state, settings.for_home(state.home.named_as), chosen)
+            restored.extend(undone.restored)
+            failed.extend(undone.failed)
+            if undone.why:
+                failed.append(Skipped(state.home.label, undone.why))
+    return Undone(chosen, tuple(restored), tuple(failed))
+
+
+def _undo(rounds: Rounds, state: HomeState, own: HomeSettings, run: str) -> Undone:
+    if not state.home.may_write:
+        return Undone(run, (), (), ONLY_OBSERVED)
+    if state.evidence is None:
+        return Undone(run, (), (), state.detail or "it could not be seen who uses this home")
+    try:
+        return acts.undo(rounds.worker(state.home), state.home, state.evidence, own, run)
+    except HomeError as error:
+        return Undone(run, (), (), str(error)[:300])
+
+
+def _runs(rounds: Rounds, unread: list[str]) -> Iterator[tuple[HomeState, Run]]:
+    for state in rounds.states():
+        if state.home.problem:
+            unread.append(state.home.label)
+            continue
+        try:
+            for run in acts.history(rounds.worker(state.home), state.home):
+                yield state, run
+        except (HomeError, WorkerError, TimeoutError) as error:
+            log.warn("no history", home=state.home.label, why=str(error))
+            unread.append(state.home.label)
+
+
+def _last(runs: list[Run]) -> str:
+    taken = [each for each in runs if each.kind in _UNDOABLE and each.actions]
+    if not taken:
+        raise ExporterError("no run has taken anything yet; there is nothing to give back")
+    return max(taken, key=lambda each: (each.started_at, each.id)).id

@@ -1,0 +1,158 @@
+"""`reap`: the plan for every home, and its execution when a person says yes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from exporter import acts, logs, saved_plans
+from exporter.config.load import load
+from exporter.config.settings import Settings
+from exporter.errors import RefusedError
+from exporter.hand.result import Result
+from exporter.home_state import HomeState
+from exporter.host import looked
+from exporter.options import Options
+from exporter.reaper.orders import ReapOrder
+from exporter.reaper.plan import ACTION, HomePlan, ReapAction, digest, hash_of
+from exporter.rounds import Rounds
+from exporter.runs import RunOutcome, new_run_id
+from exporter.saved_plans import SavedItem, SavedPlan
+
+KIND: Final = "reap"
+_BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
+ONLY_OBSERVED: Final = "a home of root is only observed unless it is named, e.g. by --home"
+
+log = logs.get("reap")
+
+
+def reap(
+    options: Options,
+    *,
+    sources: Sequence[str] = (),
+    execute: bool = False,
+    plan_hash: str | None = None,
+) -> tuple[Result, list[str]]:
+    """Plan a reap of every home, and carry it out if asked to.
+
+    Return what became of it, and the homes that could not be read.
+    """
+    settings = load(options.config_file)
+    saved = saved_plans.load(options.state_dir, KIND, plan_hash) if plan_hash else None
+    with looked(options, settings, _BETWEEN_CONFIRMATIONS_SECONDS) as (rounds, view):
+        plans = list(_plans(rounds, settings, sources, saved))
+        result = Result(
+            plan_hash or hash_of(each.plan for each in plans),
+            saved.created_at if saved is not None else time.time(),
+            [_row(each.state.home.label, action) for each in plans for action in each.actions],
+        )
+        if execute:
+            _execute(rounds, settings, plans, sources, result)
+        elif result.actions:
+            _keep(options, settings, plans, result)
+        unread = [home.label for home in view.homes if not home.up]
+    return result, unread
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A home, what would be done to it, and what of that is wanted."""
+
+    state: HomeState
+    plan: HomePlan
+    actions: tuple[ReapAction, ...]
+
+
+def _plans(
+    rounds: Rounds, settings: Settings, sources: Sequence[str], saved: SavedPlan | None
+) -> Iterator[_Planned]:
+    """The plans of all homes that were read just now; of a saved plan what still holds."""
+    items = frozenset(saved.items) if saved is not None else None
+    for state in rounds.states():
+        order = _order(state, settings, sources)
+        if order is None:
+            continue
+        try:
+            plan = acts.plan_reap(rounds.worker(state.home), order)
+        except RefusedError as error:
+            log.warn("no plan", home=state.home.label, why=str(error))
+            continue
+        path = state.home.path
+        wanted = [each for each in plan.actions if items is None or _item(path, each) in items]
+        yield _Planned(state, plan, tuple(wanted))
+
+
+def _order(
+    state: HomeState, settings: Settings, sources: Sequence[str], **details: Any
+) -> ReapOrder | None:
+    """None where nothing is known of the home's processes."""
+    if state.snapshot is None or state.evidence is None:
+        return None
+    own = settings.for_home(state.home.named_as)
+    return acts.reap_order(
+        state.home, state.evidence, own, sources=sources, by_hand=True, **details
+    )
+
+
+def _execute(
+    rounds: Rounds,
+    settings: Settings,
+    plans: Sequence[_Planned],
+    sources: Sequence[str],
+    result: Result,
+) -> None:
+    run = new_run_id(time.time())
+    result.executed = True
+    for each in plans:
+        wanted = [action.target for action in each.actions]
+        order = _order(each.state, settings, sources, only=wanted, run=run, plan=result.plan_hash)
+        if not wanted or order is None:
+            continue
+        if not each.state.home.may_write:
+            result.add(wanted, outcome=RunOutcome.FAILED, why=ONLY_OBSERVED)
+            continue
+        try:
+            outcome = acts.reap(rounds.worker(each.state.home), order).outcome
+        except RefusedError as error:
+            result.add(wanted, outcome=RunOutcome.FAILED, why=str(error))
+            continue
+        result.add(
+            wanted,
+            outcome=outcome.outcome,
+            run=outcome.run,
+            done=outcome.done,
+            skipped=outcome.skipped,
+            why=outcome.why,
+        )
+
+
+def _item(path: str, action: ReapAction) -> SavedItem:
+    return SavedItem(path, action.target, digest(action))
+
+
+def _row(label: str, action: ReapAction) -> dict[str, Any]:
+    return {
+        "action": ACTION,
+        "home": label,
+        "policy": None,
+        "target": action.target,
+        "reason": action.reason,
+        "bytes": 0,
+    }
+
+
+def _keep(options: Options, settings: Settings, plans: Sequence[_Planned], result: Result) -> None:
+    """Keep the plan for `--plan HASH`; where that is not possible, `--yes` alone still is."""
+    plan = SavedPlan(
+        kind=KIND,
+        hash=result.plan_hash,
+        created_at=result.created_at,
+        expires_at=result.created_at + settings.prune.plan_ttl_seconds,
+        items=tuple(_item(each.state.home.path, a) for each in plans for a in each.actions),
+    )
+    try:
+        saved_plans.save(options.state_dir, plan)
+    except OSError as error:
+        log.info("plan not kept", directory=options.state_dir, why=error.strerror)

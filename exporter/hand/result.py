@@ -1,0 +1,70 @@
+"""What `reap --json` and `prune --json` print: a plan, and what became of it in all homes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from exporter.reaper.orders import Skipped
+from exporter.runs import RunOutcome
+
+
+class Result:
+    """Gathered home by home; one run has the same id in all of them."""
+
+    def __init__(
+        self, plan_hash: str, created_at: float, actions: Sequence[dict[str, Any]]
+    ) -> None:
+        self.plan_hash = plan_hash
+        self.created_at = created_at
+        self.actions = list(actions)
+        self.executed = False
+        self.run: str | None = None
+        self.done = 0
+        self.skipped: list[Skipped] = []
+        self._outcomes: list[RunOutcome] = []
+
+    def add(
+        self,
+        wanted: Iterable[str],
+        *,
+        outcome: RunOutcome,
+        run: str | None = None,
+        done: Sequence[str] = (),
+        skipped: Sequence[Skipped] = (),
+        why: str = "",
+    ) -> None:
+        """What became of the wanted targets of one home; none is left without a word."""
+        self._outcomes.append(outcome)
+        self.run = run or self.run
+        self.done += len(done)
+        self.skipped.extend(skipped)
+        told = {*done, *(each.target for each in skipped)}
+        self.skipped.extend(
+            Skipped(target, why or "it no longer is as planned")
+            for target in wanted
+            if target not in told
+        )
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """Of all homes together; None if nothing was executed."""
+        if not self.executed:
+            return None
+        if all(each is RunOutcome.DONE for each in self._outcomes):
+            return RunOutcome.DONE
+        return RunOutcome.PARTIAL if self.done else RunOutcome.FAILED
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "plan": {
+                "hash": self.plan_hash,
+                "created_at": self.created_at,
+                "actions": self.actions,
+            },
+            "executed": self.executed,
+            "run": self.run,
+            "outcome": self.outcome.value if self.outcome is not None else None,
+            "done": self.done,
+            "skipped": [{"target": each.target, "why": each.why} for each in self.skipped],
+        }

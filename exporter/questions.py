@@ -1,0 +1,129 @@
+"""What the agent asks a home's worker at a scan: settings, limits and evidence in one request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from exporter import wire
+from exporter.config.settings import Settings
+from exporter.evidence.findings import HomeEvidence, HomeFiles
+from exporter.evidence.liveness import lease_alive, start_times
+from exporter.home_state import blindness
+from exporter.homes import Home
+from exporter.labels import Family, fit
+from exporter.reaper.findings import HomeFacts, LeaseFact, ReaperRules
+from exporter.snapshot import DatabaseLook, Look
+
+_HOLDERS_MAX: Final = 500
+"""Processes, and sessions they name, that verdicts are made from; more can only be a flood."""
+
+
+def read_request(
+    home: Home,
+    look: Look,
+    surveyed: Mapping[str, HomeEvidence],
+    *,
+    settings: Settings,
+    clock_blindness: tuple[str, ...],
+    watermark: int,
+    watched: Collection[str],
+    every_session: bool,
+    judge_now: bool,
+) -> wire.ReadRequest:
+    """How to read a home that has been looked at.
+
+    `watched` are the paths of all homes: a profile that is one of them is not counted in its root.
+    """
+    databases = [look.state, *look.boards]
+    evidence = {each.name: surveyed.get(key(home.path, each.name)) for each in databases}
+    own = settings.for_home(home.named_as)
+    main = evidence["state.db"]
+    return wire.ReadRequest(
+        home=home.path,
+        owner=home.owner,
+        openable=[name for name, found in evidence.items() if _may_open(found)],
+        holdings=[
+            wire.Holding(holder.pid, holder.shm_inode)
+            for found in evidence.values()
+            if found is not None
+            for holder in found.holders
+            if holder.holds_shm and holder.shm_inode is not None and not holder.heir
+        ],
+        quiet=main is not None and not main.holders and not main.blind,
+        watermark=watermark,
+        excluded_profiles=[
+            name
+            for name in home.profile_names
+            if os.path.join(home.path, "profiles", name) in watched
+        ],
+        trivial_max_messages=own.prune.policies.trivial_sessions.max_messages or 5,
+        marathon_max_messages=settings.marathon.max_messages,
+        marathon_near_ratio=settings.marathon.near_ratio,
+        stale_after_seconds=own.prune.policies.stale_checkpoints.older_than_seconds,
+        full_interval_seconds=settings.scan.full_interval_seconds,
+        every_session=every_session,
+        facts=facts(look, main, clock_blindness),
+        rules=ReaperRules(
+            sources=own.reaper.sources,
+            min_idle_seconds=own.reaper.min_idle_seconds,
+            heartbeat_timeout_seconds=own.reaper.heartbeat_timeout_seconds,
+            confirmations=own.reaper.confirmations,
+            interval_seconds=0.0 if judge_now else own.reaper.interval_seconds,
+        ),
+        undone_seconds=own.prune.keep.undone_seconds,
+    )
+
+
+def facts(look: Look, evidence: HomeEvidence | None, clock_blindness: tuple[str, ...]) -> HomeFacts:
+    """What is known of the home's processes, for the verdicts on its sessions."""
+    if evidence is None:
+        return HomeFacts()
+    named = sum(len(holder.sessions) for holder in evidence.holders)
+    if len(evidence.holders) > _HOLDERS_MAX or named > _HOLDERS_MAX:
+        return HomeFacts(blind=("too_many_processes",))
+    started = start_times()
+    return HomeFacts(
+        holders=evidence.holders,
+        leases=tuple(
+            LeaseFact(
+                lease.session_id,
+                fit(Family.SOURCE, lease.surface),
+                lease.pid,
+                lease_alive(lease.pid, lease.process_started_at, evidence, started),
+            )
+            for lease in look.leases
+        ),
+        lock_probe=look.state.lock_probe,
+        blind=(*blindness(look, evidence), *clock_blindness),
+    )
+
+
+def key(path: str, name: str) -> str:
+    """By which the survey tells the databases of all homes apart."""
+    return f"{path}\0{name}"
+
+
+def targets(home: str, look: Look) -> list[HomeFiles]:
+    """The databases of a home, for the survey to find their holders."""
+    return [_files(home, look, each) for each in (look.state, *look.boards)]
+
+
+def _files(home: str, look: Look, each: DatabaseLook) -> HomeFiles:
+    return HomeFiles(
+        key=key(home, each.name),
+        database=each.database,
+        wal=each.wal,
+        shm=each.shm,
+        wal_mode=each.wal_mode,
+        gateway=look.gateway if each is look.state else None,
+        lock_probe=each.lock_probe,
+        name=os.path.basename(each.name),
+        directory=os.path.dirname(os.path.join(home, each.name)),
+    )
+
+
+def _may_open(found: HomeEvidence | None) -> bool:
+    """Nobody known to be without a lock on -shm. Where locks cannot be seen there is no telling."""
+    return found is not None and not found.lockless_shm

@@ -1,0 +1,89 @@
+"""Reaping without being asked: where the configuration says `enforce`, after a scan, now and then.
+
+It acts only on what that very scan read and judged, in the thread that scanned. Whatever stands in
+the way is said once and tried again at the next pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from exporter import acts, logs
+from exporter.config.mode import Mode
+from exporter.config.settings import Settings
+from exporter.errors import RefusedError, WorkerError
+from exporter.home_state import HomeState
+from exporter.pool import Pool
+from exporter.reaper.orders import Report
+from exporter.snapshot import Trouble
+
+_NOTHING: Final = ""
+
+log = logs.get("reaper")
+
+
+class AutomaticReaper:
+    """Remembers when each home had its last pass."""
+
+    def __init__(self, pool: Pool, monotonic: Callable[[], float]) -> None:
+        self._pool = pool
+        self._monotonic = monotonic
+        self._last_pass: dict[str, float] = {}
+        self._changes = logs.StateChange()
+
+    def is_due(self, state: HomeState, settings: Settings) -> bool:
+        """Whether this scan is to be followed by a pass."""
+        own = settings.for_home(state.home.named_as).reaper
+        if own.mode is not Mode.ENFORCE or not state.home.may_write:
+            return False
+        last = self._last_pass.get(state.home.path)
+        return last is None or self._monotonic() - last >= own.interval_seconds
+
+    def act(self, state: HomeState, settings: Settings) -> None:
+        """Make the pass, if it is due and the scan went well."""
+        if state.trouble is not Trouble.NONE or state.evidence is None:
+            return
+        if not self.is_due(state, settings):
+            return
+        self._last_pass[state.home.path] = self._monotonic()
+        home = state.home
+        order = acts.reap_order(home, state.evidence, settings.for_home(home.named_as))
+        try:
+            self._tell(state, acts.reap(self._pool.worker(home.owner, home.path), order))
+        except RefusedError as error:
+            self._stopped(state, str(error))
+        except TimeoutError:
+            self._pool.fail(home.owner, home.path, apart=True)
+            self._stopped(state, "it took too long; the next pass finds out what was done")
+        except WorkerError as error:
+            self._pool.fail(home.owner, home.path, apart=False)
+            self._stopped(state, f"{error}; the next pass finds out what was done")
+
+    def _tell(self, state: HomeState, report: Report) -> None:
+        label, outcome = state.home.label, report.outcome
+        if report.reopened:
+            log.error(
+                "sessions reaped wrongly were opened again; reaping stopped",
+                home=label,
+                sessions=len(report.reopened),
+            )
+        if outcome.done or outcome.skipped:
+            log.info(
+                "reaped",
+                home=label,
+                run=outcome.run,
+                sessions=len(outcome.done),
+                skipped=len(outcome.skipped),
+                later=report.deferred,
+            )
+        self._stopped(state, outcome.why)
+
+    def _stopped(self, state: HomeState, why: str) -> None:
+        """One line when something comes into the way of reaping, and one when it has gone."""
+        if not self._changes.changed(state.home.path, why, assumed=_NOTHING):
+            return
+        if why:
+            log.warn("not reaped", home=state.home.label, why=why)
+        else:
+            log.info("reaping goes on", home=state.home.label)

@@ -1,0 +1,67 @@
+"""The reports of `history` and `undo`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from exporter import human
+from exporter.reaper.orders import Undone
+from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone
+
+_COLUMNS = (
+    Column("run"),
+    Column("home", least=8),
+    Column("kind"),
+    Column("begun", right=True),
+    Column("outcome"),
+    Column("actions", right=True),
+    Column("bytes", right=True),
+    Column("undo within", right=True),
+)
+_OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
+
+
+def history(runs: Sequence[Mapping[str, Any]], now: float) -> Iterator[Block]:
+    """Lines and tables for the value that `history --json` prints."""
+    if runs:
+        yield Table(_COLUMNS, tuple(_row(run, now) for run in runs))
+        yield Line()
+    total = human.counted(len(runs), "run") if runs else "No runs: nothing was ever done here"
+    yield Line((Cell(total, Tone.FAINT),))
+
+
+def _row(run: Mapping[str, Any], now: float) -> tuple[Cell, ...]:
+    outcome = run["outcome"] or "under way"
+    return (
+        Cell(run["run"], Tone.STRONG),
+        Cell(run["home"]),
+        Cell(run["kind"]),
+        Cell(f"{human.age(now - run['started_at'])} ago"),
+        Cell(outcome, _OUTCOMES.get(outcome, Tone.WARN)),
+        Cell(human.count(run["actions"])),
+        Cell(human.size(run["bytes"]) if run["bytes"] else ""),
+        Cell(_left(run["undoable_until"], now)),
+    )
+
+
+def _left(until: float | None, now: float) -> str:
+    if until is None:
+        return ""
+    return human.age(until - now) if until > now else "over"
+
+
+def undone(result: Undone) -> Iterator[Block]:
+    """What an undo gave back, and what it could not."""
+    if result.failed:
+        yield Table(
+            (Column("not given back", least=22), Column("why", least=20)),
+            tuple(
+                (Cell(each.target, Tone.STRONG), Cell(each.why, Tone.FAINT))
+                for each in result.failed
+            ),
+        )
+        yield Line()
+    tone = Tone.WARN if result.failed else Tone.GOOD
+    restored = human.counted(len(result.restored), "item")
+    yield Line((Cell(f"{restored} of run {result.run} given back.", tone),))

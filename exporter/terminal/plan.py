@@ -1,0 +1,62 @@
+"""The report of `reap` and `prune`: what would be done, or what has been."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from exporter import human
+from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone
+
+_COLUMNS = (Column("home", least=8), Column("target", least=22), Column("why", least=20))
+_OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
+
+
+def blocks(result: Mapping[str, Any], command: str, noun: str) -> Iterator[Block]:
+    """Lines and tables for the value that `reap --json` prints."""
+    plan = result["plan"]
+    if result["executed"] and (result["done"] or result["skipped"]):
+        yield from _executed(result, noun)
+    elif plan["actions"]:
+        yield from _table(plan["actions"])
+        total = human.counted(len(plan["actions"]), noun)
+        yield Line((Cell(f"{total} would be ended. Nothing was changed.", Tone.STRONG),))
+        yield Line((Cell("To do exactly this:", Tone.FAINT),))
+        yield Line((Cell(f"hermes-exporter {command} --plan {plan['hash']} --yes"),), level=1)
+    else:
+        yield Line((Cell("Nothing to do: no session is proven dead.", Tone.FAINT),))
+
+
+def _table(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+    yield Table(
+        _COLUMNS,
+        tuple(
+            (
+                Cell(action["home"]),
+                Cell(action["target"], Tone.STRONG),
+                Cell(action["reason"], Tone.FAINT),
+            )
+            for action in actions
+        ),
+    )
+    yield Line()
+
+
+def _executed(result: Mapping[str, Any], noun: str) -> Iterator[Block]:
+    if result["skipped"]:
+        yield Table(
+            (Column("left alone", least=22), Column("why", least=20)),
+            tuple(
+                (Cell(each["target"], Tone.STRONG), Cell(each["why"], Tone.FAINT))
+                for each in result["skipped"]
+            ),
+        )
+        yield Line()
+    outcome = result["outcome"]
+    said = f"{human.counted(result['done'], noun)} ended"
+    if result["skipped"]:
+        said += f", {human.count(len(result['skipped']))} left alone"
+    yield Line((Cell(f"{said}.", _OUTCOMES.get(outcome, Tone.PLAIN)),))
+    if result["run"] is not None:
+        yield Line((Cell("To take it back:", Tone.FAINT),))
+        yield Line((Cell(f"hermes-exporter undo {result['run']}"),), level=1)
