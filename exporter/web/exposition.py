@@ -17,7 +17,8 @@ from msgspec import Struct
 from prometheus_client.core import Metric
 from prometheus_client.utils import floatToGoString
 
-_GZIP_LEVEL = 6
+_GZIP_LEVEL = 1
+"""A fifth more bytes than at level 6, for a quarter of the time, twice at every scan."""
 _REMEMBERED = 2048
 """Labels, and numbers, that need not be written anew at the next scan: most are as they were."""
 
