@@ -32,6 +32,7 @@ test: test-kit
 	$(PYTEST) -m 'not full' $(ARGS)
 
 test-full: test-kit
+	@scripts/test-packages.sh full
 	$(PYTEST) --timeout 3600 $(ARGS)
 
 bench: test-kit

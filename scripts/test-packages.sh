@@ -1,11 +1,13 @@
 #!/bin/sh
 # Makes sure that the programs which the tests run are here, installing them when root on Debian.
+# `test-packages.sh full` adds those of the tests at full size.
 set -eu
 
 # program : Debian package
 programs='
 prometheus:prometheus
 promtool:prometheus
+amtool:prometheus-alertmanager
 sqlite3:sqlite3
 git:git
 fusermount3:fuse3
@@ -13,7 +15,16 @@ ip:iproute2
 unshare:util-linux
 setpriv:util-linux
 strace:strace
+systemd-analyze:systemd
+dpkg-deb:dpkg
+man:man-db
 '
+for_full='
+dockerd:docker.io
+debootstrap:debootstrap
+victoria-metrics:victoria-metrics
+'
+[ "${1:-}" != full ] || programs=$programs$for_full
 PATH=$PATH:/usr/sbin:/sbin
 
 missing_packages() {

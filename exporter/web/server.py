@@ -10,6 +10,7 @@ from email.utils import formatdate
 
 import msgspec
 
+from exporter.service import inherited_listener
 from exporter.web.connection import Application, Connection, State
 from exporter.web.limits import DEFAULT_LIMITS, Limits
 from exporter.web.listen import BACKLOG, format_address, open_listener
@@ -38,8 +39,8 @@ class Server:
         self._date_second = 0
 
     async def listen(self, address: str, ssl_context: ssl.SSLContext | None) -> None:
-        """Start to accept."""
-        listener = open_listener(address)
+        """Start to accept, on a socket that a service manager has opened if it has opened one."""
+        listener = inherited_listener() or open_listener(address)
         self.address = format_address(listener)
         self._listener = await self.loop.create_server(
             lambda: Connection(self), sock=listener, backlog=BACKLOG, ssl=ssl_context
