@@ -1,0 +1,1003 @@
+"""For each alert: what makes it fire and when, what it then says, and what is not quite enough.
+
+All that is expected is written down here by hand; nothing is taken from the rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.dashboards.promtool import Series, Values, ramp, run
+
+MIB = 1024**2
+GIB = 1024**3
+DAY = 24 * 60
+
+AGENT = 'job="hermes-exporter",instance="web-1:9749"'
+HOME = f'{AGENT},home="ann/dev"'
+AGENT_LABELS = {"job": "hermes-exporter", "instance": "web-1:9749"}
+HOME_LABELS = {**AGENT_LABELS, "home": "ann/dev"}
+AGENT_PAGE = "/d/hermes-agent?var-job=hermes-exporter&var-instance=web-1%3A9749"
+HOST_PAGE = "/d/hermes-host?var-job=hermes-exporter&var-instance=web-1%3A9749&var-home=ann%2Fdev"
+FLEET_PAGE = "/d/hermes-fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """Series at which the alert does not fire, from minute `since` to their end."""
+
+    why: str
+    series: Series
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`first` is the minute at which the alert first fires; the minutes before it is pending."""
+
+    alert: str
+    severity: str
+    series: Series
+    first: int
+    labels: dict[str, str]
+    page: str
+    summary: str
+    description: str
+    quiet: tuple[Quiet, ...]
+    step: int = 1
+    """Minutes from one sample to the next."""
+    scraped: bool = True
+    """A failed scrape takes the series away for a moment; Prometheus's own stay."""
+    annotations: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self,
+            "annotations",
+            {
+                "summary": self.summary,
+                "description": self.description,
+                "runbook_url": f"dashboards/runbooks/{self.alert}.md",
+                "dashboard_url": self.page,
+            },
+        )
+
+
+def _agents(count: int) -> list[str]:
+    return [f'up{{job="hermes-exporter",instance="web-{n}:9749"}}' for n in range(count)]
+
+
+def _vanishing(count: int, gone: int) -> Series:
+    """So many agents are scraped for an hour and a half; some are targets no more after that."""
+    return {
+        name: run(
+            (90, 1), *((1, "stale") for _ in [0] if n < gone), *((40, 1) for _ in [0] if n >= gone)
+        )
+        for n, name in enumerate(_agents(count))
+    }
+
+
+def _beside(series: Series, **more: Values) -> Series:
+    """The series, and `name=values` of the same home."""
+    return {**series, **{f"{name}{{{HOME}}}": values for name, values in more.items()}}
+
+
+UP = {f"hermes_home_up{{{HOME}}}": run((200, 1))}
+
+AGENTS = (
+    Case(
+        alert="HermesAgentDown",
+        severity="warning",
+        series={f"up{{{AGENT}}}": run((10, 1), (30, 0))},
+        first=20,
+        labels=AGENT_LABELS,
+        page=AGENT_PAGE,
+        summary="A hermes-exporter agent does not answer.",
+        description="The agent web-1:9749 (hermes-exporter) answered only 0% of the scrapes of the "
+        "last 10 minutes: nobody watches the homes of that host.",
+        quiet=(
+            Quiet("five scrapes failed", {f"up{{{AGENT}}}": run((20, 1), (5, 0), (20, 1))}),
+            Quiet("it is another job's", {'up{job="node",instance="web-1:9100"}': run((40, 0))}),
+            Quiet("the target is gone", {f"up{{{AGENT}}}": run((10, 1), (4, 0), (1, "stale"))}),
+        ),
+        scraped=False,
+    ),
+    Case(
+        alert="HermesAgentAbsent",
+        severity="critical",
+        series={'up{job="node",instance="web-1:9100"}': run((40, 1))},
+        first=10,
+        labels={},
+        page=FLEET_PAGE,
+        summary="Prometheus knows of no hermes-exporter agent at all.",
+        description="There is neither a target with hermes-exporter in its job's name nor a metric "
+        "of an agent: no alert about any Hermes home can fire.",
+        quiet=(
+            Quiet("one is down", {f"up{{{AGENT}}}": run((40, 0))}),
+            Quiet(
+                "one in textfile mode",
+                {'hermes_exporter_build_info{job="node",instance="web-1:9100"}': run((40, 1))},
+            ),
+            Quiet("not for long enough", {f"up{{{AGENT}}}": [*run((9, "_")), *run((40, 1))]}),
+        ),
+        scraped=False,
+    ),
+    Case(
+        alert="HermesAgentsVanished",
+        severity="warning",
+        series=_vanishing(10, 3),
+        first=105,
+        labels={"job": "hermes-exporter"},
+        page=FLEET_PAGE,
+        summary="Many hermes-exporter agents are no longer among the targets.",
+        description="3 agents of job hermes-exporter that Prometheus scraped an hour ago are no "
+        "longer among its targets: they are not down, they are not asked any more.",
+        quiet=(
+            Quiet("two of ten", _vanishing(10, 2)),
+            Quiet("three of fifteen, a fifth", _vanishing(15, 3)),
+        ),
+        scraped=False,
+    ),
+    Case(
+        alert="HermesScanStale",
+        severity="warning",
+        series={
+            f"hermes_exporter_scan_timestamp_seconds{{{HOME}}}": [
+                *ramp(10, 60, 60),
+                *run((30, 600)),
+            ]
+        },
+        first=31,
+        labels=HOME_LABELS,
+        page=AGENT_PAGE,
+        summary="A Hermes home has not been scanned for a long time.",
+        description="The agent web-1:9749 finished its last scan of home ann/dev 21m 0s ago: what "
+        "it shows of that home is old.",
+        quiet=(
+            Quiet(
+                "always a quarter of an hour ago",
+                {f"hermes_exporter_scan_timestamp_seconds{{{HOME}}}": ramp(40, -900, 60)},
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesCollectorFailing",
+        severity="warning",
+        series={
+            f'hermes_exporter_collector_success{{{AGENT},collector="disk"}}': run((10, 1), (30, 0)),
+            f'hermes_exporter_collector_success{{{AGENT},collector="homes"}}': run((40, 1)),
+        },
+        first=30,
+        labels={**AGENT_LABELS, "collector": "disk"},
+        page=AGENT_PAGE,
+        summary="A collector of a hermes-exporter agent fails.",
+        description="The collector disk of the agent web-1:9749 fails at every round: its metrics "
+        "are missing, and alerts on them cannot fire.",
+        quiet=(
+            Quiet(
+                "every now and then",
+                {
+                    f'hermes_exporter_collector_success{{{AGENT},collector="disk"}}': run(
+                        *[(8, 0), (1, 1)] * 5
+                    )
+                },
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesConfigReloadFailed",
+        severity="warning",
+        series={f"hermes_exporter_config_last_reload_successful{{{AGENT}}}": run((10, 1), (30, 0))},
+        first=25,
+        labels=AGENT_LABELS,
+        page=AGENT_PAGE,
+        summary="A hermes-exporter agent could not read its new configuration.",
+        description="The agent web-1:9749 was told to reload a configuration that has an error and "
+        "goes on with the old one.",
+        quiet=(
+            Quiet(
+                "mended within ten minutes",
+                {
+                    f"hermes_exporter_config_last_reload_successful{{{AGENT}}}": run(
+                        (10, 1), (9, 0), (30, 1)
+                    )
+                },
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesTooManySeries",
+        severity="warning",
+        series={
+            f"hermes_exporter_series{{{AGENT}}}": run((10, 400), (40, 861)),
+            f"hermes_home_up{{{HOME}}}": run((50, 1)),
+            f'hermes_home_up{{{AGENT},home="default"}}': run((50, 0)),
+        },
+        first=25,
+        labels=AGENT_LABELS,
+        page=AGENT_PAGE,
+        summary="A hermes-exporter agent exports more series than it may.",
+        description="The agent web-1:9749 exports 861 series, more than 60 and 400 for each of its "
+        "homes: a fleet of such agents would overload Prometheus.",
+        quiet=(
+            Quiet(
+                "just within the budget",
+                {
+                    f"hermes_exporter_series{{{AGENT}}}": run((50, 460)),
+                    f"hermes_home_up{{{HOME}}}": run((50, 1)),
+                },
+            ),
+            Quiet("without any home", {f"hermes_exporter_series{{{AGENT}}}": run((50, 60))}),
+        ),
+    ),
+)
+
+HOMES = (
+    Case(
+        alert="HermesHomeUnreadable",
+        severity="warning",
+        series={f"hermes_home_up{{{HOME}}}": run((10, 1), (40, 0))},
+        first=25,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="A Hermes home cannot be read.",
+        description="The agent web-1:9749 cannot read the database of home ann/dev: its leaks, its "
+        "growth and its faults go unseen, and nothing in it is reaped or pruned.",
+        quiet=(
+            Quiet(
+                "read every now and then",
+                {f"hermes_home_up{{{HOME}}}": run(*[(4, 0), (1, 1)] * 8)},
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesPersistenceDead",
+        severity="critical",
+        series={f"hermes_state_db_deleted_wal_holders{{{HOME}}}": run((10, 0), (20, 1))},
+        first=13,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="Hermes processes write into a deleted file: nothing they say is kept.",
+        description="1 process(es) on web-1:9749 write the state.db of home ann/dev through a "
+        "deleted WAL: they look healthy, and every message since is lost when they end.",
+        quiet=(
+            Quiet(
+                "a process was just closing",
+                {
+                    f"hermes_state_db_deleted_wal_holders{{{HOME}}}": run(
+                        (10, 0), (2, 1), (20, 0), (1, 3), (10, 0)
+                    )
+                },
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesLocklessHolders",
+        severity="warning",
+        series={f"hermes_state_db_lockless_holders{{{HOME}}}": run((10, 0), (30, 2))},
+        first=20,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="Hermes processes have lost their locks on their database.",
+        description="2 process(es) on web-1:9749 use the state.db of home ann/dev without a lock on "
+        "it: the next careless program that opens the database can make them lose all they write. "
+        "The agent does not write it meanwhile.",
+        quiet=(
+            Quiet(
+                "for moments only",
+                {f"hermes_state_db_lockless_holders{{{HOME}}}": run(*[(4, 1), (1, 0)] * 8)},
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesDatabaseCorrupt",
+        severity="critical",
+        series={f"hermes_state_db_integrity_ok{{{HOME}}}": run((10, 1), (40, 0))},
+        first=25,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The database of a Hermes home is damaged.",
+        description="The state.db of home ann/dev on web-1:9749 is damaged: Hermes may go on and "
+        "lose what it writes. Keep a copy before anything else.",
+        quiet=(
+            Quiet(
+                "repaired at once",
+                {f"hermes_state_db_integrity_ok{{{HOME}}}": run((10, 1), (9, 0), (40, 1))},
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesWalGrowing",
+        severity="warning",
+        series={
+            f'hermes_disk_bytes{{{HOME},kind="state_wal"}}': [
+                *run((10, 200 * MIB)),
+                *ramp(60, 202 * MIB, 2 * MIB),
+            ]
+        },
+        first=53,
+        labels={**HOME_LABELS, "kind": "state_wal"},
+        page=HOST_PAGE,
+        summary="The write-ahead log of a Hermes database grows and grows.",
+        description="The WAL of home ann/dev on web-1:9749 has 288MiB and still grows: a reader "
+        "that never lets go keeps it from being checkpointed.",
+        quiet=(
+            Quiet(
+                "large since long, but written anew from its beginning",
+                {f'hermes_disk_bytes{{{HOME},kind="state_wal"}}': run((100, GIB))},
+            ),
+            Quiet(
+                "grows, but is not large",
+                {
+                    f'hermes_disk_bytes{{{HOME},kind="state_wal"}}': [
+                        *ramp(40, 96 * MIB, 4 * MIB),
+                        *run((60, 256 * MIB)),
+                    ]
+                },
+            ),
+            Quiet(
+                "grows too slowly",
+                {f'hermes_disk_bytes{{{HOME},kind="state_wal"}}': ramp(100, 300 * MIB, MIB / 2)},
+            ),
+        ),
+    ),
+)
+
+
+def _upgrade(version_after: str, reaped_per_hour_after: float) -> Series:
+    """Three days at one leak an hour, each reaped; then another Hermes for ten hours."""
+    before, after, per_hour = 72 * 12, 10 * 12, 12
+    reaped = [n / per_hour for n in range(before)]
+    reaped += [reaped[-1] + n * reaped_per_hour_after / per_hour for n in range(1, after + 1)]
+    info = f"hermes_agent_info{{{HOME},version="
+    series = {
+        f"hermes_home_up{{{HOME}}}": run((before + after, 1)),
+        f'hermes_reaper_reaped_total{{{HOME},source="cli"}}': [repr(float(int(n))) for n in reaped],
+    }
+    if version_after == "0.18.2":
+        return {**series, f'{info}"0.18.2"}}': run((before + after, 1))}
+    return {
+        **series,
+        f'{info}"0.18.2"}}': run((before, 1), (1, "stale")),
+        f'{info}"{version_after}"}}': run((before, "_"), (after, 1)),
+    }
+
+
+def _leaked(leaked: object, opened: object) -> Series:
+    return {
+        f'hermes_sessions_leaked{{{HOME},source="cli",cause="mid_turn"}}': run(
+            (10, 0), (80, leaked)
+        ),
+        f'hermes_sessions_open{{{HOME},source="cli"}}': run((90, opened)),
+    }
+
+
+def _reaped(per_minute: float) -> Series:
+    return {
+        **UP,
+        f'hermes_reaper_reaped_total{{{HOME},source="cli"}}': [
+            *run((70, 7)),
+            *ramp(80, 7 + per_minute, per_minute),
+        ],
+    }
+
+
+def _streak(name: str, length: int, *, calls: float) -> Series:
+    return {
+        f"{name}{{{HOME}}}": run((10, 0), (30, length)),
+        f'hermes_tool_calls_total{{{HOME},source="cli"}}': ramp(40, 100, calls),
+    }
+
+
+SESSIONS = (
+    Case(
+        alert="HermesLeakRateUp",
+        severity="warning",
+        series=_upgrade("0.19.0", 10),
+        first=72 * 60 + 165,
+        step=5,
+        labels={**HOME_LABELS, "version": "0.19.0"},
+        page=HOST_PAGE,
+        summary="A Hermes home leaks more sessions since it was upgraded.",
+        description="Home ann/dev on web-1:9749, upgraded to Hermes 0.19.0 in the last two days, "
+        "leaks 4.056 sessions an hour: more than twice as many as before.",
+        quiet=(
+            Quiet("as many leaks, but no upgrade", _upgrade("0.18.2", 10)),
+            Quiet("upgraded, and three leaks an hour instead of one", _upgrade("0.19.0", 2.9)),
+        ),
+    ),
+    Case(
+        alert="HermesLeakRatioHigh",
+        severity="warning",
+        series=_leaked(60, 100),
+        first=70,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="Most open sessions of a Hermes home are leaked ones.",
+        description="60% of the open sessions of home ann/dev on web-1:9749 are dead: nobody runs "
+        "them and nobody ends them.",
+        quiet=(
+            Quiet("just one half", _leaked(50, 100)),
+            Quiet("most, but few", _leaked(49, 50)),
+            Quiet("none is open", _leaked(0, 0)),
+        ),
+    ),
+    Case(
+        alert="HermesReaperBlind",
+        severity="warning",
+        series={
+            **{f"hermes_home_up{{{HOME}}}": run((100, 1))},
+            f'hermes_exporter_blind{{{HOME},reason="hidepid"}}': run((2, "_"), (98, 1)),
+            f'hermes_sessions_open_by_verdict{{{HOME},source="cli",verdict="unknown"}}': run(
+                (100, 3)
+            ),
+        },
+        first=370,
+        step=5,
+        labels={**HOME_LABELS, "reason": "hidepid"},
+        page=HOST_PAGE,
+        summary="The agent has not been able to judge sessions for hours.",
+        description="The agent web-1:9749 cannot see all of home ann/dev (reason: hidepid), and 3 "
+        "open session(s) are unknown to it: none of them is ever reaped.",
+        quiet=(
+            Quiet(
+                "nothing is unknown for it",
+                {
+                    f'hermes_exporter_blind{{{HOME},reason="hidepid"}}': run((100, 1)),
+                    f'hermes_sessions_open_by_verdict{{{HOME},source="cli",verdict="unknown"}}': run(
+                        (100, 0)
+                    ),
+                },
+            ),
+            Quiet(
+                "the system offers no more",
+                {
+                    f'hermes_exporter_blind{{{HOME},reason="platform"}}': run((100, 1)),
+                    f'hermes_sessions_open_by_verdict{{{HOME},source="cli",verdict="unknown"}}': run(
+                        (100, 3)
+                    ),
+                },
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesReapStorm",
+        severity="warning",
+        series=_reaped(5),
+        first=115,
+        labels={**HOME_LABELS, "end_reason": "reaped"},
+        page=HOST_PAGE,
+        summary="Very many sessions of a Hermes home were reaped within an hour.",
+        description="230 sessions of home ann/dev on web-1:9749 were ended with the reason reaped "
+        "within an hour: either something kills Hermes over and over, or a reaper is wrong.",
+        quiet=(Quiet("not quite so many", _reaped(200 / 60)),),
+    ),
+    Case(
+        alert="HermesReapStorm",
+        severity="warning",
+        series={
+            **UP,
+            f'hermes_sessions_ended{{{HOME},source="tui",end_reason="ws_orphan_reap"}}': run(
+                (80, "_"), (40, 201)
+            ),
+        },
+        first=85,
+        labels={**HOME_LABELS, "end_reason": "ws_orphan_reap"},
+        page=HOST_PAGE,
+        summary="Very many sessions of a Hermes home were reaped within an hour.",
+        description="201 sessions of home ann/dev on web-1:9749 were ended with the reason "
+        "ws_orphan_reap within an hour: either something kills Hermes over and over, or a reaper is "
+        "wrong.",
+        quiet=(
+            Quiet(
+                "so many, but by their users",
+                {
+                    **UP,
+                    f'hermes_sessions_ended{{{HOME},source="cli",end_reason="cli_close"}}': run(
+                        (80, 10), (40, 400)
+                    ),
+                },
+            ),
+            Quiet(
+                "long before the home was first seen",
+                {
+                    **UP,
+                    f'hermes_sessions_ended{{{HOME},source="tui",end_reason="ws_orphan_reap"}}': run(
+                        (120, 900)
+                    ),
+                },
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesFalseReap",
+        severity="critical",
+        series={
+            **UP,
+            f'hermes_reaper_reopened_total{{{HOME},source="cli"}}': run((80, "_"), (40, 1)),
+        },
+        first=81,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The agent reaped a session that was alive.",
+        description="1 session(s) of home ann/dev on web-1:9749 that the agent had ended were "
+        "written to afterwards, and it opened them again. Stop its reaper until the cause is known.",
+        quiet=(
+            Quiet(
+                "long before Prometheus first asked",
+                {**UP, f'hermes_reaper_reopened_total{{{HOME},source="cli"}}': run((200, 4))},
+            ),
+            Quiet(
+                "the counter was lost and begins anew",
+                {
+                    **UP,
+                    f'hermes_reaper_reopened_total{{{HOME},source="cli"}}': run((100, 4), (100, 0)),
+                },
+            ),
+            Quiet(
+                "the agent could not be scraped for an hour",
+                {
+                    f"hermes_home_up{{{HOME}}}": run((80, 1), (60, "stale"), (80, 1)),
+                    f'hermes_reaper_reopened_total{{{HOME},source="cli"}}': run(
+                        (80, 4), (60, "stale"), (80, 4)
+                    ),
+                },
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesWrittenAfterEnd",
+        severity="warning",
+        series={
+            f"hermes_home_up{{{HOME}}}": run((90, 1)),
+            f'hermes_sessions_written_after_end{{{HOME},end_reason="ws_orphan_reap"}}': run(
+                (80, "_"), (10, 2)
+            ),
+            f'hermes_sessions_written_after_end{{{HOME},end_reason="cli_close"}}': run((90, 5)),
+        },
+        first=80 * 5 + 15,
+        step=5,
+        labels={**HOME_LABELS, "end_reason": "ws_orphan_reap"},
+        page=HOST_PAGE,
+        summary="Sessions of a Hermes home are written to after their end.",
+        description="2 more session(s) of home ann/dev on web-1:9749 than six hours ago have "
+        "messages newer than their end (ws_orphan_reap): whoever ended them was wrong.",
+        quiet=(
+            Quiet(
+                "only old ones, of which some were pruned",
+                {
+                    f"hermes_home_up{{{HOME}}}": run((180, 1)),
+                    f'hermes_sessions_written_after_end{{{HOME},end_reason="cli_close"}}': run(
+                        (80, 5), (100, 3)
+                    ),
+                },
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesReaperBreakerOpen",
+        severity="warning",
+        series={f"hermes_reaper_breaker_open{{{HOME}}}": run((10, 0), (30, 1))},
+        first=20,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The reaper has stopped itself: too many sessions died at once.",
+        description="The reaper of home ann/dev on web-1:9749 found more dead sessions at once than "
+        "can be right, ended none, and waits for a person.",
+        quiet=(
+            Quiet(
+                "closed again soon",
+                {f"hermes_reaper_breaker_open{{{HOME}}}": run((10, 0), (4, 1), (30, 0))},
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesMarathonOverLimit",
+        severity="warning",
+        series={f'hermes_sessions_marathon{{{HOME},level="over"}}': run((10, 0), (80, 2))},
+        first=70,
+        labels={**HOME_LABELS, "level": "over"},
+        page=HOST_PAGE,
+        summary="Sessions of a Hermes home are longer than they should be.",
+        description="2 open session(s) of home ann/dev on web-1:9749 have had more messages than "
+        "marathon.max_messages for an hour: each further turn is slow and costly.",
+        quiet=(
+            Quiet(
+                "near the limit",
+                {
+                    f'hermes_sessions_marathon{{{HOME},level="near"}}': run((90, 5)),
+                    f'hermes_sessions_marathon{{{HOME},level="over"}}': run((90, 0)),
+                },
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesToolErrorStreak",
+        severity="warning",
+        series=_streak("hermes_tool_error_streak_max", 10, calls=1),
+        first=20,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="A Hermes session runs from one tool error into the next.",
+        description="A session of home ann/dev on web-1:9749 has had 10 failed tool calls in a row "
+        "and goes on.",
+        quiet=(
+            Quiet("one fewer", _streak("hermes_tool_error_streak_max", 9, calls=1)),
+            Quiet("it died so", _streak("hermes_tool_error_streak_max", 30, calls=0)),
+        ),
+    ),
+    Case(
+        alert="HermesToolRepeatStreak",
+        severity="warning",
+        series=_streak("hermes_tool_repeat_streak_max", 50, calls=1),
+        first=20,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="A Hermes session calls one and the same tool over and over.",
+        description="A session of home ann/dev on web-1:9749 has called one tool 50 times in a row "
+        "and goes on.",
+        quiet=(
+            Quiet("one fewer", _streak("hermes_tool_repeat_streak_max", 49, calls=1)),
+            Quiet("it died so", _streak("hermes_tool_repeat_streak_max", 90, calls=0)),
+        ),
+    ),
+)
+
+
+def _filesystem(avail: Values, high: float | None = None) -> Series:
+    series = {
+        f"hermes_filesystem_size_bytes{{{HOME}}}": run((len(avail), 10**11)),
+        f"hermes_filesystem_avail_bytes{{{HOME}}}": avail,
+    }
+    if high is not None:
+        mark = f'hermes_prune_threshold_high{{{HOME},threshold="disk_used"}}'
+        series[mark] = run((len(avail), high))
+    return series
+
+
+def _prune(
+    *,
+    pressure: Values,
+    enforcing: int = 1,
+    **more: Values,
+) -> Series:
+    """Series of a home whose transcripts are pruned; `more` have the same labels."""
+    of = f'{HOME},threshold="transcripts"'
+    length = len(pressure)
+    return {
+        f"hermes_prune_enforcing{{{HOME}}}": run((length, enforcing)),
+        f"hermes_prune_pressure{{{of}}}": pressure,
+        **{f"{name}{{{of}}}": values for name, values in more.items()},
+    }
+
+
+def _last_runs(length: int, **outcomes: float) -> Series:
+    """When the last run of each outcome was, known from minute 10 on."""
+    return {
+        f'hermes_prune_last_run_timestamp_seconds{{{HOME},outcome="{outcome}"}}': run(
+            (10, "_"), (length, moment)
+        )
+        for outcome, moment in outcomes.items()
+    }
+
+
+def _unreachable(amount: int, pressure: int) -> Series:
+    return {
+        f'hermes_prune_unreachable_bytes{{{HOME},threshold="transcripts",reason="kept"}}': run(
+            (10, 0), (50, amount)
+        ),
+        f'hermes_prune_pressure{{{HOME},threshold="transcripts"}}': run((60, pressure)),
+        f'hermes_prune_pressure{{{HOME},threshold="disk_used"}}': run((60, 1)),
+    }
+
+
+def _blocked(*, pressure: int, enforcing: int, length: int = 50) -> Series:
+    return {
+        **_prune(pressure=run((60, pressure)), enforcing=enforcing),
+        f'hermes_prune_blocked{{{HOME},reason="caps"}}': run((10, "_"), (length, 1)),
+    }
+
+
+def _pruned(*, value: Values, pressure: Values, at: float) -> Series:
+    return {
+        **_prune(
+            pressure=pressure,
+            hermes_prune_threshold_value=value,
+            hermes_prune_threshold_high=run((len(value), 2 * GIB)),
+        ),
+        **_last_runs(len(value), done=at),
+    }
+
+
+def _retention(oldest: Values, *, eligible: int, enforcing: int) -> Series:
+    of = f'{HOME},policy="old_sessions"'
+    return {
+        f"hermes_retention_eligible{{{of}}}": run((len(oldest), eligible)),
+        f"hermes_retention_oldest_timestamp_seconds{{{of}}}": oldest,
+        f"hermes_prune_enforcing{{{HOME}}}": run((len(oldest), enforcing)),
+    }
+
+
+_WEEK_AND_MORE = (7 * DAY + 120) // 10
+
+DISK = (
+    Case(
+        alert="HermesDiskFullSoon",
+        severity="critical",
+        series=_filesystem(ramp(90, 9e9, -20e6), high=0.9),
+        first=76,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The filesystem of a Hermes home will be full within a day.",
+        description="The filesystem of home ann/dev on web-1:9749 has only 7.68% left, and at the "
+        "pace of the last hours it is full within 24 hours: then Hermes saves nothing more.",
+        quiet=(
+            Quiet("little is left, but it stays so", _filesystem(run((100, 7e9)), high=0.9)),
+            Quiet("it fills, but much is left", _filesystem(ramp(100, 12e9, -20e6), high=0.9)),
+            Quiet("pruning begins later here", _filesystem(ramp(100, 7e9, -20e6), high=0.96)),
+            Quiet("known for less than an hour", _filesystem(ramp(55, 7e9, -20e6), high=0.9)),
+            Quiet("full in more than a day", _filesystem(ramp(100, 7.9e9, -4e6), high=0.9)),
+        ),
+    ),
+    Case(
+        alert="HermesDiskFullSoon",
+        severity="critical",
+        series=_filesystem(ramp(90, 9e9, -20e6)),
+        first=76,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The filesystem of a Hermes home will be full within a day.",
+        description="The filesystem of home ann/dev on web-1:9749 has only 7.68% left, and at the "
+        "pace of the last hours it is full within 24 hours: then Hermes saves nothing more.",
+        quiet=(Quiet("it fills, but enough is left", _filesystem(ramp(100, 10.1e9, -20e6))),),
+    ),
+    Case(
+        alert="HermesDiskNearlyFull",
+        severity="critical",
+        series=_filesystem(run((10, 5e9), (30, 2.9e9))),
+        first=25,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The filesystem of a Hermes home is nearly full.",
+        description="The filesystem of home ann/dev on web-1:9749 has only 2.9% left: any burst of "
+        "writes makes Hermes lose what it wants to save.",
+        quiet=(Quiet("three of a hundred", _filesystem(run((10, 5e9), (30, 3e9)))),),
+    ),
+    Case(
+        alert="HermesHomeGrowsFast",
+        severity="warning",
+        series={
+            f'hermes_disk_bytes{{{HOME},kind="request_dumps"}}': run((80, GIB), (20, 4 * GIB)),
+            f'hermes_disk_bytes{{{HOME},kind="logs"}}': run((100, GIB)),
+        },
+        first=80 * 5 + 30,
+        step=5,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="A Hermes home grows by more than 10 GiB a day.",
+        description="Home ann/dev on web-1:9749 grew by 3GiB in the last six hours: a loop of "
+        "failures fills disks fastest.",
+        quiet=(
+            Quiet(
+                "by just so much",
+                {
+                    f'hermes_disk_bytes{{{HOME},kind="logs"}}': run(
+                        (80, GIB), (20, GIB + 5 * GIB // 2)
+                    )
+                },
+            ),
+            Quiet(
+                "it was first seen so",
+                {f'hermes_disk_bytes{{{HOME},kind="logs"}}': run((20, "_"), (80, 90 * GIB))},
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesPruneThresholdUnreachable",
+        severity="warning",
+        series=_unreachable(3 * GIB, 1),
+        first=40,
+        labels={**HOME_LABELS, "threshold": "transcripts", "reason": "kept"},
+        page=HOST_PAGE,
+        summary="No policy may free as much as a threshold demands.",
+        description="3GiB above the low mark of transcripts of home ann/dev on web-1:9749 cannot be "
+        "freed by any policy (reason: kept).",
+        quiet=(
+            Quiet("all can be freed", _unreachable(0, 1)),
+            Quiet("another threshold is crossed", _unreachable(3 * GIB, 0)),
+        ),
+    ),
+    Case(
+        alert="HermesPruneFailing",
+        severity="warning",
+        series=_last_runs(40, failed=600, done=300),
+        first=25,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The last prune of a Hermes home failed.",
+        description="The prune of home ann/dev on web-1:9749 at 1970-01-01 00:10:00 +0000 UTC "
+        "failed, and none has succeeded since.",
+        quiet=(
+            Quiet("the next one succeeded", _last_runs(40, failed=600, done=601)),
+            Quiet("it was days ago", _last_runs(40, failed=-90_000)),
+        ),
+    ),
+    Case(
+        alert="HermesPruneFailing",
+        severity="warning",
+        series=_last_runs(40, failed=600),
+        first=25,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The last prune of a Hermes home failed.",
+        description="The prune of home ann/dev on web-1:9749 at 1970-01-01 00:10:00 +0000 UTC "
+        "failed, and none has succeeded since.",
+        quiet=(Quiet("some of it was done", _last_runs(40, failed=600, partial=700)),),
+    ),
+    Case(
+        alert="HermesPruneBlocked",
+        severity="warning",
+        series=_blocked(pressure=1, enforcing=1),
+        first=40,
+        labels={**HOME_LABELS, "reason": "caps"},
+        page=HOST_PAGE,
+        summary="A prune is needed but the agent refuses to make it.",
+        description="Home ann/dev on web-1:9749 is above a threshold, and nothing is pruned "
+        "(reason: caps).",
+        quiet=(
+            Quiet("no threshold is crossed", _blocked(pressure=0, enforcing=1)),
+            Quiet("it only observes", _blocked(pressure=1, enforcing=0)),
+            Quiet("for some minutes", _blocked(pressure=1, enforcing=1, length=15)),
+        ),
+    ),
+    Case(
+        alert="HermesPruneDidNotHelp",
+        severity="warning",
+        series=_pruned(value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=3600),
+        first=85,
+        labels={**HOME_LABELS, "threshold": "transcripts"},
+        page=HOST_PAGE,
+        summary="A prune was made and did not help.",
+        description="transcripts of home ann/dev on web-1:9749 is at 150% of its high mark although "
+        "a prune was made within the last hour.",
+        quiet=(
+            Quiet(
+                "it was made before the threshold was crossed",
+                _pruned(value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=500),
+            ),
+            Quiet(
+                "it is below the high mark, on its way to the low one",
+                _pruned(value=run((120, 2 * GIB)), pressure=run((10, 0), (110, 1)), at=3600),
+            ),
+            Quiet(
+                "it did help",
+                _pruned(
+                    value=run((60, 3 * GIB), (60, GIB)), pressure=run((60, 1), (60, 0)), at=3600
+                ),
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesRetentionInert",
+        severity="warning",
+        series=_retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, enforcing=1),
+        first=7 * DAY + 60,
+        step=10,
+        labels={**HOME_LABELS, "policy": "old_sessions"},
+        page=HOST_PAGE,
+        summary="Retention is configured but nothing goes.",
+        description="12 item(s) of home ann/dev on web-1:9749 are past the policy old_sessions, the "
+        "oldest of them for more than a week.",
+        quiet=(
+            Quiet(
+                "the oldest ones do go",
+                _retention(ramp(_WEEK_AND_MORE, -9_000_000, 600), eligible=12, enforcing=1),
+            ),
+            Quiet(
+                "it only observes",
+                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, enforcing=0),
+            ),
+            Quiet(
+                "none is past its policy",
+                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=0, enforcing=1),
+            ),
+        ),
+    ),
+)
+
+
+def _ticker(lag: Values | None, gateway: int) -> Series:
+    return {
+        f"hermes_cron_ticker_timestamp_seconds{{{HOME}}}": lag
+        or [*ramp(10, 60, 60), *run((40, 600))],
+        f"hermes_gateway_up{{{HOME}}}": run((50, gateway)),
+    }
+
+
+GATEWAYS = (
+    Case(
+        alert="HermesGatewayDown",
+        severity="critical",
+        series={f"hermes_gateway_up{{{HOME}}}": run((10, 1), (30, 0))},
+        first=20,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The gateway of a Hermes home does not run.",
+        description="The gateway of home ann/dev on web-1:9749 ran within the last week and does "
+        "not run now: chats are not answered.",
+        quiet=(
+            Quiet("it never ran", {f"hermes_gateway_up{{{HOME}}}": run((60, 0))}),
+            Quiet(
+                "it was restarted",
+                {f"hermes_gateway_up{{{HOME}}}": run((20, 1), (9, 0), (20, 1))},
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesGatewayDown",
+        severity="critical",
+        series={f"hermes_gateway_up{{{HOME}}}": run((6, 1), (8 * DAY // 10, 0))},
+        first=70,
+        step=10,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The gateway of a Hermes home does not run.",
+        description="The gateway of home ann/dev on web-1:9749 ran within the last week and does "
+        "not run now: chats are not answered.",
+        quiet=(
+            Quiet(
+                "it was stopped more than a week ago",
+                {f"hermes_gateway_up{{{HOME}}}": run((6, 1), (8 * DAY // 10, 0))},
+                since=7 * DAY + 180,
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesGatewayRestartStorm",
+        severity="critical",
+        series={f"hermes_gateway_starts_recent{{{HOME}}}": run((10, 1), (30, 5))},
+        first=20,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The gateway of a Hermes home is started over and over.",
+        description="The gateway of home ann/dev on web-1:9749 was started 5 times within 10 "
+        "minutes: it fails soon after each start.",
+        quiet=(
+            Quiet("four times", {f"hermes_gateway_starts_recent{{{HOME}}}": run((10, 1), (30, 4))}),
+        ),
+    ),
+    Case(
+        alert="HermesCronTickerSilent",
+        severity="warning",
+        series=_ticker(None, 1),
+        first=31,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="The cron ticker of a running gateway is silent.",
+        description="The cron ticker of home ann/dev on web-1:9749 last went round 21m 0s ago "
+        "although the gateway runs: scheduled jobs are not started.",
+        quiet=(
+            Quiet("the gateway does not run", _ticker(None, 0)),
+            Quiet("always ten minutes ago", _ticker(ramp(50, -600, 60), 1)),
+        ),
+    ),
+    Case(
+        alert="HermesKanbanDeadOwner",
+        severity="warning",
+        series={f"hermes_kanban_tasks_dead_owner{{{HOME}}}": run((10, 0), (90, 1))},
+        first=80,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="Kanban tasks are marked as running but their worker is dead.",
+        description="1 running task(s) of home ann/dev on web-1:9749 name a worker process that is "
+        "gone: they wait for nobody.",
+        quiet=(
+            Quiet(
+                "each is taken up again by Hermes",
+                {f"hermes_kanban_tasks_dead_owner{{{HOME}}}": run(*[(9, 1), (1, 0)] * 10)},
+            ),
+        ),
+    ),
+)
+
+CASES = (*AGENTS, *HOMES, *SESSIONS, *DISK, *GATEWAYS)
