@@ -1,33 +1,55 @@
-"""Scanning homes side by side, those of one lane in turn, and waiting for none too long."""
+"""Scanning homes side by side, those of one lane in turn, and waiting for none too long.
+
+No user can take the others' turn: a home that is slow makes way for those behind it, and of the
+homes that are scanned on their own only a few of each user's are at it at once.
+"""
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from exporter.home_state import HomeState
 
-_THREADS: Final = 64
+_THREADS: Final = 512
+"""More than any few users can keep busy; one is only started when it is needed."""
+_SLOW_SHARE: Final = 0.25
+_SLOW_SECONDS_MIN: Final = 1.0
+"""A home that takes this share of the time for all, and others wait behind it, makes way."""
+_STEP_SECONDS: Final = 0.1
 
 Scan = Callable[[HomeState], None]
+MakeWay = Callable[[HomeState], bool]
+"""Gives a slow home a worker of its own; False if it cannot have one."""
 
 
 class Lane:
     """Homes that share a worker: the one being scanned, and those that wait for their turn."""
 
-    def __init__(self, states: Iterable[HomeState]) -> None:
+    def __init__(self, states: Iterable[HomeState], scan: Scan) -> None:
         self._waiting = deque(states)
         self._current: HomeState | None = None
+        self._current_since = 0.0
         self._lock = threading.Lock()
+        self.scan = scan
         self.job: Future[None] = Future()
 
     def next(self) -> HomeState | None:
         with self._lock:
             self._current = self._waiting.popleft() if self._waiting else None
+            self._current_since = time.monotonic()
             return self._current
+
+    def held_up_by(self, slow_seconds: float) -> HomeState | None:
+        """The home that others have waited behind for so long."""
+        with self._lock:
+            long = time.monotonic() - self._current_since >= slow_seconds
+            return self._current if self._waiting and long else None
 
     def clear(self) -> tuple[HomeState | None, list[HomeState]]:
         """The home being scanned, and those that were waiting and now are not."""
@@ -44,6 +66,8 @@ class Lanes:
         self._surprised = surprised
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="scan")
         self._busy: dict[str, HomeState] = {}
+        self._turns = itertools.count()
+        self._last_turn: dict[str, int] = {}
 
     def busy(self) -> list[HomeState]:
         """The homes that are being scanned, or wait for it."""
@@ -52,19 +76,57 @@ class Lanes:
     def is_busy(self, state: HomeState) -> bool:
         return state.home.path in self._busy
 
+    def whose_turn(
+        self, alone: Sequence[HomeState], apart: Iterable[str], at_once: int
+    ) -> list[HomeState]:
+        """Of the homes that are scanned on their own, those to scan now.
+
+        Not more than `at_once` of one owner, with those `apart` that are still at it. Homes that
+        failed the last time come after the others, and whoever was last comes last.
+        """
+        taken = Counter(self._busy[path].home.owner for path in apart if path in self._busy)
+        paths = {state.home.path for state in alone} | self._busy.keys()
+        self._last_turn = {p: turn for p, turn in self._last_turn.items() if p in paths}
+        chosen: list[HomeState] = []
+        for state in sorted(alone, key=lambda each: (each.failed, self._turn_of(each))):
+            if taken[state.home.owner] < at_once:
+                taken[state.home.owner] += 1
+                chosen.append(state)
+                self._last_turn[state.home.path] = next(self._turns)
+        return chosen
+
+    def _turn_of(self, state: HomeState) -> int:
+        return self._last_turn.get(state.home.path, -1)
+
     def start(self, states: Sequence[HomeState], scan: Scan) -> Lane:
         """Begin to scan these homes, in order."""
         self._busy.update((state.home.path, state) for state in states)
-        lane = Lane(states)
-        lane.job = self._threads.submit(self._work_off, lane, scan)
+        lane = Lane(states, scan)
+        lane.job = self._threads.submit(self._work_off, lane)
         return lane
 
-    def finish(self, lanes: Sequence[Lane], seconds: float) -> list[HomeState]:
+    def finish(
+        self, lanes: Sequence[Lane], seconds: float, make_way: MakeWay = lambda _: False
+    ) -> list[HomeState]:
         """Wait for the lanes; when time is up, return the homes that are still being scanned.
 
-        Those behind them in their lanes have to wait no longer: they are left to the next round.
+        A home that holds up others makes way for them while there is time. When it is up, those
+        behind a home have to wait no longer: they are left to the next round.
         """
-        wait([lane.job for lane in lanes], max(0.0, seconds))
+        until = time.monotonic() + seconds
+        slow_seconds = max(_SLOW_SECONDS_MIN, _SLOW_SHARE * seconds)
+        running = list(lanes)
+        waiting = [lane.job for lane in running]
+        while waiting and (left := until - time.monotonic()) > 0:
+            wait(waiting, min(left, _STEP_SECONDS))
+            for lane in list(running):
+                slow = lane.held_up_by(slow_seconds)
+                if slow is not None and make_way(slow):
+                    running.append(self.start(lane.clear()[1], lane.scan))
+            waiting = [lane.job for lane in running if not lane.job.done()]
+        return self._leave(running)
+
+    def _leave(self, lanes: Sequence[Lane]) -> list[HomeState]:
         unfinished: list[HomeState] = []
         for lane in lanes:
             current, freed = lane.clear()
@@ -74,10 +136,10 @@ class Lanes:
                 unfinished.append(current)
         return unfinished
 
-    def _work_off(self, lane: Lane, scan: Scan) -> None:
+    def _work_off(self, lane: Lane) -> None:
         while (state := lane.next()) is not None:
             try:
-                scan(state)
+                lane.scan(state)
             except Exception as error:  # noqa: BLE001 - one home's surprise must not end the others
                 self._surprised(state, error)
             finally:

@@ -25,6 +25,9 @@ _FRAMES_MAX: Final = 20_000
 _START_SECONDS: Final = 60.0
 _SEND_SECONDS: Final = 5.0
 LET_GO_SECONDS: Final = 0.5
+PROCESSES_PER_OWNER_MAX: Final = 24
+"""Also those that a filesystem keeps from ending: whoever has one that hangs, or many, gets no more
+than this of the host."""
 Question = wire.LookRequest | wire.ReadRequest | wire.ExplainRequest | wire.Errand
 _ANSWERS: Final[dict[type[Question], tuple[type[wire.Reply], ...]]] = {
     wire.LookRequest: (wire.LookReply,),
@@ -184,7 +187,7 @@ class Pool:
         self._lock = threading.Lock()
         self._workers: dict[_Key, Worker] = {}
         self._apart: dict[str, int] = {}
-        self._stuck: list[tuple[str, Worker]] = []
+        self._stuck: list[tuple[_Key, Worker]] = []
         self._closed = False
 
     def worker(self, owner: int, home: str) -> Worker:
@@ -196,10 +199,19 @@ class Pool:
             worker = self._workers.get(key)
             if worker is not None and worker.alive():
                 return worker
+            self._refuse_more(owner)
             started = self._workers[key] = self._start(owner)
         if worker is not None:
-            self._end(worker, home)
+            self._end(worker, owner, home)
         return started
+
+    def _refuse_more(self, owner: int) -> None:
+        self._stuck = [(where, worker) for where, worker in self._stuck if not worker.is_gone()]
+        keys = [*self._workers, *(key for key, _ in self._stuck)]
+        if sum(key[0] == owner for key in keys) >= PROCESSES_PER_OWNER_MAX:
+            raise WorkerError(
+                f"uid {owner} has {PROCESSES_PER_OWNER_MAX} workers that are busy or do not end"
+            )
 
     def lane(self, owner: int, home: str) -> _Key:
         """Homes of one lane share a worker, so they are scanned one after another."""
@@ -222,7 +234,7 @@ class Pool:
             self._apart.pop(home, None)
             worker = self._workers.pop((owner, home), None)
         if worker is not None:
-            self._end(worker)
+            self._end(worker, owner, home)
 
     def set_apart(self, owner: int, home: str) -> None:
         """Leave this home the worker that is busy with it; its neighbours get a new one."""
@@ -239,13 +251,13 @@ class Pool:
             if apart:
                 self._apart.setdefault(home, owner)
         if worker is not None:
-            self._end(worker, home)
+            self._end(worker, owner, home)
 
-    def _end(self, worker: Worker, home: str = "") -> None:
+    def _end(self, worker: Worker, owner: int, home: str) -> None:
         worker.end()
         if not worker.is_gone(LET_GO_SECONDS):
             with self._lock:
-                self._stuck.append((home, worker))
+                self._stuck.append(((owner, home), worker))
 
     def is_stuck(self, home: str) -> bool:
         """Whether a worker that was ended still waits for this home: another would fare no better.
@@ -254,7 +266,7 @@ class Pool:
         """
         with self._lock:
             self._stuck = [(where, worker) for where, worker in self._stuck if not worker.is_gone()]
-            return any(where == home for where, _ in self._stuck)
+            return any(where[1] == home for where, _ in self._stuck)
 
     def keep_only(self, homes: set[tuple[int, str]]) -> None:
         """End the workers of owners, and of homes set apart, that there are no more."""
@@ -262,12 +274,12 @@ class Pool:
         with self._lock:
             self._apart = {h: owner for h, owner in self._apart.items() if (owner, h) in homes}
             unneeded = [
-                self._workers.pop(key)
+                (key, self._workers.pop(key))
                 for key in list(self._workers)
                 if (key[1] and key not in homes) or key[0] not in owners
             ]
-        for worker in unneeded:
-            self._end(worker)
+        for (owner, home), worker in unneeded:
+            self._end(worker, owner, home)
 
     def close(self) -> None:
         """End all workers and start none again."""

@@ -1,0 +1,142 @@
+"""Homes that hang, and the turns of all others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from exporter.errors import WorkerError
+from exporter.home_state import HomeState
+from exporter.homes import Home
+from exporter.journal import Journal
+from exporter.lanes import Lanes
+from exporter.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker
+
+HOSTILE, HONEST = 1001, 1003
+
+
+@pytest.fixture
+def journal() -> Iterator[Journal]:
+    opened = Journal.in_memory()
+    yield opened
+    opened.close()
+
+
+def state(journal: Journal, path: str, owner: int) -> HomeState:
+    return HomeState(Home(path, path, owner, may_write=True), journal)
+
+
+class Scans:
+    """Homes that hang until they are let go; all others are done at once."""
+
+    def __init__(self, *hanging: str) -> None:
+        self._hanging = hanging
+        self._go = threading.Event()
+        self.done: list[str] = []
+
+    def __call__(self, scanned: HomeState) -> None:
+        if scanned.home.path in self._hanging:
+            self._go.wait(60)
+        self.done.append(scanned.home.path)
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+def surprised(state: HomeState, error: Exception) -> None:
+    raise AssertionError(state.home.path) from error
+
+
+@contextmanager
+def lanes(scans: Scans) -> Iterator[Lanes]:
+    running = Lanes(surprised)
+    try:
+        yield running
+    finally:
+        scans.let_go()
+        running.close()
+
+
+def test_homes_behind_one_that_hangs_are_scanned_in_the_same_round(journal: Journal) -> None:
+    scans = Scans("first", "third")
+    names = ["first", "second", "third", "fourth"]
+    with lanes(scans) as running:
+        lane = running.start([state(journal, name, HOSTILE) for name in names], scans)
+        apart: list[str] = []
+
+        def make_way(slow: HomeState) -> bool:
+            apart.append(slow.home.path)
+            return True
+
+        slow = running.finish([lane], 4.0, make_way)
+        assert scans.done == ["second", "fourth"]
+        assert [each.home.path for each in slow] == apart == ["first", "third"]
+
+
+def test_where_no_more_may_make_way_the_rest_is_left_to_the_next_round(journal: Journal) -> None:
+    scans = Scans("first")
+    with lanes(scans) as running:
+        states = [state(journal, name, HOSTILE) for name in ("first", "second")]
+        (slow,) = running.finish([running.start(states, scans)], 1.5, lambda _: False)
+        assert (slow.home.path, scans.done) == ("first", [])
+        assert running.busy() == [slow]
+
+
+def test_more_hanging_homes_than_threads_leave_the_others_their_turn(journal: Journal) -> None:
+    """Each user has so many turns at once, and those that failed wait for those that did not."""
+    hostile = [f"{owner}/{n}" for owner in (HOSTILE, HOSTILE + 1) for n in range(400)]
+    scans = Scans(*hostile)
+    alone = [state(journal, path, int(path[:4])) for path in hostile]
+    with lanes(scans) as running:
+        begun = [
+            running.start([each], scans)
+            for each in running.whose_turn(alone, apart=hostile, at_once=8)
+        ]
+        assert len(begun) == 16
+        waiting = [each for each in alone if not running.is_busy(each)]
+        assert running.whose_turn(waiting, apart=hostile, at_once=8) == []
+        honest = running.start([state(journal, "honest", HONEST)], scans)
+        assert running.finish([honest], 60.0) == []
+        assert scans.done == ["honest"]
+
+
+def test_turns_go_round_and_those_that_failed_come_last(journal: Journal) -> None:
+    scans = Scans()
+    alone = [state(journal, name, HOSTILE) for name in "abcd"]
+    alone[0].failed = True
+    with lanes(scans) as running:
+        turns = [
+            "".join(each.home.path for each in running.whose_turn(alone, (), at_once=2))
+            for _ in range(3)
+        ]
+        assert turns == ["bc", "db", "cd"]
+        for each in alone:
+            each.failed = True
+        turns = [
+            "".join(each.home.path for each in running.whose_turn(alone, (), at_once=2))
+            for _ in range(3)
+        ]
+        assert turns == ["ab", "cd", "ab"]
+
+
+def sleeper(_: int) -> Worker:
+    return Worker(["sleep", "600"])
+
+
+def test_a_user_gets_no_more_than_so_many_processes() -> None:
+    pool = Pool(sleeper)
+    try:
+        for number in range(PROCESSES_PER_OWNER_MAX):
+            pool.set_apart(HOSTILE, f"/home/{number}")
+            pool.worker(HOSTILE, f"/home/{number}")
+        pool.set_apart(HOSTILE, "/one/more")
+        with pytest.raises(WorkerError, match="uid 1001 has"):
+            pool.worker(HOSTILE, "/one/more")
+        assert pool.worker(HONEST, "/home/honest").alive()
+        pool.rejoin(HOSTILE, "/home/0")
+        assert pool.worker(HOSTILE, "/one/more").alive()
+    finally:
+        pool.close()
