@@ -7,7 +7,7 @@ leaves behind `goal:<id>` and the locks of dead sessions; here they go along, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container
 from typing import Any, Final
 
 import apsw
@@ -174,25 +174,34 @@ class Misfit(Exception):  # noqa: N818 - it names what is found, not a fault of 
     """A session cannot be put back as it was; the message says what has changed."""
 
 
-def restore_session(connection: apsw.Connection, layout: Layout, parts: SessionParts) -> str:
+def restore_session(
+    connection: apsw.Connection,
+    layout: Layout,
+    parts: SessionParts,
+    coming: Container[str] = (),
+) -> str:
     """Put a session back in a transaction of its caller; return what is different now, or ''.
+
+    A parent that is yet to come finds its children itself.
 
     Raise Misfit, with nothing done, if it cannot be put back without loss or in anybody's place.
     """
     try:
         with connection:  # a savepoint: all of it, or nothing
-            note = _restore(connection, layout, parts)
+            note = _restore(connection, layout, parts, coming)
     except apsw.ConstraintError as error:
         raise Misfit(_in_whose_place(connection, parts, str(error))) from error
     return note
 
 
-def _restore(connection: apsw.Connection, layout: Layout, parts: SessionParts) -> str:
+def _restore(
+    connection: apsw.Connection, layout: Layout, parts: SessionParts, coming: Container[str]
+) -> str:
     session = parts.tables[SESSIONS]
     parent = session.named(0).get("parent_session_id")
     note = ""
     if parent is not None and not exists(connection, parent):
-        note = "its parent is gone, so it has none now"
+        note = "" if parent in coming else "its parent is gone, so it has none now"
         session = _with(session, "parent_session_id", None)
     if not _is_free(connection, SESSIONS, session):
         session = _with(session, ROWID, None)
@@ -271,12 +280,19 @@ def plain_text(value: Any) -> Any:
     return value
 
 
-def same_session(first: SessionParts | None, second: SessionParts | None) -> bool:
-    """Whether nothing at all of a session has changed; its children may have gone."""
-    if first is None or second is None:
-        return first is second
-    return first.tables == second.tables
+def same_session(
+    first: SessionParts, second: SessionParts | None, gone: Container[str | None] = ()
+) -> bool:
+    """Whether nothing of a session has changed but that it lost a parent which is among the gone.
 
-
-def total_messages(sessions: Sequence[SessionParts]) -> int:
-    return sum(len(each.messages.rows) for each in sessions)
+    Its children may have gone.
+    """
+    if second is None:
+        return False
+    if first.tables == second.tables:
+        return True
+    session = first.tables[SESSIONS]
+    if session.named(0).get("parent_session_id") not in gone:
+        return False
+    orphaned = {**first.tables, SESSIONS: _with(session, "parent_session_id", None)}
+    return orphaned == second.tables

@@ -7,12 +7,13 @@ conversation are in it, and no title: it is kept in the journal.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import apsw
 
 from exporter.hermes.schema import Schema
-from exporter.hermes.sessions import SessionQueries, SessionRecord
+from exporter.hermes.sessions import SessionQueries, SessionRecord, SessionRow
 
 Expected = dict[str, str | int | float | None]
 
@@ -49,8 +50,15 @@ def expected_of(
     }
 
 
+class Found(NamedTuple):
+    """A session as it is now."""
+
+    row: SessionRow
+    expected: Expected
+
+
 class ExpectedReader:
-    """Reads of one session at a time what `expected_of` makes of a whole scan."""
+    """Reads of a few sessions what `expected_of` makes of a whole scan."""
 
     def __init__(self, schema: Schema) -> None:
         self._queries = SessionQueries(schema)
@@ -59,18 +67,23 @@ class ExpectedReader:
         self._flags = f"{ARCHIVED.format(archived)}, {TITLED.format(title)}"
         self._has_parents = schema.has("sessions", "parent_session_id")
 
-    def read(self, connection: apsw.Connection, session_id: str) -> Expected | None:
-        """None if there is no such session."""
-        record = self._queries.record(connection, session_id, 0)
+    def read(self, connection: apsw.Connection, session_ids: Sequence[str]) -> dict[str, Found]:
+        """These sessions, without those that are gone."""
+        return {
+            record.row.id: Found(record.row, self._expected(connection, record))
+            for record in self._queries.records(connection, session_ids, 0)
+        }
+
+    def _expected(self, connection: apsw.Connection, record: SessionRecord) -> Expected:
+        session_id = record.row.id
         flags = connection.execute(
             f"SELECT {self._flags} FROM sessions WHERE id = ?", (session_id,)
         ).fetchone()
-        if record is None or flags is None:
-            return None
+        archived, titled = flags or (0, 0)
         return expected_of(
             record,
-            archived=bool(flags[0]),
-            titled=bool(flags[1]),
+            archived=bool(archived),
+            titled=bool(titled),
             children=self._children(connection, session_id),
         )
 

@@ -1,0 +1,328 @@
+"""Taking sessions: written to the trash first, then deleted in transactions that nobody feels.
+
+What the plan was made from is compared again under the write lock. A unit, which is a session or a
+group of them, is deleted in one transaction, so that Hermes sees all of it or nothing. One that
+would not fit into the budget is first taken out of the text index, slice by slice; should it come
+to life meanwhile, it is put back there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import apsw
+
+from exporter.errors import DatabaseError
+from exporter.hermes.deleting import SESSIONS, SessionParts, delete_session, exists, read_session
+from exporter.hermes.schema import probe_schema
+from exporter.hermes.search_index import not_in_index, probe_search_index, take_out
+from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer
+from exporter.pruner.gently import checkpoint, index_again, read_patiently, rest
+from exporter.pruner.inspection import Inspection
+from exporter.pruner.pace import Pace
+from exporter.pruner.session_trash import Kept, keep, kept_sessions
+from exporter.pruner.trash import TrashRun
+from exporter.reaper.batches import CalledOffError
+from exporter.reaper.site import Site
+from exporter.runs import Action, ActionState, Settlement
+
+Unit = tuple[Action, ...]
+"""Sessions that go together, children first."""
+Settle = Callable[[Sequence[Settlement]], None]
+Answer = TypeVar("Answer")
+
+_CHUNK_MESSAGES: Final = 2_000
+_CHUNK_SESSIONS: Final = 200
+_PATIENCE_SECONDS: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""How long to wait, each time that something is not clear, before the rest is given up."""
+
+
+class _Prepared:
+    """A unit that has been read, and is in the trash."""
+
+    def __init__(self, unit: Unit, parts: Sequence[SessionParts]) -> None:
+        self.unit = unit
+        self.parts = parts
+        self.message_ids = [number for each in parts for number in each.message_ids()]
+        self.out_of_index: list[int] = []
+        """Of its messages those that have left the text index ahead of the rest."""
+
+
+class SessionEffect:
+    """Takes the sessions of one run."""
+
+    def __init__(self, site: Site, alibis: Sequence[str] = ()) -> None:
+        self._site = site
+        self._alibis = alibis
+        """Sessions that living processes are known to be on, and so on no other."""
+        self._pace = Pace(site.lock_budget_seconds)
+        self._gone: dict[str, str | None] = {}
+        """What this run has deleted, with the parent that it had."""
+        self.longest_hold_seconds = 0.0
+        self.kept_bytes = 0
+
+    def take(self, units: Sequence[Unit], trash: TrashRun, settle: Settle) -> str:
+        """Take these units, and settle each; return what stopped it, if anything did.
+
+        Raise DatabaseError if what became of the last ones cannot be told: they stay open.
+        """
+        waiting = list(units)
+        while waiting:
+            chunk = waiting[: _chunk_length(waiting)]
+            settled: list[Settlement] = []
+            try:
+                self._take_chunk(chunk, trash, settled)
+            except CalledOffError as reason:
+                settle([*settled, *_skip(_unsettled(waiting, settled), str(reason))])
+                return ""
+            except (DatabaseError, OSError) as error:
+                why = _said(error)
+                left = _unsettled(waiting, settled)
+                settle([*settled, *what_happened(self._site, left, trash, why)])
+                return why
+            settle(settled)
+            waiting = waiting[len(chunk) :]
+        return ""
+
+    def _take_chunk(
+        self, chunk: Sequence[Unit], trash: TrashRun, settled: list[Settlement]
+    ) -> None:
+        with self._site.writing() as writer:
+            inspection = Inspection(self._site, self._alibis, self._gone, writer)
+            prepared = _read(inspection, chunk, settled)
+            if prepared:
+                self.kept_bytes += keep(trash, [kept for each in prepared for kept in _kept(each)])
+            while prepared:
+                prepared = prepared[self._take_some(inspection, prepared, settled) :]
+            checkpoint(self._site, writer)
+
+    def _take_some(
+        self, inspection: Inspection, prepared: Sequence[_Prepared], settled: list[Settlement]
+    ) -> int:
+        """Take the first of these in one transaction; return how many were dealt with."""
+        batch = prepared[: self._pace.fitting([len(each.message_ids) for each in prepared])]
+        first = batch[0]
+        if not self._pace.fits(len(first.message_ids)):
+            why = self._take_out_of_index(inspection, first)
+            if why:
+                settled += _skip(first.unit, why)
+                return 1
+        try:
+            results = self._patiently(inspection, lambda: self._delete(inspection, batch))
+        except apsw.InterruptError:
+            return self._too_long(inspection, batch, settled)
+        except BaseException:
+            self._index_again(inspection.writer, first)
+            raise
+        for each, why in zip(batch, results, strict=False):
+            if why:
+                self._index_again(inspection.writer, each)
+                settled += _skip(each.unit, why)
+            else:
+                self._gone |= {parts.id: _parent_of(parts) for parts in each.parts}
+                settled += [Settlement(action.number, ActionState.DONE) for action in each.unit]
+        return len(results)
+
+    def _delete(self, inspection: Inspection, batch: Sequence[_Prepared]) -> list[str]:
+        """Delete what fits of these; for each that was looked at '' or why it was left alone."""
+        writer = inspection.writer
+        results: list[str] = []
+        messages = 0
+        with writer.transaction() as transaction:
+            inspection.look_again()
+            for each in batch:
+                if results and transaction.is_due:
+                    break
+                why = inspection.why_not_exactly(each.unit, each.parts)
+                if not why:
+                    for parts in each.parts:
+                        delete_session(writer.connection, inspection.layout, parts.id)
+                    messages += len(each.message_ids) - len(each.out_of_index)
+                results.append(why)
+        self._held(writer, messages)
+        return results
+
+    def _too_long(
+        self, inspection: Inspection, batch: Sequence[_Prepared], settled: list[Settlement]
+    ) -> int:
+        """It was taken back whole. The machine may be slow just now, or it is a huge one."""
+        first = batch[0]
+        self._pace.was_too_long(sum(len(each.message_ids) for each in batch), LOCK_LIMIT_SECONDS)
+        self._site.sleep(self._site.pause_seconds)
+        if len(batch) > 1 or (not first.out_of_index and inspection.layout.index.known):
+            return 0
+        self._index_again(inspection.writer, first)
+        why = f"its {len(first.message_ids)} messages cannot be deleted in one short transaction"
+        settled += _skip(first.unit, why)
+        return 1
+
+    def _take_out_of_index(self, inspection: Inspection, each: _Prepared) -> str:
+        """Take a large unit out of the text index in slices; '' or why it was left alone."""
+        if not inspection.layout.index.known:
+            return ""
+        writer, why = inspection.writer, ""
+        try:
+            while not why and len(each.out_of_index) < len(each.message_ids):
+                done = len(each.out_of_index)
+                part = each.message_ids[done : done + self._pace.slice]
+                try:
+                    why = self._patiently(inspection, partial(_slice, inspection, each, part))
+                except apsw.InterruptError:
+                    if len(part) == 1:
+                        raise
+                    self._pace.was_too_long(len(part), LOCK_LIMIT_SECONDS)
+                    continue
+                if not why:
+                    each.out_of_index += part
+                    self._held(writer, len(part))
+        except BaseException:
+            self._index_again(writer, each)
+            raise
+        if why:
+            self._index_again(writer, each)
+        return why
+
+    def _index_again(self, writer: Writer, each: _Prepared) -> None:
+        """Have a session found again that stays after all."""
+        index_again(self._site, writer, self._pace, each.out_of_index)
+        each.out_of_index = []
+
+    def _patiently(self, inspection: Inspection, step: Callable[[], Answer]) -> Answer:
+        """Make a step, again if it was called off: what is not clear now may be soon."""
+        for seconds in _PATIENCE_SECONDS:
+            try:
+                return step()
+            except CalledOffError:
+                self._site.sleep(seconds)
+                inspection.refresh()
+        return step()
+
+    def _held(self, writer: Writer, messages: int) -> None:
+        """Learn from the last transaction, and give Hermes its turn."""
+        self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
+        self._pace.took(messages, writer.held_seconds)
+        rest(self._site, writer.held_seconds)
+
+
+def _chunk_length(units: Sequence[Unit]) -> int:
+    """How many units to write to the trash at a time; at least one."""
+    sessions = messages = 0
+    for length, unit in enumerate(units):
+        sessions += len(unit)
+        messages += sum(int(action.intent.before.get("rows") or 0) for action in unit)
+        if length and (sessions > _CHUNK_SESSIONS or messages > _CHUNK_MESSAGES):
+            return length
+    return len(units)
+
+
+def _read(
+    inspection: Inspection, chunk: Sequence[Unit], settled: list[Settlement]
+) -> list[_Prepared]:
+    """Those that are still as planned, with all their rows."""
+    prepared: list[_Prepared] = []
+    connection = inspection.writer.connection
+    connection.execute("BEGIN")
+    inspection.remember()
+    for unit in chunk:
+        why = inspection.why_not(unit)
+        if why:
+            settled += _skip(unit, why)
+            continue
+        found = [read_session(connection, inspection.layout, each.intent.target) for each in unit]
+        prepared.append(_Prepared(unit, [parts for parts in found if parts is not None]))
+    connection.execute("COMMIT")
+    return prepared
+
+
+def _kept(each: _Prepared) -> list[Kept]:
+    return [Kept(action.number, parts) for action, parts in zip(each.unit, each.parts, strict=True)]
+
+
+def _slice(inspection: Inspection, each: _Prepared, part: Sequence[int]) -> str:
+    with inspection.writer.transaction():
+        inspection.look_again()
+        why = inspection.why_not(each.unit)
+        if not why:
+            take_out(inspection.writer.connection, inspection.layout.index, part)
+    return why
+
+
+def _parent_of(parts: SessionParts) -> str | None:
+    parent = parts.tables[SESSIONS].named(0).get("parent_session_id")
+    return parent if isinstance(parent, str) else None
+
+
+def _skip(actions: Sequence[Action], why: str) -> list[Settlement]:
+    return [Settlement(each.number, ActionState.SKIPPED, why[:300]) for each in actions]
+
+
+def _unsettled(units: Sequence[Unit], settled: Sequence[Settlement]) -> list[Action]:
+    known = {each.number for each in settled}
+    return [each for unit in units for each in unit if each.number not in known]
+
+
+def _said(error: DatabaseError | OSError) -> str:
+    if isinstance(error, OSError):
+        return f"cannot write the trash: {error.strerror}; nothing more was deleted"
+    return str(error)
+
+
+# Runs that were killed, and transactions of which nobody knows whether they were committed
+
+
+def what_happened(
+    site: Site, actions: Sequence[Action], trash: TrashRun | None, otherwise: str
+) -> list[Settlement]:
+    """Which of these sessions have been taken: those that are in the trash, and nowhere else.
+
+    Those that stay get back their place in the text index. Raise DatabaseError if the database
+    cannot be read or written now.
+    """
+    if not actions:
+        return []
+    there = read_patiently(
+        site,
+        lambda connection: {
+            each.intent.target for each in actions if exists(connection, each.intent.target)
+        },
+    )
+    _mend_index(site, there, trash)
+    kept = _numbers_kept(trash) if len(there) < len(actions) else set()
+    settled: list[Settlement] = []
+    for each in actions:
+        if each.intent.target in there:
+            settled += _skip([each], otherwise)
+        elif each.number in kept:
+            settled.append(Settlement(each.number, ActionState.DONE))
+        else:
+            settled += _skip([each], "it is gone")
+    return settled
+
+
+def _numbers_kept(trash: TrashRun | None) -> set[int]:
+    if trash is None:
+        return set()
+    return {kept.number for file in kept_sessions(trash) for kept in file}
+
+
+def _mend_index(site: Site, there: set[str], trash: TrashRun | None) -> None:
+    """Only sessions of the newest file can have been in the middle of leaving the index."""
+    newest = next(kept_sessions(trash, newest_only=True), []) if trash is not None else []
+    suspects = [each.parts.id for each in newest if each.parts.id in there]
+    if not suspects:
+        return
+
+    def lacking(connection: apsw.Connection) -> list[int]:
+        index = probe_search_index(connection, probe_schema(connection))
+        return [
+            number
+            for session_id in suspects
+            for number in not_in_index(connection, index, session_id)
+        ]
+
+    message_ids = read_patiently(site, lacking)
+    if message_ids:
+        with site.writing() as writer:
+            index_again(site, writer, Pace(site.lock_budget_seconds), message_ids)

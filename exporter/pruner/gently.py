@@ -1,0 +1,126 @@
+"""What runs do between their transactions, so that Hermes hardly notices them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import apsw
+
+from exporter.errors import DatabaseError
+from exporter.hermes import database
+from exporter.hermes.deleting import probe_layout
+from exporter.hermes.search_index import merge_a_little, put_in_again
+from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer
+from exporter.pruner.pace import Pace
+from exporter.reaper.site import Site
+from exporter.snapshot import Trouble
+
+Answer = TypeVar("Answer")
+_READ_ATTEMPTS: Final = 5
+_PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
+_REST: Final = 1.5
+"""For each second that the write lock was held, so many are left to others."""
+_LEAST_REST_SECONDS: Final = 0.005
+_WAL_BYTES: Final = 16 << 20
+_FIRST_PAGES: Final = 16
+_MOST_PAGES: Final = 1_000
+
+
+def rest(site: Site, held_seconds: float) -> None:
+    """Give others their turn; where there is nobody there is nothing to wait for."""
+    if site.bystanders.pids:
+        site.sleep(min(max(_REST * held_seconds, _LEAST_REST_SECONDS), site.pause_seconds))
+
+
+def checkpoint(site: Site, writer: Writer) -> None:
+    """Keep the WAL from growing with what a long run writes; waits for nobody."""
+    wal = database.file_state(site.database + "-wal")
+    if wal is not None and wal.size_bytes > _WAL_BYTES:
+        try:
+            writer.newcomers()
+            writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            pass  # Hermes is about it itself
+
+
+def index_again(site: Site, writer: Writer, pace: Pace, message_ids: Sequence[int]) -> None:
+    """Put messages that stay back into the text index, in short transactions."""
+    in_slices(site, writer, pace, message_ids, put_in_again)
+
+
+def in_slices(
+    site: Site,
+    writer: Writer,
+    pace: Pace,
+    message_ids: Sequence[int],
+    change: Callable[[apsw.Connection, Sequence[int]], None],
+) -> None:
+    """Make a change to messages, as many at a time as the budget allows."""
+    todo = list(message_ids)
+    while todo:
+        part = todo[: pace.slice]
+        try:
+            with writer.transaction():
+                change(writer.connection, part)
+        except apsw.InterruptError:
+            if len(part) == 1:
+                raise
+            pace.was_too_long(len(part), LOCK_LIMIT_SECONDS)
+            continue
+        pace.took(len(part), writer.held_seconds)
+        todo = todo[len(part) :]
+        rest(site, writer.held_seconds)
+
+
+def merge_index(site: Site, seconds: float) -> float:
+    """Merge the text index in small steps for at most so long; return the longest hold.
+
+    Deleting leaves tombstones, and only merging gives their pages back. What is not merged now
+    the next run goes on with.
+    """
+    longest = 0.0
+    give_up_at = site.monotonic() + seconds
+    with site.writing() as writer:
+        for table in probe_layout(writer.connection).index.tables:
+            pages = -_FIRST_PAGES  # below zero: begin to merge everything into one
+            while site.monotonic() < give_up_at:
+                try:
+                    with writer.transaction():
+                        writer.newcomers()
+                        went_on = merge_a_little(writer.connection, table, pages)
+                except apsw.InterruptError:
+                    if abs(pages) == 1:
+                        break
+                    pages = max(1, abs(pages) // 4)
+                    continue
+                longest = max(longest, writer.held_seconds)
+                pages = _next_pages(abs(pages), writer.held_seconds, site.lock_budget_seconds)
+                rest(site, writer.held_seconds)
+                if not went_on:
+                    break
+            checkpoint(site, writer)
+    return longest
+
+
+def _next_pages(pages: int, held_seconds: float, budget_seconds: float) -> int:
+    fitting = int(budget_seconds / 2 * pages / max(held_seconds, 1e-6))
+    return max(1, min(fitting, 2 * pages, _MOST_PAGES))
+
+
+def read_patiently(site: Site, ask: Callable[[apsw.Connection], Answer]) -> Answer:
+    """Read something, again if it was the wrong moment; raise DatabaseError if none is right."""
+    for _ in range(_READ_ATTEMPTS - 1):
+        try:
+            return _read(site, ask)
+        except DatabaseError as error:
+            if error.trouble not in _PASSING:
+                raise
+        site.sleep(site.pause_seconds)
+    return _read(site, ask)
+
+
+def _read(site: Site, ask: Callable[[apsw.Connection], Answer]) -> Answer:
+    with site.reading() as connection:
+        answer = ask(connection)
+    return answer  # noqa: RET504 - when the reading ends, it may turn out to be worth nothing

@@ -1,0 +1,165 @@
+"""Whether sessions are still as they were planned, asked while nobody else can write.
+
+Between the plan and the write a session may be resumed, written to, routed to or branched from, and
+processes may come. Everything that protects a session is looked at again, unless nobody has written
+to the database or the file of chats since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import apsw
+
+from exporter.hermes import database
+from exporter.hermes.deleting import (
+    Layout,
+    SessionParts,
+    delegates_of,
+    probe_layout,
+    read_session,
+    same_session,
+    who_is_in_the_way,
+)
+from exporter.hermes.ending import end_of, has_turn_lease
+from exporter.hermes.expected import ExpectedReader, Found, first_difference
+from exporter.hermes.routing import RoutingReader, routing_file
+from exporter.hermes.schema import schema_cookie
+from exporter.hermes.writing import Writer
+from exporter.reaper.batches import CalledOffError
+from exporter.reaper.site import Site
+from exporter.runs import Action
+
+_NEEDED: Final = ("ended_at", "end_reason", "rows", "newest")
+_CHANGES: Final = {
+    "ended_at": "it has been opened, or ended again, since",
+    "end_reason": "it has been opened, or ended again, since",
+    "rows": "it has been written to since",
+    "newest": "it has been written to since",
+    "active": "its messages have been rewritten since",
+    "last_activity_at": "it has been active since",
+    "last_heartbeat_at": "it has been active since",
+    "archived": "it has been archived, or brought back, since",
+    "pinned": "it has been pinned, or let go, since",
+    "titled": "it has been given a title since, or lost it",
+    "children": "it has other children since",
+}
+
+
+class Inspection:
+    """Of sessions that one connection is about to delete."""
+
+    layout: Layout
+
+    def __init__(
+        self, site: Site, alibis: Sequence[str], gone: Mapping[str, str | None], writer: Writer
+    ) -> None:
+        self.writer = writer
+        self._site = site
+        self._alibis = alibis
+        self._gone = gone
+        self._routing = RoutingReader(site.home)
+        self._mark: tuple[int, database.FileState | None] | None = None
+        self._moved = True
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read anew what takes long, before the write lock is held."""
+        connection = self.writer.connection
+        self.layout = probe_layout(connection)
+        self._expected = ExpectedReader(self.layout.schema)
+        self._routing.read(connection, self.layout.schema, self._site.clock())
+        self._mark = None
+
+    def remember(self) -> None:
+        """From now on it is known whether anybody writes; in the transaction of the reading."""
+        self._mark = self._look()
+
+    def look_again(self) -> None:
+        """Under the write lock, once: raise CalledOffError if nothing may be deleted."""
+        newcomers = self.writer.newcomers()
+        if newcomers:
+            raise CalledOffError(f"process {newcomers[0]} has opened the database since")
+        self._moved = self._look() != self._mark
+        if not self._moved:
+            return
+        connection = self.writer.connection
+        if schema_cookie(connection) != self.layout.schema.cookie:
+            raise CalledOffError("the tables of the database have changed since")
+        for session_id in self._alibis:
+            found = end_of(connection, session_id)
+            if found is None or found.ended_at is not None:
+                raise CalledOffError("a living process has left the session it was on")
+
+    def _look(self) -> tuple[int, database.FileState | None]:
+        """What moves when anybody writes the database or the file of chats."""
+        file = database.file_state(routing_file(self._site.home))
+        return int(self.writer.connection.pragma("data_version")), file
+
+    def why_not(self, unit: Sequence[Action]) -> str:
+        """Why these sessions may not be deleted now; '' if they may."""
+        if not self._moved:
+            return ""
+        connection = self.writer.connection
+        now = self._site.clock()
+        ids = [action.intent.target for action in unit]
+        found = self._expected.read(connection, ids)
+        routing = self._routing.read(
+            connection, self.layout.schema, now, moved=[each.row for each in found.values()]
+        )
+        if not routing.readable:
+            raise CalledOffError("it cannot be read any more which chats lead to which session")
+        for action in unit:
+            session_id = action.intent.target
+            if session_id not in found:
+                return _of(session_id, ids, "it is gone")
+            why = self._difference(action, found[session_id])
+            if not why and session_id in routing.holds:
+                why = f"it is held: {routing.holds[session_id][0].value}"
+            if not why and has_turn_lease(connection, self.layout.schema, session_id, now):
+                why = "somebody is in the middle of a turn"
+            why = why or self._relatives(connection, session_id, ids)
+            if why:
+                return _of(session_id, ids, why)
+        return ""
+
+    def why_not_exactly(self, unit: Sequence[Action], parts: Sequence[SessionParts]) -> str:
+        """The same, and whether every row still is what is in the trash."""
+        why = self.why_not(unit)
+        if why or not self._moved:
+            return why
+        for each in parts:
+            found = read_session(self.writer.connection, self.layout, each.id)
+            if not same_session(each, found, self._gone):
+                return "it has been written to since it was put into the trash"
+        return ""
+
+    def _difference(self, action: Action, found: Found) -> str:
+        planned = action.intent.before
+        missing = next((key for key in _NEEDED if key not in planned), "")
+        if missing:
+            return f"the plan does not say what its {missing} was"
+        if found.row.is_open:
+            return "it is open"
+        expected = dict(found.expected)
+        # What this run has done itself to the relatives of a session is no change of others.
+        session_id = action.intent.target
+        expected["children"] = int(expected["children"] or 0) + sum(
+            parent == session_id for parent in self._gone.values()
+        )
+        if expected["parent"] is None and planned.get("parent") in self._gone:
+            expected["parent"] = planned["parent"]
+        key = first_difference(planned, expected)
+        return _CHANGES.get(key, f"its {key} has changed since") if key else ""
+
+    def _relatives(self, connection: apsw.Connection, session_id: str, ids: Sequence[str]) -> str:
+        if any(child not in ids for child in delegates_of(connection, self.layout, session_id)):
+            return "it has delegated to a session that is not to go with it"
+        table = who_is_in_the_way(connection, self.layout, session_id)
+        return f"the table {table} refers to it" if table else ""
+
+
+def _of(session_id: str, ids: Sequence[str], why: str) -> str:
+    """Say of which session of a group that is."""
+    return why if len(ids) == 1 else f"{why} ({session_id[:128]}, which it goes with)"
