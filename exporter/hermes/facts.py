@@ -39,7 +39,7 @@ def marathon_limit(home: str) -> int | None:
     if not content or b"max_messages" not in content:
         return None
     try:
-        document = yaml.load(content, _NoAliases)  # noqa: S506 - a SafeLoader
+        document = yaml.load(content, NoAliases)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
     limit = _get(_get(document, "session_reset"), "max_messages")
@@ -52,7 +52,7 @@ def _get(mapping: Any, key: str) -> Any:
     return mapping.get(key) if isinstance(mapping, dict) else None
 
 
-class _NoAliases(yaml.SafeLoader):
+class NoAliases(yaml.SafeLoader):
     """A loader that a document of nested aliases cannot make explode."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:

@@ -32,7 +32,8 @@ class Act(StrEnum):
     PURGE_TRASH = "purge_trash"
     """Of a run, by its id."""
     DELETE_FILE = "delete_file"
-    """By its path below the home: a transcript, a request dump, a temporary pack."""
+    """By its path below the home: a transcript, a request dump, a temporary pack. If `expected`
+    names a `session`, the file is taken only after that session was."""
     DELETE_REPO = "delete_repo"
     """A legacy shadow repo or an archive of such, by its path below the home."""
     DELETE_PROJECT = "delete_project"

@@ -1,0 +1,158 @@
+"""How much the sessions of a database hold, told without reading what they hold.
+
+Neither the size of state.db nor its used pages fall when sessions are deleted, so what matters is
+the payload: the bytes that were said. SQLite knows the length of a value from the head of its row
+and need not read it, and messages never change once written: so each is measured once, by its
+number, and a session is measured again only if its rows have become others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import apsw
+
+from exporter.hermes.schema import Schema
+
+_ROW_BYTES: Final = 64
+"""What a row takes besides its texts."""
+_BLOCK_ROWS: Final = 5_000
+_NUMBERS: Final = frozenset(
+    {"id", "session_id", "timestamp", "token_count", "observed", "active", "compacted"}
+)
+_ROW_BITS: Final = 24
+_ROWS_MAX: Final = (1 << _ROW_BITS) - 1
+
+
+class Payloads:
+    """The payload of each session of one database, kept from one look to the next.
+
+    A session is one integer: its rows, and the bytes in them.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._forget()
+
+    def _forget(self) -> None:
+        self._packed: dict[int, int] = {}
+        self._measured_up_to = 0
+        self._highest = 0
+        self._rows = 0
+        self._bytes = 0
+
+    def measure(self, connection: apsw.Connection, schema: Schema, seconds: float) -> None:
+        """Measure messages that are new, for no longer than this; the rest is for the next time.
+
+        Each block is a read transaction of its own, so none is held for long.
+        """
+        if not schema.has("messages", "id", "session_id"):
+            return
+        found = connection.execute("SELECT MAX(id) FROM messages").get
+        highest = found if isinstance(found, int) else 0
+        if highest < self._highest:
+            self._forget()  # another database in the place of the one we knew
+        self._highest = highest
+        lengths = _lengths(schema)
+        until = self._monotonic() + seconds
+        while self._measured_up_to < highest:
+            last = self._next_block(connection, highest)
+            rows: list[Any] = connection.execute(
+                # NOT INDEXED: in the order of the rows themselves, so that pages are read once.
+                f"SELECT CAST(session_id AS TEXT), COUNT(*), SUM({lengths}) "
+                "FROM messages NOT INDEXED WHERE id > ? AND id <= ? GROUP BY session_id",
+                (self._measured_up_to, last),
+            ).fetchall()
+            for session_id, count, size in rows:
+                self._add(session_id, count, int(size or 0))
+            self._measured_up_to = last
+            if connection.in_transaction:
+                connection.execute("COMMIT")
+                connection.execute("BEGIN")
+            if self._monotonic() >= until:
+                return
+
+    def _next_block(self, connection: apsw.Connection, highest: int) -> int:
+        """Numbers may have large gaps, so a block is so many rows and not so many numbers."""
+        found = connection.execute(
+            "SELECT id FROM messages NOT INDEXED WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?",
+            (self._measured_up_to, _BLOCK_ROWS - 1),
+        ).fetchone()
+        return int(found[0]) if found is not None else highest
+
+    def _add(self, session_id: str, count: int, size: int) -> None:
+        key = hash(session_id)
+        rows, known = _unpack(self._packed.get(key, 0))
+        self._packed[key] = _pack(rows + count, known + size)
+        self._rows += count
+        self._bytes += size
+
+    def correct(
+        self, connection: apsw.Connection, schema: Schema, sessions: Iterable[tuple[str, int]]
+    ) -> None:
+        """Measure sessions anew whose rows are others than were measured; forget all the rest.
+
+        `sessions` are all of them with the number of their rows. Until everything was measured
+        once, a session with too few rows is merely not finished.
+        """
+        finished = self._measured_up_to >= self._highest
+        lengths = _lengths(schema) if schema.has("messages", "id", "session_id") else ""
+        kept: dict[int, int] = {}
+        self._rows = self._bytes = 0
+        for session_id, rows in sessions:
+            key = hash(session_id)
+            packed = self._packed.get(key, 0)
+            known, size = _unpack(packed)
+            if known != rows and rows <= _ROWS_MAX and (finished or known > rows) and lengths:
+                found: Any = connection.execute(
+                    f"SELECT COUNT(*), SUM({lengths}) FROM messages WHERE session_id = ?",
+                    (session_id,),
+                ).fetchone()
+                known, size = int(found[0]), int(found[1] or 0)
+                packed = _pack(known, size)
+            if packed:
+                kept[key] = packed
+            self._rows += known
+            self._bytes += size
+        self._packed = kept
+
+    def of(self, session_id: str, rows: int) -> int:
+        """The payload of a session; what was not measured yet is taken to be as all the rest."""
+        known, size = _unpack(self._packed.get(hash(session_id), 0))
+        return size + max(0, rows - known) * self.mean_bytes
+
+    @property
+    def mean_bytes(self) -> int:
+        return self._bytes // self._rows if self._rows else _ROW_BYTES
+
+
+def _lengths(schema: Schema) -> str:
+    """The bytes of all texts of a message; asking for them does not read them."""
+    texts = sorted(schema.columns["messages"] - _NUMBERS)
+    return " + ".join(
+        [str(_ROW_BYTES), *(f"COALESCE(octet_length({_quoted(t)}), 0)" for t in texts)]
+    )
+
+
+def session_lengths(schema: Schema) -> str:
+    """The bytes of the texts of a row of `sessions`: the system prompt above all."""
+    texts = schema.columns["sessions"] & {"system_prompt", "model_config", "title", "origin_json"}
+    return " + ".join([str(_ROW_BYTES), *(_length(text) for text in sorted(texts))])
+
+
+def _length(column: str) -> str:
+    return f"COALESCE(octet_length({column}), 0)"
+
+
+def _quoted(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _pack(rows: int, size: int) -> int:
+    return size << _ROW_BITS | min(rows, _ROWS_MAX)
+
+
+def _unpack(packed: int) -> tuple[int, int]:
+    return packed & _ROWS_MAX, packed >> _ROW_BITS

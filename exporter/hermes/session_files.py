@@ -1,0 +1,81 @@
+"""The names of the files that Hermes keeps for one session, and whose a name may be.
+
+    session_<id>.json, <id>.json, <id>.jsonl     transcripts
+    request_dump_<id>_<time>.json                what was sent to the model when a call failed
+
+Ids come from clients too, so nothing here is a pattern that an id could widen: a name is taken
+apart once, and what is left in the middle is compared with whole ids. Up to 0.17 that is the id
+itself; from 0.18 on an id that is not fit for a name is written in another form with a hash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Final
+
+from exporter.hermes.paths import classify_session_file
+from exporter.hermes.session_ids import is_own_id
+from exporter.snapshot import DiskKind
+
+_DUMP: Final = re.compile(r"request_dump_(.+)_\d{8}_\d{6}_\d{6}\.json", re.DOTALL)
+_PREFIXED: Final = re.compile(r"session_(.+)\.json", re.DOTALL)
+_PLAIN: Final = re.compile(r"(.+)\.jsonl?", re.DOTALL)
+_UNSAFE: Final = re.compile(r"[^\w-]")
+_SAFE_CHARACTERS: Final = 96
+_SAFE_HASHED: Final = re.compile(r"[\w-]{1,96}_[0-9a-f]{12}")
+_HASH_DIGITS: Final = 12
+
+
+def safe_name(session_id: str) -> str:
+    """The form in which Hermes from 0.18 on writes an id into a file name."""
+    raw = session_id.strip()
+    safe = _UNSAFE.sub("_", raw).strip("._")[:_SAFE_CHARACTERS] or "session"
+    if raw and safe == raw:
+        return safe
+    digest = sha256(raw.encode("utf-8", errors="surrogatepass")).hexdigest()
+    return f"{safe}_{digest[:_HASH_DIGITS]}"
+
+
+class Owners:
+    """Which of the sessions of a database a file of sessions/ belongs to."""
+
+    def __init__(self, session_ids: Iterable[str]) -> None:
+        self._ids: dict[str, str] = {}
+        for session_id in session_ids:
+            self._ids[session_id] = session_id
+            if not is_own_id(session_id):
+                self._ids.setdefault(safe_name(session_id), session_id)
+
+    def of(self, name: str) -> str | None:
+        """The id of the session; None if no session of the database has a file of this name."""
+        found = (self._ids.get(middle) for middle in middles(name))
+        return next((session_id for session_id in found if session_id is not None), None)
+
+
+def kind_of(name: str) -> DiskKind | None:
+    """Transcript, or request dump with a time in its name; None for all that is never touched."""
+    kind = classify_session_file(name.encode(errors="surrogateescape"), False)
+    if kind is DiskKind.TRANSCRIPTS:
+        return kind
+    return kind if kind is DiskKind.REQUEST_DUMPS and _DUMP.fullmatch(name) else None
+
+
+def middles(name: str) -> list[str]:
+    """What may be the id in a name: `session_a.json` is of `a`, or of a session `session_a`."""
+    shapes = (_DUMP,) if name.startswith("request_dump_") else (_PREFIXED, _PLAIN)
+    return [matched[1] for shape in shapes if (matched := shape.fullmatch(name)) is not None]
+
+
+def is_surely_hermes(name: str) -> bool:
+    """Whether nobody but Hermes would name a file so.
+
+    Somebody's notes may lie in sessions/ and end in `.json`. A file counts as one that a session
+    left behind only if the id in its name is one that Hermes made, or carries Hermes's hash.
+    """
+    prefixed = name.startswith(("session_", "request_dump_"))
+    return any(
+        is_own_id(middle) or (prefixed and _SAFE_HASHED.fullmatch(middle) is not None)
+        for middle in middles(name)
+    )

@@ -1,0 +1,349 @@
+"""What a prune would do: a pure function of an inventory, so that a dry run is the plan printed.
+
+By hand everything goes that the policies allow. Under pressure only so much goes, in order of harm,
+that the low marks are reached. What the trash holds longer than it has to goes in any case.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from exporter import human
+from exporter.config.prune import Prune
+from exporter.hermes.checkpoints import Layout
+from exporter.pruner.candidates import Candidate, Finding, Scope
+from exporter.pruner.inventory import Inventory, SessionFile
+from exporter.pruner.lineage import Lineages
+from exporter.pruner.policies import POLICIES
+from exporter.pruner.policies.files import path_of
+from exporter.pruner.pressure import Pressure
+from exporter.pruner.protection import Protection
+from exporter.pruner.reach import unreachable
+from exporter.pruner.selection import select
+from exporter.pruner.words import (
+    Act,
+    Frees,
+    HomePrunePlan,
+    Policy,
+    ProtectedCount,
+    PruneAction,
+)
+
+FEW: Final = 5
+"""So few things are never too large a share of a store: of three, two are most of it."""
+_HASH_DIGITS: Final = 16
+
+
+class Filters(Struct, frozen=True):
+    """What a person has narrowed a plan to."""
+
+    policies: frozenset[Policy] = frozenset()
+    older_than_seconds: float | None = None
+    sources: frozenset[str] = frozenset()
+
+
+EVERYTHING: Final = Filters()
+
+
+def plan_prune(
+    home: str,
+    inventory: Inventory,
+    protection: Protection,
+    settings: Prune,
+    *,
+    pressure: Pressure | None = None,
+    by_hand: bool = False,
+    filters: Filters = EVERYTHING,
+    lineages: Lineages | None = None,
+) -> HomePrunePlan:
+    """Plan what to take from one home.
+
+    Without a pressure all that the policies allow is planned; with one, what its thresholds demand.
+    An automatic plan above the caps is empty; one by hand says so and leaves it to the person.
+    """
+    now = inventory.taken_at
+    if protection.blocked:
+        return HomePrunePlan(
+            home=home, created_at=now, blocked=protection.blocked, why=protection.why[:300]
+        )
+    findings = find_all(
+        inventory, protection, settings, by_hand=by_hand, filters=filters, lineages=lineages
+    )
+    chosen = choose(findings, inventory, settings, pressure)
+    emergency = pressure is not None and pressure.emergency
+    actions = tuple(_actions(chosen, emergency=emergency))
+    over = _over_caps(chosen, len(actions), inventory, settings)
+    blocked, why = _blocked(findings, actions)
+    if over and not by_hand:
+        blocked, why, actions = "caps", over[0], ()
+    return HomePrunePlan(
+        home=home,
+        hash=_hash(home, actions),
+        created_at=now,
+        actions=actions,
+        protected=tuple(
+            ProtectedCount(rule, items) for rule, items in sorted(_kept(findings).items())
+        ),
+        unreachable=unreachable(findings, chosen if actions else (), inventory, pressure),
+        blocked=blocked,
+        why=why[:300],
+        warnings=tuple(warning[:300] for warning in (*over, *_warnings(findings)))
+        if by_hand
+        else (),
+    )
+
+
+def find_all(
+    inventory: Inventory,
+    protection: Protection,
+    settings: Prune,
+    *,
+    by_hand: bool,
+    filters: Filters = EVERYTHING,
+    lineages: Lineages | None = None,
+) -> dict[Policy, Finding]:
+    """What each policy may take; what two may take is found by the safer one alone."""
+    scope = Scope(
+        inventory=inventory,
+        protection=protection,
+        settings=settings,
+        lineages=lineages or Lineages(inventory.sessions),
+        files_of=_files_by_session(inventory.files, protection),
+        by_hand=by_hand,
+        older_than_seconds=filters.older_than_seconds,
+    )
+    sources = _sources(inventory) if filters.sources else {}
+    taken: dict[str, Candidate] = {}
+    findings: dict[Policy, Finding] = {}
+    for policy, find in POLICIES.items():
+        if filters.policies and policy not in filters.policies:
+            continue
+        finding = find(scope)
+        candidates = [
+            left
+            for each in finding.candidates
+            if _is_wanted(each, filters, sources) and (left := _without(each, taken)) is not None
+        ]
+        findings[policy] = structs.replace(finding, candidates=candidates)
+    return findings
+
+
+def _files_by_session(
+    files: Iterable[SessionFile], protection: Protection
+) -> dict[str, list[SessionFile]]:
+    found: dict[str, list[SessionFile]] = {}
+    for file in files:
+        if file.session_id is not None and file.is_own and path_of(file) not in protection.restored:
+            found.setdefault(file.session_id, []).append(file)
+    return found
+
+
+def _sources(inventory: Inventory) -> dict[str, str]:
+    return {session.id: session.source for session in inventory.sessions}
+
+
+def _is_wanted(candidate: Candidate, filters: Filters, sources: Mapping[str, str]) -> bool:
+    """Whether it is of the sources that were asked for; what is of no session is of none."""
+    if not filters.sources:
+        return True
+    if candidate.sessions:
+        return all(session.source in filters.sources for session in candidate.sessions)
+    return bool(candidate.files) and all(
+        sources.get(file.session_id or "") in filters.sources for file in candidate.files
+    )
+
+
+def _without(candidate: Candidate, taken: dict[str, Candidate]) -> Candidate | None:
+    """What is left of a candidate if the policies before take what they may; None if nothing.
+
+    Delegates that a safer policy takes by themselves go with it nevertheless.
+    """
+    sessions = tuple(each for each in candidate.sessions if f"session {each.id}" not in taken)
+    files = tuple(each for each in candidate.files if f"file {each.name}" not in taken)
+    checkpoint = candidate.checkpoint
+    keys = [f"session {each.id}" for each in sessions]
+    if not candidate.sessions:
+        keys += [f"file {each.name}" for each in files]
+    if checkpoint is not None and f"checkpoint {checkpoint.target}" not in taken:
+        keys.append(f"checkpoint {checkpoint.target}")
+    if not keys and (candidate.sessions or candidate.files or checkpoint is not None):
+        return None
+    left = candidate
+    if len(sessions) < len(candidate.sessions) or len(files) < len(candidate.files):
+        before = (taken.get(f"session {each.id}") for each in candidate.sessions)
+        needs = {id(each): each for each in before if each is not None}
+        left = structs.replace(
+            candidate, sessions=sessions, files=files, needs=tuple(needs.values())
+        )
+    taken.update(dict.fromkeys(keys, left))
+    taken.update((f"file {each.name}", left) for each in files)
+    return left
+
+
+def choose(
+    findings: Mapping[Policy, Finding],
+    inventory: Inventory,
+    settings: Prune,
+    pressure: Pressure | None,
+) -> list[Candidate]:
+    """Of what may go, what shall go; in order of harm, the oldest first."""
+    if pressure is None:
+        return [each for finding in findings.values() for each in finding.candidates]
+    return select(findings, inventory, settings, pressure)
+
+
+# Actions
+
+
+def _actions(chosen: Iterable[Candidate], *, emergency: bool) -> Iterator[PruneAction]:
+    group = 0
+    for candidate in chosen:
+        number = 0
+        if len(candidate.sessions) > 1:
+            group += 1
+            number = group
+        yield from _session_actions(candidate, number)
+        yield from _other_actions(candidate, emergency=emergency)
+
+
+def _session_actions(candidate: Candidate, group: int) -> Iterator[PruneAction]:
+    for session in candidate.sessions:
+        yield PruneAction(
+            action=Act.DELETE_SESSION,
+            policy=candidate.policy,
+            target=session.id,
+            reason=candidate.reason[:300],
+            bytes=session.payload_bytes,
+            frees=Frees.AFTER_UPKEEP,
+            group=group,
+            expected=msgspec.json.decode(session.expected),
+        )
+
+
+def _other_actions(candidate: Candidate, *, emergency: bool) -> Iterator[PruneAction]:
+    frees = Frees.NOW if emergency and candidate.is_garbage else Frees.AT_PURGE
+    for file in candidate.files:
+        yield PruneAction(
+            action=Act.DELETE_FILE,
+            policy=candidate.policy,
+            target=path_of(file),
+            reason=candidate.reason[:300],
+            bytes=file.allocated_bytes,
+            frees=frees,
+            expected=_file_marks(file, of_session=bool(candidate.sessions)),
+        )
+    leftover, checkpoint, run = candidate.leftover, candidate.checkpoint, candidate.run
+    if leftover is not None:
+        yield PruneAction(
+            action=Act.DELETE_FILE,
+            policy=candidate.policy,
+            target=leftover.path,
+            reason=candidate.reason[:300],
+            bytes=leftover.allocated_bytes,
+            frees=frees,
+            expected={
+                "inode": leftover.inode,
+                "size": leftover.size,
+                "mtime_ns": leftover.mtime_ns,
+            },
+        )
+    if checkpoint is not None:
+        in_store = checkpoint.layout is Layout.STORE
+        yield PruneAction(
+            action=Act.DELETE_PROJECT if in_store else Act.DELETE_REPO,
+            policy=candidate.policy,
+            target=checkpoint.target,
+            reason=candidate.reason[:300],
+            bytes=checkpoint.allocated_bytes,
+            frees=Frees.AFTER_UPKEEP if in_store else frees,
+            expected=dict(checkpoint.expected),
+        )
+    if run is not None:
+        yield PruneAction(
+            action=Act.PURGE_TRASH,
+            policy=candidate.policy,
+            target=run.run,
+            reason=candidate.reason[:300],
+            bytes=run.allocated_bytes,
+            frees=Frees.NOW,
+        )
+
+
+def _file_marks(file: SessionFile, *, of_session: bool) -> dict[str, str | int | float | None]:
+    marks: dict[str, str | int | float | None] = {
+        "inode": file.inode,
+        "size": file.size,
+        "mtime_ns": file.mtime_ns,
+    }
+    if of_session:
+        marks["session"] = file.session_id
+    return marks
+
+
+def _hash(home: str, actions: Sequence[PruneAction]) -> str:
+    content = [(home, each.action, each.target, each.expected) for each in actions]
+    return sha256(msgspec.json.encode(content)).hexdigest()[:_HASH_DIGITS]
+
+
+# What stands in the way
+
+
+def _over_caps(
+    chosen: Sequence[Candidate], items: int, inventory: Inventory, settings: Prune
+) -> list[str]:
+    """Why this is more than a run may take by itself; what was given up already does not count."""
+    caps = settings.caps
+    fresh = [each for each in chosen if each.run is None]
+    items -= len(chosen) - len(fresh)
+    size = sum(each.bytes for each in fresh)
+    found: list[str] = []
+    if items > caps.items:
+        found.append(f"{human.count(items)} items, more than {human.count(caps.items)} in one run")
+    if size > caps.bytes:
+        found.append(f"{human.size(size)}, more than {human.size(caps.bytes)} in one run")
+    for store, taken, whole, count in _shares(fresh, inventory):
+        if count > FEW and taken > caps.share * whole:
+            share = human.percent(min(1.0, taken / whole) if whole else 1.0)
+            found.append(f"{share} of all {store}, more than {human.percent(caps.share)}")
+    return found
+
+
+def _shares(
+    chosen: Sequence[Candidate], inventory: Inventory
+) -> Iterator[tuple[str, int, int, int]]:
+    """Of each store: what would go of it, what there is, and how many things that are."""
+    sessions = sum(len(each.sessions) for each in chosen)
+    yield "sessions", sessions, len(inventory.sessions), sessions
+    files = [file for each in chosen for file in each.files]
+    size = sum(file.allocated_bytes for file in files)
+    yield "transcripts", size, inventory.transcripts_bytes, len(files)
+    parts = [each for each in chosen if each.checkpoint is not None]
+    size = sum(each.disk_bytes for each in parts)
+    yield "checkpoints", size, inventory.checkpoints_bytes or 0, len(parts)
+
+
+def _blocked(findings: Mapping[Policy, Finding], actions: Sequence[PruneAction]) -> tuple[str, str]:
+    """Why nothing is planned, if a policy would not say what may go."""
+    if actions:
+        return "", ""
+    return next(((each.blocked, each.why) for each in findings.values() if each.blocked), ("", ""))
+
+
+def _warnings(findings: Mapping[Policy, Finding]) -> Iterator[str]:
+    for policy, finding in findings.items():
+        if finding.blocked:
+            yield f"{policy.value}: {finding.why}"
+
+
+def _kept(findings: Mapping[Policy, Finding]) -> Counter[str]:
+    """How many things each rule keeps. A session that two policies are for is counted by both."""
+    kept: Counter[str] = Counter()
+    for finding in findings.values():
+        kept.update(finding.kept)
+    return kept

@@ -1,0 +1,27 @@
+"""Checkpoints that nobody has added to for long, and archives of the old layout."""
+
+from __future__ import annotations
+
+from exporter import human
+from exporter.pruner.candidates import Candidate, Finding, Scope, Tally
+from exporter.pruner.inventory import Archive
+from exporter.pruner.policies.checkpoints import kept_by
+from exporter.pruner.words import Policy
+
+
+def find(scope: Scope) -> Finding:
+    tally = Tally(scope)
+    older_than = scope.age_of(scope.settings.policies.stale_checkpoints)
+    for checkpoint in scope.inventory.checkpoints:
+        if checkpoint.touched_at <= 0:
+            continue  # nothing tells how old it is
+        age = human.age(scope.now - checkpoint.touched_at)
+        archived = checkpoint.layout is Archive.ARCHIVE
+        found = Candidate(
+            policy=Policy.STALE_CHECKPOINTS,
+            clock=checkpoint.touched_at,
+            reason=f"an archive of the old layout, {age} old" if archived else f"unused for {age}",
+            checkpoint=checkpoint,
+        )
+        tally.consider(found, older_than, kept_by(checkpoint, scope))
+    return tally.finding()

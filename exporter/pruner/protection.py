@@ -1,0 +1,150 @@
+"""What no policy may take: found out before anything is looked for that could go.
+
+Only ended sessions can ever go, so here it is said which of those may not. If anything that could
+speak for a session cannot be read, nothing in the home may go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import nlargest
+from typing import Final
+
+from msgspec import Struct
+
+from exporter.config.prune import Prune
+from exporter.evidence.findings import Liveness
+from exporter.pruner.holders import Memories, memories_of
+from exporter.pruner.inventory import Inventory, Link, Safeguards, StockedSession
+from exporter.pruner.lineage import Lineages
+from exporter.snapshot import Hold, LockAnswer
+
+_ID_CHARACTERS: Final = 512
+"""Longer ids are cut when they are read: such a session could be another's namesake."""
+
+
+class Protection(Struct, frozen=True):
+    """What must stay, and why."""
+
+    blocked: str = ""
+    """Why nothing at all may go, as a label value."""
+    why: str = ""
+    rules: Mapping[str, str] = {}
+    """The rule that keeps a session, by its id; every open session is in it."""
+    restored: frozenset[str] = frozenset()
+    """What else may not go by itself, by its target: an undo gave it back."""
+
+    def keeps(self, session: StockedSession) -> bool:
+        return session.id in self.rules
+
+
+def protect(
+    inventory: Inventory, settings: Prune, *, by_hand: bool, lineages: Lineages | None = None
+) -> Protection:
+    """What no policy may take from this home now."""
+    guards = inventory.safeguards
+    blocked, why = _blindness(guards)
+    rules: dict[str, str] = {}
+    memories = memories_of(guards.facts.holders, guards.accounted)
+    newest = _newest(inventory.sessions, settings.keep.newest)
+    leased = _leased(guards)
+    for session in inventory.sessions:
+        rule = _rule(session, inventory, settings, memories)
+        if not rule:
+            if session.id in newest:
+                rule = "newest"
+            elif session.id in leased:
+                rule = "leased"
+            elif not by_hand and session.id in guards.restored:
+                rule = "restored"
+        if rule:
+            rules[session.id] = rule
+    _keep_relatives(rules, inventory.sessions, lineages or Lineages(inventory.sessions))
+    restored = frozenset() if by_hand else guards.restored
+    return Protection(blocked, why, rules, restored)
+
+
+def _blindness(guards: Safeguards) -> tuple[str, str]:
+    facts = guards.facts
+    reasons = (*guards.unreadable, *facts.blind)
+    if reasons:
+        return reasons[0], f"what protects sessions cannot be read: {', '.join(reasons)}"
+    if facts.lock_probe is LockAnswer.HELD_UNSEEN:
+        return "pid_namespace", "a process that cannot be seen holds a lock on the database"
+    return "", ""
+
+
+def _rule(
+    session: StockedSession, inventory: Inventory, settings: Prune, memories: Memories
+) -> str:
+    """The first rule of the session's own that keeps it; '' if none does."""
+    keep, guards, now = settings.keep, inventory.safeguards, inventory.taken_at
+    if session.is_open:
+        return "open"
+    if not session.clocks_sane or session.last_activity_at > now:
+        return "clocks"
+    if not session.id or len(session.id) >= _ID_CHARACTERS:
+        return "unfit_id"
+    if session.pinned:
+        return "pinned"
+    if session.archived and keep.archived:
+        return "archived"
+    if session.source in keep.sources:
+        return "kept_source"
+    if session.titled and keep.titled:
+        return "titled"
+    if session.handed_off or session.id in guards.turn_leases:
+        return "held"
+    holds = guards.holds.get(session.id, ())
+    if Hold.ROUTED in holds or Hold.TOPIC_BOUND in holds:
+        return "routed"
+    if holds:
+        return "held"
+    reaped_at = guards.reaped_at.get(session.id)
+    if reaped_at is not None and now - reaped_at < settings.trash.keep_seconds:
+        return "reaped"
+    return "possible_host" if memories.may_hold(session, reaped_at) else ""
+
+
+def _newest(sessions: Iterable[StockedSession], count: int) -> frozenset[str]:
+    """The newest of a home, open ones counted: they are the ones that somebody comes back to."""
+    return frozenset(
+        session.id
+        for session in nlargest(count, sessions, key=lambda each: (each.last_activity_at, each.id))
+    )
+
+
+def _leased(guards: Safeguards) -> frozenset[str]:
+    """Sessions that a process leases that is alive, or may be."""
+    return frozenset(
+        lease.session_id for lease in guards.facts.leases if lease.liveness is not Liveness.DEAD
+    )
+
+
+def _keep_relatives(
+    rules: dict[str, str], sessions: Iterable[StockedSession], lineages: Lineages
+) -> None:
+    """Keep what belongs to what is kept.
+
+    A conversation goes whole or not at all, a session not without its delegates, nothing that an
+    open session descends from or that descends from an open session.
+    """
+    todo = [session for session in sessions if session.id in rules]
+
+    def keep(session: StockedSession, rule: str) -> None:
+        if session.id not in rules:
+            rules[session.id] = rule
+            todo.append(session)
+
+    while todo:
+        session = todo.pop()
+        for relative in lineages.conversation(session):
+            keep(relative, "lineage")
+        parent = lineages.parent(session)
+        if parent is not None and session.link is Link.DELEGATE:
+            keep(parent, "delegates")
+        if parent is not None and session.is_open:
+            keep(parent, "open_child")
+        if session.is_open or rules[session.id] == "open_parent":
+            for child in lineages.children(session):
+                keep(child, "open_parent")
