@@ -84,17 +84,28 @@ class Discovery:
             ]
         found = found_candidates(users, self._own_uid, self._environment)
         found.extend(
-            Candidate(each.directory, Origin.PROCESS, uid=each.uid, database=each.database)
+            Candidate(
+                each.directory,
+                Origin.PROCESS,
+                uid=each.uid,
+                database=each.database,
+                asker=each.uid,
+            )
             for each in processes
             if is_text(each.directory)
         )
         return found
 
-    def _inspect(self, path: str) -> Inspection:
-        """What the scout says; a path that leads nowhere now is known by where it led before."""
+    def _inspect(self, candidate: Candidate) -> Inspection:
+        """What the scout says; a path that leads nowhere now is known by where it led before.
+
+        A path that a process names is looked at as that process's user: it may be any path.
+        """
+        path = candidate.path
         if not is_text(path):
             return Inspection(exists=True, unreadable="its name is not UTF-8")
-        seen = self._scout.inspect(path)
+        from_process = candidate.origin is Origin.PROCESS
+        seen = self._scout.inspect(path, candidate.asker, as_asker=from_process)
         if seen is None:
             seen = Inspection(exists=True, unreadable="it does not answer")
         if seen.resolved:

@@ -45,6 +45,8 @@ class Candidate(Struct, frozen=True):
     """The owner it must have, for a home learnt from a process."""
     database: FileIdentity | None = None
     """The state.db it must have, for a home learnt from a process."""
+    asker: int | None = None
+    """The user whose word it is that there is a home; None: the operator's."""
 
 
 class Home(Struct, frozen=True):
@@ -104,7 +106,7 @@ def found_candidates(
     if own:
         candidates.append(Candidate(os.path.join(own, ".hermes"), Origin.OWN))
     candidates.extend(
-        Candidate(os.path.join(user.directory, ".hermes"), Origin.USER)
+        Candidate(os.path.join(user.directory, ".hermes"), Origin.USER, asker=user.uid)
         for user in sorted(users, key=lambda user: user.uid)
         if os.path.isabs(user.directory) and user.directory != "/"
     )
@@ -120,6 +122,7 @@ def profile_candidates(root: Home, names: Iterable[str], origin: Origin) -> list
             f"{root.label}/{name}",
             profiles=False,
             uid=root.owner,
+            asker=None if origin is Origin.NAMED else root.owner,
         )
         for name in names
     ]
@@ -266,7 +269,7 @@ def _fix(candidate: Candidate, path: str) -> str:
 
 def take_census(
     candidates: Iterable[Candidate],
-    inspect: Callable[[str], Inspection],
+    inspect: Callable[[Candidate], Inspection],
     *,
     labels: Mapping[str, str],
     watched: Mapping[str, Home],
@@ -281,7 +284,7 @@ def take_census(
     todo = list(candidates)
     while todo:
         candidate = todo.pop(0)
-        seen = inspect(candidate.path)
+        seen = inspect(candidate)
         home = census.consider(candidate, seen)
         if home is not None and candidate.profiles:
             todo[:0] = profile_candidates(home, seen.profiles, candidate.origin)

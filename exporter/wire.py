@@ -49,6 +49,8 @@ class InspectRequest(Struct, frozen=True, tag="inspect"):
     number: int
     """Comes back with the answer, which may be long in coming."""
     path: str
+    as_uid: int | None = None
+    """Look with this user's rights; None: with the scout's own."""
 
 
 class LookRequest(Struct, frozen=True, tag="look"):

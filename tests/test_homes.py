@@ -68,7 +68,7 @@ def census(
 ) -> Census:
     return take_census(
         candidates,
-        inspect,
+        lambda candidate: inspect(candidate.path),
         labels=labels or {},
         watched=watched or {},
         own_uid=own_uid,
