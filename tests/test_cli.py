@@ -230,7 +230,11 @@ def test_no_command_starts_with_a_bad_configuration(name: str, tmp_path: Path) -
     file = tmp_path / "exporter.yaml"
     file.write_text("prune: {thresholds: {disk_used: {high: 80%}}}\n")
     words = [name, f"--config.file={file}", f"--state-dir={tmp_path}/state"]
-    operand = {"textfile": [f"{tmp_path}/x.prom"], "explain": ["20260131_093000_3f2a1b"]}
+    operand = {
+        "textfile": [f"{tmp_path}/x.prom"],
+        "explain": ["20260131_093000_3f2a1b"],
+        "undo": ["--last"],
+    }
     answer = run(*words, *operand.get(name, []))
     assert answer.returncode == 2
     assert answer.stderr == (

@@ -62,7 +62,7 @@ def targets(found: HomePlan) -> list[str]:
 def test_every_dead_session_is_planned_the_longest_idle_first() -> None:
     found = plan(home(3)).of("home")
     assert targets(found) == ["dead-2", "dead-1", "dead-0"]
-    assert found.actions[0].reason == f"idle for 1002 s; {PROOF.detail}"
+    assert found.actions[0].reason == f"idle for 16m; {PROOF.detail}"
     assert found.actions[0].evidence == (PROOF,)
 
 

@@ -40,10 +40,16 @@ def collect(view: HostView, samples: Samples) -> None:
             continue
         reaped = _by_source(home, home.runs.reaped)
         reopened = _by_source(home, home.runs.reopened)
-        for source in sorted(reaped):
+        for source in sorted({*reaped, *_sources(home)}):
             samples.add(REAPED, reaped[source], home.label, source)
             samples.add(REOPENED, reopened[source], home.label, source)
         samples.add(BREAKER_OPEN, home.runs.tripped is not None, home.label)
+
+
+def _sources(home: HomeView) -> set[str]:
+    """All that there are: an alert on the first false positive needs the zero before it."""
+    sessions = home.snapshot.sessions if home.snapshot is not None else None
+    return {shown_source(home, each.source) for each in sessions.messages} if sessions else set()
 
 
 def _by_source(home: HomeView, tally: Mapping[str, int]) -> Counter[str]:
