@@ -128,13 +128,29 @@ def put_in_ahead(
             )
 
 
+def strays_among(
+    connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int]
+) -> list[int]:
+    """Of these those that are in the index though there is no such message."""
+    return [
+        message_id
+        for message_id in message_ids
+        if any(_has(connection, table, "rowid", message_id) for table in index.tables)
+        and not _has(connection, "messages", "id", message_id)
+    ]
+
+
+def _has(connection: apsw.Connection, table: str, column: str, message_id: int) -> bool:
+    query = f"SELECT 1 FROM {quoted(table)} WHERE {column} = ?"
+    return connection.execute(query, (message_id,)).fetchone() is not None
+
+
 def take_out_strays(
     connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int]
 ) -> None:
     """Take out of the index what was put there ahead of rows that never came."""
     for message_id in message_ids:
-        found = connection.execute("SELECT 1 FROM messages WHERE id = ?", (message_id,)).fetchone()
-        if found is None:
+        if not _has(connection, "messages", "id", message_id):
             take_out(connection, index, [message_id])
 
 

@@ -196,6 +196,16 @@ def writing(
             connection.close(force=True)
 
 
+@contextmanager
+def without_triggers(writer: Writer) -> Iterator[None]:
+    """Have this connection fire no triggers meanwhile; they themselves stay as they are."""
+    writer.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    try:
+        yield
+    finally:
+        writer.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
+
+
 def refuse_unwritable(path: str, owner: int) -> None:
     """Raise unless these are the files of a database that we could write.
 

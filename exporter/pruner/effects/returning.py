@@ -1,0 +1,247 @@
+"""Giving back sessions: their rows with the ids they had, found by search as before.
+
+A session comes back in one transaction, so that Hermes sees all of it or nothing. One that would
+not fit into the budget is put into the text index first, slice by slice, where nobody sees it
+without its rows. Nothing that Hermes has written since is ever overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import apsw
+
+from exporter.errors import DatabaseError
+from exporter.hermes.deleting import (
+    Layout,
+    Misfit,
+    SessionParts,
+    exists,
+    probe_layout,
+    restore_session,
+)
+from exporter.hermes.schema import probe_schema
+from exporter.hermes.search_index import (
+    SearchIndex,
+    probe_search_index,
+    put_in_ahead,
+    strays_among,
+    take_out_strays,
+)
+from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
+from exporter.pruner.effects.sessions import Settle
+from exporter.pruner.gently import checkpoint, in_slices, read_patiently, rest
+from exporter.pruner.pace import Pace
+from exporter.pruner.session_trash import kept_sessions
+from exporter.pruner.trash import TrashRun
+from exporter.reaper.site import Site
+from exporter.runs import Action, ActionState, RunError, Settlement
+
+
+class SessionReturn:
+    """Gives back the sessions of one run."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._pace = Pace(site.lock_budget_seconds)
+        self.longest_hold_seconds = 0.0
+
+    def give_back(self, returning: Mapping[int, Action], trash: TrashRun, settle: Settle) -> str:
+        """Give back sessions, by the numbers of the actions that took them; settle each.
+
+        Return what stopped it, if anything did. Raise DatabaseError if what became of the last
+        ones cannot be told: they stay open.
+        """
+        waiting = dict(returning)
+        try:
+            for file in kept_sessions(trash):
+                # In reverse: what was deleted last comes back first, parents before children.
+                found = [
+                    (waiting.pop(kept.number), kept.parts)
+                    for kept in reversed(file)
+                    if kept.number in waiting
+                ]
+                coming = {each.intent.target for each in waiting.values()}
+                self._give_back_file(found, coming, settle, trash)
+        except (DatabaseError, RunError) as error:
+            settle(what_came_back(self._site, list(waiting.values()), trash, str(error)))
+            return str(error)
+        settle(_skip(list(waiting.values()), "it is not in the trash"))
+        return ""
+
+    def _give_back_file(
+        self,
+        found: Sequence[tuple[Action, SessionParts]],
+        coming: set[str],
+        settle: Settle,
+        trash: TrashRun,
+    ) -> None:
+        settled: list[Settlement] = []
+        waiting = list(found)
+        try:
+            if waiting:
+                with self._site.writing() as writer:
+                    layout = probe_layout(writer.connection)
+                    while waiting:
+                        some = self._give_back_some(writer, layout, waiting, coming)
+                        settled += some
+                        waiting = waiting[len(some) :]
+                    checkpoint(self._site, writer)
+        except DatabaseError as error:
+            left = [action for action, _ in waiting]
+            settle([*settled, *what_came_back(self._site, left, trash, str(error))])
+            raise
+        settle(settled)
+
+    def _give_back_some(
+        self,
+        writer: Writer,
+        layout: Layout,
+        waiting: Sequence[tuple[Action, SessionParts]],
+        coming: set[str],
+    ) -> list[Settlement]:
+        """The first of these, in one transaction; what became of those that were dealt with."""
+        counts = [len(parts.messages.rows) for _, parts in waiting]
+        batch = waiting[: self._pace.fitting(counts)]
+        coming = coming | {action.intent.target for action, _ in waiting}
+        action, parts = batch[0]
+        try:
+            if self._pace.fits(counts[0]) or not layout.index.known:
+                return self._restore(writer, layout, batch, coming)
+            return [self._restore_large(writer, layout, action, parts, coming)]
+        except apsw.InterruptError:
+            self._pace.was_too_long(sum(counts[: len(batch)]), LOCK_LIMIT_SECONDS)
+            self._site.sleep(self._site.pause_seconds)
+            if len(batch) > 1 or (layout.index.known and self._pace.fits(counts[0])):
+                return []
+            why = f"its {counts[0]} messages cannot be put back in one short transaction"
+            self._take_strays(writer, layout.index, parts)
+            return _skip([action], why)
+
+    def _restore(
+        self,
+        writer: Writer,
+        layout: Layout,
+        batch: Sequence[tuple[Action, SessionParts]],
+        coming: set[str],
+    ) -> list[Settlement]:
+        settled: list[Settlement] = []
+        messages = 0
+        with writer.transaction() as transaction:
+            writer.newcomers()  # whoever came may stay; but nobody may have lost its locks
+            for action, parts in batch:
+                if settled and transaction.is_due:
+                    break
+                settled.append(_restored(writer, layout, action, parts, coming))
+                messages += len(parts.messages.rows)
+        self._held(writer, messages)
+        return settled
+
+    def _restore_large(
+        self,
+        writer: Writer,
+        layout: Layout,
+        action: Action,
+        parts: SessionParts,
+        coming: set[str],
+    ) -> Settlement:
+        if exists(writer.connection, parts.id):
+            return _restored(writer, layout, action, parts, coming)
+        rows = dict(zip(parts.message_ids(), parts.messages.rows, strict=True))
+        columns = parts.messages.columns
+
+        def put_in(connection: apsw.Connection, part: Sequence[int]) -> None:
+            put_in_ahead(connection, layout.index, columns, [rows[number] for number in part])
+
+        in_slices(self._site, writer, self._pace, list(rows), put_in)
+        # The text index has the messages already, so the triggers must not put them in again.
+        with without_triggers(writer), writer.transaction():
+            writer.newcomers()
+            settlement = _restored(writer, layout, action, parts, coming)
+        self._held(writer, 0)
+        if settlement.state is not ActionState.DONE:
+            self._take_strays(writer, layout.index, parts)
+        return settlement
+
+    def _take_strays(self, writer: Writer, index: SearchIndex, parts: SessionParts) -> None:
+        take_strays(self._site, writer, self._pace, index, parts.message_ids())
+
+    def _held(self, writer: Writer, messages: int) -> None:
+        self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
+        self._pace.took(messages, writer.held_seconds)
+        rest(self._site, writer.held_seconds)
+
+
+def _restored(
+    writer: Writer, layout: Layout, action: Action, parts: SessionParts, coming: set[str]
+) -> Settlement:
+    try:
+        note = restore_session(writer.connection, layout, parts, coming)
+    except Misfit as reason:
+        return Settlement(action.number, ActionState.SKIPPED, str(reason)[:300])
+    return Settlement(action.number, ActionState.DONE, note)
+
+
+def _skip(actions: Sequence[Action], why: str) -> list[Settlement]:
+    return [Settlement(each.number, ActionState.SKIPPED, why[:300]) for each in actions]
+
+
+def take_strays(
+    site: Site, writer: Writer, pace: Pace, index: SearchIndex, message_ids: Sequence[int]
+) -> None:
+    """Take messages out of the text index that were put there and have no rows."""
+
+    def take(connection: apsw.Connection, part: Sequence[int]) -> None:
+        take_out_strays(connection, index, part)
+
+    in_slices(site, writer, pace, message_ids, take)
+
+
+# Undos that were killed, and transactions of which nobody knows whether they were committed
+
+
+def what_came_back(
+    site: Site, actions: Sequence[Action], trash: TrashRun | None, otherwise: str
+) -> list[Settlement]:
+    """Which of these sessions are there again; what is left in the index of others goes.
+
+    Raise DatabaseError if the database cannot be read or written now.
+    """
+    if not actions:
+        return []
+    there = read_patiently(
+        site,
+        lambda connection: {
+            each.intent.target for each in actions if exists(connection, each.intent.target)
+        },
+    )
+    missing = {each.intent.target for each in actions} - there
+    _clear_index(site, missing, trash)
+    return [
+        Settlement(each.number, ActionState.DONE)
+        if each.intent.target in there
+        else Settlement(each.number, ActionState.SKIPPED, otherwise[:300])
+        for each in actions
+    ]
+
+
+def _clear_index(site: Site, missing: set[str], trash: TrashRun | None) -> None:
+    if trash is None or not missing:
+        return
+    message_ids = [
+        number
+        for file in kept_sessions(trash)
+        for kept in file
+        if kept.parts.id in missing
+        for number in kept.parts.message_ids()
+    ]
+
+    def strays(connection: apsw.Connection) -> list[int]:
+        index = probe_search_index(connection, probe_schema(connection))
+        return strays_among(connection, index, message_ids)
+
+    found = read_patiently(site, strays)
+    if found:
+        with site.writing() as writer:
+            index = probe_layout(writer.connection).index
+            take_strays(site, writer, Pace(site.lock_budget_seconds), index, found)
