@@ -59,9 +59,15 @@ class Prometheus:
 
 @contextmanager
 def prometheus(
-    targets: list[str], rule_files: list[Path] | None = None, configuration: str | None = None
+    targets: list[str],
+    rule_files: list[Path] | None = None,
+    configuration: str | None = None,
+    data: Path | None = None,
 ) -> Iterator[Prometheus]:
-    """Serve on a free loopback port, scraping `targets` ("host:port") every second."""
+    """Serve on a free loopback port, scraping `targets` ("host:port") every second.
+
+    `data` is a folder with blocks to begin with; it is used and left as it then is.
+    """
     text = configuration or CONFIGURATION.format(
         targets=json.dumps(targets), rule_files=json.dumps([str(path) for path in rule_files or []])
     )
@@ -76,7 +82,7 @@ def prometheus(
                 [
                     "prometheus",
                     f"--config.file={file}",
-                    f"--storage.tsdb.path={folder}/data",
+                    f"--storage.tsdb.path={data or Path(folder, 'data')}",
                     f"--web.listen-address=127.0.0.1:{port}",
                 ],
                 stdin=subprocess.DEVNULL,
