@@ -126,6 +126,8 @@ ALERTS = (
                 / max_over_time(hermes_prune_threshold_high[10m])
             ) > 1
             and on (job, instance, home, threshold) min_over_time(hermes_prune_pressure[1h]) == 1
+            and on (job, instance, home, threshold)
+            max_over_time(hermes_prune_pressure[10m] offset 50m) == 1
             and on (job, instance, home)
             time() - max by (job, instance, home) (
               max_over_time(hermes_prune_last_run_timestamp_seconds{outcome=~"done|partial"}[10m])

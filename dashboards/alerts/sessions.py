@@ -15,7 +15,7 @@ ALERTS = (
             )
             * on (job, instance, home) group_right ()
             (
-              hermes_agent_info
+              max_over_time(hermes_agent_info[10m])
                 unless on (job, instance, home, version)
               max_over_time(hermes_agent_info[10m] offset 2d)
                 and on (job, instance, home)
@@ -27,7 +27,7 @@ ALERTS = (
         summary="A Hermes home leaks more sessions since it was upgraded.",
         description="""
             Home {{ $labels.home }} on {{ $labels.instance }}, upgraded to Hermes
-            {{ $labels.version }} in the last two days, leaks {{ $value | humanize }} sessions an
+            {{ $labels.version }} in the last two days, leaks {{ printf "%.1f" $value }} sessions an
             hour: more than twice as many as before.""",
         dashboard=Dashboard.HOST,
     ),

@@ -69,20 +69,13 @@ def _agents(count: int) -> list[str]:
 
 def _vanishing(count: int, gone: int) -> Series:
     """So many agents are scraped for an hour and a half; some are targets no more after that."""
-    return {
-        name: run(
-            (90, 1), *((1, "stale") for _ in [0] if n < gone), *((40, 1) for _ in [0] if n >= gone)
-        )
-        for n, name in enumerate(_agents(count))
-    }
-
-
-def _beside(series: Series, **more: Values) -> Series:
-    """The series, and `name=values` of the same home."""
-    return {**series, **{f"{name}{{{HOME}}}": values for name, values in more.items()}}
+    stays, leaves = run((130, 1)), run((90, 1), (1, "stale"))
+    return {name: leaves if n < gone else stays for n, name in enumerate(_agents(count))}
 
 
 UP = {f"hermes_home_up{{{HOME}}}": run((200, 1))}
+UNKNOWN = f'hermes_sessions_open_by_verdict{{{HOME},source="cli",verdict="unknown"}}'
+ORPHANS = f'hermes_sessions_ended{{{HOME},source="tui",end_reason="ws_orphan_reap"}}'
 
 AGENTS = (
     Case(
@@ -279,9 +272,9 @@ HOMES = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="Hermes processes have lost their locks on their database.",
-        description="2 process(es) on web-1:9749 use the state.db of home ann/dev without a lock on "
-        "it: the next careless program that opens the database can make them lose all they write. "
-        "The agent does not write it meanwhile.",
+        description="2 process(es) on web-1:9749 use the state.db of home ann/dev without a lock "
+        "on it: the next careless program that opens the database can make them lose all they "
+        "write. The agent does not write it meanwhile.",
         quiet=(
             Quiet(
                 "for moments only",
@@ -394,13 +387,13 @@ SESSIONS = (
         alert="HermesLeakRateUp",
         severity="warning",
         series=_upgrade("0.19.0", 10),
-        first=72 * 60 + 165,
+        first=72 * 60 + 140,
         step=5,
         labels={**HOME_LABELS, "version": "0.19.0"},
         page=HOST_PAGE,
         summary="A Hermes home leaks more sessions since it was upgraded.",
         description="Home ann/dev on web-1:9749, upgraded to Hermes 0.19.0 in the last two days, "
-        "leaks 4.056 sessions an hour: more than twice as many as before.",
+        "leaks 3.9 sessions an hour: more than twice as many as before.",
         quiet=(
             Quiet("as many leaks, but no upgrade", _upgrade("0.18.2", 10)),
             Quiet("upgraded, and three leaks an hour instead of one", _upgrade("0.19.0", 2.9)),
@@ -426,11 +419,9 @@ SESSIONS = (
         alert="HermesReaperBlind",
         severity="warning",
         series={
-            **{f"hermes_home_up{{{HOME}}}": run((100, 1))},
+            f"hermes_home_up{{{HOME}}}": run((100, 1)),
             f'hermes_exporter_blind{{{HOME},reason="hidepid"}}': run((2, "_"), (98, 1)),
-            f'hermes_sessions_open_by_verdict{{{HOME},source="cli",verdict="unknown"}}': run(
-                (100, 3)
-            ),
+            UNKNOWN: run((100, 3)),
         },
         first=370,
         step=5,
@@ -444,18 +435,14 @@ SESSIONS = (
                 "nothing is unknown for it",
                 {
                     f'hermes_exporter_blind{{{HOME},reason="hidepid"}}': run((100, 1)),
-                    f'hermes_sessions_open_by_verdict{{{HOME},source="cli",verdict="unknown"}}': run(
-                        (100, 0)
-                    ),
+                    UNKNOWN: run((100, 0)),
                 },
             ),
             Quiet(
                 "the system offers no more",
                 {
                     f'hermes_exporter_blind{{{HOME},reason="platform"}}': run((100, 1)),
-                    f'hermes_sessions_open_by_verdict{{{HOME},source="cli",verdict="unknown"}}': run(
-                        (100, 3)
-                    ),
+                    UNKNOWN: run((100, 3)),
                 },
             ),
         ),
@@ -470,24 +457,22 @@ SESSIONS = (
         summary="Very many sessions of a Hermes home were reaped within an hour.",
         description="230 sessions of home ann/dev on web-1:9749 were ended with the reason reaped "
         "within an hour: either something kills Hermes over and over, or a reaper is wrong.",
-        quiet=(Quiet("not quite so many", _reaped(200 / 60)),),
+        quiet=(Quiet("not quite so many", _reaped(3.3)),),
     ),
     Case(
         alert="HermesReapStorm",
         severity="warning",
         series={
             **UP,
-            f'hermes_sessions_ended{{{HOME},source="tui",end_reason="ws_orphan_reap"}}': run(
-                (80, "_"), (40, 201)
-            ),
+            ORPHANS: run((80, "_"), (40, 201)),
         },
         first=85,
         labels={**HOME_LABELS, "end_reason": "ws_orphan_reap"},
         page=HOST_PAGE,
         summary="Very many sessions of a Hermes home were reaped within an hour.",
         description="201 sessions of home ann/dev on web-1:9749 were ended with the reason "
-        "ws_orphan_reap within an hour: either something kills Hermes over and over, or a reaper is "
-        "wrong.",
+        "ws_orphan_reap within an hour: either something kills Hermes over and over, or a reaper "
+        "is wrong.",
         quiet=(
             Quiet(
                 "so many, but by their users",
@@ -502,9 +487,7 @@ SESSIONS = (
                 "long before the home was first seen",
                 {
                     **UP,
-                    f'hermes_sessions_ended{{{HOME},source="tui",end_reason="ws_orphan_reap"}}': run(
-                        (120, 900)
-                    ),
+                    ORPHANS: run((120, 900)),
                 },
             ),
         ),
@@ -521,7 +504,8 @@ SESSIONS = (
         page=HOST_PAGE,
         summary="The agent reaped a session that was alive.",
         description="1 session(s) of home ann/dev on web-1:9749 that the agent had ended were "
-        "written to afterwards, and it opened them again. Stop its reaper until the cause is known.",
+        "written to afterwards, and it opened them again. Stop its reaper until the cause is "
+        "known.",
         quiet=(
             Quiet(
                 "long before Prometheus first asked",
@@ -582,8 +566,8 @@ SESSIONS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The reaper has stopped itself: too many sessions died at once.",
-        description="The reaper of home ann/dev on web-1:9749 found more dead sessions at once than "
-        "can be right, ended none, and waits for a person.",
+        description="The reaper of home ann/dev on web-1:9749 found more dead sessions at once "
+        "than can be right, ended none, and waits for a person.",
         quiet=(
             Quiet(
                 "closed again soon",
@@ -800,8 +784,8 @@ DISK = (
         labels={**HOME_LABELS, "threshold": "transcripts", "reason": "kept"},
         page=HOST_PAGE,
         summary="No policy may free as much as a threshold demands.",
-        description="3GiB above the low mark of transcripts of home ann/dev on web-1:9749 cannot be "
-        "freed by any policy (reason: kept).",
+        description="3GiB above the low mark of transcripts of home ann/dev on web-1:9749 cannot "
+        "be freed by any policy (reason: kept).",
         quiet=(
             Quiet("all can be freed", _unreachable(0, 1)),
             Quiet("another threshold is crossed", _unreachable(3 * GIB, 0)),
@@ -858,8 +842,8 @@ DISK = (
         labels={**HOME_LABELS, "threshold": "transcripts"},
         page=HOST_PAGE,
         summary="A prune was made and did not help.",
-        description="transcripts of home ann/dev on web-1:9749 is at 150% of its high mark although "
-        "a prune was made within the last hour.",
+        description="transcripts of home ann/dev on web-1:9749 is at 150% of its high mark "
+        "although a prune was made within the last hour.",
         quiet=(
             Quiet(
                 "it was made before the threshold was crossed",
@@ -868,6 +852,10 @@ DISK = (
             Quiet(
                 "it is below the high mark, on its way to the low one",
                 _pruned(value=run((120, 2 * GIB)), pressure=run((10, 0), (110, 1)), at=3600),
+            ),
+            Quiet(
+                "the agent was started while it was crossed",
+                _pruned(value=run((55, 3 * GIB)), pressure=run((55, 1)), at=0),
             ),
             Quiet(
                 "it did help",
@@ -886,8 +874,8 @@ DISK = (
         labels={**HOME_LABELS, "policy": "old_sessions"},
         page=HOST_PAGE,
         summary="Retention is configured but nothing goes.",
-        description="12 item(s) of home ann/dev on web-1:9749 are past the policy old_sessions, the "
-        "oldest of them for more than a week.",
+        description="12 item(s) of home ann/dev on web-1:9749 are past the policy old_sessions, "
+        "the oldest of them for more than a week.",
         quiet=(
             Quiet(
                 "the oldest ones do go",
