@@ -1,0 +1,163 @@
+"""The example files: what a user copies is accepted by the programs that will read it."""
+
+from __future__ import annotations
+
+import json
+import os
+import plistlib
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.newer import unpacked
+from tests.real.hermes import REPOSITORY
+from tests.real.prometheus import prometheus
+
+DEPLOY = REPOSITORY / "deploy"
+COMPOSE = DEPLOY / "compose"
+PROMETHEUS = sorted(path.name for path in (DEPLOY / "prometheus").glob("*.yml"))
+
+
+def said_by(*command: str | Path, **environment: str) -> tuple[int, str]:
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Path:
+    """The examples with the rules beside them, as they tell to lay them out."""
+    folder = tmp_path / "prometheus"
+    shutil.copytree(DEPLOY / "prometheus", folder)
+    shutil.copytree(REPOSITORY / "dashboards" / "rules", folder / "rules")
+    return folder
+
+
+@pytest.mark.parametrize("name", PROMETHEUS)
+def test_promtool_accepts_every_example_and_finds_the_rules(configured: Path, name: str) -> None:
+    status, said = said_by("promtool", "check", "config", configured / name)
+    assert status == 0, said
+    assert "2 rule files found" in said
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", PROMETHEUS)
+def test_a_newer_promtool_accepts_them_too(configured: Path, name: str) -> None:
+    newer = unpacked("sid", "promtool") / "usr/bin/promtool"
+    status, said = said_by(newer, "check", "config", configured / name)
+    assert status == 0, said
+
+
+def test_promtool_accepts_what_compose_mounts(tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "dashboards" / "rules", tmp_path / "rules")
+    shutil.copy(COMPOSE / "prometheus.yml", tmp_path)
+    status, said = said_by("promtool", "check", "config", tmp_path / "prometheus.yml")
+    assert status == 0, said
+
+
+@pytest.mark.parametrize("folder", ["alertmanager", "compose"])
+def test_amtool_accepts_every_alertmanager_example(folder: str) -> None:
+    status, said = said_by("amtool", "check-config", DEPLOY / folder / "alertmanager.yml")
+    assert status == 0, said
+
+
+def test_the_inhibitions_name_alerts_that_there_are() -> None:
+    example = yaml.safe_load((DEPLOY / "alertmanager" / "alertmanager.yml").read_text())
+    rules = yaml.safe_load((REPOSITORY / "dashboards/rules/alerts.yaml").read_text())
+    alerts = {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
+    named = {
+        matcher.split(" = ")[1]
+        for rule in example["inhibit_rules"]
+        for matcher in rule["source_matchers"] + rule["target_matchers"]
+        if matcher.startswith("alertname = ")
+    }
+    assert named <= alerts
+
+
+@pytest.mark.xdist_group("prometheus")
+def test_relabelling_gives_hosts_readable_names(configured: Path) -> None:
+    """As a real Prometheus sees the targets; none of them needs to answer."""
+    targets = configured / "targets" / "hosts.yml"
+    more = [{"targets": ["desk-3.example.org:9749", "laptop:9749"]}]
+    targets.write_text(targets.read_text() + yaml.safe_dump(more))
+    example = yaml.safe_load((configured / "relabel.yml").read_text())
+    example["scrape_configs"][0]["file_sd_configs"] = [{"files": [str(targets)]}]
+    with prometheus([], configuration=json.dumps({**example, "rule_files": []})) as server:
+        server.wait_for('count(up{job="hermes-exporter"}) >= 5')
+        seen = {labels["instance"]: labels for labels, _ in server.query("up")}
+    assert seen.keys() == {"10.0.0.11", "10.0.0.12", "desk-1", "desk-3", "laptop", "10.0.0.31:9100"}
+    assert seen["desk-1"]["team"] == "support"
+    assert "host" not in seen["desk-1"]
+
+
+def compose(*files: str) -> Any:
+    """The files as the real `docker compose` understands them."""
+    program = unpacked("trixie", "docker-compose") / "usr/libexec/docker/cli-plugins/docker-compose"
+    chosen = [word for name in files for word in ("--file", str(COMPOSE / name))]
+    status, said = said_by(program, *chosen, "config", "--format", "json", HOME="/home/ada")
+    assert status == 0, said
+    return json.loads(said)
+
+
+def test_compose_accepts_its_file_and_every_mount_is_there() -> None:
+    services = compose("compose.yaml")["services"]
+    assert services.keys() == {"agent", "prometheus", "alertmanager", "grafana"}
+    binds = [
+        Path(mount["source"])
+        for service in services.values()
+        for mount in service.get("volumes", [])
+        if mount["type"] == "bind"
+    ]
+    assert len(binds) == 5
+    assert [path for path in binds if not path.exists()] == []
+
+
+def test_compose_opens_ports_for_this_machine_alone() -> None:
+    services = compose("compose.yaml", "own-home.yaml")["services"]
+    ports = [port for service in services.values() for port in service.get("ports", [])]
+    assert {port["host_ip"] for port in ports} == {"127.0.0.1"}
+    assert all(service["read_only"] for service in services.values())
+    own = services["own-agent"]
+    assert (own["pid"], own["user"]) == ("host", "1000:1000")
+    assert own["volumes"][0]["source"] == "/home/ada/.hermes"
+
+
+def test_grafana_is_given_the_data_source_and_the_dashboards() -> None:
+    """Its home is a dashboard that is mounted where the provider looks."""
+    services = compose("compose.yaml")["services"]
+    grafana = services["grafana"]
+    mounted = {mount["target"]: Path(mount.get("source", "")) for mount in grafana["volumes"]}
+    provisioning = mounted["/etc/grafana/provisioning"]
+    (source,) = read(provisioning / "datasources/prometheus.yaml")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = read(provisioning / "dashboards/hermes.yaml")["providers"]
+    dashboards = mounted[provider["options"]["path"]]
+    home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert str(home.parent) == provider["options"]["path"]
+    uids = {json.loads(path.read_text())["uid"] for path in dashboards.glob("*.json")}
+    assert {"hermes-fleet", "hermes-host", "hermes-agent"} <= uids
+    assert (dashboards / home.name).exists()
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+def test_the_plist_has_what_launchd_needs() -> None:
+    plist = plistlib.loads((DEPLOY / "launchd" / "hermes-exporter.plist").read_bytes())
+    assert plist["Label"] == "hermes-exporter"
+    program, *arguments = plist["ProgramArguments"]
+    assert Path(program).is_absolute()
+    assert arguments == ["serve"]
+    assert plist["RunAtLoad"] is True
+    assert plist["KeepAlive"] == {"SuccessfulExit": False}
+    assert plist["Umask"] == 0o077
