@@ -101,7 +101,7 @@ class Lanes:
     def start(self, states: Sequence[HomeState], scan: Scan) -> Lane:
         """Begin to scan these homes, in order."""
         self._busy.update((state.home.path, state) for state in states)
-        lane = Lane(states, scan)
+        lane = Lane(sorted(states, key=_well_first), scan)
         lane.job = self._threads.submit(self._work_off, lane)
         return lane
 
@@ -147,3 +147,8 @@ class Lanes:
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _well_first(state: HomeState) -> tuple[bool, bool]:
+    """Who could be read the last time hardly keeps the others waiting."""
+    return state.failed, state.snapshot is None

@@ -105,14 +105,14 @@ def key(path: str, name: str) -> str:
     return f"{path}\0{name}"
 
 
-def targets(home: str, look: Look) -> list[HomeFiles]:
+def targets(home: Home, look: Look) -> list[HomeFiles]:
     """The databases of a home, for the survey to find their holders."""
     return [_files(home, look, each) for each in (look.state, *look.boards)]
 
 
-def _files(home: str, look: Look, each: DatabaseLook) -> HomeFiles:
+def _files(home: Home, look: Look, each: DatabaseLook) -> HomeFiles:
     return HomeFiles(
-        key=key(home, each.name),
+        key=key(home.path, each.name),
         database=each.database,
         wal=each.wal,
         shm=each.shm,
@@ -120,7 +120,8 @@ def _files(home: str, look: Look, each: DatabaseLook) -> HomeFiles:
         gateway=look.gateway if each is look.state else None,
         lock_probe=each.lock_probe,
         name=os.path.basename(each.name),
-        directory=os.path.dirname(os.path.join(home, each.name)),
+        directory=os.path.dirname(os.path.join(home.path, each.name)),
+        owner=home.owner,
     )
 
 

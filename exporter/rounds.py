@@ -42,7 +42,7 @@ _CLOCK_STEP_SECONDS: Final = 60.0
 _LINGER_SECONDS: Final = 3600.0
 """How long a home that has gone is shown as down before it is forgotten."""
 _APART_MAX: Final = 8
-"""Homes of one owner that may have a process of their own each."""
+"""Homes of one owner that may have a process of their own each, and be scanned on their own."""
 
 log = logs.get("scan")
 
@@ -94,7 +94,8 @@ class Rounds:
         self._bring_together()
         until = self._monotonic() + patience_seconds
         ready = [state for state in self._states.values() if self._is_ready(state)]
-        alone = [state for state in ready if self._pool.is_apart(state.home.path)]
+        apart = [state for state in ready if self._pool.is_apart(state.home.path)]
+        alone = self._lanes.whose_turn(apart, self._apart(), _APART_MAX)
         together = [state for state in ready if not self._pool.is_apart(state.home.path)]
         awaited = [not state.failed for state in alone]
         jobs = [self._lanes.start([state], self._scan_alone) for state in alone]
@@ -120,8 +121,20 @@ class Rounds:
         self._finish(jobs, self._monotonic() + seconds)
 
     def _finish(self, lanes: Sequence[Lane], until: float) -> None:
-        for slow in self._lanes.finish(lanes, until - self._monotonic()):
+        for slow in self._lanes.finish(lanes, until - self._monotonic(), self._make_way):
             self._pool.set_apart(slow.home.owner, slow.home.path)
+
+    def _apart(self) -> list[str]:
+        return [path for homes in self._pool.apart().values() for path in homes]
+
+    def _make_way(self, slow: HomeState) -> bool:
+        """Set a home apart that keeps others waiting, unless many of its owner's are busy so."""
+        apart = self._pool.apart().get(slow.home.owner, [])
+        busy = {state.home.path for state in self._lanes.busy()}
+        if len(busy.intersection(apart)) >= _APART_MAX:
+            return False
+        self._pool.set_apart(slow.home.owner, slow.home.path)
+        return True
 
     def _bring_together(self) -> None:
         """A stall may set any home apart; where many are, those that are well go back."""
@@ -180,7 +193,7 @@ class Rounds:
     def _scan_alone(self, state: HomeState) -> None:
         self._look(state)
         if state.new_look is not None:
-            self._read(state, self._survey(targets(state.home.path, state.new_look)).homes)
+            self._read(state, self._survey(targets(state.home, state.new_look)).homes)
 
     def _look(self, state: HomeState) -> None:
         state.begin(self._monotonic())
@@ -292,7 +305,7 @@ class Rounds:
                 each
                 for state in states
                 if state.new_look
-                for each in targets(state.home.path, state.new_look)
+                for each in targets(state.home, state.new_look)
             ]
         )
         self._process_candidates = found.candidates

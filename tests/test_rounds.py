@@ -17,7 +17,7 @@ import pytest
 from exporter import wire
 from exporter.config.settings import Settings
 from exporter.journal import Journal
-from exporter.pool import Pool, Worker, start_worker
+from exporter.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker, start_worker
 from exporter.reaper.findings import JudgedSession, Verdict
 from exporter.rounds import Rounds
 from exporter.snapshot import (
@@ -201,6 +201,40 @@ def test_nobody_waits_for_a_home_that_is_slow(homes: dict[int, Path]) -> None:
         while time.monotonic() - began < 2:
             scans.append(views(running, homes, patience=0.5)[HONEST].scanned_at)
         assert len(set(scans)) == len(scans) >= 3
+
+
+def test_many_homes_that_hang_take_no_turn_from_the_others(homes: dict[int, Path]) -> None:
+    """Two users with more such homes than there were ever threads to wait for them."""
+    hostile = [LIAR, LIAR + 1]
+    hanging: list[tuple[int, str]] = []
+    for owner in hostile:
+        for number in range(40):
+            home = homes[HONEST].parent / f"{owner}-{number}"
+            home.mkdir()
+            os.chown(home, owner, owner)
+            hanging.append((owner, str(home)))
+    silent = Lie(look=b"")
+    started: list[int] = []
+
+    def start(owner: int) -> Worker:
+        started.append(owner)
+        return silent.tell() if owner in hostile else start_worker(owner)
+
+    pool, journal = Pool(start), Journal.in_memory()
+    named = [path for _, path in hanging] + [str(homes[HONEST])]
+    running = Rounds(Settings(), journal, named=named, pool=pool, look_seconds=60.0)
+    for owner, path in hanging:
+        pool.set_apart(owner, path)
+    try:
+        for _ in range(2):
+            up = {view.path: view.up for view in running.run(4.0).homes}
+            assert up.pop(str(homes[HONEST]))
+            assert len(up) == 80
+            assert not any(up.values())
+        assert max(started.count(owner) for owner in hostile) <= PROCESSES_PER_OWNER_MAX
+    finally:
+        running.close()
+        journal.close()
 
 
 def test_a_worker_may_falsify_its_own_home(homes: dict[int, Path]) -> None:
