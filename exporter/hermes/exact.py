@@ -103,11 +103,21 @@ def insert_row(
     connection: apsw.Connection, table: str, columns: Sequence[str], row: Sequence[Any]
 ) -> None:
     """Put back one row; raise apsw.ConstraintError if something stands where it stood."""
-    marks = ", ".join("CAST(? AS TEXT)" if isinstance(value, Ext) else "?" for value in row)
     connection.execute(
-        f"INSERT INTO {quoted(table)} ({', '.join(map(quoted, columns))}) VALUES ({marks})",
-        [value.data if isinstance(value, Ext) else value for value in row],
+        f"INSERT INTO {quoted(table)} ({', '.join(map(quoted, columns))}) "
+        f"VALUES ({', '.join(map(mark, row))})",
+        [bound(value) for value in row],
     )
+
+
+def mark(value: Any) -> str:
+    """What stands for a value in a statement."""
+    return "CAST(? AS TEXT)" if isinstance(value, Ext) else "?"
+
+
+def bound(value: Any) -> Any:
+    """What is bound for it."""
+    return value.data if isinstance(value, Ext) else value
 
 
 def quoted(name: str) -> str:

@@ -17,7 +17,7 @@ import apsw
 from msgspec import Struct
 
 from exporter.errors import DatabaseError
-from exporter.hermes.exact import quoted
+from exporter.hermes.exact import bound, mark, quoted
 from exporter.hermes.schema import Schema
 from exporter.snapshot import Trouble
 
@@ -117,14 +117,14 @@ def put_in_ahead(
 ) -> None:
     """Index messages whose rows are yet to come, as the triggers would; those there are stay."""
     places = [columns.index(name) if name in columns else None for name in ("id", *_INDEXED)]
-    text = " || ' ' || ".join("COALESCE(?, '')" for _ in _INDEXED)
     for row in rows:
         message_id, *parts = (None if place is None else row[place] for place in places)
+        text = " || ' ' || ".join(f"COALESCE({mark(part)}, '')" for part in parts)
         for table in index.tables:
             connection.execute(
                 f"INSERT INTO {quoted(table)}(rowid, content) SELECT ?, {text} "
                 f"WHERE NOT EXISTS (SELECT 1 FROM {quoted(table)} WHERE rowid = ?)",
-                (message_id, *parts, message_id),
+                (message_id, *map(bound, parts), message_id),
             )
 
 

@@ -27,6 +27,8 @@ _LARGEST_BATCH: Final = 200
 _READ_ATTEMPTS: Final = 5
 _PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
 _SKIPPED: Final = ActionState.SKIPPED
+_OURS: Final = ("end_session", "reopen_session")
+"""The actions of reaps, and of what takes them back."""
 
 
 class Result(Struct, frozen=True):
@@ -166,7 +168,10 @@ def recover(site: Site, runs: Runs) -> list[str]:
     recovered = []
     for run in runs.unfinished_runs():
         if run.kind in (Kind.REAP, Kind.UNDO, Kind.HEAL):
-            left = [each for each in runs.actions(run.id) if each.state is ActionState.INTENDED]
+            actions = runs.actions(run.id)
+            if any(each.intent.action not in _OURS for each in actions):
+                continue  # the undo of a prune, which the pruner knows about
+            left = [each for each in actions if each.state is ActionState.INTENDED]
             runs.settle(run.id, what_happened(site, run.kind, left, "the run was killed"))
             done = any(each.state is ActionState.DONE for each in runs.actions(run.id))
             runs.finish(run.id, _outcome(went_wrong=True, anything_done=done), "it was killed")

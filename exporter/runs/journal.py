@@ -210,6 +210,10 @@ class Runs:
             (self._clock(), outcome.value, why[:300], run),
         )
 
+    def not_undoable(self, run: str) -> None:
+        """Note that a run cannot be undone any more: its trash is gone."""
+        self._connection.execute("UPDATE runs SET undoable_until = NULL WHERE id = ?", (run,))
+
     def trip(self, why: str) -> None:
         """Stop automatic runs until one is made by hand; the first reason stands."""
         self._connection.execute(

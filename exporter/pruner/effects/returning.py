@@ -146,7 +146,7 @@ class SessionReturn:
         coming: set[str],
     ) -> Settlement:
         if exists(writer.connection, parts.id):
-            return _restored(writer, layout, action, parts, coming)
+            return _skip([action], "there is a session of its id again")[0]
         rows = dict(zip(parts.message_ids(), parts.messages.rows, strict=True))
         columns = parts.messages.columns
 

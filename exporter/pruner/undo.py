@@ -1,0 +1,190 @@
+"""Giving back what a prune took, exactly as it was; what is newer stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from exporter.errors import DatabaseError
+from exporter.hermes import database
+from exporter.hermes.deleting import exists
+from exporter.hermes.writing import look_at_bystanders, refuse_unwritable
+from exporter.pruner.effects.registry import effects_on
+from exporter.pruner.effects.returning import SessionReturn
+from exporter.pruner.execute import Progress, acting
+from exporter.pruner.gently import read_patiently
+from exporter.pruner.outcome import LeftAlone, Returned
+from exporter.pruner.recovery import GIVE_BACK, give_back, recover
+from exporter.pruner.trash import TrashRun, trash_of
+from exporter.pruner.words import Act
+from exporter.reaper.site import Site
+from exporter.runs import (
+    Action,
+    ActionState,
+    Intent,
+    Kind,
+    Reversal,
+    RunError,
+    RunOutcome,
+    Runs,
+    Settlement,
+    journal_of,
+)
+from exporter.runs.folder import RunFolder
+
+
+def undo(run: str, site: Site, *, progress: Progress | None = None) -> Returned:
+    """Give back what a prune took; in a process of the home's owner, without a connection.
+
+    Raise RunError if there is no such prune or its trash is gone, RunBusyError if another run is
+    under way, and DatabaseError if what killed runs had done cannot be found out.
+    """
+    with journal_of(site.home, site.owner, site.clock) as journal:
+        if journal is None:
+            raise RunError(f"there is no run {run} in {site.home}")
+        kind = journal.find(run).kind
+        if kind is not Kind.PRUNE:
+            raise RunError(f"run {run} is no prune but one of kind {kind.value}; nothing was done")
+    with acting(site, f"undo of {run}") as (runs, folder):
+        recover(site, runs, folder)
+        with trash_of(folder, run) as trash:
+            if trash is None:
+                raise RunError(f"the trash of run {run} is gone; nothing can be given back")
+            return _Undo(run, site, runs, folder, progress).give_back(trash)
+
+
+class _Undo:
+    """The undo of one run."""
+
+    def __init__(
+        self, run: str, site: Site, runs: Runs, folder: RunFolder, progress: Progress | None
+    ) -> None:
+        self._run = run
+        self._site = site
+        self._runs = runs
+        self._effects = effects_on(site, folder)
+        self._progress = progress
+        self._sessions = SessionReturn(site)
+        self._undoing = ""
+        self._settled: dict[int, Settlement] = {}
+        self._total = 0
+        self._why = ""
+
+    def give_back(self, trash: TrashRun) -> Returned:
+        actions = self._runs.actions(self._run)
+        earlier = tuple(
+            LeftAlone(each.intent.target, f"it was given back already, {each.why}"[:300])
+            for each in actions
+            if each.state is ActionState.UNDONE
+        )
+        done = [each for each in actions if each.state is ActionState.DONE][::-1]
+        there = self._sessions_there(done)
+        earlier += tuple(
+            LeftAlone(each.intent.target, "there is a session of its id again") for each in there
+        )
+        done = [each for each in done if each not in there]
+        if not done:
+            return Returned(self._run, (), earlier)
+        self._undoing = self._runs.begin(
+            Kind.UNDO, [_returning(each) for each in done], by_hand=True
+        )
+        returning = self._runs.actions(self._undoing)
+        self._total = len(returning)
+        originals = dict(zip((each.number for each in returning), done, strict=True))
+        try:
+            self._give_back_others(returning, originals, trash)
+            self._give_back_sessions(returning, originals, trash)
+        except DatabaseError as error:
+            self._why = f"{error}; the next run finds out what was given back"
+            return self._returned(returning, earlier)
+        returned = self._returned(returning, earlier)
+        outcome = RunOutcome.DONE
+        if self._why:
+            outcome = RunOutcome.PARTIAL if returned.restored else RunOutcome.FAILED
+        self._runs.finish(self._undoing, outcome, self._why)
+        return returned
+
+    def _sessions_there(self, actions: Sequence[Action]) -> list[Action]:
+        """What is not to be done must not be intended: it would count as done if we are killed."""
+        sessions = [each for each in actions if each.intent.action == Act.DELETE_SESSION.value]
+        if not sessions or database.file_state(self._site.database) is None:
+            return []
+        return read_patiently(
+            self._site,
+            lambda connection: [
+                each for each in sessions if exists(connection, each.intent.target)
+            ],
+        )
+
+    def _give_back_others(
+        self, returning: Sequence[Action], originals: dict[int, Action], trash: TrashRun
+    ) -> None:
+        for each in returning:
+            original = originals[each.number]
+            if original.intent.action != Act.DELETE_SESSION.value:
+                why = give_back(self._effects[Act(original.intent.action)], original, trash)
+                state = ActionState.SKIPPED if why else ActionState.DONE
+                self._settle([Settlement(each.number, state, why)])
+
+    def _give_back_sessions(
+        self, returning: Sequence[Action], originals: dict[int, Action], trash: TrashRun
+    ) -> None:
+        sessions = {
+            originals[each.number].number: each
+            for each in returning
+            if originals[each.number].intent.action == Act.DELETE_SESSION.value
+        }
+        if not sessions:
+            return
+        try:
+            refuse_unwritable(self._site.database, self._site.owner)
+            look_at_bystanders(self._site.database, self._site.bystanders, self._site.proc)
+        except DatabaseError as error:
+            self._why = str(error)
+            self._settle(
+                [
+                    Settlement(each.number, ActionState.SKIPPED, self._why[:300])
+                    for each in sessions.values()
+                ]
+            )
+            return
+        self._why = self._sessions.give_back(sessions, trash, self._settle)
+
+    def _settle(self, settlements: Sequence[Settlement]) -> None:
+        if settlements:
+            self._runs.settle(self._undoing, settlements)
+            self._settled |= {each.number: each for each in settlements}
+            if self._progress is not None:
+                self._progress(len(self._settled), self._total)
+
+    def _returned(self, returning: Sequence[Action], earlier: tuple[LeftAlone, ...]) -> Returned:
+        settled = [(each.intent.target, self._settled.get(each.number)) for each in returning]
+        done = [
+            (target, found)
+            for target, found in settled
+            if found is not None and found.state is ActionState.DONE
+        ]
+        failed = tuple(
+            LeftAlone(target, (found.why if found else self._why)[:300])
+            for target, found in settled
+            if found is None or found.state is not ActionState.DONE
+        )
+        return Returned(
+            run=self._run,
+            restored=tuple(target for target, _ in done),
+            failed=(*failed, *earlier),
+            why=self._why[:300],
+            notes=tuple(LeftAlone(target, found.why) for target, found in done if found.why),
+            longest_hold_seconds=self._sessions.longest_hold_seconds,
+        )
+
+
+def _returning(action: Action) -> Intent:
+    """The intent to take back an action of a prune."""
+    return Intent(
+        action=GIVE_BACK,
+        target=action.intent.target,
+        reason=f"undo of {action.run}",
+        policy=action.intent.policy,
+        bytes=action.intent.bytes,
+        reverses=Reversal(action.run, action.number),
+    )
