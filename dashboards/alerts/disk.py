@@ -117,7 +117,8 @@ ALERTS = (
             pruned (reason: {{ $labels.reason }}).""",
         dashboard=Dashboard.HOST,
     ),
-    # Under pressure for the whole hour in which a run was made.
+    # Above its high mark for an hour, where the agent acts and has acted. It leaves alone for a
+    # day what a run did not lower.
     Alert(
         name="HermesPruneDidNotHelp",
         expression="""
@@ -128,10 +129,11 @@ ALERTS = (
             and on (job, instance, home, threshold) min_over_time(hermes_prune_pressure[1h]) == 1
             and on (job, instance, home, threshold)
             max_over_time(hermes_prune_pressure[10m] offset 50m) == 1
+            and on (job, instance, home) max_over_time(hermes_prune_enforcing[10m]) == 1
             and on (job, instance, home)
             time() - max by (job, instance, home) (
               max_over_time(hermes_prune_last_run_timestamp_seconds{outcome=~"done|partial"}[10m])
-            ) < 3600
+            ) < 86400
             """,
         hold="15m",
         severity=Severity.WARNING,
@@ -139,7 +141,7 @@ ALERTS = (
         description="""
             {{ $labels.threshold }} of home {{ $labels.home }} on {{ $labels.instance }} is at
             {{ $value | humanizePercentage }} of its high mark although a prune was made within the
-            last hour.""",
+            last day.""",
         dashboard=Dashboard.HOST,
     ),
     # The very item that is oldest now was past its policy a week ago.

@@ -843,11 +843,22 @@ DISK = (
         page=HOST_PAGE,
         summary="A prune was made and did not help.",
         description="transcripts of home ann/dev on web-1:9749 is at 150% of its high mark "
-        "although a prune was made within the last hour.",
+        "although a prune was made within the last day.",
         quiet=(
             Quiet(
-                "it was made before the threshold was crossed",
-                _pruned(value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=500),
+                "it was made more than a day ago",
+                _pruned(value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=-86400),
+            ),
+            Quiet(
+                "it only observes",
+                {
+                    **_pruned(value=run((120, 3 * GIB)), pressure=run((120, 1)), at=3600),
+                    f"hermes_prune_enforcing{{{HOME}}}": run((120, 0)),
+                },
+            ),
+            Quiet(
+                "it was crossed less than an hour ago",
+                _pruned(value=run((120, 3 * GIB)), pressure=run((60, 0), (60, 1)), at=3600),
             ),
             Quiet(
                 "it is below the high mark, on its way to the low one",
