@@ -1,0 +1,142 @@
+"""A real Prometheus with a past of invented hosts and a present of real agents.
+
+The past is backfilled by promtool, the recording rules are the project's own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.dashboards.history import DAY, JOB, Host, write_history
+from tests.real.hermes import REPOSITORY
+from tests.real.prometheus import Prometheus, prometheus
+from tests.real.waiting import wait_until
+
+RECORDING_RULES = REPOSITORY / "dashboards" / "rules" / "recording.yaml"
+
+Group = dict[str, Any]
+
+
+@contextmanager
+def stage(
+    folder: Path,
+    hosts: Sequence[Host],
+    times: Callable[[float], list[float]],
+    agents: Mapping[str, str],
+    *,
+    rules_of_the_past: bool = False,
+) -> Iterator[Prometheus]:
+    """Serve the past of `hosts` and scrape `agents` (name to address) every second.
+
+    With `rules_of_the_past` promtool evaluates the recording rules for the past too, as one does
+    when they are new; else only the few recorded series that rules look back at have one.
+    """
+    data = folder / "data"
+    # A little back, so that what is scraped from now on comes after it.
+    now = time.time() - 5
+    file = folder / "history.txt"
+    write_history(file, hosts, now, times(now), recorded=not rules_of_the_past)
+    _promtool("openmetrics", "--quiet", str(file), str(data))
+    file.unlink()
+    if rules_of_the_past:
+        _evaluate_past(folder, data, now)
+    rules = folder / "rules.yaml"
+    rules.write_text(json.dumps({"groups": [_hurried(group) for group in recording_groups()]}))
+    configuration = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(rules)],
+        "scrape_configs": [
+            {
+                "job_name": JOB,
+                "static_configs": [
+                    {"targets": [address], "labels": {"instance": name}}
+                    for name, address in agents.items()
+                ],
+            }
+        ],
+    }
+    with prometheus([], configuration=json.dumps(configuration), data=data) as server:
+        _wait_for_rules(server)
+        yield server
+
+
+def recording_groups() -> list[Group]:
+    groups: list[Group] = yaml.safe_load(RECORDING_RULES.read_text())["groups"]
+    return groups
+
+
+def recorded_names() -> set[str]:
+    return {rule["record"] for group in recording_groups() for rule in group["rules"]}
+
+
+def _hurried(group: Group) -> Group:
+    """Evaluated every second, so that nobody waits for minutes."""
+    return {**group, "interval": "1s"}
+
+
+def _wait_for_rules(server: Prometheus) -> None:
+    """Each group has been evaluated often enough for those that read one another."""
+
+    def evaluated() -> bool:
+        groups = server.get("/api/v1/rules")["groups"]
+        healthy = all(rule["health"] == "ok" for group in groups for rule in group["rules"])
+        return healthy and bool(server.query("job:hermes_sessions_leaked:increase1h"))
+
+    wait_until(evaluated, "the recording rules have been evaluated")
+    first = server.query("max(timestamp(job:hermes_agent_up:count))")[0][1]
+    for _ in range(3):
+        server.wait_for(f"timestamp(job:hermes_agent_up:count) > {first}")
+        first = server.query("max(timestamp(job:hermes_agent_up:count))")[0][1]
+
+
+def _evaluate_past(folder: Path, data: Path, now: float) -> None:
+    """Rules that read others come after them: promtool knows only what Prometheus has already."""
+    for level, rules in enumerate(_levels(recording_groups())):
+        file = folder / f"level-{level}.yaml"
+        file.write_text(
+            json.dumps({"groups": [{"name": "past", "interval": "1m", "rules": rules}]})
+        )
+        with prometheus([], configuration="scrape_configs: []", data=data) as server:
+            _promtool(
+                "rules",
+                *("--url", server.url, "--output-dir", str(data), "--eval-interval", "1m"),
+                *("--start", str(int(now - 1.05 * DAY)), "--end", str(int(now))),
+                str(file),
+            )
+
+
+def _levels(groups: Iterable[Group]) -> Iterator[list[dict[str, str]]]:
+    """The rules in an order in which each reads only what earlier ones made."""
+    waiting = {rule["record"]: rule for group in groups for rule in group["rules"]}
+    while waiting:
+        ready = [
+            rule
+            for record, rule in waiting.items()
+            if not _names(rule["expr"]) & (waiting.keys() - {record})
+        ]
+        yield ready
+        for rule in ready:
+            del waiting[rule["record"]]
+
+
+def _names(expression: str) -> set[str]:
+    return set(re.findall(r"[a-z]\w*:\w+:\w+", expression))
+
+
+def _promtool(what: str, *arguments: str) -> None:
+    done = subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", what, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
