@@ -12,20 +12,22 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Final
 
 from exporter.hermes import paths
-from exporter.hermes.checkpoints import CheckpointProject
+from exporter.hermes.checkpoints import CheckpointProject, StoreProject
 from exporter.scan.forest import Forest
 from exporter.scan.moment import Moment
-from exporter.scan.nodes import Effort
+from exporter.scan.nodes import Effort, Node
 from exporter.scan.projects import Projects
 from exporter.scan.walk import Tally
 from exporter.snapshot import DiskKind, DiskReport, DiskUsage
 
 _REST: Final = Effort(exact_entries=2000, hot_entries=2000)
-_STORE: Final = Effort(exact_entries=1000, hot_entries=0)
-_REPOS: Final = Effort(exact_entries=1000, hot_entries=0)
+_STORE: Final = Effort(exact_entries=250, hot_entries=0)
+_REPOS: Final = Effort(exact_entries=1000, hot_entries=0, round_scans=240)
+"""Hermes has not written to shadow repositories since 0.13: an hour for a round of them will do."""
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _BLOCK_BYTES: Final = 512
 
@@ -77,6 +79,14 @@ class DiskScanner:
         """The checkpoint projects as of the last scan."""
         return list(self._projects.all())
 
+    def repositories(self) -> list[Node]:
+        """The nodes below checkpoints/, without the store, as of the last scan."""
+        return list(self._repos.nodes.values())
+
+    def stored_projects(self) -> list[StoreProject]:
+        """The projects of the store as of the last scan."""
+        return self._projects.stored()
+
     def problem(self) -> str | None:
         """One line for the log if git could not be asked about the store."""
         return str(self._projects.problem) if self._projects.problem else None
@@ -96,9 +106,7 @@ class DiskScanner:
                 clock=self._clock,
             )
             forest.refresh(moment, self._is_elsewhere)
-        self._projects.refresh(
-            self._repos.nodes.values(), now, monotonic, has_store=bool(self._store.nodes)
-        )
+        self._projects.refresh(self._repos, now, monotonic, has_store=bool(self._store.nodes))
 
     def _plant(self) -> None:
         """Start with nothing known."""
@@ -131,20 +139,17 @@ class DiskScanner:
 
     def _report(self, now: float, monotonic: float, unreadable: int) -> DiskReport:
         totals = {kind: Tally() for kind in DiskKind}
-        total_kind, total = DiskKind.OTHER, totals[DiskKind.OTHER]
         links: list[tuple[DiskKind, bytes]] = []
         oldest = monotonic
         for forest in self._forests:
-            for node in forest.nodes.values():
-                oldest = min(oldest, node.read_at)
-                for kind, tally in node.tallies.items():
-                    if kind is not total_kind:
-                        total_kind, total = kind, totals[kind]
-                    total.blocks += tally.blocks
-                    total.files += tally.files
-                    unreadable += tally.unreadable
-                    if tally.links:
-                        links.append((kind, tally.links))
+            read_at = map(attrgetter("read_at"), forest.nodes.values())
+            oldest = min(oldest, min(read_at, default=oldest))
+            for kind, tally in forest.totals().items():
+                totals[kind].blocks += tally.blocks
+                totals[kind].files += tally.files
+                unreadable += tally.unreadable
+                if tally.links:
+                    links.append((kind, tally.links))
         _add_links(totals, links)
         unreadable += self._projects.problem is not None
         return DiskReport(

@@ -18,7 +18,7 @@ from exporter.scan.moment import Moment, seen
 from exporter.scan.nodes import LARGE_ENTRIES, Effort, FolderNode, Node, RepoNode, take_turn
 from exporter.scan.sample import Sample
 from exporter.scan.shadow import RepoReading, read_repo
-from exporter.scan.walk import descend, list_folder
+from exporter.scan.walk import Tally, descend, list_folder
 from exporter.snapshot import DiskKind
 
 WHOLE_ENTRIES: Final = 128
@@ -54,10 +54,14 @@ class Forest:
         self._full_interval_seconds = full_interval_seconds
         self._crew = Crew(processes, RepoReading)
         self._growing: list[FolderNode] = []
+        self._unread: list[RepoNode] = []
         self._scan = 0
         self._refreshed_at: float | None = None
         self._owed = 0.0
         self.nodes: dict[bytes, Node] = {}
+        self.revision = 0
+        """Moves when a node comes, goes, or counts something else."""
+        self._totals: tuple[int, dict[DiskKind, Tally]] = (-1, {})
 
     def refresh(self, moment: Moment, skip: Skip) -> None:
         """Bring the nodes up to date, as far as the time of this scan allows."""
@@ -65,6 +69,8 @@ class Forest:
         if not _is_own_folder(self._root, moment.device):
             self.nodes.clear()
             self._growing.clear()
+            self._unread.clear()
+            self.revision += 1
             return
         if self._root not in self.nodes:
             self._add(FolderNode(self._root, self._kind))
@@ -75,6 +81,16 @@ class Forest:
         self._grow(moment, skip)
         self._read(self._in_turn(moment), moment, skip)
         self._grow(moment, skip)
+
+    def totals(self) -> dict[DiskKind, Tally]:
+        """What all nodes count together; added up anew only after something has changed."""
+        if self._totals[0] != self.revision:
+            totals: dict[DiskKind, Tally] = {}
+            for node in self.nodes.values():
+                for kind, tally in node.tallies.items():
+                    totals.setdefault(kind, Tally()).add(tally)
+            self._totals = (self.revision, totals)
+        return self._totals[1]
 
     def is_complete(self) -> bool:
         """Whether every node was read at least once."""
@@ -90,7 +106,7 @@ class Forest:
     def _moved(self, moment: Moment) -> list[Node]:
         """The nodes whose folder moved since they were read."""
         moved: list[Node] = []
-        lstat, device = os.lstat, moment.device
+        lstat, inode, device = os.lstat, stat.ST_INO, stat.ST_DEV
         for node in self.nodes.values():
             known = node.seen
             if known is None:
@@ -100,8 +116,8 @@ class Forest:
             except OSError:
                 moved.append(node)
                 continue
-            same = known == (found.st_ctime_ns, found[stat.ST_INO])
-            if not same or not node.settled or found[stat.ST_DEV] != device:
+            same = known == (found.st_ctime_ns, found[inode])
+            if not same or not node.settled or found[device] != moment.device:
                 moved.append(node)
         return moved
 
@@ -164,7 +180,7 @@ class Forest:
             began = moment.clock()
             reading = readings.get(number) or read(number)
             if reading is not None:
-                repo.take(reading)
+                self.revision += repo.take(reading)
                 repo.read_at = repo.read_at if trust else moment.monotonic
                 self._note(repo, moment, began)
             elif not moment.is_over():
@@ -179,10 +195,12 @@ class Forest:
         if not stat.S_ISDIR(found.st_mode) or found.st_dev != moment.device:
             return self._drop(node)
         node.seen, node.settled = seen(found), moment.is_settled(found.st_ctime_ns)
+        before = node.tallies
         if node.is_whole:
             self._read_whole(node, found)
         else:
             self._list(node, found, skip)
+        self.revision += node.tallies != before
         node.read_at = moment.monotonic
         self._note(node, moment, began)
         return None
@@ -230,8 +248,8 @@ class Forest:
             else:
                 self._growing.pop()
                 self._merge(node)
-        unread = [n for n in self.nodes.values() if isinstance(n, RepoNode) and n.seen is None]
-        self._read_repos(unread, moment, trust=False)
+        self._read_repos(self._unread, moment, trust=False)
+        self._unread = [n for n in self._unread if n.seen is None and self.nodes.get(n.path) is n]
 
     def _merge(self, node: FolderNode) -> None:
         """Make a small subtree, all of which was read, one node."""
@@ -251,12 +269,16 @@ class Forest:
 
     def _add(self, node: Node) -> None:
         self.nodes[node.path] = node
+        self.revision += 1
         if isinstance(node, FolderNode):
             self._growing.append(node)
+        elif isinstance(node, RepoNode):
+            self._unread.append(node)
 
     def _drop(self, node: Node) -> None:
         """Forget a node that is gone, with what was below it."""
         self.nodes.pop(node.path, None)
+        self.revision += 1
         if isinstance(node, FolderNode):
             self._drop_children(node, node.children)
         parent = self.nodes.get(node.path.rpartition(b"/")[0])

@@ -89,13 +89,20 @@ class RepoNode(Node):
     def name(self) -> str:
         return self.path.rpartition(b"/")[2].decode()
 
-    def take(self, reading: RepoReading) -> None:
+    def take(self, reading: RepoReading) -> bool:
+        """Take a reading in; whether it tells anything new."""
+        before, tallies = self.reading, self.tallies
         total = Tally()
         total.add(reading.rest)
         total.add(reading.leaves)
         self.reading = reading
         self.seen, self.settled = reading.seen, reading.settled
         self.take_tallies({self.kind: total})
+        return (
+            before is None
+            or tallies != self.tallies
+            or (before.workdir, before.is_repository) != (reading.workdir, reading.is_repository)
+        )
 
 
 class Effort(Struct, frozen=True):
@@ -104,8 +111,9 @@ class Effort(Struct, frozen=True):
     exact_entries: int
     """Up to this size everything is read again."""
     hot_entries: int
-    """Beyond, so much of what was written last, besides one part in ROUND_SCANS of all. Not 0
+    """Beyond, so much of what was written last, besides one part in `round_scans` of all. Not 0
     where files grow in place; then the files of the root folder are always read."""
+    round_scans: int = ROUND_SCANS
 
 
 class Turn(Struct, frozen=True):
@@ -127,7 +135,7 @@ def take_turn(nodes: list[Node], effort: Effort, full: int) -> Turn:
     if effort.hot_entries:
         by_time = sorted(others, key=attrgetter("newest"), reverse=True)
         look.update(dict.fromkeys(_worth(effort.hot_entries, by_time)))
-    share = -(-total // ROUND_SCANS) - sum(node.entries for node in read)
+    share = -(-total // effort.round_scans) - sum(node.entries for node in read)
     look.update(dict.fromkeys(_worth(share, sorted(others, key=attrgetter("checked")))))
     return Turn(read, list(look))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from exporter.hermes import paths
 from exporter.hermes.checkpoints import (
@@ -16,7 +17,8 @@ from exporter.hermes.checkpoints import (
     project_state,
 )
 from exporter.hermes.git import GitError
-from exporter.scan.nodes import Node, RepoNode
+from exporter.scan.forest import Forest
+from exporter.scan.nodes import RepoNode
 from exporter.scan.workdirs import Workdirs
 from exporter.snapshot import CheckpointCount, DiskKind
 
@@ -30,6 +32,9 @@ class Projects:
         self._stale_after_seconds = stale_after_seconds
         self._workdirs = Workdirs(home, mountinfo)
         self._store = StoreReader(paths.STORE, os.path.join(home, os.fsdecode(paths.STORE)))
+        self._known: tuple[int, int, list[StoreProject]] | None = None
+        self._judged_at = self._valid_until = math.inf
+        """When the states were told, and when the first of them will be another by its age."""
         self._repos: list[tuple[RepoNode, ProjectState]] = []
         self._stored: list[tuple[StoreProject, ProjectState]] = []
 
@@ -38,26 +43,36 @@ class Projects:
         """Why projects that only a ref knows are missing."""
         return self._store.problem
 
-    def refresh(
-        self, nodes: Iterable[Node], now: float, monotonic: float, *, has_store: bool
-    ) -> None:
-        """Look for the working directories of all projects; the home is the working directory."""
+    def refresh(self, repos: Forest, now: float, monotonic: float, *, has_store: bool) -> None:
+        """Look for the working directories of all projects; the home is the working directory.
+
+        While nothing has changed and all answers are still believed, so are the states.
+        """
         self._workdirs.refresh(monotonic)
-        self._repos = []
-        for node in nodes:
-            if node.kind is DiskKind.CHECKPOINTS_LEGACY and isinstance(node, RepoNode):
-                reading = node.reading
-                if reading is not None and reading.is_repository:
-                    state = self._state(reading.workdir, node.newest, now)
-                    self._repos.append((node, state))
-        self._stored = [
-            (project, self._state(project.workdir, project.last_touch, now))
-            for project in (self._store.read(monotonic) if has_store else ())
+        stored = self._store.read(monotonic) if has_store else []
+        known = (repos.revision, self._workdirs.revision, stored)
+        if known == self._known and self._judged_at <= now < self._valid_until:
+            return
+        self._valid_until = math.inf
+        self._repos = [
+            (node, self._state(reading.workdir, node.newest, now))
+            for node in repos.nodes.values()
+            if node.kind is DiskKind.CHECKPOINTS_LEGACY and isinstance(node, RepoNode)
+            if (reading := node.reading) is not None and reading.is_repository
         ]
+        self._stored = [
+            (project, self._state(project.workdir, project.last_touch, now)) for project in stored
+        ]
+        # Few answers are not kept at all.
+        self._known = known if self._workdirs.remembers() else None
+        self._judged_at = now
 
     def _state(self, workdir: bytes | None, last_touch: float, now: float) -> ProjectState:
         missing = self._workdirs.is_missing(workdir)
-        return project_state(last_touch, missing, now, self._stale_after_seconds)
+        state = project_state(last_touch, missing, now, self._stale_after_seconds)
+        if state is ProjectState.ACTIVE and last_touch > 0:
+            self._valid_until = min(self._valid_until, last_touch + self._stale_after_seconds)
+        return state
 
     def counts(self) -> list[CheckpointCount]:
         """How many projects there are of each layout and state, none left out for being 0."""
@@ -70,6 +85,10 @@ class Projects:
             for layout in Layout
             for state in ProjectState
         ]
+
+    def stored(self) -> list[StoreProject]:
+        """The projects of the store as of the last scan."""
+        return [project for project, _ in self._stored]
 
     def all(self) -> Iterator[CheckpointProject]:
         """Every project as of the last scan."""

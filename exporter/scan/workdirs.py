@@ -41,6 +41,8 @@ class Workdirs:
         self._remote: tuple[bytes, ...] = ()
         self._answers: dict[bytes, bool] = {}
         self._refreshed_at = float("-inf")
+        self.revision = 0
+        """Moves when answers are no longer believed."""
 
     def refresh(self, monotonic: float) -> None:
         """Learn what is mounted, if that is not known well enough."""
@@ -48,6 +50,11 @@ class Workdirs:
             self._refreshed_at = monotonic
             self._remote = remote_mounts(self._home, self._mountinfo)
             self._answers.clear()
+            self.revision += 1
+
+    def remembers(self) -> bool:
+        """Whether there are so many answers that they are kept."""
+        return len(self._answers) > _MANY
 
     def is_missing(self, path: bytes | None) -> bool:
         """Whether nothing is at this path although its parent folder is there.
@@ -81,14 +88,21 @@ def remote_mounts(home: bytes, mountinfo: str) -> tuple[bytes, ...]:
 
     Without the root's and the home's own: if those hang, so does everything.
     """
-    points: list[tuple[bytes, bool]] = []
+    points = mount_points(mountinfo)
+    own = max((point for point in points if (home + b"/").startswith(point)), default=b"/")
+    return tuple(point for point, remote in points.items() if remote and point not in (b"/", own))
+
+
+def mount_points(mountinfo: str) -> dict[bytes, bool]:
+    """All mount points, with a slash at the end, and whether any mount there is a network's."""
+    points: dict[bytes, bool] = {}
     try:
         with open(mountinfo, "rb") as lines:
             for line in lines:
                 before, _, after = line.partition(b" - ")
                 point = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), before.split(b" ")[4])
-                points.append((point.rstrip(b"/") + b"/", after.startswith(_REMOTE_KINDS)))
+                point = point.rstrip(b"/") + b"/"
+                points[point] = points.get(point, False) or after.startswith(_REMOTE_KINDS)
     except (OSError, IndexError):
-        return ()
-    own = max((point for point, _ in points if (home + b"/").startswith(point)), default=b"/")
-    return tuple(point for point, remote in points if remote and point not in (b"/", own))
+        return {}
+    return points
