@@ -50,8 +50,7 @@ class Payloads:
         """
         if not schema.has("messages", "id", "session_id"):
             return
-        found = connection.execute("SELECT MAX(id) FROM messages").get
-        highest = found if isinstance(found, int) else 0
+        highest = highest_message(connection, schema)
         if highest < self._highest:
             self._forget()  # another database in the place of the one we knew
         self._highest = highest
@@ -126,6 +125,20 @@ class Payloads:
     @property
     def mean_bytes(self) -> int:
         return self._bytes // self._rows if self._rows else _ROW_BYTES
+
+
+def highest_message(connection: apsw.Connection, schema: Schema) -> int:
+    """The number of the last message that was ever written; it does not fall with deletions."""
+    if not schema.has("messages", "id"):
+        return 0
+    highest: Any = connection.execute("SELECT MAX(id) FROM messages").get
+    try:
+        ever: Any = connection.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'messages'"
+        ).get
+    except apsw.SQLError:
+        ever = 0  # a table without AUTOINCREMENT
+    return max((each for each in (highest, ever) if isinstance(each, int)), default=0)
 
 
 def _lengths(schema: Schema) -> str:

@@ -74,6 +74,8 @@ class SessionFile(Struct, frozen=True, gc=False):
     """Nobody else would name a file so."""
     is_own: bool
     """A regular file of the home's owner with no other name."""
+    born_at: float | None = None
+    """When it was made in this filesystem; asked only of files without a session."""
     inode: int = 0
     size: int = 0
     mtime_ns: int = 0
@@ -139,17 +141,20 @@ class Coverage(Struct, frozen=True):
     """The agent knows this same database since then."""
     oldest_session_at: float | None = None
     doubtful_until: float = 0.0
-    """When it was last repaired, restored or replaced; what was before may have lost its row."""
+    """When it was last repaired or replaced; what was before may have lost its row."""
+    database_born_at: float | None = None
+    """When its file was made: a database that is younger than a transcript was put in the place of
+    the one that the transcript is of."""
 
-    def covers(self, moment: float) -> bool:
-        """Whether a session that was there at that moment would have a row."""
-        if self.watched_since is not None and self.watched_since <= moment:
+    def covers(self, file: SessionFile) -> bool:
+        """Whether the session of this file would have a row, had it not been deleted."""
+        if self.watched_since is not None and self.watched_since <= file.modified_at:
             return True
-        return (
-            self.oldest_session_at is not None
-            and self.oldest_session_at < moment
-            and self.doubtful_until < moment
-        )
+        if self.oldest_session_at is None or self.oldest_session_at >= file.modified_at:
+            return False
+        if self.database_born_at is None or file.born_at is None:
+            return False
+        return self.doubtful_until < file.modified_at and self.database_born_at <= file.born_at
 
 
 class Safeguards(Struct, frozen=True):

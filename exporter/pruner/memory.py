@@ -36,6 +36,8 @@ class DatabaseMemory(Struct, frozen=True):
     highest_message: int
     """It never falls but in another database, or an older copy of this one."""
     since: Timestamp
+    replaced: bool = False
+    """Another one was in its place before."""
 
 
 class PruneMemory(Struct, frozen=True):

@@ -53,4 +53,4 @@ def _kept_by(file: SessionFile, scope: Scope) -> str:
         return "not_own"
     if path_of(file) in scope.protection.restored:
         return "restored"
-    return "" if scope.inventory.coverage.covers(file.modified_at) else "not_covered"
+    return "" if scope.inventory.coverage.covers(file) else "not_covered"

@@ -1,0 +1,230 @@
+"""The checkpoints of a home in both layouts, with their archives and what killed gits left."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from exporter.hermes.checkpoints import Layout, StoreProject
+from exporter.hermes.git import GitError, run_git
+from exporter.hermes.paths import STORE, is_archive
+from exporter.hermes.prunable import is_temporary_object
+from exporter.pruner.effects.marks import project_marks, repo_marks
+from exporter.pruner.inventory import Archive, Checkpoint, Leftover, Workdir
+from exporter.pruner.stock_files import is_own_file
+from exporter.scan.absence import Absences
+from exporter.scan.disk import DiskScanner
+from exporter.scan.nodes import Node, RepoNode
+from exporter.snapshot import DiskKind
+
+_BLOCK_BYTES: Final = 512
+_PACKS: Final = STORE + b"/objects/pack"
+_GIT_SECONDS: Final = 5.0
+_ASKED_AT_ONCE: Final = 20
+"""Projects whose size git is asked for at one look; a store of many is known after a few."""
+
+
+class CheckpointStock:
+    """Remembers how large projects of the store are: git has to walk their history to tell."""
+
+    def __init__(self, home: str, mountinfo: str, fstab: str) -> None:
+        self._home = os.fsencode(home)
+        self._store = os.path.join(home, os.fsdecode(STORE))
+        self._absences = Absences(home, mountinfo, fstab)
+        self._sizes: dict[str, tuple[float, int]] = {}
+
+    def take(
+        self,
+        disk: DiskScanner,
+        owner: int,
+        known_missing: Mapping[str, float],
+        now: float,
+        monotonic: float,
+    ) -> tuple[tuple[Checkpoint, ...], dict[str, float]]:
+        """All checkpoints as of the last walk, and since when which of them miss their folders."""
+        self._absences.refresh(monotonic)
+        missing: dict[str, float] = {}
+        found = [
+            *self._repos(disk.repositories(), owner, known_missing, missing, now),
+            *self._projects(disk.stored_projects(), owner, known_missing, missing, now),
+        ]
+        return tuple(found), missing
+
+    # Before 0.13
+
+    def _repos(
+        self,
+        nodes: Iterable[Node],
+        owner: int,
+        known: Mapping[str, float],
+        missing: dict[str, float],
+        now: float,
+    ) -> Iterator[Checkpoint]:
+        archives: dict[bytes, list[Node]] = {}
+        for node in nodes:
+            if node.seen is None:
+                continue
+            if node.kind is DiskKind.CHECKPOINTS_ARCHIVE:
+                archives.setdefault(b"/".join(node.path.split(b"/")[:2]), []).append(node)
+                continue
+            reading = node.reading if isinstance(node, RepoNode) else None
+            if reading is None or not reading.is_repository:
+                continue
+            name = node.path.rpartition(b"/")[2].decode()
+            state, since = self._workdir(name, reading.workdir, known, now)
+            if since is not None:
+                missing[name] = since
+            yield self._folder(Layout.LEGACY, node.path, [node], owner, now, state, since)
+        for path, parts in archives.items():
+            if is_archive(path) and any(part.path == path for part in parts):
+                yield self._folder(Archive.ARCHIVE, path, parts, owner, now)
+
+    def _folder(
+        self,
+        layout: Layout | Archive,
+        path: bytes,
+        parts: list[Node],
+        owner: int,
+        now: float,
+        workdir: Workdir = Workdir.UNKNOWN,
+        missing_since: float | None = None,
+    ) -> Checkpoint:
+        blocks = sum(tally.blocks for part in parts for tally in part.tallies.values())
+        touched_at = max(part.newest for part in parts)
+        is_own = False
+        expected: dict[str, str | int | float | None] = {}
+        try:
+            found = os.lstat(os.path.join(self._home, path))
+        except OSError:
+            touched_at = now
+        else:
+            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == owner
+            expected = repo_marks(found)
+            top = next((part for part in parts if part.path == path), parts[0])
+            if top.seen != (found.st_ctime_ns, found.st_ino):
+                touched_at = now  # it has moved since it was walked
+        return Checkpoint(
+            layout=layout,
+            target=os.fsdecode(path),
+            allocated_bytes=blocks * _BLOCK_BYTES,
+            touched_at=touched_at,
+            workdir=workdir,
+            missing_since=missing_since,
+            is_own=is_own and _is_text(path),
+            expected=expected,
+        )
+
+    def _workdir(
+        self, name: str, workdir: bytes | None, known: Mapping[str, float], now: float
+    ) -> tuple[Workdir, float | None]:
+        """Whether a working directory is there, and since when it is known not to be."""
+        absence = self._absences.of(workdir)
+        if absence is None:
+            there = self._absences.is_there(workdir)
+            return (Workdir.PRESENT if there else Workdir.UNKNOWN), None
+        return Workdir.MISSING, min(absence.since, known.get(name, now), now)
+
+    # Since 0.13
+
+    def _projects(
+        self,
+        projects: Iterable[StoreProject],
+        owner: int,
+        known: Mapping[str, float],
+        missing: dict[str, float],
+        now: float,
+    ) -> Iterator[Checkpoint]:
+        is_own = _is_folder_of(self._store, owner)
+        asked = 0
+        for project in projects:
+            state, since = self._workdir(project.name, project.workdir, known, now)
+            if since is not None:
+                missing[project.name] = since
+            size = self._sizes.get(project.name)
+            if (size is None or size[0] != project.last_touch) and asked < _ASKED_AT_ONCE:
+                asked += 1
+                size = self._sizes[project.name] = (project.last_touch, self._size(project.name))
+            yield Checkpoint(
+                layout=Layout.STORE,
+                target=project.name,
+                allocated_bytes=size[1] if size is not None else 0,
+                touched_at=project.last_touch,
+                workdir=state,
+                missing_since=since,
+                is_own=is_own,
+                expected=project_marks(self._store, project.name),
+            )
+
+    def _size(self, name: str) -> int:
+        """The bytes of what no other project has; 0 if git cannot tell."""
+        try:
+            told = run_git(
+                self._store,
+                "rev-list",
+                "--disk-usage",
+                "--objects",
+                f"refs/hermes/{name}",
+                "--not",
+                f"--exclude=refs/hermes/{name}",
+                "--glob=refs/hermes/*",
+                timeout_seconds=_GIT_SECONDS,
+            )
+            return int(told)
+        except (GitError, ValueError):
+            return 0
+
+    def collected_at(self) -> float:
+        """When git last collected garbage in the store."""
+        try:
+            return os.lstat(os.path.join(self._store, "objects/info/packs")).st_mtime
+        except OSError:
+            return 0.0
+
+    def leftovers(self, owner: int) -> tuple[Leftover, ...]:
+        """Half-written packs of the store."""
+        folder = os.path.join(self._home, _PACKS)
+        if os.path.islink(os.path.join(self._home, STORE)) or os.path.islink(folder):
+            return ()
+        found: list[Leftover] = []
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            return ()
+        for name in names:
+            path = _PACKS + b"/" + name
+            if not is_temporary_object(path):
+                continue
+            try:
+                entry = os.lstat(os.path.join(folder, name))
+            except OSError:
+                continue
+            found.append(
+                Leftover(
+                    path=path.decode(),
+                    allocated_bytes=entry.st_blocks * _BLOCK_BYTES,
+                    modified_at=entry.st_mtime,
+                    is_own=is_own_file(entry, owner),
+                    inode=entry.st_ino,
+                    size=entry.st_size,
+                    mtime_ns=entry.st_mtime_ns,
+                )
+            )
+        return tuple(found)
+
+
+def _is_folder_of(path: str, owner: int) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == owner
+
+
+def _is_text(path: bytes) -> bool:
+    try:
+        path.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
