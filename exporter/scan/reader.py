@@ -75,6 +75,7 @@ class HomeReader:
         self._run_reader = RunReader(home, REAP)
         self._runs = RunMemory()
         self._judged_at = float("-inf")
+        self._open_seen: object = None
         self._verdicts_are_new = False
         """They were made at the last reading, from what it read."""
         self._counted = (-1, -1)
@@ -182,14 +183,18 @@ class HomeReader:
 
     def _sessions_with_holds(self, request: ReadRequest) -> dict[str, OpenSession]:
         """The open sessions, each with what other tables, files and undos say in its favour."""
+        since = self._clock() - request.undone_seconds
+        restored = frozenset(key for key, when in self._runs.restored.items() if when >= since)
+        seen = (self._state.table, self._state.passes, restored)
+        if seen == self._open_seen:
+            return self._open
+        self._open_seen = seen
         sessions = dict(self._state.table.open)
         holds: dict[str, list[Hold]] = {}
         if self._state.routing is not None:
             holds.update((key, list(found)) for key, found in self._state.routing.holds.items())
-        since = self._clock() - request.undone_seconds
-        for session_id, when in self._runs.restored.items():
-            if when >= since:
-                holds.setdefault(session_id, []).append(Hold.RESTORED)
+        for session_id in restored:
+            holds.setdefault(session_id, []).append(Hold.RESTORED)
         for session_id in holds.keys() & sessions.keys():
             session = sessions[session_id]
             sessions[session_id] = structs.replace(

@@ -29,18 +29,19 @@ _REMOTE_KINDS: Final = (
 )
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _REFRESH_SECONDS: Final = 60.0
+_ASK_AGAIN_SECONDS: Final = 300.0
 _MANY: Final = 256
 
 
 class Workdirs:
-    """Answers for one home; mounts are known, and many answers kept, for a minute."""
+    """Answers for one home; mounts are known for a minute, many answers kept for five."""
 
     def __init__(self, home: str, mountinfo: str = "/proc/self/mountinfo") -> None:
         self._home = os.fsencode(home)
         self._mountinfo = mountinfo
         self._remote: tuple[bytes, ...] = ()
         self._answers: dict[bytes, bool] = {}
-        self._refreshed_at = float("-inf")
+        self._refreshed_at = self._asked_at = float("-inf")
         self.revision = 0
         """Moves when answers are no longer believed."""
 
@@ -48,9 +49,11 @@ class Workdirs:
         """Learn what is mounted, if that is not known well enough."""
         if monotonic - self._refreshed_at >= _REFRESH_SECONDS:
             self._refreshed_at = monotonic
-            self._remote = remote_mounts(self._home, self._mountinfo)
-            self._answers.clear()
-            self.revision += 1
+            before, self._remote = self._remote, remote_mounts(self._home, self._mountinfo)
+            if before != self._remote or monotonic - self._asked_at >= _ASK_AGAIN_SECONDS:
+                self._asked_at = monotonic
+                self._answers.clear()
+                self.revision += 1
 
     def remembers(self) -> bool:
         """Whether there are so many answers that they are kept."""
