@@ -61,9 +61,17 @@ class Discovery:
             watched={path: home for path, home in watched.items() if _is_meant(home, candidates)},
             own_uid=self._own_uid,
             user_names={user.uid: user.name for user in users},
+            labels_by_owner=self._journal.labels_by_owner(),
         )
         homes = tuple(self._label(home, labels.get(home.path)) for home in census.homes)
+        self._note(homes)
         return Census(homes, census.refused)
+
+    def _note(self, homes: Iterable[Home]) -> None:
+        try:
+            self._journal.note_homes({home.path: home.owner for home in homes})
+        except apsw.Error:
+            pass  # the labels could be kept; it is tried again at the next round
 
     def hangs(self, home: Home) -> bool:
         """Whether the home is on a path that does not answer."""

@@ -21,6 +21,9 @@ from exporter.scan.inspect import Inspection
 from exporter.snapshot import FileIdentity
 
 HOMES_PER_OWNER_MAX: Final = 64
+LABELS_PER_OWNER_MAX: Final = 256
+"""Names that one user's homes may ever have had: a profile renamed again and again makes new ones,
+and each new label is a set of new series."""
 
 
 class Origin(StrEnum):
@@ -160,8 +163,10 @@ class CensusTaker:
         watched: Mapping[str, Home],
         own_uid: int,
         user_names: Mapping[int, str],
+        labels_by_owner: Mapping[int, int],
     ) -> None:
         self._remembered = labels
+        self._labels_by_owner = dict(labels_by_owner)
         self._watched = watched
         self._own_uid = own_uid
         self._user_names = user_names
@@ -171,18 +176,17 @@ class CensusTaker:
         self._refused: dict[str, Refusal] = {}
         self._reasons: dict[str, tuple[str, bool]] = {}
         self._per_owner: dict[int, int] = {}
+        self._named: set[str] = set()
 
     def consider(self, candidate: Candidate, seen: Inspection) -> Home | None:
         """Adopt or refuse; return the home if it was adopted just now."""
         path = seen.resolved or candidate.path
         if path in self._homes or (seen.identity is not None and seen.identity in self._identities):
             return None
-        why = judge(candidate, seen)
+        if candidate.origin is Origin.NAMED:
+            self._named.add(path)
+        why = judge(candidate, seen) or self._too_many(path, candidate, seen.owner)
         if why:
-            self._refuse(candidate, path, why, seen)
-            return None
-        if self._per_owner.get(seen.owner, 0) >= HOMES_PER_OWNER_MAX:
-            why = f"uid {seen.owner} has more than {HOMES_PER_OWNER_MAX} homes"
             self._refuse(candidate, path, why, seen)
             return None
         home = Home(
@@ -199,6 +203,17 @@ class CensusTaker:
         if seen.identity is not None:
             self._identities.add(seen.identity)
         return home
+
+    def _too_many(self, path: str, candidate: Candidate, owner: int) -> str:
+        """Why no more homes of this owner are adopted; empty if they are."""
+        if self._per_owner.get(owner, 0) >= HOMES_PER_OWNER_MAX:
+            return f"uid {owner} has more than {HOMES_PER_OWNER_MAX} homes"
+        if path in self._remembered or candidate.origin is Origin.NAMED:
+            return ""
+        if self._labels_by_owner.get(owner, 0) >= LABELS_PER_OWNER_MAX:
+            return f"homes of uid {owner} have had more than {LABELS_PER_OWNER_MAX} names of late"
+        self._labels_by_owner[owner] = self._labels_by_owner.get(owner, 0) + 1
+        return ""
 
     def _refuse(self, candidate: Candidate, path: str, why: str, seen: Inspection) -> None:
         """A home that was named is shown as down; others are mentioned.
@@ -249,9 +264,13 @@ class CensusTaker:
         return f"{label}/{name}" if os.path.basename(above) == "profiles" else label
 
     def result(self) -> Census:
-        for path, home in self._watched.items():
-            if path not in self._homes:
-                self._homes[path] = _down(home, *self._reasons.get(path, ("it is gone", False)))
+        for path in reversed(list(self._watched)):
+            home = self._watched[path]
+            shown = self._per_owner.get(home.owner, 0)
+            if path in self._homes or (shown >= HOMES_PER_OWNER_MAX and path not in self._named):
+                continue  # of very many homes that came and went, the last are shown as gone
+            self._per_owner[home.owner] = shown + 1
+            self._homes[path] = _down(home, *self._reasons.get(path, ("it is gone", False)))
         return Census(tuple(self._homes.values()), tuple(self._refused.values()))
 
 
@@ -275,12 +294,14 @@ def take_census(
     watched: Mapping[str, Home],
     own_uid: int,
     user_names: Mapping[int, str],
+    labels_by_owner: Mapping[int, int] | None = None,
 ) -> Census:
     """Inspect the candidates and their profiles, in order; the first to claim a label has it.
 
-    `labels` are those given before, by path; `watched` the homes to show as down if not found.
+    `labels` are those given before, by path; `watched` the homes to show as down if not found;
+    `labels_by_owner` how many labels each owner's homes have.
     """
-    census = CensusTaker(labels, watched, own_uid, user_names)
+    census = CensusTaker(labels, watched, own_uid, user_names, labels_by_owner or {})
     todo = list(candidates)
     while todo:
         candidate = todo.pop(0)

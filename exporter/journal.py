@@ -12,7 +12,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -70,6 +70,16 @@ UPDATE session_counted SET active_rows = message_rows, had_rows = message_rows >
 UPDATE homes SET seen = :today;
 """
 
+_FORGET_HOME: Final = """
+DELETE FROM model_counted WHERE home = :home;
+DELETE FROM session_counted WHERE home = :home;
+DELETE FROM counters WHERE home = :home;
+DELETE FROM admitted WHERE home = :home;
+DELETE FROM homes WHERE id = :home;
+"""
+
+KEEP_DAYS: Final = 90
+"""How long a home, or a session, that is gone is remembered: as long as it may be given back."""
 _DAY_SECONDS: Final = 86400.0
 _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
 
@@ -156,10 +166,39 @@ class Journal:
                 (label, path),
             )
             self._connection.execute(
-                "INSERT INTO homes (path, label) VALUES (?, ?) "
+                "INSERT INTO homes (path, label, seen) VALUES (?, ?, ?) "
                 "ON CONFLICT (path) DO UPDATE SET label = excluded.label",
-                (path, label),
+                (path, label, self._today()),
             )
+
+    def note_homes(self, owners: Mapping[str, int]) -> None:
+        """These homes are there today, and whose they are; forget those long gone.
+
+        Until a home is forgotten its label is its own, so that no other home goes on with its
+        series. A home that comes back later begins anew.
+        """
+        today = self._today()
+        with self._lock, self._connection:
+            known: list[Any] = self._connection.execute(
+                "SELECT id, path, owner, seen FROM homes"
+            ).fetchall()
+            for home, path, owner, seen in known:
+                if path in owners:
+                    if (owner, seen) != (owners[path], today):
+                        self._connection.execute(
+                            "UPDATE homes SET owner = ?, seen = ? WHERE id = ?",
+                            (owners[path], today, home),
+                        )
+                elif seen < today - KEEP_DAYS:
+                    self._connection.execute(_FORGET_HOME, {"home": home})
+
+    def labels_by_owner(self) -> dict[int, int]:
+        """How many labels the homes of each owner have."""
+        with self._lock:
+            rows: list[Any] = self._connection.execute(
+                "SELECT owner, COUNT(*) FROM homes GROUP BY owner"
+            ).fetchall()
+        return dict(rows)
 
     # The clock
 

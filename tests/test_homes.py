@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from exporter.homes import (
+    HOMES_PER_OWNER_MAX,
+    LABELS_PER_OWNER_MAX,
     Account,
     Candidate,
     Census,
@@ -65,6 +67,7 @@ def census(
     own_uid: int = 0,
     labels: dict[str, str] | None = None,
     watched: dict[str, Home] | None = None,
+    labels_by_owner: dict[int, int] | None = None,
 ) -> Census:
     return take_census(
         candidates,
@@ -73,6 +76,7 @@ def census(
         watched=watched or {},
         own_uid=own_uid,
         user_names=NAMES,
+        labels_by_owner=labels_by_owner,
     )
 
 
@@ -269,3 +273,32 @@ def test_a_watched_home_that_goes_is_shown_with_its_problem(host: Path) -> None:
     assert [(each.label, bool(each.problem)) for each in after.homes] == [("ada", True)]
     without_candidate = census(watched=watched)
     assert without_candidate.homes[0].problem
+
+
+def test_a_profile_renamed_again_and_again_gets_no_new_names_for_ever(host: Path) -> None:
+    home = user_home(host, "ada", ADA)
+    new = make_home(home / "profiles" / "another-name", ADA)
+    os.chown(home / "profiles", ADA, ADA)
+    many = {ADA: LABELS_PER_OWNER_MAX}
+    root = {str(home): "ada"}
+    after = census(found(home), labels=root, labels_by_owner=many)
+    assert [each.label for each in after.homes] == ["ada"]
+    (refusal,) = after.refused
+    assert refusal.path == str(new)
+    assert "have had more than 256 names" in refusal.why
+    known = root | {str(new): "ada/another-name"}
+    labels = [each.label for each in census(found(home), labels=known, labels_by_owner=many).homes]
+    assert labels == ["ada", "ada/another-name"], "a name that it has it keeps"
+    by_name = census(named(new), labels_by_owner=many)
+    assert [each.problem for each in by_name.homes] == [""], "the operator's word counts"
+
+
+def test_of_very_many_homes_that_went_the_last_are_shown(host: Path) -> None:
+    home = user_home(host, "ada", ADA)
+    went = {
+        path: Home(path, path, ADA, may_write=True)
+        for path in (f"{home}/profiles/{number}" for number in range(200))
+    }
+    shown = census(found(home), watched=went).homes
+    assert len(shown) == HOMES_PER_OWNER_MAX
+    assert {each.path for each in shown if each.problem} == set(list(went)[-63:])

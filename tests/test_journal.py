@@ -97,6 +97,36 @@ def test_a_crash_in_the_middle_of_the_first_pass_doubles_nothing(tmp_path: Path)
     assert value(second, "messages") == 9
 
 
+class Days:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.day = 20_000
+
+    def __call__(self) -> float:
+        return self.day * 86400.0
+
+
+def test_a_home_long_gone_is_forgotten_and_until_then_its_label_is_its_own(tmp_path: Path) -> None:
+    days = Days()
+    opened = Journal.open(str(tmp_path), days)
+    for name in ("kept", "gone"):
+        opened.give_label(f"/home/{name}", name)
+        opened.count(f"/home/{name}", [usage(1, rows=3)])
+    opened.note_homes({"/home/kept": 1000, "/home/gone": 1000})
+    assert opened.labels_by_owner() == {1000: 2}
+    days.day += 90
+    opened.note_homes({"/home/kept": 1000})
+    assert opened.labels() == {"/home/kept": "kept", "/home/gone": "gone"}
+    days.day += 1
+    opened.note_homes({"/home/kept": 1000})
+    assert opened.labels() == {"/home/kept": "kept"}
+    assert opened.labels_by_owner() == {1000: 1}
+    opened.give_label("/home/gone", "gone")
+    assert opened.counters("/home/gone") == []
+    assert len(opened.counters("/home/kept")) > 0
+
+
 VERSION_1 = """
 CREATE TABLE homes (
     id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, label TEXT NOT NULL UNIQUE,
