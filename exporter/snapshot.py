@@ -101,6 +101,8 @@ class Filesystem(Struct, frozen=True):
     avail_bytes: Bytes
     kind: Word
     """As /proc/self/mountinfo names it, `unknown` where there is none."""
+    used_bytes: Bytes = 0
+    """With `avail_bytes` it is less than the size where some is reserved for root."""
 
 
 class DatabaseHealth(Struct, frozen=True):

@@ -60,21 +60,21 @@ def plan_prune(
     pressure: Pressure | None = None,
     by_hand: bool = False,
     filters: Filters = EVERYTHING,
-    lineages: Lineages | None = None,
+    findings: Mapping[Policy, Finding] | None = None,
 ) -> HomePrunePlan:
     """Plan what to take from one home.
 
     Without a pressure all that the policies allow is planned; with one, what its thresholds demand.
     An automatic plan above the caps is empty; one by hand says so and leaves it to the person.
+    `findings` are what `find_all` would find, where somebody knows them already.
     """
     now = inventory.taken_at
     if protection.blocked:
         return HomePrunePlan(
             home=home, created_at=now, blocked=protection.blocked, why=protection.why[:300]
         )
-    findings = find_all(
-        inventory, protection, settings, by_hand=by_hand, filters=filters, lineages=lineages
-    )
+    if findings is None:
+        findings = find_all(inventory, protection, settings, by_hand=by_hand, filters=filters)
     chosen = choose(findings, inventory, settings, pressure)
     emergency = pressure is not None and pressure.emergency
     actions = tuple(_actions(chosen, emergency=emergency))

@@ -89,11 +89,12 @@ def read_levels(inventory: Inventory) -> dict[Mark, Reading]:
         empty = sum(is_empty(session) for session in inventory.sessions)
         readings[Mark.EMPTY_SESSIONS] = Reading(empty, unit_bytes=0.0)
     filesystem = inventory.filesystem
-    if filesystem is not None and filesystem.size_bytes > 0:
-        size = filesystem.size_bytes
+    if filesystem is not None and filesystem.used_bytes + filesystem.avail_bytes > 0:
+        # As df tells it: what is reserved for root is neither used nor to be had.
+        size = filesystem.used_bytes + filesystem.avail_bytes
         trash = sum(run.allocated_bytes for run in inventory.trash)
         readings[Mark.DISK_USED] = Reading(
-            value=max(0.0, 1.0 - filesystem.avail_bytes / size),
+            value=filesystem.used_bytes / size,
             pending=(trash + inventory.awaiting_gc_bytes) / size,
             unit_bytes=size,
         )

@@ -70,8 +70,8 @@ def report(
     """The figures of a home, and the automatic plan that they tell of (its home is not named)."""
     lineages = Lineages(inventory.sessions)
     protection = protect(inventory, settings, by_hand=False, lineages=lineages)
-    plan = plan_prune("", inventory, protection, settings, pressure=pressure, lineages=lineages)
     findings = _findings(inventory, protection, settings, lineages)
+    plan = plan_prune("", inventory, protection, settings, pressure=pressure, findings=findings)
     policies = [
         PolicyReport(
             policy=policy,

@@ -30,6 +30,7 @@ def filesystem_of(path: str, mountinfo: str = "/proc/self/mountinfo") -> Filesys
         size_bytes=found.f_blocks * found.f_frsize,
         avail_bytes=found.f_bavail * found.f_frsize,
         kind=_kind(path, mountinfo),
+        used_bytes=(found.f_blocks - found.f_bfree) * found.f_frsize,
     )
 
 
