@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentParser,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -19,18 +25,18 @@ _FIRST_STEPS = (
     ("every home on this host", f"{PROGRAM} serve"),
     ("without Hermes, to have a look", f"{PROGRAM} demo"),
 )
-_EXIT_STATUS = (
+EXIT_STATUS = (
     ("0", "done"),
     ("1", "failed"),
     ("2", "bad usage or configuration"),
     ("3", "partly done"),
 )
-_FILES = (
+FILES = (
     ("FILE of --config.file", "YAML; docs/configuration.md lists every key"),
     (SYSTEM_STATE_DIR, "counters and labels of an agent run by root"),
     ("~/.local/state/hermes-exporter", "of an agent run by anybody else"),
 )
-_ENVIRONMENT = (
+ENVIRONMENT = (
     ("HERMES_HOME", "a home to watch besides ~/.hermes"),
     ("XDG_STATE_HOME", "where state is kept instead of ~/.local/state"),
     ("NO_COLOR", "when set, no colour on a terminal either"),
@@ -68,6 +74,14 @@ class Parser(ArgumentParser):
         fix = f", did you mean '{meant}'?" if meant else ""
         return f"unknown option {quoted(name)}{fix}"
 
+    def shown_actions(self) -> list[Action]:
+        """What the help lists, in its order."""
+        return [action for action in self._actions if action.help is not SUPPRESS]
+
+    def help_of(self, action: Action) -> str:
+        """One line of help, with its default put in."""
+        return self._get_formatter()._expand_help(action)  # noqa: SLF001 - as print_help does
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see '{self.prog} --help')")
 
@@ -101,9 +115,9 @@ def _epilog(examples: Sequence[tuple[str, str]]) -> str:
     return "\n".join(
         (
             f"examples:\n{shown}",
-            _listing("exit status", _EXIT_STATUS),
-            _listing("files", _FILES),
-            _listing("environment", _ENVIRONMENT),
+            _listing("exit status", EXIT_STATUS),
+            _listing("files", FILES),
+            _listing("environment", ENVIRONMENT),
         )
     )
 

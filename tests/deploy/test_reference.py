@@ -1,0 +1,78 @@
+"""The manual page and the completion know every command and option there is."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from exporter import commands
+from exporter.reference import completion, manual
+from exporter.reference.model import pages
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page as `man` shows it, which has nothing to complain of."""
+    file = tmp_path_factory.mktemp("man") / "hermes-exporter.1"
+    file.write_text(manual.page())
+    done = subprocess.run(
+        ["man", "--warnings", "--local-file", file],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "MANWIDTH": "200", "LANG": "C.UTF-8", "MANPAGER": "cat"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_the_manual_tells_of_every_command_and_option(page: str) -> None:
+    for command in pages():
+        assert f"HERMES-EXPORTER {command.name.upper()}" in page
+        assert all(name in page for option in command.options for name in option.names)
+        assert all(line in page for _, line in command.examples)
+
+
+def test_the_manual_has_the_sections_people_look_for(page: str) -> None:
+    for title in ("NAME", "SYNOPSIS", "EXIT STATUS", "FILES", "ENVIRONMENT"):
+        assert f"\n{title}\n" in page
+
+
+def completed(folder: Path, *words: str) -> list[str]:
+    """What bash offers after these words, the last of which is unfinished."""
+    file = folder / "completion"
+    file.write_text(completion.script())
+    lines = [
+        f"source {file}",
+        f"COMP_WORDS=({shlex.join(('hermes-exporter', *words))}) COMP_CWORD={len(words)}",
+        "_hermes_exporter",
+        'printf "%s\\n" "${COMPREPLY[@]}"',
+    ]
+    done = subprocess.run(
+        ["bash", "--norc", "-c", "\n".join(lines)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_options_and_their_values(tmp_path: Path) -> None:
+    assert completed(tmp_path, "se") == ["serve", "sessions"]
+    assert set(commands.NAMES) <= set(completed(tmp_path, ""))
+    assert completed(tmp_path, "serve", "--web.l") == ["--web.listen-address"]
+    assert completed(tmp_path, "status", "--web.l") == []
+    assert completed(tmp_path, "serve", "--log.format", "") == ["logfmt", "json"]
+    assert completed(tmp_path, "serve", "--log.level", "=", "w") == ["warn"]
+    assert completed(tmp_path, "help", "expl") == ["explain"]
+
+
+def test_bash_completes_files_and_folders(tmp_path: Path) -> None:
+    (tmp_path / "here.yml").touch()
+    (tmp_path / "home").mkdir()
+    assert completed(tmp_path, "serve", "--config.file", "here") == ["here.yml"]
+    assert completed(tmp_path, "serve", "--home", "h") == ["home"]
+    assert completed(tmp_path, "textfile", "here") == ["here.yml"]
