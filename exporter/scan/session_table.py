@@ -14,6 +14,8 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
+from msgspec import structs
+
 from exporter.hermes.sessions import SessionRecord, models_of
 from exporter.hermes.turns import NOTHING_SAID, Conversation
 from exporter.snapshot import (
@@ -132,6 +134,7 @@ class SessionTable:
         self._activities: list[float] | None = None
         """Of the open sessions, in order; worked out when they are asked for."""
         self._extremes: _Extremes | None = None
+        self._summary: tuple[tuple[int, int, float], SessionSummary] | None = None
 
     def __len__(self) -> int:
         return len(self._packed)
@@ -213,6 +216,7 @@ class SessionTable:
 
     def _replace(self, before: OpenSession | None, after: OpenSession | None) -> None:
         """Keep what is worked out over all open sessions right, where that costs little."""
+        self._summary = None
         if self._activities is not None:
             if before is not None:
                 del self._activities[bisect_left(self._activities, before.last_activity_at)]
@@ -231,6 +235,7 @@ class SessionTable:
 
     def _add(self, contribution: int, sessions: int) -> None:
         """Add that many sessions of one kind to the sums; take out, if it is negative."""
+        self._summary = None
         source, reason, active, is_open, written_after_end = _Contribution.unpack(contribution)
         self._sizes[source, active] += sessions
         if is_open:
@@ -246,8 +251,19 @@ class SessionTable:
         self, now: float, *, trivial_max_messages: int, marathon_max: int, marathon_near: float
     ) -> SessionSummary:
         """The figures that metrics show, as of `now`."""
-        sources, reasons = self._sources.words, self._reasons.words
+        limits = (trivial_max_messages, marathon_max, marathon_near)
+        if self._summary is None or self._summary[0] != limits:
+            self._summary = (limits, self._sum_up(*limits))
         idle_buckets, idle_sum = self._idle(now)
+        return structs.replace(
+            self._summary[1], open_idle_buckets=idle_buckets, open_idle_sum_seconds=idle_sum
+        )
+
+    def _sum_up(
+        self, trivial_max_messages: int, marathon_max: int, marathon_near: float
+    ) -> SessionSummary:
+        """All that does not change with time alone."""
+        sources, reasons = self._sources.words, self._reasons.words
         near = marathon_near * marathon_max
         if self._extremes is None:
             self._extremes = _Extremes.of(self.open.values())
@@ -255,8 +271,8 @@ class SessionTable:
             open_by_source={sources[s]: n for s, n in _some(self._open_by_source)},
             ended=self._ended_counts(),
             messages=list(self._histograms()),
-            open_idle_buckets=idle_buckets,
-            open_idle_sum_seconds=idle_sum,
+            open_idle_buckets=[],
+            open_idle_sum_seconds=0.0,
             empty=self._ended_sizes[0],
             trivial=sum(n for a, n in self._ended_sizes.items() if 1 <= a <= trivial_max_messages),
             marathon_near=sum(n for a, n in self._open_sizes.items() if near <= a <= marathon_max),
