@@ -5,10 +5,13 @@ The only place of the pruner that deletes more than one file.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass, field
 from typing import Final
+
+from exporter.evidence.statx import is_mount_root
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LEVELS: Final = 200
@@ -71,14 +74,31 @@ def _remove(folder: int, name: bytes, device: int, removed: Removed, level: int)
 def _empty(
     folder: int, name: bytes, found: os.stat_result, device: int, removed: Removed, level: int
 ) -> None:
-    if found.st_mode & 0o700 != 0o700:
-        os.chmod(name, 0o700, dir_fd=folder)  # a folder that its own owner may not change
-    below = os.open(name, _DIRECTORY, dir_fd=folder)
+    below = _open(folder, name)
     try:
+        if is_mount_root(below):
+            raise OSError(errno.EBUSY, "it is mounted")
+        if found.st_mode & 0o700 != 0o700:
+            os.fchmod(below, 0o700)
         for entry in os.listdir(below):
             _remove(below, os.fsencode(entry), device, removed, level + 1)
     finally:
         os.close(below)
+
+
+def _open(folder: int, name: bytes) -> int:
+    """Open a folder, even one that its own owner may not look into."""
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=folder)
+    except PermissionError:
+        if not hasattr(os, "O_PATH"):
+            raise
+    closed = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        os.chmod(f"/proc/self/fd/{closed}", 0o700)
+    finally:
+        os.close(closed)
+    return os.open(name, _DIRECTORY, dir_fd=folder)
 
 
 def _measure(folder: int, name: bytes, device: int, measured: Removed, level: int) -> None:

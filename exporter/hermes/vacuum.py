@@ -1,0 +1,182 @@
+"""VACUUM of state.db, which only runs while nobody else has the database open.
+
+It rewrites the whole file and would lock Hermes out for longer than it waits. So it takes the
+exclusive lock first, which nobody gets whom another connection stands in the way of, and it gives
+up, with nothing changed, as soon as somebody comes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import urllib.parse
+from collections.abc import Callable
+from typing import Final
+
+import apsw
+from msgspec import Struct
+
+from exporter.evidence.bystanders import Bystanders
+from exporter.hermes.database import leave_wal_in_place, look_at_files
+from exporter.hermes.writing import (
+    WriteError,
+    WriteTrouble,
+    look_at_bystanders,
+    refuse_unwritable,
+)
+
+DEADLINE_SECONDS: Final = 1800.0
+_LOOK_EVERY_SECONDS: Final = 0.2
+_PROGRESS_EVERY_STEPS: Final = 20_000
+_SPACE: Final = 1.1
+"""So many times the pages in use, in each place that the new database is written to."""
+TEMPORARY: Final = "/var/tmp"  # noqa: S108 - SQLite's own choice
+FreeBytes = Callable[[str], int]
+
+
+class VacuumFigures(Struct, frozen=True):
+    """What a VACUUM has come to."""
+
+    before_bytes: int
+    after_bytes: int
+    free_pages: int
+    """Before it: what earlier deletions had left unused."""
+    seconds: float
+
+
+def vacuum(
+    path: str,
+    *,
+    owner: int,
+    bystanders: Bystanders,
+    is_wanted: Callable[[], bool] = lambda: False,
+    free_bytes: FreeBytes | None = None,
+    deadline_seconds: float = DEADLINE_SECONDS,
+    proc: str = "/proc",
+    monotonic: Callable[[], float] = time.monotonic,
+) -> VacuumFigures:
+    """Merge the text index and give unused pages back to the filesystem.
+
+    `bystanders` has to say that nobody has the database open; it is asked again here.
+    `is_wanted` tells, while it works, whether somebody else has come. Only for a process without a
+    connection to it. Raise `DatabaseError` with the reason if it was not done.
+    """
+    refuse_unwritable(path, owner)
+    standing = look_at_bystanders(path, bystanders, proc)
+    if bystanders.pids or standing.newcomers:
+        raise WriteError(WriteTrouble.BUSY, f"{path} is in use; it was not vacuumed")
+    began = monotonic()
+    before = look_at_files(path)
+    had_sidecars = before.wal is not None
+    connection: apsw.Connection | None = None
+    try:
+        connection = _connect(path, keep_wal=had_sidecars)
+        pages, free, size = _pages(connection)
+        _refuse_without_space(path, (pages - free) * size, free_bytes or free_bytes_in)
+        watch = _Watch(is_wanted, monotonic, began + deadline_seconds)
+        connection.set_progress_handler(watch.must_stop, _PROGRESS_EVERY_STEPS)
+        _merge_text_indexes(connection)
+        connection.execute("VACUUM")
+        connection.set_progress_handler(None)
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.InterruptError as error:
+        raise WriteError(
+            WriteTrouble.TOO_LONG, f"{path} was wanted by somebody else; nothing was changed"
+        ) from error
+    except apsw.BusyError as error:
+        raise WriteError(WriteTrouble.BUSY, f"{path} is in use; it was not vacuumed") from error
+    except apsw.FullError as error:
+        raise WriteError(
+            WriteTrouble.FULL, f"no space for VACUUM of {path}; nothing was changed"
+        ) from error
+    except apsw.Error as error:
+        raise WriteError(WriteTrouble.BROKEN, f"cannot vacuum {path}: {error}") from error
+    finally:
+        if connection is not None:
+            connection.close(force=True)
+    return VacuumFigures(pages * size, os.stat(path).st_size, free, monotonic() - began)
+
+
+class _Watch:
+    """Asked many times a second whether to give up; looks around now and then."""
+
+    def __init__(
+        self, is_wanted: Callable[[], bool], monotonic: Callable[[], float], give_up_at: float
+    ) -> None:
+        self._is_wanted = is_wanted
+        self._monotonic = monotonic
+        self._give_up_at = give_up_at
+        self._look_at = 0.0
+
+    def must_stop(self) -> bool:
+        now = self._monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + _LOOK_EVERY_SECONDS
+        return now > self._give_up_at or self._is_wanted()
+
+
+def _connect(path: str, *, keep_wal: bool) -> apsw.Connection:
+    """A connection that nobody shares: it uses no -shm, and fails if anybody has one already."""
+    uri = "file:" + urllib.parse.quote(os.fsencode(path))
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
+    connection = apsw.Connection(uri, flags=flags)
+    try:
+        if keep_wal:
+            leave_wal_in_place(connection)
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        connection.execute("BEGIN IMMEDIATE; COMMIT")
+    except BaseException:
+        connection.close(force=True)
+        raise
+    return connection
+
+
+def _pages(connection: apsw.Connection) -> tuple[int, int, int]:
+    names = ("page_count", "freelist_count", "page_size")
+    pages, free, size = (int(connection.pragma(name)) for name in names)
+    return pages, free, size
+
+
+def _merge_text_indexes(connection: apsw.Connection) -> None:
+    """Without this the index goes on holding most of what was deleted.
+
+    One that this SQLite cannot read is left as it is.
+    """
+    tables = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%USING fts5%'"
+    ).fetchall()
+    for (name,) in tables:
+        quoted = '"' + str(name).replace('"', '""') + '"'
+        try:
+            connection.execute(f"INSERT INTO {quoted}({quoted}) VALUES ('optimize')")
+        except apsw.SQLError:
+            continue
+
+
+def _refuse_without_space(path: str, used_bytes: int, free_bytes: FreeBytes) -> None:
+    """It is written twice: where SQLite keeps what is temporary, then beside the database."""
+    needs: dict[int, tuple[str, int]] = {}
+    for place in (os.path.dirname(path), os.environ.get("SQLITE_TMPDIR") or TEMPORARY):
+        try:
+            device = os.stat(place).st_dev
+        except OSError:
+            continue
+        _, needed = needs.get(device, (place, 0))
+        needs[device] = (place, needed + int(used_bytes * _SPACE))
+    for place, needed in needs.values():
+        free = free_bytes(place)
+        if free < needed:
+            raise WriteError(
+                WriteTrouble.FULL,
+                f"VACUUM of {path} needs {needed} bytes free in {place}, and there are {free}; "
+                "nothing was done",
+            )
+
+
+def free_bytes_in(folder: str) -> int:
+    """What somebody who is not root may still write there."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
