@@ -75,9 +75,8 @@ def test_a_killed_chat_is_dead_beside_one_that_is_not(
         assert watch.names(window.pid, spared)
 
 
-@pytest.mark.parametrize(
-    "version", [NEWEST, *(pytest.param(version, marks=pytest.mark.full) for version in OLDER)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("version", [NEWEST, *OLDER])
 def test_the_leaked_are_found_dead_beside_a_gateway_and_two_chats_that_are_not(
     version: str, model: StubModel, home: Path, tmp_path: Path
 ) -> None:

@@ -72,6 +72,28 @@ class Watch:
         leaked = self.scans().by("hermes_sessions_leaked", "cause", home=HOME, source="cli")
         return {cause: count for (cause,), count in leaked.items() if count}
 
+    def reaped(self) -> int:
+        """How many sessions were ended so far, by the agent or by hand."""
+        return int(sum(self._counted("hermes_reaper_reaped_total")))
+
+    def reopened(self) -> int:
+        """How many of them were opened again, because they were in use."""
+        return int(sum(self._counted("hermes_reaper_reopened_total")))
+
+    def breaker_is_open(self) -> bool:
+        return any(self._counted("hermes_reaper_breaker_open"))
+
+    def _counted(self, name: str) -> list[float]:
+        """By the metrics, because whoever asks the database is one of its holders."""
+        return [value for (sample, _), value in self.agent.metrics().items() if sample == name]
+
+    def wait_until_reaped(self, sessions: int) -> None:
+        try:
+            wait_until(lambda: self.reaped() >= sessions, f"{sessions} sessions are reaped")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.agent.log()}\n{self._rows}") from None
+        assert self.reaped() == sessions
+
     def forget(self) -> None:
         self.ever.clear()
 
@@ -93,9 +115,13 @@ class Watch:
 
 
 @contextmanager
-def watching(folder: Path, home: Path, more: str = "") -> Iterator[Watch]:
-    """An agent that is in a hurry: a second without activity is idle enough."""
-    text = f"{IMPATIENT}homes: {json.dumps([{'path': str(home), 'name': HOME}])}\n{more}"
+def watching(folder: Path, home: Path, more: str = "", *, reaper: str = "") -> Iterator[Watch]:
+    """An agent that is in a hurry: a second without activity is idle enough.
+
+    `reaper` are more settings of the reaper, e.g. `mode: enforce`.
+    """
+    settings = IMPATIENT.replace("reaper: {", f"reaper: {{{reaper}, " if reaper else "reaper: {")
+    text = f"{settings}homes: {json.dumps([{'path': str(home), 'name': HOME}])}\n{more}"
     folder.mkdir(exist_ok=True)
     with agent(folder, configuration=text) as running, Watch(running) as watch:
         yield watch

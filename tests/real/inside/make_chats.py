@@ -7,16 +7,14 @@ from pathlib import Path
 from gateway.config import GatewayConfig, Platform  # type: ignore[import-not-found]
 from gateway.session import SessionSource, SessionStore  # type: ignore[import-not-found]
 
+CHATS = (("direct", "1001", "dm"), ("group", "-2002", "group"), ("channel", "-3003", "channel"))
+
 
 def make_chats(home: Path) -> dict[str, str]:
     """Three routed chats; one of them was reset, so that its first session is ended."""
     store = SessionStore(home / "sessions", GatewayConfig())
     ids: dict[str, str] = {}
-    for name, chat, kind in [
-        ("direct", "1001", "dm"),
-        ("group", "-2002", "group"),
-        ("channel", "-3003", "channel"),
-    ]:
+    for name, chat, kind in CHATS:
         source = SessionSource(
             platform=Platform.TELEGRAM,
             chat_id=chat,

@@ -1,0 +1,261 @@
+"""The reaper left on: real Hermes processes that leak sessions, and real ones that keep theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.real.cli import Chat, ask, chat, chat_once, gateway, list_sessions
+from tests.real.command import run, run_json
+from tests.real.hermes import NEWEST, python_for
+from tests.real.stub_model import StubModel, stub_model
+from tests.real.waiting import wait_until
+from tests.reap_harness import GATEWAY, hermes_process, leaky_home, open_sessions
+from tests.verdict_harness import WAYS_TO_LEAK, Watch, enter_together, leak, watching
+
+RELEASES = (
+    NEWEST,
+    pytest.param("0.18.2", marks=pytest.mark.full),
+    pytest.param("0.16.0", marks=pytest.mark.full),
+)
+ENFORCE = "mode: enforce"
+LEAKED = [f"20260101_08000{number}_abcdef" for number in range(4)]
+
+
+@pytest.fixture
+def model() -> Iterator[StubModel]:
+    with stub_model() as running:
+        yield running
+
+
+@pytest.fixture
+def home(model: StubModel, tmp_path: Path) -> Path:
+    """A home that nobody has used yet."""
+    home = tmp_path / "home"
+    model.configure(home)
+    return home
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_killed_chats_are_reaped_once_and_can_be_taken_up_again(
+    version: str, model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """One was killed while it waited for its user, one in the middle of an answer."""
+    hermes = python_for(version)
+    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+        leaked = leak(hermes, home, model, "idle", "answering")
+        watch.wait_until_reaped(2)
+        watch.scans(4)
+        assert watch.reaped() == 2
+        assert not watch.breaker_is_open()
+        for row in ask(home, _ENDS):
+            assert row["end_reason"] == "reaped"
+            assert row["ended_at"] == pytest.approx(row["last_activity_at"], abs=1e-6)
+        listed = list_sessions(hermes, home)
+        assert all(session in listed for session in stored(home, *leaked.values()))
+        with chat(hermes, home, "--resume", leaked["idle"]) as window:
+            watch.scans(4)
+            assert window.say() == leaked["idle"]
+            watch.scans(4)
+            window.quit()
+        assert watch.reaped() == 2
+        assert watch.reopened() == 0
+    (row,) = ask(home, f"SELECT * FROM sessions WHERE id = '{leaked['idle']}'")
+    assert (row["message_count"], row["end_reason"]) == (4, "cli_close")
+
+
+_ENDS = """
+    SELECT end_reason, ended_at, MAX(started_at, COALESCE((SELECT MAX(timestamp) FROM messages
+           WHERE session_id = sessions.id), 0)) AS last_activity_at FROM sessions
+"""
+
+
+def stored(home: Path, *sessions: str) -> list[str]:
+    """Those with a message: Hermes does not list empty ones."""
+    rows = ask(home, "SELECT DISTINCT session_id FROM messages")
+    return [row["session_id"] for row in rows if row["session_id"] in sessions]
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_the_leaked_are_reaped_beside_a_gateway_and_two_chats_that_are_not(
+    version: str, model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """A working day, and the morning after a power cut."""
+    hermes = python_for(version)
+    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch, ExitStack() as host:
+        host.enter_context(gateway(hermes, home))
+        first, second = enter_together(host, chat(hermes, home), chat(hermes, home))
+        leaked = leak(hermes, home, model, *WAYS_TO_LEAK)
+        talk_until_reaped(watch, 5, first, second)
+        assert not watch.breaker_is_open()
+        ended = {row["id"] for row in ask(home, "SELECT id FROM sessions WHERE ended_at NOT NULL")}
+        assert ended == set(leaked.values())
+
+        resumed = leaked["idle"]
+        first.resume(resumed)
+        watch.forget()
+        watch.scans(6)
+        assert watch.reaped() == 5
+        assert "dead" not in watch.ever[resumed] | watch.ever[second.session]
+    with chat(hermes, home, "-c") as morning:
+        taken_up = morning.session
+        assert taken_up in (resumed, second.session)
+        with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+            watch.scans(6)
+            assert watch.ever[taken_up] == {"unknown"}
+            assert watch.reaped() == 5
+            morning.say()
+            assert morning.session == taken_up
+            assert watch.reopened() == 0
+
+
+def test_a_chat_that_took_up_what_a_one_shot_leaked_keeps_it(home: Path, tmp_path: Path) -> None:
+    """It has no row of its own, and the one-shot began after it."""
+    hermes = python_for(NEWEST)
+    with (
+        watching(tmp_path / "agent", home, reaper=ENFORCE) as watch,
+        chat(hermes, home) as window,
+    ):
+        leaked = chat_once(hermes, home)
+        window.resume(leaked)
+        watch.scans(6)
+        assert watch.reaped() == 0
+        window.kill()
+        watch.wait_until_reaped(1)
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_no_chat_of_a_gateway_is_ended_whether_it_runs_or_not(
+    version: str, model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """And the next message in each goes on with the same conversation."""
+    hermes = python_for(version)
+    chats = hermes.run("continue_chats", home, make=True)
+    routed = {name: chats[name] for name in ("chat_direct", "chat_group", "chat_channel")}
+    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+        with gateway(hermes, home) as running:
+            chat_once(hermes, home)
+            watch.wait_until_reaped(1)
+            running.terminate()
+            running.wait(timeout=60)
+        chat_once(hermes, home)
+        watch.wait_until_reaped(2)
+        with gateway(hermes, home) as running:
+            running.kill()
+            running.wait(timeout=60)
+        chat_once(hermes, home)
+        watch.wait_until_reaped(3)
+        watch.scans(3)
+    assert set(routed.values()) <= open_sessions(home)
+    continued = hermes.run("continue_chats", home, make=False)
+    assert {name: session for name, (session, _) in continued.items()} == routed
+    remembered = {name: messages for name, (_, messages) in continued.items()}
+    assert remembered == {"chat_direct": 6, "chat_group": 6, "chat_channel": 0}
+
+
+@pytest.mark.parametrize("version", ["0.13.0", NEWEST])
+def test_a_reaped_session_that_gets_a_message_is_open_again_and_reaping_stops(
+    version: str, tmp_path: Path
+) -> None:
+    """Until a person has looked, and reaps by hand."""
+    hermes = python_for(version)
+    home = leaky_home(hermes, tmp_path / "home", LEAKED)
+    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+        watch.wait_until_reaped(4)
+        with hermes_process(hermes, home, *GATEWAY) as living:
+            living.ask("append", session=LEAKED[0])
+            wait_until(lambda: watch.reopened() == 1, "it is open again")
+            assert watch.breaker_is_open()
+            assert living.ask("show", session=LEAKED[0])["ended_at"] is None
+            living.ask("leak", session="20260101_090000_abcdef")
+        watch.wait_for("dead", "20260101_090000_abcdef")
+        watch.scans(4)
+        assert watch.reaped() == 4
+        options = ("--home", home, "--config.file", tmp_path / "agent" / "hermes-exporter.yml")
+        done = run_json("reap", "--yes", *options, "--state-dir", tmp_path / "by-hand")
+        assert (done["outcome"], done["done"]) == ("done", 2)
+        wait_until(lambda: not watch.breaker_is_open(), "the breaker is closed")
+        assert watch.reaped() == 6
+
+
+def test_more_dead_at_once_than_can_be_right_stop_the_reaper(tmp_path: Path) -> None:
+    home = leaky_home(python_for(NEWEST), tmp_path / "home", LEAKED)
+    settings = f"{ENFORCE}, breaker: {{count: 3}}"
+    with watching(tmp_path / "agent", home, reaper=settings) as watch:
+        wait_until(watch.breaker_is_open, "the breaker is open")
+        watch.scans(3)
+        assert watch.reaped() == 0
+        assert "more than 3" in watch.agent.log()
+    assert open_sessions(home) == set(LEAKED)
+    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+        watch.scans(3)
+        assert watch.breaker_is_open()
+        assert watch.reaped() == 0
+
+
+def test_so_many_a_minute_and_the_rest_later(tmp_path: Path) -> None:
+    home = leaky_home(python_for(NEWEST), tmp_path / "home", LEAKED)
+    with watching(tmp_path / "agent", home, reaper=f"{ENFORCE}, max_per_minute: 3") as watch:
+        watch.wait_until_reaped(3)
+        watch.scans(4)
+        assert watch.reaped() == 3
+
+
+def test_an_agent_that_only_observes_touches_nothing(tmp_path: Path) -> None:
+    home = leaky_home(python_for(NEWEST), tmp_path / "home", LEAKED)
+
+    def contents() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in home.iterdir()}
+
+    before = contents()
+    with watching(tmp_path / "agent", home) as watch:
+        watch.wait_for("dead", *LEAKED)
+        watch.scans(4)
+    assert (
+        sorted(path.name for path in home.iterdir()),
+        (home / "state.db").read_bytes(),
+    ) == before
+
+
+def test_while_routing_cannot_be_read_nothing_is_written(tmp_path: Path) -> None:
+    home = leaky_home(python_for(NEWEST), tmp_path / "home", LEAKED)
+    (home / "sessions").mkdir()
+    routing = home / "sessions" / "sessions.json"
+    routing.write_text("{")
+    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+        watch.scans(6)
+        assert watch.reaped() == 0
+        assert not (home / ".hermes-exporter").exists()
+        routing.write_text(json.dumps({"a chat": {"session_id": LEAKED[0]}}))
+        watch.wait_until_reaped(3)
+        watch.scans(3)
+    assert open_sessions(home) == {LEAKED[0]}
+
+
+def test_what_an_undo_opened_stays_open(tmp_path: Path) -> None:
+    home = leaky_home(python_for(NEWEST), tmp_path / "home", LEAKED)
+    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+        watch.wait_until_reaped(4)
+        options = ("--home", home, "--state-dir", tmp_path / "by-hand")
+        undone = run_json("undo", "--last", *options)
+        assert undone["restored"] == 4
+        watch.wait_for("held", *LEAKED)
+        watch.scans(4)
+        assert open_sessions(home) == set(LEAKED)
+        assert run("undo", undone["run"], *options).returncode == 1
+    assert [row["kind"] for row in run_json("history", *options)] == ["undo", "reap"]
+
+
+def talk_until_reaped(watch: Watch, sessions: int, *windows: Chat) -> None:
+    """Say something in each, until the agent has seen who writes what, and who is left over."""
+    for _ in range(8):
+        for window in windows:
+            window.say()
+            watch.scans(2)
+        if watch.reaped() == sessions:
+            return
+    watch.wait_until_reaped(sessions)
