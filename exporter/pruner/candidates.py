@@ -31,6 +31,7 @@ class Candidate(Struct, frozen=True, gc=False):
     clock: float
     """Its age is counted from here; what has the oldest goes first."""
     reason: str
+    """With `{age}` where its age is to be told."""
     sessions: tuple[StockedSession, ...] = ()
     """Children before parents."""
     files: tuple[SessionFile, ...] = ()
@@ -84,6 +85,8 @@ class Scope(Struct, frozen=True):
     lineages: Lineages
     files_of: dict[str, list[SessionFile]]
     """By session: what goes with it when it is deleted."""
+    by_source: dict[str, Policies]
+    """Settings that were looked up already."""
     by_hand: bool = False
     older_than_seconds: float | None = None
     """In place of what the settings say, for a person who asks."""
@@ -99,15 +102,18 @@ class Scope(Struct, frozen=True):
         return policy.older_than_seconds
 
     def policies_for(self, session: StockedSession) -> Policies:
-        return self.settings.policies_for(session.source)
+        found = self.by_source.get(session.source)
+        if found is None:
+            found = self.by_source[session.source] = self.settings.policies_for(session.source)
+        return found
 
 
 class Finding(Struct, frozen=True):
     """What one policy has found."""
 
     candidates: Sequence[Candidate]
-    kept: Mapping[str, int] = {}
-    """How many things each rule keeps from it that it would take otherwise."""
+    kept: Sequence[tuple[str, Candidate]] = ()
+    """What it would take if it were not for a rule, and that rule."""
     young: Mapping[Mark, float] = {}
     """By how much what is not old enough yet would lower each threshold."""
     protected: Mapping[Mark, float] = {}
@@ -131,7 +137,7 @@ class Tally:
     def __init__(self, scope: Scope) -> None:
         self._now = scope.now
         self._candidates: list[Candidate] = []
-        self._kept: Counter[str] = Counter()
+        self._kept: list[tuple[str, Candidate]] = []
         self._young: Counter[Mark] = Counter()
         self._protected: Counter[Mark] = Counter()
         self._oldest: float | None = None
@@ -140,7 +146,7 @@ class Tally:
         """It goes if no rule keeps it and it is old enough; at that very age it is not."""
         is_old = self._now - candidate.clock > older_than_seconds
         if kept_by and is_old:
-            self._kept[kept_by] += len(candidate.sessions) or 1
+            self._kept.append((kept_by, candidate))
             _add(self._protected, candidate)
         if kept_by:
             return
@@ -155,7 +161,7 @@ class Tally:
     def finding(self) -> Finding:
         return Finding(
             candidates=oldest_first(self._candidates),
-            kept=dict(self._kept),
+            kept=self._kept,
             young=self._young,
             protected=self._protected,
             oldest=self._oldest,

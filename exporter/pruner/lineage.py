@@ -72,6 +72,8 @@ class Lineages:
 
         Those are its delegates, their conversations, and so on.
         """
+        if len(conversation) == 1 and conversation[0].id not in self._children:
+            return [conversation[0]]
         found: dict[str, StockedSession] = {}
         todo = list(conversation)
         while todo:

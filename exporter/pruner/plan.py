@@ -77,7 +77,7 @@ def plan_prune(
         findings = find_all(inventory, protection, settings, by_hand=by_hand, filters=filters)
     chosen = choose(findings, inventory, settings, pressure)
     emergency = pressure is not None and pressure.emergency
-    actions = tuple(_actions(chosen, emergency=emergency))
+    actions = tuple(_actions(chosen, now, emergency=emergency))
     over = _over_caps(chosen, len(actions), inventory, settings)
     blocked, why = _blocked(findings, actions)
     if over and not by_hand:
@@ -88,7 +88,7 @@ def plan_prune(
         created_at=now,
         actions=actions,
         protected=tuple(
-            ProtectedCount(rule, items) for rule, items in sorted(_kept(findings).items())
+            ProtectedCount(rule, items) for rule, items in sorted(kept_by_rule(findings).items())
         ),
         unreachable=unreachable(findings, chosen if actions else (), inventory, pressure),
         blocked=blocked,
@@ -115,6 +115,7 @@ def find_all(
         settings=settings,
         lineages=lineages or Lineages(inventory.sessions),
         files_of=_files_by_session(inventory.files, protection),
+        by_source={},
         by_hand=by_hand,
         older_than_seconds=filters.older_than_seconds,
     )
@@ -201,24 +202,25 @@ def choose(
 # Actions
 
 
-def _actions(chosen: Iterable[Candidate], *, emergency: bool) -> Iterator[PruneAction]:
+def _actions(chosen: Iterable[Candidate], now: float, *, emergency: bool) -> Iterator[PruneAction]:
     group = 0
     for candidate in chosen:
         number = 0
         if len(candidate.sessions) > 1:
             group += 1
             number = group
-        yield from _session_actions(candidate, number)
-        yield from _other_actions(candidate, emergency=emergency)
+        reason = candidate.reason.replace("{age}", human.age(now - candidate.clock))[:300]
+        yield from _session_actions(candidate, number, reason)
+        yield from _other_actions(candidate, reason, emergency=emergency)
 
 
-def _session_actions(candidate: Candidate, group: int) -> Iterator[PruneAction]:
+def _session_actions(candidate: Candidate, group: int, reason: str) -> Iterator[PruneAction]:
     for session in candidate.sessions:
         yield PruneAction(
             action=Act.DELETE_SESSION,
             policy=candidate.policy,
             target=session.id,
-            reason=candidate.reason[:300],
+            reason=reason,
             bytes=session.payload_bytes,
             frees=Frees.AFTER_UPKEEP,
             group=group,
@@ -226,14 +228,14 @@ def _session_actions(candidate: Candidate, group: int) -> Iterator[PruneAction]:
         )
 
 
-def _other_actions(candidate: Candidate, *, emergency: bool) -> Iterator[PruneAction]:
+def _other_actions(candidate: Candidate, reason: str, *, emergency: bool) -> Iterator[PruneAction]:
     frees = Frees.NOW if emergency and candidate.is_garbage else Frees.AT_PURGE
     for file in candidate.files:
         yield PruneAction(
             action=Act.DELETE_FILE,
             policy=candidate.policy,
             target=path_of(file),
-            reason=candidate.reason[:300],
+            reason=reason,
             bytes=file.allocated_bytes,
             frees=frees,
             expected=_file_marks(file, of_session=bool(candidate.sessions)),
@@ -244,7 +246,7 @@ def _other_actions(candidate: Candidate, *, emergency: bool) -> Iterator[PruneAc
             action=Act.DELETE_FILE,
             policy=candidate.policy,
             target=leftover.path,
-            reason=candidate.reason[:300],
+            reason=reason,
             bytes=leftover.allocated_bytes,
             frees=frees,
             expected={
@@ -259,7 +261,7 @@ def _other_actions(candidate: Candidate, *, emergency: bool) -> Iterator[PruneAc
             action=Act.DELETE_PROJECT if in_store else Act.DELETE_REPO,
             policy=candidate.policy,
             target=checkpoint.target,
-            reason=candidate.reason[:300],
+            reason=reason,
             bytes=checkpoint.allocated_bytes,
             frees=Frees.AFTER_UPKEEP if in_store else frees,
             expected=dict(checkpoint.expected),
@@ -269,7 +271,7 @@ def _other_actions(candidate: Candidate, *, emergency: bool) -> Iterator[PruneAc
             action=Act.PURGE_TRASH,
             policy=candidate.policy,
             target=run.run,
-            reason=candidate.reason[:300],
+            reason=reason,
             bytes=run.allocated_bytes,
             frees=Frees.NOW,
         )
@@ -341,9 +343,31 @@ def _warnings(findings: Mapping[Policy, Finding]) -> Iterator[str]:
             yield f"{policy.value}: {finding.why}"
 
 
-def _kept(findings: Mapping[Policy, Finding]) -> Counter[str]:
-    """How many things each rule keeps. A session that two policies are for is counted by both."""
+def kept_by_rule(findings: Mapping[Policy, Finding]) -> Counter[str]:
+    """How many things each rule keeps that would go otherwise, and that no other policy takes."""
+    seen = {
+        key
+        for finding in findings.values()
+        for candidate in finding.candidates
+        for key in _keys(candidate)
+    }
     kept: Counter[str] = Counter()
     for finding in findings.values():
-        kept.update(finding.kept)
-    return kept
+        for rule, candidate in finding.kept:
+            fresh = [key for key in _keys(candidate) if key not in seen]
+            seen.update(fresh)
+            kept[rule] += len(fresh)
+    return +kept
+
+
+def _keys(candidate: Candidate) -> list[str]:
+    """What tells the things apart that a candidate is of; files of a session go without saying."""
+    if candidate.sessions:
+        return [f"session {each.id}" for each in candidate.sessions]
+    if candidate.files:
+        return [f"file {each.name}" for each in candidate.files]
+    if candidate.checkpoint is not None:
+        return [f"checkpoint {candidate.checkpoint.target}"]
+    if candidate.leftover is not None:
+        return [f"file {candidate.leftover.path}"]
+    return [f"run {candidate.run.run}"] if candidate.run is not None else []

@@ -22,8 +22,9 @@ from exporter.snapshot import DiskKind
 _BLOCK_BYTES: Final = 512
 _PACKS: Final = STORE + b"/objects/pack"
 _GIT_SECONDS: Final = 5.0
-_ASKED_AT_ONCE: Final = 20
+_ASKED_AT_ONCE: Final = 10
 """Projects whose size git is asked for at one look; a store of many is known after a few."""
+_ASKED_THOROUGHLY: Final = 1000
 
 
 class CheckpointStock:
@@ -34,6 +35,7 @@ class CheckpointStock:
         self._store = os.path.join(home, os.fsdecode(STORE))
         self._absences = Absences(home, mountinfo, fstab)
         self._sizes: dict[str, tuple[float, int]] = {}
+        self._may_ask = 0
 
     def take(
         self,
@@ -42,9 +44,11 @@ class CheckpointStock:
         known_missing: Mapping[str, float],
         now: float,
         monotonic: float,
+        thorough: bool,
     ) -> tuple[tuple[Checkpoint, ...], dict[str, float]]:
         """All checkpoints as of the last walk, and since when which of them miss their folders."""
         self._absences.refresh(monotonic)
+        self._may_ask = _ASKED_THOROUGHLY if thorough else _ASKED_AT_ONCE
         missing: dict[str, float] = {}
         found = [
             *self._repos(disk.repositories(), owner, known_missing, missing, now),
@@ -137,14 +141,13 @@ class CheckpointStock:
         now: float,
     ) -> Iterator[Checkpoint]:
         is_own = _is_folder_of(self._store, owner)
-        asked = 0
         for project in projects:
             state, since = self._workdir(project.name, project.workdir, known, now)
             if since is not None:
                 missing[project.name] = since
             size = self._sizes.get(project.name)
-            if (size is None or size[0] != project.last_touch) and asked < _ASKED_AT_ONCE:
-                asked += 1
+            if (size is None or size[0] != project.last_touch) and self._may_ask > 0:
+                self._may_ask -= 1
                 size = self._sizes[project.name] = (project.last_touch, self._size(project.name))
             yield Checkpoint(
                 layout=Layout.STORE,

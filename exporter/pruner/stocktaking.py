@@ -64,6 +64,8 @@ class Asked(Struct, frozen=True):
     """What the reaper writes: sessions with it may be its own doing."""
     undone_seconds: float = 30 * 86400.0
     trash_keep_seconds: float = 72 * 3600.0
+    thorough: bool = False
+    """A person waits for exact figures: measure everything, however long it takes."""
 
 
 class Stock(Struct, frozen=True):
@@ -121,7 +123,7 @@ class Stocktaker:
         right before it. What cannot be read is said in the inventory, which then protects all.
         """
         now = self._clock()
-        found = self._read_database(asked.owner, now, before_open)
+        found = self._read_database(asked, now, before_open)
         runs = read_runs(
             self._home,
             asked,
@@ -132,7 +134,7 @@ class Stocktaker:
             self._home, asked.owner, (session.id for session in found.sessions)
         )
         checkpoints, missing = self._checkpoints.take(
-            disk, asked.owner, asked.memory.missing, now, self._monotonic()
+            disk, asked.owner, asked.memory.missing, now, self._monotonic(), asked.thorough
         )
         known, coverage = self._coverage(asked.memory.database, found, now)
         inventory = Inventory(
@@ -169,27 +171,28 @@ class Stocktaker:
 
     # The database
 
-    def _read_database(self, owner: int, now: float, before_open: Callable[[], None]) -> _Found:
+    def _read_database(self, asked: Asked, now: float, before_open: Callable[[], None]) -> _Found:
         files = database.look_at_files(self._path)
         if files.database is None:
             return _Found(self_pruning=read_self_pruning(self._home, None, None))
         try:
-            database.refuse_unfit_files(files, owner, self._path)
+            database.refuse_unfit_files(files, asked.owner, self._path)
             before_open()
             opening = database.plan_opening(self._path)
             with database.reading(opening, deadline_seconds=_READ_SECONDS) as connection:
-                found = self._read(connection, now)
+                found = self._read(connection, now, thorough=asked.thorough)
         except (DatabaseError, OSError):
             return _Found(payload_bytes=None, unreadable=("database",))
         return found
 
-    def _read(self, connection: apsw.Connection, now: float) -> _Found:
+    def _read(self, connection: apsw.Connection, now: float, *, thorough: bool) -> _Found:
         schema = probe_schema(connection)
         routing = read_routing(self._home, connection, schema, now)
         leases = turn_leases(connection, schema, now)
         self_pruning = read_self_pruning(self._home, connection, schema)
         highest = highest_message(connection, schema)
-        self._payloads.measure(connection, schema, self._measure_seconds)
+        seconds = _READ_SECONDS if thorough else self._measure_seconds
+        self._payloads.measure(connection, schema, seconds)
         pairs = [pair for part in StockQueries(schema).slices(connection) for pair in part]
         self._payloads.correct(
             connection, schema, ((record.row.id, record.messages.rows) for record, _ in pairs)

@@ -6,7 +6,6 @@ that is not mounted, or of a container's path, nobody can tell.
 
 from __future__ import annotations
 
-from exporter import human
 from exporter.pruner.candidates import Candidate, Finding, Scope, Tally
 from exporter.pruner.inventory import Workdir
 from exporter.pruner.policies.checkpoints import kept_by
@@ -20,7 +19,7 @@ def find(scope: Scope) -> Finding:
         found = Candidate(
             policy=Policy.ORPHAN_CHECKPOINTS,
             clock=leftover.modified_at,
-            reason=f"git was killed and left it; {human.age(scope.now - leftover.modified_at)} old",
+            reason="git was killed and left it; {age} old",
             leftover=leftover,
             is_garbage=True,
         )
@@ -32,7 +31,7 @@ def find(scope: Scope) -> Finding:
         found = Candidate(
             policy=Policy.ORPHAN_CHECKPOINTS,
             clock=clock,
-            reason=f"its working directory is gone since {human.age(scope.now - clock)} at least",
+            reason="its working directory is gone since {age} at least",
             checkpoint=checkpoint,
         )
         tally.consider(found, older_than, kept_by(checkpoint, scope))

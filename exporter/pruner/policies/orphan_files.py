@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter import human
 from exporter.pruner.candidates import Candidate, Finding, Scope, Tally
 from exporter.pruner.inventory import SessionFile
 from exporter.pruner.policies.files import path_of
@@ -28,11 +27,10 @@ def find(scope: Scope) -> Finding:
         if file.session_id is not None or not file.is_surely_hermes:
             continue
         orphans += file.kind is DiskKind.TRANSCRIPTS
-        age = human.age(scope.now - file.modified_at)
         found = Candidate(
             policy=Policy.ORPHAN_FILES,
             clock=file.modified_at,
-            reason=f"its session is not in the database; {age} old",
+            reason="its session is not in the database; {age} old",
             files=(file,),
             is_garbage=True,
         )
@@ -40,7 +38,7 @@ def find(scope: Scope) -> Finding:
     if orphans > _MOST_ORPHANS * transcripts:
         return Finding(
             candidates=(),
-            kept={"too_many_orphans": orphans},
+            kept=[("too_many_orphans", each) for each in tally.finding().candidates],
             blocked="too_many_orphans",
             why=f"{orphans} of {transcripts} transcripts have no session, more than "
             f"{_MOST_ORPHANS:.0%}: the database may have lost them",

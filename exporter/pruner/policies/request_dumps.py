@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter import human
 from exporter.pruner.candidates import Candidate, Finding, Scope, Tally
 from exporter.pruner.inventory import SessionFile
 from exporter.pruner.policies.files import path_of
@@ -21,11 +20,10 @@ def find(scope: Scope) -> Finding:
     for file in scope.inventory.files:
         if file.kind is not DiskKind.REQUEST_DUMPS:
             continue
-        age = human.age(scope.now - file.modified_at)
         found = Candidate(
             policy=Policy.REQUEST_DUMPS,
             clock=file.modified_at,
-            reason=f"a request dump, {age} old",
+            reason="a request dump, {age} old",
             files=(file,),
         )
         tally.consider(found, older_than, _kept_by(file, scope))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from exporter import human
 from exporter.config.prune import Policies
 from exporter.config.prune import Policy as PolicySettings
 from exporter.pruner.candidates import Candidate, Finding, Scope, Tally
@@ -24,17 +23,17 @@ def find_sessions(scope: Scope, policy: Policy, fits: Fits, of: Of, what: str) -
         if any(session.is_open for session in conversation) or not fits(conversation, scope):
             continue
         members = scope.lineages.with_delegates(conversation)
-        clock = max(session.last_activity_at for session in members)
-        older_than = max(scope.age_of(of(scope.policies_for(session))) for session in members)
+        clock = max([session.last_activity_at for session in members])
+        older_than = max([scope.age_of(of(scope.policies_for(session))) for session in members])
         found = Candidate(
             policy=policy,
             clock=clock,
-            reason=f"{what}, idle for {human.age(scope.now - clock)}",
+            reason=what + ", idle for {age}",
             sessions=tuple(members),
             files=_files(members, scope),
         )
         kept_by = "hermes_prunes" if deferred else ""
-        if not fits(members, scope):
+        if len(members) > len(conversation) and not fits(members, scope):
             kept_by = "delegates"
         tally.consider(found, older_than, _rule(members, scope) or kept_by)
     return tally.finding()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from exporter import human
 from exporter.pruner.candidates import Candidate, Finding, Scope, Tally
 from exporter.pruner.inventory import Archive
 from exporter.pruner.policies.checkpoints import kept_by
@@ -15,12 +14,11 @@ def find(scope: Scope) -> Finding:
     for checkpoint in scope.inventory.checkpoints:
         if checkpoint.touched_at <= 0:
             continue  # nothing tells how old it is
-        age = human.age(scope.now - checkpoint.touched_at)
         archived = checkpoint.layout is Archive.ARCHIVE
         found = Candidate(
             policy=Policy.STALE_CHECKPOINTS,
             clock=checkpoint.touched_at,
-            reason=f"an archive of the old layout, {age} old" if archived else f"unused for {age}",
+            reason="an archive of the old layout, {age} old" if archived else "unused for {age}",
             checkpoint=checkpoint,
         )
         tally.consider(found, older_than, kept_by(checkpoint, scope))
