@@ -16,7 +16,13 @@ from msgspec.msgpack import Ext
 
 from exporter.hermes.exact import ROWID, TableRows, columns_of, insert_row, quoted, read_rows
 from exporter.hermes.schema import Schema, probe_schema
-from exporter.hermes.search_index import SearchIndex, probe_search_index
+from exporter.hermes.search_index import (
+    Cut,
+    SearchIndex,
+    find_cut,
+    probe_search_index,
+    shorten,
+)
 
 SESSIONS: Final = "sessions"
 MESSAGES: Final = "messages"
@@ -52,6 +58,8 @@ class SessionParts(Struct, frozen=True, array_like=True):
     id: str
     tables: dict[str, TableRows]
     children: list[str]
+    cut: Cut = {}
+    """Messages that the text index holds only in part."""
 
     @property
     def messages(self) -> TableRows:
@@ -59,6 +67,11 @@ class SessionParts(Struct, frozen=True, array_like=True):
 
     def message_ids(self) -> list[int]:
         return self.messages.column("id")
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether Hermes's triggers, fired by our SQLite, would index it in another way."""
+        return any(self.cut.values())
 
 
 def probe_layout(connection: apsw.Connection) -> Layout:
@@ -100,7 +113,7 @@ def _undeclared(schema: Schema) -> list[Reference]:
 
 
 def read_session(
-    connection: apsw.Connection, layout: Layout, session_id: str
+    connection: apsw.Connection, layout: Layout, session_id: str, *, look_at_index: bool = True
 ) -> SessionParts | None:
     """All of a session; None if there is none. In a transaction of its caller."""
 
@@ -117,7 +130,8 @@ def read_session(
             tables[each.table] = rows(each.table, each.column, session_id)
     if "state_meta" in layout.columns:
         tables["state_meta"] = rows("state_meta", "key", _GOAL + session_id)
-    return SessionParts(session_id, tables, _children(connection, session_id))
+    cut = find_cut(connection, layout.index, tables[MESSAGES]) if look_at_index else {}
+    return SessionParts(session_id, tables, _children(connection, session_id), cut)
 
 
 def _children(connection: apsw.Connection, session_id: str) -> list[str]:
@@ -154,8 +168,10 @@ def who_is_in_the_way(connection: apsw.Connection, layout: Layout, session_id: s
     return ""
 
 
-def delete_session(connection: apsw.Connection, layout: Layout, session_id: str) -> None:
+def delete_session(connection: apsw.Connection, layout: Layout, parts: SessionParts) -> None:
     """Delete it with all its rows, in a transaction of its caller."""
+    session_id = parts.id
+    shorten(connection, parts.cut)
     connection.execute(
         "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?", (session_id,)
     )

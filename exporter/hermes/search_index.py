@@ -5,19 +5,25 @@ message takes is theirs. A session whose messages do not fit into one short tran
 taken out of the index first, slice by slice, and then deleted whole: until then Hermes sees all of
 it, only its search does not. To put such a session back its messages go into the index first, where
 nobody sees them without their rows. The triggers stay as they are.
+
+Hermes keeps pictures as text that begins with a NUL. Older releases of SQLite, as Hermes may well
+be using, index by trigrams only what stands before a NUL; ours does not stop there. Taken out or
+put in as ours would, such messages leave counts behind that the older one calls malformed. So for
+each it is looked up how it was indexed, and it is taken out and put in that way.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import apsw
 from msgspec import Struct
 
 from exporter.errors import DatabaseError
-from exporter.hermes.exact import bound, mark, quoted
+from exporter.hermes.exact import TableRows, bound, quoted
 from exporter.hermes.schema import Schema
 from exporter.snapshot import Trouble
 
@@ -33,6 +39,9 @@ _BODIES: Final = {
 _TRIGGER: Final = re.compile(
     r"CREATE TRIGGER \S+ AFTER (INSERT|DELETE|UPDATE) ON messages BEGIN (.*) END", re.DOTALL
 )
+
+
+_PROBE: Final = "hermes_exporter_probe"
 
 
 class SearchIndex(Struct, frozen=True):
@@ -79,11 +88,96 @@ def _squeezed(sql: str) -> str:
     return " ".join(match.groups()).strip() if match else sql
 
 
-def take_out(connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int]) -> None:
+Cut = dict[str, list[int]]
+"""By table of the index, the messages that are indexed only up to their first NUL."""
+
+
+def find_cut(connection: apsw.Connection, index: SearchIndex, messages: TableRows) -> Cut:
+    """Which of these messages are indexed only up to their first NUL."""
+    suspects = [(row, text) for row, text in _texts(messages) if b"\0" in text]
+    if not suspects:
+        return {}
+    return {
+        table: found for table in index.tables if (found := _cut_in(connection, table, suspects))
+    }
+
+
+def _texts(messages: TableRows) -> Iterator[tuple[int, bytes]]:
+    """Message ids with the text that is indexed of each."""
+    places = [messages.columns.index(name) for name in _INDEXED if name in messages.columns]
+    ids = messages.columns.index("id")
+    for row in messages.rows:
+        yield row[ids], b" ".join(_bytes(row[place]) for place in places)
+
+
+def _bytes(value: Any) -> bytes:
+    value = bound(value)
+    if isinstance(value, bytes):
+        return value
+    return b"" if value is None else str(value).encode(errors="surrogatepass")
+
+
+def _cut_in(
+    connection: apsw.Connection, table: str, suspects: Iterable[tuple[int, bytes]]
+) -> list[int]:
+    """Those whose size in the index is that of what stands before the NUL."""
+    definition = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).get
+    options = str(definition).partition(" USING ")[2]
+    connection.execute(f"CREATE VIRTUAL TABLE temp.{_PROBE} USING {options}")
+    try:
+        found = []
+        for message_id, text in suspects:
+            connection.execute(
+                f"INSERT INTO temp.{_PROBE}(rowid, content) VALUES (?, CAST(? AS TEXT))",
+                (message_id, text.partition(b"\0")[0]),
+            )
+            same = connection.execute(
+                f"SELECT theirs.sz = ours.sz FROM {quoted(table + '_docsize')} AS theirs "
+                f"JOIN temp.{_PROBE}_docsize AS ours ON ours.id = theirs.id WHERE theirs.id = ?",
+                (message_id,),
+            ).fetchone()
+            if same is not None and same[0]:
+                found.append(message_id)
+        return found
+    finally:
+        connection.execute(f"DROP TABLE temp.{_PROBE}")
+
+
+def take_out(
+    connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int], cut: Cut
+) -> None:
     """Take messages out of the index; they themselves stay."""
+    wanted = set(message_ids)
+    shorten(connection, {table: [n for n in ids if n in wanted] for table, ids in cut.items()})
     for message_id in message_ids:
         for table in index.tables:
             connection.execute(f"DELETE FROM {quoted(table)} WHERE rowid = ?", (message_id,))
+
+
+def shorten(connection: apsw.Connection, cut: Cut) -> None:
+    """Before they are taken out: leave of their texts in the index what is indexed of them."""
+    with _shadow_tables(connection, cut):
+        for table, message_ids in cut.items():
+            for message_id in message_ids:
+                connection.execute(
+                    f"UPDATE {quoted(table + '_content')} SET c0 = CAST(substr(CAST(c0 AS BLOB), "
+                    "1, instr(CAST(c0 AS BLOB), x'00') - 1) AS TEXT) "
+                    "WHERE id = ? AND instr(CAST(c0 AS BLOB), x'00') > 0",
+                    (message_id,),
+                )
+
+
+@contextmanager
+def _shadow_tables(connection: apsw.Connection, cut: Cut) -> Iterator[None]:
+    """Write to the tables behind the index meanwhile, if there is anything to write."""
+    if not any(cut.values()):
+        yield
+        return
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    try:
+        yield
+    finally:
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
 
 
 def not_in_index(connection: apsw.Connection, index: SearchIndex, session_id: str) -> list[int]:
@@ -103,29 +197,40 @@ def not_in_index(connection: apsw.Connection, index: SearchIndex, session_id: st
     ]
 
 
-def put_in_again(connection: apsw.Connection, message_ids: Iterable[int]) -> None:
-    """Have Hermes's own triggers index messages that are there: an update that changes nothing."""
-    for message_id in message_ids:
-        connection.execute("UPDATE messages SET role = role WHERE id = ?", (message_id,))
-
-
-def put_in_ahead(
+def put_in_again(
     connection: apsw.Connection,
     index: SearchIndex,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[Any]],
+    messages: TableRows,
+    message_ids: Iterable[int],
+    cut: Cut,
 ) -> None:
-    """Index messages whose rows are yet to come, as the triggers would; those there are stay."""
-    places = [columns.index(name) if name in columns else None for name in ("id", *_INDEXED)]
-    for row in rows:
-        message_id, *parts = (None if place is None else row[place] for place in places)
-        text = " || ' ' || ".join(f"COALESCE({mark(part)}, '')" for part in parts)
-        for table in index.tables:
-            connection.execute(
-                f"INSERT INTO {quoted(table)}(rowid, content) SELECT ?, {text} "
-                f"WHERE NOT EXISTS (SELECT 1 FROM {quoted(table)} WHERE rowid = ?)",
-                (message_id, *map(bound, parts), message_id),
-            )
+    """Index messages that are there, or whose rows are yet to come; those in it already stay.
+
+    As Hermes's triggers do it, but for those that were indexed only up to their first NUL.
+    """
+    wanted = set(message_ids)
+    with _shadow_tables(connection, cut):
+        for message_id, text in _texts(messages):
+            if message_id not in wanted:
+                continue
+            for table in index.tables:
+                if not _has(connection, table, "rowid", message_id):
+                    is_cut = message_id in cut.get(table, ())
+                    _put_in(connection, table, message_id, text, is_cut=is_cut)
+
+
+def _put_in(
+    connection: apsw.Connection, table: str, message_id: int, text: bytes, *, is_cut: bool
+) -> None:
+    connection.execute(
+        f"INSERT INTO {quoted(table)}(rowid, content) VALUES (?, CAST(? AS TEXT))",
+        (message_id, text.partition(b"\0")[0] if is_cut else text),
+    )
+    if is_cut:
+        connection.execute(
+            f"UPDATE {quoted(table + '_content')} SET c0 = CAST(? AS TEXT) WHERE id = ?",
+            (text, message_id),
+        )
 
 
 def strays_among(
@@ -146,12 +251,12 @@ def _has(connection: apsw.Connection, table: str, column: str, message_id: int) 
 
 
 def take_out_strays(
-    connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int]
+    connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int], cut: Cut
 ) -> None:
     """Take out of the index what was put there ahead of rows that never came."""
     for message_id in message_ids:
         if not _has(connection, "messages", "id", message_id):
-            take_out(connection, index, [message_id])
+            take_out(connection, index, [message_id], cut)
 
 
 def merge_a_little(connection: apsw.Connection, table: str, pages: int) -> bool:

@@ -9,8 +9,8 @@ import apsw
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
-from exporter.hermes.deleting import probe_layout
-from exporter.hermes.search_index import merge_a_little, put_in_again
+from exporter.hermes.deleting import SessionParts, probe_layout
+from exporter.hermes.search_index import SearchIndex, merge_a_little, put_in_again
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer
 from exporter.pruner.pace import Pace
 from exporter.reaper.site import Site
@@ -44,9 +44,20 @@ def checkpoint(site: Site, writer: Writer) -> None:
             pass  # Hermes is about it itself
 
 
-def index_again(site: Site, writer: Writer, pace: Pace, message_ids: Sequence[int]) -> None:
-    """Put messages that stay back into the text index, in short transactions."""
-    in_slices(site, writer, pace, message_ids, put_in_again)
+def index_again(
+    site: Site,
+    writer: Writer,
+    pace: Pace,
+    index: SearchIndex,
+    parts: SessionParts,
+    message_ids: Sequence[int],
+) -> None:
+    """Put messages of a session into the text index, in short transactions."""
+
+    def put_in(connection: apsw.Connection, part: Sequence[int]) -> None:
+        put_in_again(connection, index, parts.messages, part, parts.cut)
+
+    in_slices(site, writer, pace, message_ids, put_in)
 
 
 def in_slices(

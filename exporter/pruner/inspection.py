@@ -130,7 +130,7 @@ class Inspection:
         if why or not self._moved:
             return why
         for each in parts:
-            found = read_session(self.writer.connection, self.layout, each.id)
+            found = read_session(self.writer.connection, self.layout, each.id, look_at_index=False)
             if not same_session(each, found, self._gone):
                 return "it has been written to since it was put into the trash"
         return ""

@@ -22,15 +22,15 @@ from exporter.hermes.deleting import (
 )
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.search_index import (
+    Cut,
     SearchIndex,
     probe_search_index,
-    put_in_ahead,
     strays_among,
     take_out_strays,
 )
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
 from exporter.pruner.effects.sessions import Settle
-from exporter.pruner.gently import checkpoint, in_slices, read_patiently, rest
+from exporter.pruner.gently import checkpoint, in_slices, index_again, read_patiently, rest
 from exporter.pruner.pace import Pace
 from exporter.pruner.session_trash import kept_sessions
 from exporter.pruner.trash import TrashRun
@@ -103,10 +103,13 @@ class SessionReturn:
         """The first of these, in one transaction; what became of those that were dealt with."""
         counts = [len(parts.messages.rows) for _, parts in waiting]
         batch = waiting[: self._pace.fitting(counts)]
+        whole = [not each.is_cut for _, each in batch]
+        if not all(whole):
+            batch = batch[: max(1, whole.index(False))]
         coming = coming | {action.intent.target for action, _ in waiting}
         action, parts = batch[0]
         try:
-            if self._pace.fits(counts[0]) or not layout.index.known:
+            if not layout.index.known or (self._pace.fits(counts[0]) and not parts.is_cut):
                 return self._restore(writer, layout, batch, coming)
             return [self._restore_large(writer, layout, action, parts, coming)]
         except apsw.InterruptError:
@@ -147,13 +150,8 @@ class SessionReturn:
     ) -> Settlement:
         if exists(writer.connection, parts.id):
             return _skip([action], "there is a session of its id again")[0]
-        rows = dict(zip(parts.message_ids(), parts.messages.rows, strict=True))
-        columns = parts.messages.columns
-
-        def put_in(connection: apsw.Connection, part: Sequence[int]) -> None:
-            put_in_ahead(connection, layout.index, columns, [rows[number] for number in part])
-
-        in_slices(self._site, writer, self._pace, list(rows), put_in)
+        message_ids = parts.message_ids()
+        index_again(self._site, writer, self._pace, layout.index, parts, message_ids)
         # The text index has the messages already, so the triggers must not put them in again.
         with without_triggers(writer), writer.transaction():
             writer.newcomers()
@@ -164,7 +162,7 @@ class SessionReturn:
         return settlement
 
     def _take_strays(self, writer: Writer, index: SearchIndex, parts: SessionParts) -> None:
-        take_strays(self._site, writer, self._pace, index, parts.message_ids())
+        take_strays(self._site, writer, self._pace, index, parts.message_ids(), parts.cut)
 
     def _held(self, writer: Writer, messages: int) -> None:
         self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
@@ -187,12 +185,17 @@ def _skip(actions: Sequence[Action], why: str) -> list[Settlement]:
 
 
 def take_strays(
-    site: Site, writer: Writer, pace: Pace, index: SearchIndex, message_ids: Sequence[int]
+    site: Site,
+    writer: Writer,
+    pace: Pace,
+    index: SearchIndex,
+    message_ids: Sequence[int],
+    cut: Cut,
 ) -> None:
     """Take messages out of the text index that were put there and have no rows."""
 
     def take(connection: apsw.Connection, part: Sequence[int]) -> None:
-        take_out_strays(connection, index, part)
+        take_out_strays(connection, index, part, cut)
 
     in_slices(site, writer, pace, message_ids, take)
 
@@ -228,20 +231,17 @@ def what_came_back(
 def _clear_index(site: Site, missing: set[str], trash: TrashRun | None) -> None:
     if trash is None or not missing:
         return
-    message_ids = [
-        number
-        for file in kept_sessions(trash)
-        for kept in file
-        if kept.parts.id in missing
-        for number in kept.parts.message_ids()
+    suspects = [
+        kept.parts for file in kept_sessions(trash) for kept in file if kept.parts.id in missing
     ]
 
-    def strays(connection: apsw.Connection) -> list[int]:
+    def strays(connection: apsw.Connection) -> list[list[int]]:
         index = probe_search_index(connection, probe_schema(connection))
-        return strays_among(connection, index, message_ids)
+        return [strays_among(connection, index, parts.message_ids()) for parts in suspects]
 
     found = read_patiently(site, strays)
-    if found:
+    if any(found):
         with site.writing() as writer:
-            index = probe_layout(writer.connection).index
-            take_strays(site, writer, Pace(site.lock_budget_seconds), index, found)
+            index, pace = probe_layout(writer.connection).index, Pace(site.lock_budget_seconds)
+            for parts, message_ids in zip(suspects, found, strict=True):
+                take_strays(site, writer, pace, index, message_ids, parts.cut)

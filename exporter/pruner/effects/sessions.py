@@ -15,9 +15,16 @@ from typing import Final, TypeVar
 import apsw
 
 from exporter.errors import DatabaseError
-from exporter.hermes.deleting import SESSIONS, SessionParts, delete_session, exists, read_session
+from exporter.hermes.deleting import (
+    SESSIONS,
+    SessionParts,
+    delete_session,
+    exists,
+    probe_layout,
+    read_session,
+)
 from exporter.hermes.schema import probe_schema
-from exporter.hermes.search_index import not_in_index, probe_search_index, take_out
+from exporter.hermes.search_index import Cut, not_in_index, probe_search_index, take_out
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer
 from exporter.pruner.gently import checkpoint, index_again, read_patiently, rest
 from exporter.pruner.inspection import Inspection
@@ -48,6 +55,7 @@ class _Prepared:
         self.message_ids = [number for each in parts for number in each.message_ids()]
         self.out_of_index: list[int] = []
         """Of its messages those that have left the text index ahead of the rest."""
+        self.cut = _cut(parts)
 
 
 class SessionEffect:
@@ -114,11 +122,11 @@ class SessionEffect:
         except apsw.InterruptError:
             return self._too_long(inspection, batch, settled)
         except BaseException:
-            self._index_again(inspection.writer, first)
+            self._index_again(inspection, first)
             raise
         for each, why in zip(batch, results, strict=False):
             if why:
-                self._index_again(inspection.writer, each)
+                self._index_again(inspection, each)
                 settled += _skip(each.unit, why)
             else:
                 self._gone |= {parts.id: _parent_of(parts) for parts in each.parts}
@@ -138,7 +146,7 @@ class SessionEffect:
                 why = inspection.why_not_exactly(each.unit, each.parts)
                 if not why:
                     for parts in each.parts:
-                        delete_session(writer.connection, inspection.layout, parts.id)
+                        delete_session(writer.connection, inspection.layout, parts)
                     messages += len(each.message_ids) - len(each.out_of_index)
                 results.append(why)
         self._held(writer, messages)
@@ -153,7 +161,7 @@ class SessionEffect:
         self._site.sleep(self._site.pause_seconds)
         if len(batch) > 1 or (not first.out_of_index and inspection.layout.index.known):
             return 0
-        self._index_again(inspection.writer, first)
+        self._index_again(inspection, first)
         why = f"its {len(first.message_ids)} messages cannot be deleted in one short transaction"
         settled += _skip(first.unit, why)
         return 1
@@ -178,15 +186,25 @@ class SessionEffect:
                     each.out_of_index += part
                     self._held(writer, len(part))
         except BaseException:
-            self._index_again(writer, each)
+            self._index_again(inspection, each)
             raise
         if why:
-            self._index_again(writer, each)
+            self._index_again(inspection, each)
         return why
 
-    def _index_again(self, writer: Writer, each: _Prepared) -> None:
+    def _index_again(self, inspection: Inspection, each: _Prepared) -> None:
         """Have a session found again that stays after all."""
-        index_again(self._site, writer, self._pace, each.out_of_index)
+        out = set(each.out_of_index)
+        for parts in each.parts if out else ():
+            message_ids = [number for number in parts.message_ids() if number in out]
+            index_again(
+                self._site,
+                inspection.writer,
+                self._pace,
+                inspection.layout.index,
+                parts,
+                message_ids,
+            )
         each.out_of_index = []
 
     def _patiently(self, inspection: Inspection, step: Callable[[], Answer]) -> Answer:
@@ -240,12 +258,21 @@ def _kept(each: _Prepared) -> list[Kept]:
     return [Kept(action.number, parts) for action, parts in zip(each.unit, each.parts, strict=True)]
 
 
+def _cut(parts: Sequence[SessionParts]) -> Cut:
+    """Of several sessions, the messages that the text index holds only in part."""
+    cut: Cut = {}
+    for each in parts:
+        for table, message_ids in each.cut.items():
+            cut.setdefault(table, []).extend(message_ids)
+    return cut
+
+
 def _slice(inspection: Inspection, each: _Prepared, part: Sequence[int]) -> str:
     with inspection.writer.transaction():
         inspection.look_again()
         why = inspection.why_not(each.unit)
         if not why:
-            take_out(inspection.writer.connection, inspection.layout.index, part)
+            take_out(inspection.writer.connection, inspection.layout.index, part, each.cut)
     return why
 
 
@@ -310,19 +337,17 @@ def _numbers_kept(trash: TrashRun | None) -> set[int]:
 def _mend_index(site: Site, there: set[str], trash: TrashRun | None) -> None:
     """Only sessions of the newest file can have been in the middle of leaving the index."""
     newest = next(kept_sessions(trash, newest_only=True), []) if trash is not None else []
-    suspects = [each.parts.id for each in newest if each.parts.id in there]
+    suspects = [each.parts for each in newest if each.parts.id in there]
     if not suspects:
         return
 
-    def lacking(connection: apsw.Connection) -> list[int]:
+    def lacking(connection: apsw.Connection) -> list[list[int]]:
         index = probe_search_index(connection, probe_schema(connection))
-        return [
-            number
-            for session_id in suspects
-            for number in not_in_index(connection, index, session_id)
-        ]
+        return [not_in_index(connection, index, parts.id) for parts in suspects]
 
-    message_ids = read_patiently(site, lacking)
-    if message_ids:
+    found = read_patiently(site, lacking)
+    if any(found):
         with site.writing() as writer:
-            index_again(site, writer, Pace(site.lock_budget_seconds), message_ids)
+            index = probe_layout(writer.connection).index
+            for parts, message_ids in zip(suspects, found, strict=True):
+                index_again(site, writer, Pace(site.lock_budget_seconds), index, parts, message_ids)
