@@ -50,6 +50,8 @@ docs: setup
 	mv docs/configuration.md.new docs/configuration.md
 	$(PYTHON_IN_VENV) -m exporter.metrics_reference >docs/metrics.md.new
 	mv docs/metrics.md.new docs/metrics.md
+	$(PYTHON_IN_VENV) -m dashboards.alerts >dashboards/rules/alerts.yaml.new
+	mv dashboards/rules/alerts.yaml.new dashboards/rules/alerts.yaml
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
