@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import socket
 import sys
@@ -11,6 +12,9 @@ from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
+MEMORY_BYTES_MAX: Final = 1 << 30
+"""What a child may take for itself; files that it maps to read them are not in it. Ten times what
+the largest home needs: only one that was made for it fills it, and loses its own metrics by it."""
 CHANNEL: Final = 0
 """The descriptor that leads to the agent: standard input, the only one a child inherits."""
 
@@ -19,11 +23,19 @@ def begin(parent: int) -> socket.socket:
     """Give up every way to gain privileges, die with the agent, and return the channel to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's ^C is for the agent to handle
     die_with_parent()
+    _limit_memory()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.getppid() != parent:
         raise SystemExit(0)
     return socket.socket(fileno=os.dup(CHANNEL))
+
+
+def _limit_memory() -> None:
+    """A home that makes its reader grow without end must not cost the host its memory."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = MEMORY_BYTES_MAX if most == resource.RLIM_INFINITY else min(most, MEMORY_BYTES_MAX)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def die_with_parent() -> None:

@@ -24,6 +24,7 @@ from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
 from exporter.view import HomeView
 
 _PID_REUSE_SLACK_SECONDS = 120.0
+_ALL_TOLD_SECONDS = 30 * 86400.0
 _NOBODY = Admission(frozenset())
 Weights = defaultdict[tuple[str, ...], float]
 
@@ -55,12 +56,24 @@ class HomeState:
         self._verdicts: tuple[VerdictCount, ...] = ()
         self._leaks: tuple[LeakCount, ...] = ()
         self._runs = RunReport()
+        self._worker: object = None
+        self._met_at = float("inf")
+        self._all_told = False
 
     def begin(self, monotonic: float) -> None:
         self._began = monotonic
         self.failed = False
         self.uncounted = ""
         self.new_look = self.new_evidence = None
+
+    def meet(self, worker: object, now: float) -> None:
+        """Note who is about to answer: a new worker knows nothing and tells of every session."""
+        if worker is not self._worker:
+            self._worker, self._met_at, self._all_told = worker, now, False
+
+    def knows_all_for_long(self, now: float) -> bool:
+        """Whether it is time for a new worker, to learn which sessions are gone."""
+        return now - self._met_at > _ALL_TOLD_SECONDS
 
     def take(self, reply: wire.Reply) -> None:
         """Take in one part of a worker's answer."""
@@ -80,6 +93,9 @@ class HomeState:
         if snapshot.trouble is Trouble.NONE:
             watermark = snapshot.message_watermark
             self._note(lambda: self._journal.counted_up_to(self.home.path, watermark))
+            if not self._all_told:
+                self._all_told = True
+                self._note(lambda: self._journal.forget_sessions(self.home.path, self._met_at))
         self._note(lambda: self._admit(snapshot))
         if snapshot.sessions is None:
             self._sessions.clear()
@@ -166,6 +182,7 @@ class HomeState:
             scanned_at=self._scanned_at,
             scan_seconds=self._scan_seconds,
             runs=self._runs,
+            sessions_left_out=self._sessions.left_out,
             reaper_enforcing=own.reaper.mode is Mode.ENFORCE and self.home.may_write,
             prune_enforcing=in_force(own.prune.mode) is Mode.ENFORCE and self.home.may_write,
         )

@@ -35,7 +35,7 @@ def status(options: Options) -> dict[str, Any]:
 def sessions(
     options: Options, verdict: str | None = None, source: str | None = None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The open sessions of every home, and the homes that could not be read."""
+    """The open sessions of every home, and of which homes not all are known, with the reason."""
     with looked(options, load(options.config_file)) as (rounds, view):
         rows = [
             row
@@ -43,7 +43,13 @@ def sessions(
             for row in state.session_rows(public=False)
             if verdict in (None, row["verdict"]) and source in (None, row["source"])
         ]
-    return rows, [home.label for home in view.homes if not home.up]
+    missing = [f"{home.label} (cannot be read)" for home in view.homes if not home.up]
+    missing += [
+        f"{home.label} ({home.sessions_left_out} more are too many to list)"
+        for home in view.homes
+        if home.sessions_left_out
+    ]
+    return rows, missing
 
 
 def explain(options: Options, session_id: str) -> dict[str, Any]:

@@ -78,6 +78,15 @@ DELETE FROM admitted WHERE home = :home;
 DELETE FROM homes WHERE id = :home;
 """
 
+_FORGET_SESSIONS: Final = """
+DELETE FROM model_counted
+ WHERE home = (SELECT id FROM homes WHERE path = :path) AND session IN (
+       SELECT session FROM session_counted
+        WHERE home = (SELECT id FROM homes WHERE path = :path) AND seen < :last);
+DELETE FROM session_counted
+ WHERE home = (SELECT id FROM homes WHERE path = :path) AND seen < :last;
+"""
+
 KEEP_DAYS: Final = 90
 """How long a home, or a session, that is gone is remembered: as long as it may be given back."""
 _DAY_SECONDS: Final = 86400.0
@@ -247,6 +256,15 @@ class Journal:
                 "WHERE path = ? AND (watermark != ? OR NOT counted)",
                 (watermark, path, watermark),
             )
+
+    def forget_sessions(self, path: str, told_since: float) -> None:
+        """Every session there is has been told of since then: forget those gone for long.
+
+        Not before the day when nobody can give one back any more, or it would be counted twice.
+        """
+        last = {"path": path, "last": int(told_since // _DAY_SECONDS) - KEEP_DAYS}
+        with self._lock, self._connection:
+            self._connection.execute(_FORGET_SESSIONS, last)
 
     def counters(self, path: str) -> list[Counter]:
         with self._lock:

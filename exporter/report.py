@@ -43,6 +43,7 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
             "empty": sessions.empty if sessions is not None else None,
             "trivial": sessions.trivial if sessions is not None else None,
         },
+        "not_listed": home.sessions_left_out,
         "verdicts": _verdicts(home, open_now),
         "disk": disk_bytes(home),
         "thresholds": [],

@@ -232,7 +232,9 @@ class Rounds:
         home = state.home
         for last_try in (False, True):
             try:
-                for reply in self._pool.worker(home.owner, home.path).ask(request, seconds):
+                worker = self._pool.worker(home.owner, home.path)
+                state.meet(worker, self._clock())
+                for reply in worker.ask(request, seconds):
                     state.take(reply)
                 return True
             except TimeoutError:
@@ -277,7 +279,7 @@ class Rounds:
 
     def _tell_whether_counted(self, state: HomeState) -> None:
         """What could not be counted is told again by a new worker, which knows nothing yet."""
-        if state.uncounted:
+        if state.uncounted or state.knows_all_for_long(self._clock()):
             self._pool.fail(state.home.owner, state.home.path, apart=False)
         if self._changes.changed(("uncounted", state.home.path), state.uncounted, assumed=""):
             if state.uncounted:

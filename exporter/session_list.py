@@ -13,14 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from exporter.errors import WorkerError
 from exporter.hermes.session_ids import is_own_id
 from exporter.labels import Family, fit
 from exporter.reaper.findings import Evidence, JudgedSession, Verdict
 from exporter.snapshot import OpenSession
 
-_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Compressed. Hundreds of thousands of sessions fit; a worker that goes on for ever does not."""
+_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Compressed. Tens of thousands of sessions fit; of more, the rest is only counted."""
 
 
 def shown_id(session_id: str) -> str:
@@ -37,24 +36,36 @@ class SessionList:
     def __init__(self) -> None:
         self._pages: list[bytes] = []
         self._next: list[bytes] | None = None
+        self._next_bytes = self._next_left_out = 0
+        self.left_out = 0
+        """Open sessions that are not in the list, because it would be too long."""
         self.revision = 0
         """Moves when another list replaces this one."""
 
     def add(self, sessions: Sequence[JudgedSession], *, first: bool) -> None:
         if first or self._next is None:
-            self._next = []
-        self._next.append(zlib.compress(msgspec.json.encode(list(sessions)), 1))
-        if sum(map(len, self._next)) > _BYTES_MAX:
-            raise WorkerError(f"a worker sent open sessions of more than {_BYTES_MAX} bytes")
+            self.clear()
+        if self._next is None or self._next_left_out:
+            self._next_left_out += len(sessions)
+            return
+        page = zlib.compress(msgspec.json.encode(list(sessions)), 1)
+        if self._next_bytes + len(page) > _BYTES_MAX:
+            self._next_left_out += len(sessions)
+            return
+        self._next.append(page)
+        self._next_bytes += len(page)
 
     def clear(self) -> None:
         self._next = []
+        self._next_bytes = self._next_left_out = 0
 
     def close(self) -> None:
         """The list that was being added to is complete; it replaces the one before."""
         if self._next is not None and self._next != self._pages:
             self._pages = self._next
             self.revision += 1
+        if self._next is not None:
+            self.left_out = self._next_left_out
         self._next = None
 
     def sessions(self) -> Iterator[JudgedSession]:

@@ -36,6 +36,8 @@ class HomeView(Struct, frozen=True):
     scan_seconds: float
     runs: RunReport
     """What has been done to it, by us."""
+    sessions_left_out: int
+    """Open sessions that are counted and judged, but too many to be listed."""
     reaper_enforcing: bool
     prune_enforcing: bool
 

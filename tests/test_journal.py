@@ -127,6 +127,35 @@ def test_a_home_long_gone_is_forgotten_and_until_then_its_label_is_its_own(tmp_p
     assert len(opened.counters("/home/kept")) > 0
 
 
+def rows_of(opened: Journal, table: str) -> int:
+    connection = apsw.Connection(opened.path, flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return int(connection.execute(f"SELECT COUNT(*) FROM {table}").get)
+    finally:
+        connection.close()
+
+
+def test_sessions_long_gone_are_forgotten_and_no_counter_falls_or_doubles(tmp_path: Path) -> None:
+    days = Days()
+    opened = Journal.open(str(tmp_path), days)
+    opened.give_label(HOME, "default")
+    spent = [ModelUsage("large", 10, 1, 0, 0, 0, 0.0, 0.0)]
+    page = [usage(key, rows=4, tools=1, models=spent) for key in (1, 2)]
+    scan(opened, *page, watermark=8)
+    days.day += 80
+    scan(opened, page[0], watermark=8)  # a new worker has told of all: session 2 is gone
+    opened.forget_sessions(HOME, days())
+    assert rows_of(opened, "session_counted") == rows_of(opened, "model_counted") == 2
+    scan(opened, *(usage(k, rows=4, above=0, tools=1, models=spent) for k in (1, 2)), watermark=8)
+    assert value(opened, "tokens", kind="input") == 20, "an undo gave it back, and it was known"
+    days.day += 91
+    scan(opened, usage(1, rows=4, above=0, tools=1, models=spent), watermark=8)
+    opened.forget_sessions(HOME, days())
+    assert rows_of(opened, "session_counted") == rows_of(opened, "model_counted") == 1
+    assert value(opened, "messages") == 8
+    assert value(opened, "tokens", kind="input") == 20
+
+
 VERSION_1 = """
 CREATE TABLE homes (
     id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, label TEXT NOT NULL UNIQUE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +12,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.agent_harness import children, configuration, scanned_again, when, when_up
+from exporter.config.settings import Settings
+from exporter.journal import Journal
+from exporter.pool import Pool, Worker, own_program
+from exporter.rounds import Rounds
+from exporter.snapshot import Trouble
+from tests.agent_harness import (
+    children,
+    configuration,
+    scanned_again,
+    when,
+    when_up,
+)
+from tests.reader_harness import sql
 from tests.real.agent import Agent, Metrics, agent
 from tests.small_homes import small_home
 
@@ -113,3 +126,36 @@ def test_figures_of_both_users_are_told(running: Agent) -> None:
     metrics = scanned_again(running, f"user{BOB}", 1)
     assert metrics.value("hermes_messages_total", home=f"user{BOB}", source="cli") == 6
     assert metrics.by("hermes_exporter_blind", "home", "reason") == {}
+
+
+def test_a_worker_may_not_take_all_memory(running: Agent) -> None:
+    for worker in workers(running).values():
+        limits = Path(f"/proc/{worker.pid}/limits").read_text()
+        assert re.search(rf"^Max data size +{1 << 30} +{1 << 30} ", limits, re.MULTILINE)
+
+
+SMALL = ("prlimit", f"--data={96 << 20}")
+"""Less than a worker has, so that not so much is needed to fill it."""
+
+
+def test_a_home_that_eats_memory_loses_its_own_metrics_and_nobody_elses(tmp_path: Path) -> None:
+    homes = [small_home(tmp_path / "good"), small_home(tmp_path / "greedy")]
+    sql(
+        homes[1],
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) "
+        "INSERT INTO sessions (id, source, started_at) "
+        "SELECT printf('%0400d', i), printf('%0120d', i), i FROM n;",
+    )
+    pool = Pool(lambda _: Worker([*SMALL, *own_program("exporter.worker")]))
+    journal = Journal.in_memory()
+    rounds = Rounds(Settings(), journal, named=[str(home) for home in homes], pool=pool)
+    try:
+        for _ in range(2):
+            good, greedy = sorted(rounds.run(120).homes, key=lambda view: view.path)
+            assert good.up
+            assert not greedy.up
+            assert greedy.trouble is Trouble.WORKER_DIED
+            assert "MemoryError" in greedy.detail
+    finally:
+        rounds.close()
+        journal.close()

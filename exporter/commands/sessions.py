@@ -38,7 +38,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from exporter import host
 
-    found, unread = host.sessions(arguments.options(args), verdict=args.verdict, source=args.source)
+    found, missing = host.sessions(
+        arguments.options(args), verdict=args.verdict, source=args.source
+    )
     if args.json:
         output.show_json(found)
     else:
@@ -47,8 +49,8 @@ def run(args: Namespace) -> int:
         given = {"verdict": args.verdict, "source": args.source}
         filters = {name: value for name, value in given.items() if value is not None}
         output.show(sessions.blocks(found, filters, time.time()))
-    if unread:
+    if missing:
         raise PartlyDoneError(
-            f"not known for {', '.join(unread)}: cannot be read; `hermes-exporter check` tells why"
+            f"not all are shown of {', '.join(missing)}; `hermes-exporter check` tells why"
         )
     return 0
