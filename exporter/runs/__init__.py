@@ -1,6 +1,6 @@
 """Runs: what hermes-exporter does to a home, one run at a time, noted so that it can be undone."""
 
-from exporter.runs.folder import RunBusyError, RunError, run_folder
+from exporter.runs.folder import RunBusyError, RunError, RunFullError, run_folder
 from exporter.runs.journal import Runs, journal_of, new_run_id, running
 from exporter.runs.records import (
     Action,
@@ -23,6 +23,7 @@ __all__ = [
     "Run",
     "RunBusyError",
     "RunError",
+    "RunFullError",
     "RunOutcome",
     "Runs",
     "Settlement",

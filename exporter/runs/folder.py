@@ -31,6 +31,10 @@ class RunBusyError(RunError):
     """Another run is under way in the same home."""
 
 
+class RunFullError(RunError):
+    """There is no space to note a run; whatever frees space has to come first."""
+
+
 class RunFolder:
     """The folder of one home, held open: names below it cannot be redirected."""
 
@@ -72,7 +76,7 @@ def run_folder(home: str, owner: int, *, create: bool = False) -> Iterator[RunFo
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise RunError(f"{path} is not a directory of its own; nothing was done") from error
-        raise RunError(f"cannot use {path}: {error.strerror}; nothing was done") from error
+        raise unusable(path, error) from error
     if descriptor is None:
         yield None
         return
@@ -86,6 +90,12 @@ def run_folder(home: str, owner: int, *, create: bool = False) -> Iterator[RunFo
         yield RunFolder(path, descriptor, owner)
     finally:
         os.close(descriptor)
+
+
+def unusable(path: str, error: OSError) -> RunError:
+    """What to raise where something in the folder cannot be made or opened."""
+    kind = RunFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else RunError
+    return kind(f"cannot use {path}: {error.strerror}; nothing was done")
 
 
 def _open(home: str, owner: int, *, create: bool) -> int | None:
@@ -116,7 +126,7 @@ def run_lock(folder: RunFolder, purpose: str) -> Iterator[None]:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(_LOCK, flags, 0o600, dir_fd=folder.descriptor)
     except OSError as error:
-        raise RunError(f"cannot use {path}: {error.strerror}; nothing was done") from error
+        raise unusable(path, error) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

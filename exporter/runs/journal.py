@@ -17,7 +17,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from exporter.runs.folder import RunError, run_folder, run_lock
+from exporter.runs.folder import RunError, RunFullError, run_folder, run_lock, unusable
 from exporter.runs.records import (
     Action,
     ActionState,
@@ -29,6 +29,7 @@ from exporter.runs.records import (
     Settlement,
     Trip,
 )
+from exporter.runs.reserve import make_reserve, release_reserve
 
 VERSION: Final = 1
 """Raised when an older hermes-exporter could not read what this one writes."""
@@ -70,13 +71,15 @@ def running(
         if folder is None:
             raise RunError(f"{home} has no folder for runs; nothing was done")
         with run_lock(folder, purpose):
+            release_reserve(folder)
             try:
                 path = folder.file(FILE, create=True)
             except OSError as error:
-                raise RunError(f"cannot make {folder.path}/{FILE}: {error.strerror}") from error
+                raise unusable(f"{folder.path}/{FILE}", error) from error
             with _opened(path or "") as connection:
                 _prepare(connection, path or "")
                 yield Runs(connection, clock)
+            make_reserve(folder)
 
 
 @contextmanager
@@ -103,8 +106,11 @@ def _opened(path: str) -> Iterator[apsw.Connection]:
         connection = apsw.Connection(path, flags=flags)
         connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
         # What was noted must outlive a power cut, and a reader must not need files of its own.
-        connection.execute("PRAGMA journal_mode=DELETE; PRAGMA synchronous=EXTRA")
+        connection.execute("PRAGMA synchronous=EXTRA")
+        connection.execute("PRAGMA journal_mode=DELETE")
         yield connection
+    except apsw.FullError as error:
+        raise RunFullError(f"cannot use {path}: {error}") from error
     except apsw.Error as error:
         raise RunError(f"cannot use {path}: {error}") from error
     finally:
