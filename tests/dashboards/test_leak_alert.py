@@ -1,0 +1,105 @@
+"""A leak travels from killed Hermes processes to whoever is on call, and is taken back."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.real.alertmanager import Alertmanager, Receiver, alertmanager, receiver
+from tests.real.hermes import NEWEST, REPOSITORY, python_for
+from tests.real.prometheus import prometheus
+from tests.real.stub_model import stub_model
+from tests.verdict_harness import HOME, leak, watching
+
+DASHBOARDS = REPOSITORY / "dashboards"
+ALERT = "HermesLeakRatioHigh"
+
+CONFIGURATION = """\
+global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}
+rule_files: {rules}
+alerting: {{alertmanagers: [{{static_configs: [{{targets: [{alertmanager}]}}]}}]}}
+scrape_configs:
+  - job_name: hermes-exporter
+    static_configs: [{{targets: [{agent}]}}]
+"""
+
+
+def hasty(file: Path, folder: Path) -> Path:
+    """A copy of a rule file in which minutes and hours are seconds, and two leaks are many."""
+    text = re.sub(r"\[\d+[mhd]\]", "[5s]", file.read_text())
+    text = re.sub(r"^( +)(for|interval): \w+$", r"\1\2: 1s", text, flags=re.MULTILINE)
+    text, times = re.subn(r"(hermes_sessions_leaked:sum\[5s\]\)) >= 50", r"\1 >= 2", text)
+    assert times == (file.stem == "alerts")
+    copy = folder / file.name
+    copy.write_text(text)
+    return copy
+
+
+def routed_to(hook: Receiver) -> str:
+    """The example for Alertmanager, in a hurry, with a receiver that is there."""
+    example = yaml.safe_load((DASHBOARDS / "alertmanager" / "alertmanager.yml").read_text())
+    for route in (example["route"], *example["route"]["routes"]):
+        route |= {"group_wait": "1s", "group_interval": "1s"}
+    for each in example["receivers"]:
+        each["webhook_configs"] = [{"url": f"{hook.url}/{each['name']}"}]
+    return json.dumps(example)
+
+
+def configuration(agent: str, server: Alertmanager, folder: Path) -> str:
+    files = [DASHBOARDS / "rules" / f"{name}.yaml" for name in ("recording", "alerts")]
+    return CONFIGURATION.format(
+        rules=json.dumps([str(hasty(file, folder)) for file in files]),
+        alertmanager=json.dumps(server.address),
+        agent=json.dumps(agent),
+    )
+
+
+def reap(folder: Path) -> None:
+    """By hand, as the runbook says; with the settings of the agent that watches."""
+    command = [sys.executable, "-m", "exporter", "reap", "--yes"]
+    command += ["--config.file", str(folder / "hermes-exporter.yml")]
+    done = subprocess.run(
+        [*command, "--state-dir", str(folder / "by-hand")],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.xdist_group("prometheus")
+def test_a_leak_reaches_on_call_and_is_resolved_by_the_reap(tmp_path: Path) -> None:
+    home, folder = tmp_path / "home", tmp_path / "agent"
+    with stub_model() as model, receiver() as hook, alertmanager(routed_to(hook)) as server:
+        model.configure(home)
+        leak(python_for(NEWEST), home, model, "idle", "answering")
+        with (
+            watching(folder, home) as watch,
+            prometheus(
+                [], configuration=configuration(watch.agent.address, server, tmp_path)
+            ) as metrics,
+        ):
+            place, alert = hook.wait_for(ALERT, "firing")
+            assert place == "/working-day"
+            assert alert["labels"] == {
+                "alertname": ALERT,
+                "severity": "warning",
+                "job": "hermes-exporter",
+                "instance": watch.agent.address,
+                "home": HOME,
+            }
+            assert alert["annotations"]["description"].startswith(
+                f"100% of the open sessions of home {HOME} on {watch.agent.address} are dead"
+            )
+            assert alert["annotations"]["runbook_url"] == f"dashboards/runbooks/{ALERT}.md"
+            assert "resolved" not in {each["status"] for _, each in hook.notifications}
+            reap(folder)
+            hook.wait_for(ALERT, "resolved")
+            assert watch.reaped() == 2
+            assert metrics.query(f'ALERTS{{alertname="{ALERT}", alertstate="firing"}}') == []
