@@ -89,7 +89,7 @@ def _numbers() -> Line:
             no_data=NO_AGENT,
         ),
         number(
-            "Most series of an agent",
+            "Most series",
             "A home has at most 400 series and the agent about 60. Far more than that times the "
             "homes: please report it.",
             "max(hermes_exporter_series{<agent>})",
@@ -155,11 +155,12 @@ def _blindness() -> Panel:
 
 def _ages() -> Panel:
     return lines(
-        "Age of the last scan",
+        "Oldest scans",
         "A saw-tooth of the scan interval is well. A line that climbs is a scan that never ends: "
         "a hanging filesystem, or a database that is locked. The agent's log says which.",
         Query(
-            "max by (instance, home) (time() - hermes_exporter_scan_timestamp_seconds{<home>})",
+            "topk(8, max by (instance, home) (time() - "
+            "hermes_exporter_scan_timestamp_seconds{<home>}))",
             "{{instance}} {{home}}",
         ),
         unit="s",
@@ -169,11 +170,11 @@ def _ages() -> Panel:
 
 def _durations() -> Panel:
     return lines(
-        "Duration of the last scan",
+        "Longest scans",
         "Long scans are large homes or slow disks; the first one and the full one every six hours "
         "take longer. If it nears the interval raise `scan.interval`.",
         Query(
-            "max by (instance, home) (hermes_exporter_scan_duration_seconds{<home>})",
+            "topk(8, max by (instance, home) (hermes_exporter_scan_duration_seconds{<home>}))",
             "{{instance}} {{home}}",
         ),
         unit="s",
@@ -205,26 +206,27 @@ def _failures() -> Panel:
             "{{collector}}",
         ),
         stacked=True,
+        reaches=1,
         no_data="None failed",
     )
 
 
 def _series() -> Panel:
     return lines(
-        "Series of each agent",
+        "Series of an agent",
         "What each agent costs Prometheus. It grows with homes only: label values are limited. A "
         "climb without new homes should be reported.",
-        Query("max by (instance) (hermes_exporter_series{<agent>})", "{{instance}}"),
+        Query("topk(8, max by (instance) (hermes_exporter_series{<agent>}))", "{{instance}}"),
         no_data=NO_AGENT,
     )
 
 
 def _scrapes() -> Panel:
     return lines(
-        "Duration of scrapes",
+        "Slowest scrapes",
         "Scrapes are answered from memory in milliseconds, whatever a scan does. Slow ones are the "
         "network, or a host out of processor time.",
-        Query("max by (instance) (scrape_duration_seconds{<agent>})", "{{instance}}"),
+        Query("topk(8, max by (instance) (scrape_duration_seconds{<agent>}))", "{{instance}}"),
         unit="s",
         no_data="Nothing is scraped under this job",
     )
@@ -232,10 +234,12 @@ def _scrapes() -> Panel:
 
 def _memory() -> Panel:
     return lines(
-        "Memory of each agent",
+        "Memory of an agent",
         "Resident memory of the agent itself; its workers are not in it. Steady is well. If it "
         "climbs for days, restart the service and report it.",
-        Query("max by (instance) (process_resident_memory_bytes{<agent>})", "{{instance}}"),
+        Query(
+            "topk(8, max by (instance) (process_resident_memory_bytes{<agent>}))", "{{instance}}"
+        ),
         unit="bytes",
         no_data=NO_AGENT,
     )
@@ -243,11 +247,12 @@ def _memory() -> Panel:
 
 def _processor() -> Panel:
     return lines(
-        "Processor time of each agent",
+        "Processor time of an agent",
         "Share of one processor; a percent or two at most. More: very many processes on the host, "
         "or a `scan.interval` that is too short.",
         Query(
-            "sum by (instance) (rate(process_cpu_seconds_total{<agent>}[$__rate_interval]))",
+            "topk(8, sum by (instance) "
+            "(rate(process_cpu_seconds_total{<agent>}[$__rate_interval])))",
             "{{instance}}",
         ),
         unit="percentunit",
@@ -257,11 +262,11 @@ def _processor() -> Panel:
 
 def _descriptors() -> Panel:
     return lines(
-        "Open files of each agent",
+        "Open files of an agent",
         "A share of what the agent may open. Few, and steady. A climb is a leak of the agent's: "
         "restart it and report it.",
         Query(
-            "max by (instance) (process_open_fds{<agent>} / process_max_fds{<agent>})",
+            "topk(8, max by (instance) (process_open_fds{<agent>} / process_max_fds{<agent>}))",
             "{{instance}}",
         ),
         unit="percentunit",

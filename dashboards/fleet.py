@@ -44,9 +44,9 @@ def dashboard() -> model.Dashboard:
             Section(
                 "Worst first",
                 [
-                    line(8, _leaky(), _filling(), _pressed()),
-                    line(8, _down(), _blind(), _false_reaps()),
-                    line(8, _growing(), _marathons()),
+                    line(7, _leaky(), _filling(), _pressed()),
+                    line(7, _down(), _blind(), _false_reaps()),
+                    parted(7, (16, _growing()), (8, _marathons())),
                 ],
             ),
             Section(
@@ -82,7 +82,7 @@ def _numbers() -> Line:
             no_data=NO_RULES,
         ),
         number(
-            "Homes that cannot be read",
+            "Unreadable homes",
             "Their figures are old or missing, nothing in them is reaped or pruned. They are "
             "listed below; on the host `hermes-exporter check` says why.",
             "sum(job:hermes_home_up:count_down{<job>})",
@@ -98,9 +98,9 @@ def _numbers() -> Line:
             no_data=NO_RULES,
         ),
         number(
-            "Homes full within three days",
-            "If they fill as they did in the last six hours. Go to the top of the list below: "
-            "prune there, or add space.",
+            "Full in three days",
+            "Homes whose disk fills as it did in the last six hours. Go to the top of the list "
+            "below: prune there, or add space.",
             "count(home:hermes_filesystem_avail_bytes:days_until_full{<home>} < 3) "
             f"or {NONE_OF_ALL}",
             steps=ALARM,
@@ -117,7 +117,7 @@ def _numbers() -> Line:
             no_data=NO_RULES,
         ),
         number(
-            "False reaps in a day",
+            "False reaps today",
             "Sessions that were ended while in use, and given back. One is too many: set the "
             "reaper of that host to observe and read `hermes-exporter history` there.",
             "sum(home:hermes_reaper_reopened:increase1d{<home>})",
@@ -196,6 +196,7 @@ def _pressed() -> Panel:
                 "(home:hermes_prune_threshold_value:ratio{<home>}))",
                 unit="percentunit",
                 decimals=0,
+                base="blue",
                 steps=((1, LOOK), (1.1, NOW)),
                 bar=True,
             )
@@ -406,10 +407,14 @@ def _reclaimable() -> Panel:
 
 def _freed() -> Panel:
     return lines(
-        "Freed by pruning, per hour",
+        "Freed by pruning in the last hour",
         "What was given back, by policy. Nothing while homes are under pressure: look at what "
         "stands in the way on a host's dashboard.",
-        Query("sum by (policy) (job:hermes_prune_freed_bytes:rate10m{<job>}) * 3600", "{{policy}}"),
+        Query(
+            "sum by (policy) "
+            "(avg_over_time(job:hermes_prune_freed_bytes:rate10m{<job>}[1h])) * 3600",
+            "{{policy}}",
+        ),
         unit="bytes",
         stacked=True,
         no_data="No run has freed anything yet",
@@ -418,12 +423,17 @@ def _freed() -> Panel:
 
 def _runs() -> Panel:
     return lines(
-        "Prune runs and items, per hour",
+        "Prune runs and items in the last hour",
         "Runs by outcome, and items taken. Failed ones: the host's `hermes-exporter history` says "
         "why. Many items at once: a mark was lowered, or a home exploded.",
         [
-            Query("sum by (outcome) (job:hermes_prune_runs:rate10m{<job>}) * 3600", "{{outcome}}"),
-            Query("sum(job:hermes_prune_deleted:rate10m{<job>}) * 3600", "items"),
+            Query(
+                "sum by (outcome) (avg_over_time(job:hermes_prune_runs:rate10m{<job>}[1h])) * 3600",
+                "{{outcome}}",
+            ),
+            Query(
+                "sum(avg_over_time(job:hermes_prune_deleted:rate10m{<job>}[1h])) * 3600", "items"
+            ),
         ],
         colours={**OUTCOMES, "items": QUIET},
         right={"items": "short"},

@@ -22,7 +22,7 @@ def dashboard() -> model.Dashboard:
         "One host: its Hermes homes, their sessions, disk, database and gateway. "
         "Choose the host under Instance.",
         [
-            Section(None, [_numbers(), line(7, _homes())]),
+            Section(None, [_numbers(), line(6, _homes())]),
             sessions(),
             usage(),
             disk(),
@@ -54,7 +54,7 @@ def _numbers() -> Line:
     return line(
         4,
         number(
-            "Homes that cannot be read",
+            "Unreadable homes",
             "Their figures are old or missing and nothing in them is reaped or pruned. "
             "`hermes-exporter check` says why, and what to grant or repair.",
             "sum(1 - hermes_home_up{<home>})",
@@ -88,7 +88,7 @@ def _numbers() -> Line:
             no_data="No thresholds",
         ),
         number(
-            "Until the disk is full",
+            "Disk full in",
             "If it goes on as in the last six hours. Less than a day: look at Bytes by kind, "
             "prune, or add space now.",
             "min(home:hermes_filesystem_avail_bytes:days_until_full{<home>}) * 86400",

@@ -161,6 +161,7 @@ def _unreachable() -> Panel:
         ),
         unit="bytes",
         stacked=True,
+        reaches=2.0**20,
         no_data="Every threshold can be reached",
     )
 
@@ -213,7 +214,7 @@ def _policies() -> Panel:
 
 def _freed() -> Panel:
     return lines(
-        "Freed by pruning, per hour",
+        "Freed by pruning in the last hour",
         "What was given back, by policy. Runs below without bytes here freed nothing: the trash "
         "still keeps it, or only VACUUM gives it back.",
         Query(
@@ -229,12 +230,12 @@ def _freed() -> Panel:
 
 def _deleted() -> Panel:
     return lines(
-        "Items pruned, per hour",
+        "Items pruned in the last hour",
         "Sessions, files and checkpoints that went to the trash, by policy. More than you "
         "expected? `hermes-exporter history` lists the runs, `hermes-exporter undo RUN` gives one "
         "back.",
         Query(
-            "sum by (policy) (rate(hermes_prune_deleted_total{<home>}[$__rate_interval])) * 3600",
+            "sum by (policy) (increase(hermes_prune_deleted_total{<home>}[1h]))",
             "{{policy}}",
         ),
         stacked=True,
@@ -244,11 +245,11 @@ def _deleted() -> Panel:
 
 def _runs() -> Panel:
     return lines(
-        "Prune runs, per hour",
+        "Prune runs in the last hour",
         "Runs by outcome. A failed or partial one says why in `hermes-exporter history`; nothing "
         "is lost, and it is taken up again.",
         Query(
-            "sum by (outcome) (rate(hermes_prune_runs_total{<home>}[$__rate_interval])) * 3600",
+            "sum by (outcome) (increase(hermes_prune_runs_total{<home>}[1h]))",
             "{{outcome}}",
         ),
         stacked=True,

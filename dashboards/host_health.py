@@ -57,6 +57,7 @@ def _holders() -> Panel:
             Query("sum(hermes_state_db_lockless_holders{<home>})", "lost their lock"),
         ],
         colours={"write into a deleted WAL": NOW, "lost their lock": LOOK},
+        reaches=1,
         no_data=NO_AGENT,
     )
 
@@ -94,6 +95,7 @@ def _starts() -> Panel:
         ],
         colours={"age of the youngest": QUIET},
         right={"age of the youngest": "s"},
+        reaches=1,
         no_data="No home has a gateway",
     )
 
@@ -130,5 +132,6 @@ def _tasks() -> Panel:
         "Tasks that say they run while their process is gone. Hermes takes them back after a "
         "while; if they stay, give them back on the board.",
         Query("sum by (instance, home) (hermes_kanban_tasks_dead_owner{<home>})", "{{home}}"),
+        reaches=1,
         no_data="No home has a kanban board",
     )

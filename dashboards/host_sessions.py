@@ -65,6 +65,7 @@ def _leaks() -> Panel:
             Query("sum(home:hermes_reaper_reopened:increase1h{<home>})", "given back"),
         ],
         colours={"leaked": LOOK, "reaped": "blue", "given back": NOW},
+        reaches=1,
         no_data=NO_RULES,
     )
 
@@ -77,6 +78,7 @@ def _causes() -> Panel:
         "saying so, as one-shot chats do. Empty: it never began.",
         Query("sum by (cause) (hermes_sessions_leaked{<home>})", "{{cause}}"),
         stacked=True,
+        reaches=1,
         colours={"mid_turn": NOW, "after_turn": LOOK, "empty": QUIET},
         no_data="No leaked sessions",
     )

@@ -40,6 +40,12 @@ NOW = "red"
 WELL = "green"
 QUIET = "#808080"
 
+NARROWEST = 60
+"""Of a table's column: Grafana's own 150 makes tables of many columns scroll sideways."""
+
+NO_CELL = "\u2013"
+"""In a cell; the text of an empty table would be repeated in each."""
+
 DATASOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
@@ -112,11 +118,13 @@ def lines(
     legend: str = "list",
     lowest: float | None = 0,
     highest: float | None = None,
+    reaches: float | None = None,
 ) -> timeseries.Panel:
     """Values over time.
 
     `colours` are by legend; so are `marks`, drawn as dashed lines that are no part of a stack; and
-    `right`, with the unit of an axis of their own on the right.
+    `right`, with the unit of an axis of their own on the right. The axis goes up to `reaches` at
+    least, so that a lone zero lies at its foot.
     """
     panel = (
         timeseries.Panel()
@@ -148,6 +156,8 @@ def lines(
         panel.min(lowest)
     if highest is not None:
         panel.max(highest)
+    if reaches is not None:
+        panel.axis_soft_max(reaches)
     for index, query in enumerate([queries] if isinstance(queries, Query) else queries):
         panel.with_target(_target(query, index))
     for name, colour in (colours or {}).items():
@@ -263,7 +273,6 @@ def rows(
     sort: str | None = None,
     ascending: bool = False,
     facts: Mapping[str, tuple[str, str]] | None = None,
-    widths: Mapping[str, int] | None = None,
 ) -> table.Panel:
     """A table with a row for each set of `labels` (label to title) and a column for each query.
 
@@ -283,6 +292,7 @@ def rows(
         .show_header(True)
         .cell_height(common_model.TableCellHeight.SM)
         .filterable(False)
+        .min_width(NARROWEST)
     )
     if sort is not None:
         panel.sort_by([common.TableSortByFieldState().display_name(sort).desc(not ascending)])
@@ -290,11 +300,11 @@ def rows(
         query = Query(column.expression, column.title)
         panel.with_target(_target(query, index, instant=True, format_=PromQueryFormat.TABLE))
         panel.override_by_name(column.title, _column(column))
+    for name in (*labels.values(), *(name for name, _ in facts.values())):
+        panel.override_by_name(name, [DynamicConfigValue("noValue", NO_CELL)])
     for name, (says, url) in (links or {}).items():
         link = [{"title": says, "url": url}]
         panel.override_by_name(name, [DynamicConfigValue("links", link)])
-    for name, width in (widths or {}).items():
-        panel.override_by_name(name, [DynamicConfigValue("custom.width", width)])
     for index, (title_of_fact, expression) in enumerate(facts.values(), len(columns)):
         query = Query(expression, title_of_fact)
         panel.with_target(_target(query, index, instant=True, format_=PromQueryFormat.TABLE))
@@ -336,6 +346,7 @@ def _column(column: Column) -> list[DynamicConfigValue]:
     elif column.steps or column.words:
         cell = {"type": "color-text"}
     values = [
+        DynamicConfigValue("noValue", NO_CELL),
         DynamicConfigValue("unit", column.unit),
         DynamicConfigValue("thresholds", thresholds),
         DynamicConfigValue("custom.cellOptions", cell),

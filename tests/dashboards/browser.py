@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,22 @@ from tests.real.prometheus import free_port
 from tests.real.waiting import wait_until
 
 PAGE = REPOSITORY / ".cache" / "render" / "dist"
+ICONS = PAGE.parent / "node_modules" / "@grafana" / "ui" / "dist" / "public" / "img"
 DASHBOARDS = REPOSITORY / "dashboards" / "grafana"
 WIDTH = 1440
 """A laptop's."""
 
-_FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-background-networking --hide-scrollbars "
-    "--disable-component-update --disable-sync --no-first-run --force-device-scale-factor=1"
-).split()
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--hide-scrollbars",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--force-device-scale-factor=1",
+]
 
 
 @dataclass(frozen=True)
@@ -80,13 +89,16 @@ class Browser:
 
     def _after_painting(self) -> None:
         script = (
-            "const done = arguments[0]; document.fonts.ready.then(() => requestAnimationFrame(() => "
-            "requestAnimationFrame(() => requestIdleCallback(() => done(true)))))"
+            "const done = arguments[0]; const frame = requestAnimationFrame; document.fonts.ready"
+            ".then(() => frame(() => frame(() => requestIdleCallback(() => done(true)))))"
         )
         _send(f"{self._session}/execute/async", {"script": script, "args": []})
 
     def _resize(self, height: int) -> None:
-        _send(f"{self._session}/window/rect", {"width": WIDTH, "height": height})
+        """Of the page itself, whatever the window takes for its own."""
+        size = {"width": WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": size}
+        _send(f"{self._session}/goog/cdp/execute", command)
 
 
 @contextmanager
@@ -125,6 +137,8 @@ def _page_server(prometheus_url: str) -> Iterator[str]:
         def do_GET(self) -> None:
             if self.path.startswith("/prometheus/"):
                 self._pass_on(None)
+            elif self.path.startswith("/public/"):
+                self._answer(200, _icon(self.path), "image/svg+xml")
             elif self.path.startswith("/dashboards/"):
                 self._answer(200, (DASHBOARDS / Path(self.path).name).read_bytes())
             else:
@@ -142,9 +156,9 @@ def _page_server(prometheus_url: str) -> Iterator[str]:
                 with error:
                     self._answer(error.code, error.read())
 
-        def _answer(self, status: int, body: bytes) -> None:
+        def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -158,8 +172,15 @@ def _page_server(prometheus_url: str) -> Iterator[str]:
         server.shutdown()
 
 
+def _icon(path: str) -> bytes:
+    """Grafana's icons are where its server would have them, but for the first folders."""
+    name = path.split("?")[0].partition("/img/")[2]
+    file = ICONS.joinpath(*(part for part in name.split("/") if part != ".."))
+    return file.read_bytes() if file.is_file() else b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+
+
 def _moment(at: float) -> str:
-    return str(int(at * 1000))
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def _is_ready(driver: str) -> bool:

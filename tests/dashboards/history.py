@@ -57,6 +57,11 @@ class Home:
     lost: int = 0
     """Processes that write into a deleted WAL."""
 
+    @property
+    def upgraded_ago(self) -> float:
+        """Not all at once."""
+        return 10 * HOUR - 0.8 * HOUR * self.size
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -243,13 +248,12 @@ def _home(home: Home, now: float) -> Iterator[Series]:
             yield Series(series.name, series.labels, _until(since, series.value))
 
 
-UPGRADED_AGO = 9 * HOUR
 _SOURCES = {"cli": 0.5, "telegram": 0.3, "cron": 0.2}
 
 
 def _leaked(home: Home, now: float) -> Value:
     """Leaks pile up; where the reaper works it ends them every hour."""
-    upgrade = now - UPGRADED_AGO
+    upgrade = now - home.upgraded_ago
 
     def value(t: float) -> float:
         before = home.leaks_per_hour * home.size
@@ -413,7 +417,8 @@ def _disk(home: Home, now: float) -> Iterator[Series]:
 
 _POLICIES = {
     "request_dumps": 0.05, "orphan_files": 0.01, "orphan_checkpoints": 0.4,
-    "stale_checkpoints": 0.3, "empty_sessions": 0.02, "trivial_sessions": 0.04, "old_sessions": 0.12,
+    "stale_checkpoints": 0.3, "empty_sessions": 0.02, "trivial_sessions": 0.04,
+    "old_sessions": 0.12,
 }  # fmt: skip
 
 
@@ -510,7 +515,7 @@ def _processes(home: Home, now: float) -> Iterator[Series]:
             lambda t: t - t % 60 if t < down_since else down_since,
         )
         yield _plain("hermes_kanban_tasks_dead_owner", _always(1 if storm else 0))
-    upgrade = now - UPGRADED_AGO
+    upgrade = now - home.upgraded_ago
     yield _plain("hermes_agent_info", lambda t: 1.0 if t < upgrade else None, version="0.18.2")
     yield _plain("hermes_agent_info", lambda t: 1.0 if t >= upgrade else None, version="0.19.0")
     for kind, count in {
@@ -538,11 +543,15 @@ def _counter(name: str, per_hour: float, now: float, hourly: bool = False, **lab
         return Series(name, labels, lambda t: round(per_hour * math.floor((t - start) / HOUR)))
     # The integral of the rate 0.55 + 0.45 sin, so that it never falls.
     turn = 2 * math.pi / DAY
+    own = len(name) + per_hour
 
     def value(t: float) -> float:
         hours = (t - start) / HOUR
         bend = 0.45 * (math.cos(turn * start) - math.cos(turn * t)) / turn / HOUR
-        ripple = 0.2 * math.sin(t / 700) * 700 / HOUR
+        ripple = sum(
+            part * math.sin(t / period + own * period) * period / HOUR
+            for part, period in ((0.12, 1900), (0.1, 760), (0.08, 290))
+        )
         return per_hour * (0.75 * hours + bend + ripple)
 
     return Series(name, labels, value)
@@ -553,7 +562,15 @@ def _always(value: float) -> Value:
 
 
 def _wave(t: float, period: float, phase: float) -> float:
-    return 0.5 + 0.5 * math.sin(2 * math.pi * t / period + phase)
+    """Wanders between 0 and 1, the same way every time."""
+    place = t / period * 4 + phase * 1000
+    step, part = divmod(place, 1)
+    smooth = part * part * (3 - 2 * part)
+    return _chance(step) * (1 - smooth) + _chance(step + 1) * smooth
+
+
+def _chance(number: float) -> float:
+    return math.sin(number * 12.9898) * 43758.5453 % 1
 
 
 def _daylight(t: float) -> float:

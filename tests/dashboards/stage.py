@@ -134,7 +134,7 @@ def _names(expression: str) -> set[str]:
 
 def _promtool(what: str, *arguments: str) -> None:
     done = subprocess.run(
-        ["promtool", "tsdb", "create-blocks-from", what, *arguments],
+        ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=48h", what, *arguments],
         capture_output=True,
         text=True,
         timeout=600,

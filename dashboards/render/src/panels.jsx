@@ -1,7 +1,7 @@
 // Panel plugins over Grafana's own components. Grafana's plugins themselves are not on npm; values,
 // units, thresholds, mappings and overrides come ready from Grafana's field configuration.
 import {
-  FieldType, formattedValueToString, getDisplayProcessor, getFieldDisplayName, getFieldDisplayValues, PanelPlugin,
+  cacheFieldDisplayNames, FieldType, formattedValueToString, getDisplayProcessor, getFieldDisplayName, getFieldDisplayValues, PanelPlugin,
 } from '@grafana/data';
 import { BigValue, TimeSeries, useTheme2 } from '@grafana/ui';
 import { TableNG } from '@grafana/ui/unstable';
@@ -24,12 +24,15 @@ export function NoData({ message, fieldConfig }) {
 
 const isEmpty = (data) => !data.series.some((frame) => frame.length > 0);
 
-function Stat({ data, fieldConfig, options, width, height, replaceVariables, timeZone }) {
+function Stat({ data, fieldConfig, options, width, height, replaceVariables, timeRange, timeZone }) {
   const theme = useTheme2();
   const [shown] = getFieldDisplayValues({
     fieldConfig, reduceOptions: options.reduceOptions, replaceVariables, theme, data: data.series,
     sparkline: options.graphMode !== 'none', timeZone,
   });
+  if (shown.sparkline) {
+    shown.sparkline.timeRange = timeRange;
+  }
   return (
     <BigValue
       value={shown.display} sparkline={shown.sparkline} width={width} height={height} theme={theme}
@@ -89,6 +92,7 @@ function Rows({ data, fieldConfig, options, width, height }) {
   if (isEmpty(data)) {
     return <NoData fieldConfig={fieldConfig} />;
   }
+  cacheFieldDisplayNames(data.series);
   return (
     <TableNG
       data={data.series[0]} width={width} height={height} initialSortBy={options.sortBy} showTypeIcons={false}
@@ -103,12 +107,14 @@ const BOTTOM = 22;
 
 function TimeAxis({ from, to, left, width, height }) {
   const theme = useTheme2();
-  const count = Math.max(2, Math.floor(width / 110));
-  return Array.from({ length: count }, (_, index) => {
-    const at = from + ((index + 0.5) * (to - from)) / count;
+  const half = 1_800_000;
+  const step = half * Math.max(1, 2 ** Math.ceil(Math.log2((to - from) / half / (width / 80))));
+  const first = Math.ceil(from / step);
+  return Array.from({ length: Math.floor(to / step) - first + 1 }, (_, index) => {
+    const at = (first + index) * step;
     return (
       <text
-        key={index} x={left + ((index + 0.5) * width) / count} y={height - 6} fontSize={12} textAnchor="middle"
+        key={at} x={left + ((at - from) / (to - from)) * width} y={height - 6} fontSize={12} textAnchor="middle"
         fill={theme.colors.text.primary}
       >
         {new Date(at).toISOString().slice(11, 16)}

@@ -8,7 +8,7 @@ import {
 
 export function sceneOf(dashboard, chosen) {
   return new EmbeddedScene({
-    $timeRange: new SceneTimeRange({ ...dashboard.time, timeZone: 'utc' }),
+    $timeRange: new SceneTimeRange({ from: chosen.from, to: chosen.to, timeZone: 'utc' }),
     $variables: new SceneVariableSet({
       variables: dashboard.templating.list.map((variable) => variableOf(variable, chosen[variable.name])),
     }),

@@ -45,7 +45,8 @@ export function startServices(theme, scene) {
   });
   standardFieldConfigEditorRegistry.setInit(standardOptions);
   standardTransformersRegistry.setInit(() =>
-    Object.values(standardTransformers).map((info) => ({
+    // Some have two names here.
+    [...new Map(Object.values(standardTransformers).map((info) => [info.id, info])).values()].map((info) => ({
       id: info.id, name: info.name, editor: () => null, transformation: async () => info,
       imageDark: '', imageLight: '',
     }))
