@@ -12,9 +12,9 @@ import pytest
 
 from exporter.pruner.undo import undo
 from exporter.runs import RunOutcome
-from tests.prune_harness import beside_all, dump_all, planned, prunable_process, prune
 from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for
 from tests.reap_harness import GATEWAY, inodes, site
+from tests.session_prune_harness import beside_all, dump_all, planned, prunable_process, prune
 
 LARGE, SMALL, EMPTY, PARENT, DELEGATE, BRANCH, KEPT = (
     f"20250101_080000_aaaaa{number}" for number in range(7)

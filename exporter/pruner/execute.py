@@ -7,6 +7,7 @@ goes wrong in between, looking at the home tells what has happened.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -22,7 +23,7 @@ from exporter.pruner.effects.sessions import SessionEffect, Unit
 from exporter.pruner.gently import merge_index
 from exporter.pruner.outcome import LeftAlone, Outcome
 from exporter.pruner.recovery import note_purged, recover, trash_for
-from exporter.pruner.trash import TrashRun, trash_of
+from exporter.pruner.trash import TrashRun, trash_folder, trash_of
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.reaper.site import Site
 from exporter.runs import (
@@ -136,9 +137,8 @@ class _Pruning:
         self._settle([Settlement(number, ActionState.DONE) for number in taken])
         began = self._site.monotonic()
         try:
-            with trash_of(self._folder, self._run, create=True) as trash:
-                if trash is None:
-                    raise RunError(f"{self._folder.path} cannot hold a trash; nothing was done")
+            needs_trash = any(each.frees is not Frees.NOW for each in actions)
+            with trash_of(self._folder, self._run, create=needs_trash) as trash:
                 for units, others in _parts(noted):
                     self._take_sessions(units, trash)
                     self._take_others(others, trash)
@@ -150,6 +150,8 @@ class _Pruning:
             self._why = f"cannot write the trash: {error.strerror}"
             self._settle(_skip(self._open(noted), self._why))
         outcome = self._outcome(noted)
+        if remove_if_empty(self._folder, self._run):
+            self._runs.not_undoable(self._run)
         note_purged(self._runs, self._run)
         self._runs.finish(self._run, outcome.outcome, outcome.why)
         if any(act == Act.DELETE_SESSION.value for act in self._done(noted)):
@@ -173,10 +175,13 @@ class _Pruning:
             if not take(self._effects[Act(each.action)], action, None):
                 taken.append(number)
 
-    def _take_sessions(self, units: Sequence[Unit], trash: TrashRun) -> None:
+    def _take_sessions(self, units: Sequence[Unit], trash: TrashRun | None) -> None:
         if not units:
             return
         actions = [each for unit in units for each in unit]
+        if trash is None:
+            self._settle(_skip(actions, "no session is deleted without the trash"))
+            return
         try:
             refuse_unwritable(self._site.database, self._site.owner)
             look_at_bystanders(self._site.database, self._site.bystanders, self._site.proc)
@@ -187,7 +192,7 @@ class _Pruning:
         self._why = self._sessions.take(units, trash, self._settle) or self._why
         self._settle(_skip(self._open(actions), self._why))
 
-    def _take_others(self, actions: Sequence[Action], trash: TrashRun) -> None:
+    def _take_others(self, actions: Sequence[Action], trash: TrashRun | None) -> None:
         taken = self._taken_sessions()
         waiting: list[Settlement] = []
         for each in self._open(actions):
@@ -260,6 +265,20 @@ class _Pruning:
     def _reason(self, action: Action) -> str:
         settled = self._settled.get(action.number)
         return (settled.why if settled else self._why)[:300]
+
+
+def remove_if_empty(folder: RunFolder, run: str) -> bool:
+    """Leave no empty trash behind; True if there is none of this run now."""
+    with trash_folder(folder) as above:
+        if above is None:
+            return True
+        try:
+            os.rmdir(run, dir_fd=above)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+    return True
 
 
 def _parts(actions: Sequence[Action]) -> Iterator[tuple[list[Unit], list[Action]]]:

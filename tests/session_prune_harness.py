@@ -1,0 +1,125 @@
+"""Homes with old sessions, plans to delete them, and the means to compare before and after."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from exporter.evidence.bystanders import Bystanders
+from exporter.hermes.expected import ExpectedReader
+from exporter.hermes.schema import probe_schema
+from exporter.pruner.execute import execute
+from exporter.pruner.outcome import Outcome
+from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.reaper.site import Site
+from tests.evidence_harness import evidence
+from tests.real.hermes import Hermes
+from tests.real.holders import Holder
+from tests.reap_harness import site
+
+KEEP_SECONDS = 3600.0
+
+
+@contextmanager
+def prunable_process(hermes: Hermes, home: Path, *arguments: str) -> Iterator[Holder]:
+    """A process of this release with the home's database open; see `inside/hold_prunable.py`."""
+    program = home.parent / f"{home.name}-prunable" / "hermes"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text("from tests.real.inside.hold_prunable import main\n\nmain()\n")
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            [str(hermes.python), str(program), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=hermes.environment(home),
+            cwd=home.parent,
+            text=True,
+        ) as process,
+    ):
+        try:
+            yield Holder(process, errors)
+            if process.poll() is None and process.stdin is not None:
+                process.stdin.close()
+                process.wait(timeout=60)
+        finally:
+            process.kill()
+
+
+def planned(
+    home: Path, sessions: Sequence[str], groups: Mapping[str, int] | None = None
+) -> HomePrunePlan:
+    """A plan to delete exactly these sessions as they are now, in this order."""
+    found = {}
+    with site(home).reading() as connection:
+        reader = ExpectedReader(probe_schema(connection))
+        found = reader.read(connection, list(sessions))
+    actions = tuple(
+        PruneAction(
+            action=Act.DELETE_SESSION,
+            policy=Policy.OLD_SESSIONS,
+            target=session,
+            reason="it is old",
+            bytes=1000,
+            frees=Frees.AFTER_UPKEEP,
+            group=(groups or {}).get(session, 0),
+            expected=found[session].expected,
+        )
+        for session in sessions
+    )
+    return HomePrunePlan(home="home", hash="a-plan", actions=actions)
+
+
+def prune(home: Path, plan: HomePrunePlan, place: Site | None = None) -> Outcome:
+    """Execute a plan, with whoever has the database open now."""
+    return execute(plan, place or beside_all(home), keep_seconds=KEEP_SECONDS)
+
+
+def beside_all(home: Path, **changes: Any) -> Site:
+    """A site that knows everybody who has the database open."""
+    return site(home, Bystanders.of(evidence(home)), **changes)
+
+
+_DUMP = """
+import json, sqlite3, sys
+connection = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
+connection.text_factory = bytes
+tables = [row[0].decode() for row in connection.execute(
+    "SELECT name FROM sqlite_master WHERE type = 'table' "
+    "AND name NOT LIKE 'messages_fts%_data' AND name NOT LIKE 'messages_fts%_idx' "
+    "AND sql NOT LIKE '%VIRTUAL%' ORDER BY name")]
+found = {}
+for table in tables:
+    names = [row[1].decode() for row in connection.execute(f"PRAGMA table_info({table})")]
+    columns = ", ".join(f"typeof({name}), hex(CAST({name} AS BLOB))" for name in names)
+    try:
+        rows = connection.execute(f"SELECT rowid, {columns} FROM {table} ORDER BY rowid").fetchall()
+    except sqlite3.OperationalError:
+        rows = connection.execute(f"SELECT 0, {columns} FROM {table} ORDER BY 2, 3").fetchall()
+    found[table] = [
+        [value.decode() if isinstance(value, bytes) else value for value in row] for row in rows
+    ]
+for word in sys.argv[2:]:
+    for table in ("messages_fts", "messages_fts_trigram"):
+        query = f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rowid"
+        found[f"{word} in {table}"] = [row[0] for row in connection.execute(query, (word,))]
+print(json.dumps(found))
+"""
+
+
+def dump_all(home: Path, *words: str) -> dict[str, Any]:
+    """Every value of every table exactly as it is stored, and where each word is found.
+
+    Left out is only how FTS5 has cut its index into segments. By another process and library,
+    which leaves no trace here; never beside a holder that lost its locks.
+    """
+    command = [sys.executable, "-c", _DUMP, str(home / "state.db"), *words]
+    found: dict[str, Any] = json.loads(subprocess.check_output(command, text=True))
+    return found
