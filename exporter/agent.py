@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 import threading
@@ -39,6 +40,7 @@ log = logs.get("agent")
 def serve(options: Options) -> int:
     """Run until SIGTERM or SIGINT."""
     sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.freeze()  # what is loaded by now stays, and need not be looked at by every collection
     settings = load(options.config_file)
     with state_lock(options.state_dir):
         journal = Journal.open(options.state_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import resource
 import signal
@@ -28,6 +29,7 @@ def begin(parent: int) -> socket.socket:
         ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.getppid() != parent:
         raise SystemExit(0)
+    gc.freeze()  # what is loaded by now stays: no collection need look at it, no fork copy it
     return socket.socket(fileno=os.dup(CHANNEL))
 
 
