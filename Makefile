@@ -4,7 +4,7 @@ PYTHON_IN_VENV = .venv/bin/python
 # Tests that share something costly name it as their group, and run in one process.
 PYTEST = $(PYTHON_IN_VENV) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help setup run test test-full test-kit bench lint types docs clean
+.PHONY: help setup run test test-full test-kit bench lint types docs dist lock clean
 
 help:
 	@echo 'make run        serve the Hermes homes of this host, or a demo home if it has none'
@@ -14,6 +14,8 @@ help:
 	@echo 'make lint       ruff check, ruff format --check'
 	@echo 'make types      mypy --strict'
 	@echo 'make docs       regenerate the generated pages'
+	@echo 'make dist       wheel, source archive and Debian package, in dist/'
+	@echo 'make lock       choose the versions that image and package are made with anew'
 	@echo 'make setup      only the virtual environment, in .venv'
 	@echo 'make clean      remove .venv, caches and build leftovers'
 
@@ -52,6 +54,15 @@ docs: setup
 	mv docs/metrics.md.new docs/metrics.md
 	$(PYTHON_IN_VENV) -m dashboards.alerts >dashboards/rules/alerts.yaml.new
 	mv dashboards/rules/alerts.yaml.new dashboards/rules/alerts.yaml
+
+dist: setup
+	rm -rf dist
+	$(PYTHON_IN_VENV) -m build --outdir dist .
+	@if command -v dpkg-deb >/dev/null; then scripts/build-deb.sh; else echo 'dist: no dpkg-deb here, so no Debian package'; fi
+
+lock: setup
+	$(PYTHON_IN_VENV) -m pip install --quiet uv
+	.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade --output-file deploy/requirements.txt pyproject.toml
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -22,7 +22,7 @@ from tests.real.waiting import wait_until
 
 BASE_NAME = "python:3.13-slim"
 SUITE = "trixie"
-PACKAGES = "python3,python3-pip,python3-venv,ca-certificates"
+PACKAGES = "python3,python3-pip,python3-venv,ca-certificates,systemd,systemd-sysv,dbus"
 _CACHED = REPOSITORY / ".cache" / "base-image.tar"
 _CERTIFICATES = Path("etc/ssl/certs/ca-certificates.crt")
 
