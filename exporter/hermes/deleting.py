@@ -77,6 +77,8 @@ class SessionParts(Struct, frozen=True, array_like=True):
 def probe_layout(connection: apsw.Connection) -> Layout:
     """Find every table that refers to sessions; raise DatabaseError if none may be deleted."""
     schema = probe_schema(connection)
+    # First: SQLite cannot even list its tables if it lacks what one of them needs.
+    index = probe_search_index(connection, schema)
     references = [*_declared(connection), *_undeclared(schema)]
     tables = {SESSIONS, *([MESSAGES] if schema.has(MESSAGES) else [])}
     tables |= {each.table for each in references if each.ours}
@@ -84,7 +86,7 @@ def probe_layout(connection: apsw.Connection) -> Layout:
         tables.add("state_meta")
     return Layout(
         schema=schema,
-        index=probe_search_index(connection, schema),
+        index=index,
         references=tuple(references),
         columns={table: columns_of(connection, table) for table in sorted(tables)},
     )

@@ -65,7 +65,11 @@ def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchInd
     )
     for table in tables:
         try:
-            connection.execute(f"SELECT rowid FROM {quoted(table)} LIMIT 0").fetchall()
+            # Not before something is searched for does FTS5 look whether it has the tokenizer.
+            connection.execute(
+                f"SELECT rowid FROM {quoted(table)} WHERE {quoted(table)} MATCH ? LIMIT 1",
+                (_PROBE,),
+            ).fetchall()
         except apsw.SQLError as error:
             raise DatabaseError(
                 Trouble.IO_ERROR,

@@ -1,0 +1,338 @@
+"""Between the plan and the deed, and between the deed and its undo, Hermes goes on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+from msgspec import structs
+
+from exporter.evidence.bystanders import Bystanders
+from exporter.hermes.search_index import take_out
+from exporter.pruner.effects import sessions
+from exporter.pruner.execute import execute, purge
+from exporter.pruner.undo import undo
+from exporter.reaper.site import Site
+from exporter.runs import RunBusyError, RunError, RunOutcome, running
+from tests.reader_harness import sql
+from tests.real.hermes import NEWEST, python_for
+from tests.real.holders import Holder
+from tests.reap_harness import GATEWAY, history, leaky_home, reap, site
+from tests.session_prune_harness import (
+    KEEP_SECONDS,
+    beside_all,
+    dump_all,
+    planned,
+    prunable_process,
+    prune,
+)
+
+FIRST, SECOND, LARGE, PARENT, DELEGATE = (f"20250101_080000_aaaaa{number}" for number in range(5))
+WORDS = ("word1", "terminal", "picture")
+HERMES = python_for(NEWEST)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("changed") / "home"
+    home.mkdir(mode=0o700)
+    with prunable_process(HERMES, home) as writer:
+        writer.ask("old", session=FIRST, count=4, title="The first")
+        writer.ask("old", session=SECOND, count=4)
+        writer.ask("old", session=LARGE, count=150, words="much " * 40)
+        writer.ask("old", session=PARENT, count=3)
+        writer.ask("old", session=DELEGATE, count=2, parent=PARENT, marker="_delegate_from")
+    return home
+
+
+@pytest.fixture
+def home(template: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(template, tmp_path / "home")
+
+
+CHANGES: dict[str, tuple[Callable[[Holder], object], str]] = {
+    "written to": (lambda hermes: hermes.ask("append", session=FIRST), "written to"),
+    "resumed": (lambda hermes: hermes.ask("resume", session=FIRST), "open"),
+    "deleted": (lambda hermes: hermes.ask("forget", session=FIRST), "gone"),
+    "routed by table": (lambda hermes: hermes.ask("route_by_table", session=FIRST), "held"),
+    "routed by file": (lambda hermes: hermes.ask("route_by_file", session=FIRST), "held"),
+    "being compressed": (lambda hermes: hermes.ask("compress", session=FIRST), "held"),
+    "handed off": (lambda hermes: hermes.ask("hand_off", session=FIRST), "handoff_state"),
+    "branched": (
+        lambda hermes: hermes.ask(
+            "old", session="branch", count=1, parent=FIRST, marker="_branched_from"
+        ),
+        "children",
+    ),
+    "its title taken away": (
+        lambda hermes: hermes.ask("set_title", session=FIRST, title=""),
+        "title",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_session_that_has_changed_since_the_plan_is_left_alone(home: Path, change: str) -> None:
+    make, reason = CHANGES[change]
+    plan = planned(home, [FIRST, SECOND])
+    with prunable_process(HERMES, home, *GATEWAY) as gateway:
+        make(gateway)
+        before = gateway.ask("show", session=FIRST)
+        outcome = prune(home, plan)
+        assert outcome.done == (SECOND,)
+        (left,) = outcome.skipped
+        assert left.target == FIRST
+        assert reason in left.why
+        assert gateway.ask("show", session=FIRST) == before
+        assert gateway.ask("broken") == []
+
+
+def test_a_group_of_which_one_has_changed_is_left_alone_whole(home: Path) -> None:
+    plan = planned(home, [DELEGATE, PARENT, SECOND], {DELEGATE: 1, PARENT: 1})
+    with prunable_process(HERMES, home, *GATEWAY) as gateway:
+        gateway.ask("append", session=PARENT)
+        outcome = prune(home, plan)
+        assert outcome.done == (SECOND,)
+        assert {left.target for left in outcome.skipped} == {DELEGATE, PARENT}
+        assert gateway.ask("count", session=DELEGATE) == 2
+
+
+def test_a_parent_is_not_deleted_without_its_delegates(home: Path) -> None:
+    outcome = prune(home, planned(home, [PARENT]))
+    assert outcome.done == ()
+    assert "delegated" in outcome.skipped[0].why
+
+
+def test_a_parent_may_go_before_or_after_its_child(home: Path) -> None:
+    """What the run does to relatives itself is no change of others, and undo restores it."""
+    with prunable_process(HERMES, home) as writer:
+        for number, parent in enumerate((FIRST, SECOND)):
+            writer.ask("old", session=f"child{number}", count=1, parent=parent)
+    before = dump_all(home, *WORDS)
+    order = ["child0", FIRST, SECOND, "child1"]
+    outcome = prune(home, planned(home, order))
+    assert outcome.done == tuple(order)
+    returned = undo(outcome.run or "", site(home))
+    assert (len(returned.restored), returned.notes) == (4, ())
+    assert dump_all(home, *WORDS) == before
+
+
+def test_a_process_that_came_since_calls_it_off(home: Path) -> None:
+    plan, place = planned(home, [FIRST, SECOND]), site(home, sleep=lambda seconds: None)
+    with prunable_process(HERMES, home):
+        outcome = prune(home, plan, place)
+    assert outcome.done == ()
+    assert all("has opened the database since" in left.why for left in outcome.skipped)
+
+
+def test_a_large_session_that_comes_to_life_halfway_is_found_by_search_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is taken out of the text index in slices; then somebody resumes it."""
+    plan = planned(home, [LARGE])
+    slices = 0
+    with prunable_process(HERMES, home, *GATEWAY) as gateway:
+
+        def resumed_after_two(*arguments: object) -> None:
+            nonlocal slices
+            slices += 1
+            take_out(*arguments)  # type: ignore[arg-type]
+
+        def rest(place: Site, held_seconds: float) -> None:
+            del place, held_seconds
+            if slices == 2 and gateway.ask("show", session=LARGE)["ended_at"] is not None:
+                assert len(dump_all(home)["messages_fts_content"]) < 163
+                assert gateway.ask("resume", session=LARGE) == 150
+
+        monkeypatch.setattr(sessions, "take_out", resumed_after_two)
+        monkeypatch.setattr(sessions, "rest", rest)
+        outcome = prune(home, plan)
+        assert slices >= 2
+        assert outcome.done == ()
+        assert "open" in outcome.skipped[0].why
+        gateway.ask("append", session=LARGE)
+        assert gateway.ask("count", session=LARGE) == 151
+        assert gateway.ask("broken") == []
+        assert LARGE in gateway.ask("search", text="word148")
+
+
+# Undo
+
+
+def test_undo_leaves_what_is_newer_and_gives_back_the_rest(home: Path) -> None:
+    """Hermes gave the title of one to another session and began another anew."""
+    run = prune(home, planned(home, [FIRST, SECOND, LARGE])).run or ""
+    with prunable_process(HERMES, home) as hermes:
+        hermes.ask("create", session=SECOND)
+        hermes.ask("append", session=SECOND, text="a new beginning")
+        hermes.ask("old", session="another", count=1, title="The first")
+    returned = undo(run, site(home))
+    assert returned.restored == (LARGE,)
+    reasons = {left.target: left.why for left in returned.failed}
+    assert "another session has its title now" in reasons[FIRST]
+    assert "a session of its id again" in reasons[SECOND]
+    with prunable_process(HERMES, home) as hermes:
+        assert hermes.ask("count", session=SECOND) == 1
+        hermes.ask("set_title", session="another", title="")
+    assert undo(run, site(home)).restored == (FIRST,)
+    with prunable_process(HERMES, home) as hermes:
+        assert hermes.ask("show", session=FIRST)["title"] == "The first"
+        assert hermes.ask("broken") == []
+
+
+def test_undo_after_an_upgrade_fills_new_columns_and_refuses_to_lose_old_ones(home: Path) -> None:
+    run = prune(home, planned(home, [FIRST, SECOND])).run or ""
+    sql(home, "ALTER TABLE sessions ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm';")
+    sql(home, "ALTER TABLE messages RENAME COLUMN finish_reason TO why_finished;")
+    assert len(undo(run, site(home)).restored) == 2
+    assert sql(home, f"SELECT mood FROM sessions WHERE id = '{FIRST}';") == "calm"
+    run = prune(home, planned(home, [FIRST])).run or ""
+    sql(home, "ALTER TABLE messages RENAME COLUMN role TO who;")
+    (left,) = undo(run, site(home)).failed
+    assert "no column messages.role" in left.why
+
+
+def test_text_that_is_no_text_and_values_of_other_types_come_back_as_they_were(
+    home: Path,
+) -> None:
+    sql(
+        home,
+        f"UPDATE messages SET content = CAST(x'ff00fe' AS TEXT), tool_name = x'0001' "
+        f"WHERE session_id = '{FIRST}' AND role = 'user' AND id % 2 = 0;"
+        f"UPDATE messages SET token_count = 'many', reasoning = 7 WHERE session_id = '{FIRST}';"
+        f"UPDATE sessions SET user_id = x'ff', cwd = CAST(x'c3' AS TEXT) WHERE id = '{FIRST}';",
+    )
+    before = dump_all(home, *WORDS)
+    outcome = prune(home, planned(home, [FIRST]))
+    assert outcome.done == (FIRST,)
+    assert undo(outcome.run or "", site(home)).restored == (FIRST,)
+    assert dump_all(home, *WORDS) == before
+    with prunable_process(HERMES, home) as hermes:
+        assert hermes.ask("broken") == []
+
+
+def test_what_was_given_back_is_not_given_back_twice(home: Path) -> None:
+    run = prune(home, planned(home, [FIRST])).run or ""
+    undo(run, site(home))
+    again = undo(run, site(home))
+    assert again.restored == ()
+    assert "given back already" in again.failed[0].why
+
+
+def test_a_purge_ends_what_can_be_undone(home: Path) -> None:
+    first = prune(home, planned(home, [FIRST])).run or ""
+    second = prune(home, planned(home, [SECOND])).run or ""
+    outcome = purge(first, site(home))
+    assert (outcome.outcome, outcome.done) == (RunOutcome.DONE, (first,))
+    assert sum(outcome.freed.values()) > 0
+    undoable = {run.id: run.undoable_until for run in history(home)}
+    assert undoable[first] is None
+    assert undoable[second] is not None
+    with pytest.raises(RunError, match="is gone"):
+        undo(first, site(home))
+    with pytest.raises(RunError, match="has no trash"):
+        purge(first, site(home))
+    assert undo(second, site(home)).restored == (SECOND,)
+
+
+def test_a_reap_is_not_undone_as_a_prune(tmp_path: Path) -> None:
+    home = leaky_home(HERMES, tmp_path / "home", ["20260101_080000_aaaaaa"])
+    run = reap(home).run or ""
+    with pytest.raises(RunError, match="no prune"):
+        undo(run, site(home))
+
+
+# What must not be written
+
+
+def test_only_part_of_a_plan_takes_no_group_apart(home: Path) -> None:
+    plan = planned(home, [FIRST, DELEGATE, PARENT], {DELEGATE: 1, PARENT: 1})
+    outcome = execute(plan, site(home), keep_seconds=KEEP_SECONDS, only={FIRST, PARENT})
+    assert outcome.done == (FIRST,)
+
+
+def test_a_plan_that_does_not_say_what_it_expects_deletes_nothing(home: Path) -> None:
+    plan = planned(home, [FIRST])
+    careless = structs.replace(plan, actions=(structs.replace(plan.actions[0], expected={}),))
+    outcome = prune(home, careless)
+    assert outcome.done == ()
+    assert "does not say" in outcome.skipped[0].why
+
+
+def test_beside_a_holder_without_its_locks_nothing_is_deleted(home: Path) -> None:
+    plan = planned(home, [FIRST])
+    with prunable_process(HERMES, home, *GATEWAY) as gateway:
+        place = beside_all(home)
+        gateway.ask("lose_database_lock")
+        outcome = prune(home, plan, place)
+        assert (outcome.outcome, outcome.done) == (RunOutcome.FAILED, ())
+        assert "lost its locks" in outcome.why
+        gateway.kill()
+
+
+def test_the_loser_of_two_runs_says_so(home: Path) -> None:
+    plan = planned(home, [FIRST])
+    with running(str(home), home.stat().st_uid, "prune"), pytest.raises(RunBusyError):
+        prune(home, plan)
+
+
+def test_an_index_that_this_sqlite_cannot_keep_is_left_alone(home: Path) -> None:
+    """As with a tokenizer that Hermes loads from a library of its own."""
+    plan = planned(home, [FIRST])
+    sql(
+        home,
+        "CREATE VIRTUAL TABLE messages_fts_cjk USING fts5(content);"
+        "PRAGMA writable_schema=ON;"
+        "UPDATE sqlite_schema SET sql = replace(sql, 'fts5(content)', "
+        "'fts5(content, tokenize=''cjk'')') WHERE name = 'messages_fts_cjk';",
+    )
+    outcome = prune(home, plan, site(home, Bystanders()))
+    assert (outcome.outcome, outcome.done) == (RunOutcome.FAILED, ())
+    assert "cannot be kept by this SQLite" in outcome.why
+
+
+def test_a_session_that_another_table_refers_to_is_left_alone(home: Path) -> None:
+    sql(
+        home,
+        "CREATE TABLE invoices (session_id TEXT REFERENCES sessions(id));"
+        f"INSERT INTO invoices VALUES ('{FIRST}');",
+    )
+    outcome = prune(home, planned(home, [FIRST, SECOND]))
+    assert outcome.done == (SECOND,)
+    assert "invoices" in outcome.skipped[0].why
+
+
+def test_where_the_trash_cannot_be_written_nothing_is_deleted(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sessions, "keep", full)
+    outcome = prune(home, planned(home, [FIRST]))
+    assert (outcome.outcome, outcome.done) == (RunOutcome.FAILED, ())
+    assert "No space left on device" in outcome.why
+    assert sql(home, "SELECT COUNT(*) FROM sessions;") == "5"
+
+
+def test_progress_is_told_and_comes_to_its_end(home: Path) -> None:
+    told: list[tuple[int, int]] = []
+    plan = planned(home, [FIRST, SECOND, LARGE])
+    execute(
+        plan,
+        site(home),
+        keep_seconds=KEEP_SECONDS,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert told[-1] == (3, 3)
+
+
+def test_sqlite_calls_an_index_malformed_where_a_nul_is_counted_otherwise() -> None:
+    """Why messages with a NUL are taken out of the index as they came in."""
+    connection = apsw.Connection(":memory:")
+    connection.execute("CREATE VIRTUAL TABLE words USING fts5(content, tokenize='trigram')")
+    connection.execute("INSERT INTO words(rowid, content) VALUES (1, CAST(x'0061626364' AS TEXT))")
+    assert connection.execute("SELECT hex(sz) FROM words_docsize").get == "02"
