@@ -26,6 +26,8 @@ class ThresholdMemory(Struct, frozen=True):
     attempted_from: float = 0.0
     attempted_relief: float = 0.0
     """By how much that run should have lowered it."""
+    attempted_whole: bool = False
+    """That was as much as was wanted."""
 
 
 class DatabaseMemory(Struct, frozen=True):

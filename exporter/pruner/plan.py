@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from exporter import human
 from exporter.config.prune import Prune
 from exporter.hermes.checkpoints import Layout
-from exporter.pruner.candidates import Candidate, Finding, Scope
+from exporter.pruner.candidates import Candidate, Finding, Scope, oldest_first
 from exporter.pruner.inventory import Inventory, SessionFile
 from exporter.pruner.lineage import Lineages
 from exporter.pruner.policies import POLICIES
@@ -88,7 +88,8 @@ def plan_prune(
         created_at=now,
         actions=actions,
         protected=tuple(
-            ProtectedCount(rule, items) for rule, items in sorted(kept_by_rule(findings).items())
+            ProtectedCount(rule, items)
+            for rule, items in sorted(_kept(findings, protection).items())
         ),
         unreachable=unreachable(findings, chosen if actions else (), inventory, pressure),
         blocked=blocked,
@@ -126,12 +127,13 @@ def find_all(
         if filters.policies and policy not in filters.policies:
             continue
         finding = find(scope)
+        # The larger first, so that a delegate goes in one group with its parent.
         candidates = [
             left
-            for each in finding.candidates
+            for each in sorted(finding.candidates, key=lambda each: -len(each.sessions))
             if _is_wanted(each, filters, sources) and (left := _without(each, taken)) is not None
         ]
-        findings[policy] = structs.replace(finding, candidates=candidates)
+        findings[policy] = structs.replace(finding, candidates=oldest_first(candidates))
     return findings
 
 
@@ -343,7 +345,7 @@ def _warnings(findings: Mapping[Policy, Finding]) -> Iterator[str]:
             yield f"{policy.value}: {finding.why}"
 
 
-def kept_by_rule(findings: Mapping[Policy, Finding]) -> Counter[str]:
+def _kept(findings: Mapping[Policy, Finding], protection: Protection) -> Counter[str]:
     """How many things each rule keeps that would go otherwise, and that no other policy takes."""
     seen = {
         key
@@ -354,10 +356,11 @@ def kept_by_rule(findings: Mapping[Policy, Finding]) -> Counter[str]:
     kept: Counter[str] = Counter()
     for finding in findings.values():
         for rule, candidate in finding.kept:
-            fresh = [key for key in _keys(candidate) if key not in seen]
-            seen.update(fresh)
-            kept[rule] += len(fresh)
-    return +kept
+            for key in _keys(candidate):
+                if key not in seen:
+                    seen.add(key)
+                    kept[protection.rules.get(key.removeprefix("session "), rule)] += 1
+    return kept
 
 
 def _keys(candidate: Candidate) -> list[str]:

@@ -20,6 +20,10 @@ from exporter.pruner.memory import PruneMemory, ThresholdMemory
 
 _NO_HELP_SECONDS: Final = 24 * 3600.0
 _HELPED_SHARE: Final = 0.5
+"""A run that lowered a threshold by less than this share of what it gave up was of no use."""
+_REACHED_SHARE: Final = 0.75
+"""One that lowered it by so much, as far as it shows, did reach the low mark; what is missing has
+grown again since."""
 
 
 class Mark(StrEnum):
@@ -122,7 +126,7 @@ def assess(
         if reading is not None:
             known = _advance(known, reading, marks, now)
         thresholds[mark.value] = known
-        held = "cooldown" if cooling else _no_help(known, reading, now)
+        held = "cooldown" if cooling else _no_help(known, now)
         levels.append(
             Level(
                 mark=mark,
@@ -146,6 +150,13 @@ def _advance(
     value = reading.value
     if value <= marks.low:
         return ThresholdMemory()
+    if known.attempted_at is not None:
+        fallen = known.attempted_from - (value - reading.pending)
+        wanted = known.attempted_relief
+        reached = known.attempted_whole and fallen >= _REACHED_SHARE * wanted
+        if fallen >= _HELPED_SHARE * wanted:
+            pressing = known.pressing and not (reached and value <= marks.high)
+            known = ThresholdMemory(pressing=pressing, above_since=known.above_since)
     if value <= marks.high:
         return structs.replace(known, above_since=None)
     since = known.above_since
@@ -155,12 +166,9 @@ def _advance(
     return structs.replace(known, above_since=since, pressing=known.pressing or not patient)
 
 
-def _no_help(known: ThresholdMemory, reading: Reading | None, now: float) -> str:
-    """Whether the last run did not lower it by even half of what it gave up."""
-    if reading is None or known.attempted_at is None or known.attempted_relief <= 0:
-        return ""
-    fallen = known.attempted_from - (reading.value - reading.pending)
-    if fallen >= _HELPED_SHARE * known.attempted_relief:
+def _no_help(known: ThresholdMemory, now: float) -> str:
+    """Whether a run is still to be believed to have been of no use."""
+    if known.attempted_at is None:
         return ""
     return "no_help" if 0 <= now - known.attempted_at < _NO_HELP_SECONDS else ""
 
@@ -179,5 +187,6 @@ def note_run(
             attempted_at=now,
             attempted_from=level.reading.value - level.reading.pending,
             attempted_relief=amount,
+            attempted_whole=amount >= level.wanted,
         )
     return structs.replace(memory, thresholds=thresholds, last_run_at=now)

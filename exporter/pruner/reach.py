@@ -29,10 +29,10 @@ def unreachable(
         for reason, amount in _reasons(level, findings, chosen, inventory, pressure):
             part = min(left, amount)
             if part >= 1:
-                found.append(Unreachable(level.mark.value, reason, int(part)))
+                found.append(Unreachable(level.mark.value, reason, round(part)))
                 left -= part
         if left >= 1:
-            found.append(Unreachable(level.mark.value, "no_policy", int(left)))
+            found.append(Unreachable(level.mark.value, "no_policy", round(left)))
     return tuple(found)
 
 

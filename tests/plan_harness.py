@@ -1,0 +1,124 @@
+"""Inventories of homes that need not exist, and stock taken of those that do."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from exporter.config.prune import Prune
+from exporter.pruner.inventory import Inventory, Safeguards, SessionFile, StockedSession
+from exporter.pruner.memory import PruneMemory
+from exporter.pruner.plan import EVERYTHING, Filters, plan_prune
+from exporter.pruner.pressure import Pressure, assess, read_levels
+from exporter.pruner.protection import protect
+from exporter.pruner.stocktaking import Asked, Stock, Stocktaker
+from exporter.pruner.words import Act, HomePrunePlan
+from exporter.reaper.findings import HomeFacts
+from exporter.scan.disk import DiskScanner
+from exporter.snapshot import DiskKind, LockAnswer
+
+NOW = 1_790_000_000.0
+DAY = 86400.0
+SEEN = HomeFacts(blind=(), lock_probe=LockAnswer.FREE)
+"""Every process can be seen, and none has the database open."""
+CALM = Safeguards(facts=SEEN)
+
+
+def settings(**changes: Any) -> Prune:
+    """As configured by nobody, but that no session is kept for being new."""
+    changes.setdefault("keep", Prune().keep.__class__(newest=0))
+    return Prune(**changes)
+
+
+def session(name: str, days: float = 100.0, **changes: Any) -> StockedSession:
+    """An ended session that was last active so many days ago."""
+    moment = NOW - days * DAY
+    about: dict[str, Any] = {
+        "source": "cli",
+        "is_open": False,
+        "started_at": moment,
+        "ended_at": moment,
+        "end_reason": "cli_close",
+        "last_activity_at": moment,
+        "clocks_sane": True,
+        "rows": 20,
+        **changes,
+    }
+    about.setdefault("size", about["rows"])
+    about.setdefault("payload_bytes", 1000 * about["rows"] + 100)
+    about.setdefault("expected", json.dumps({"rows": about["rows"]}).encode())
+    return StockedSession(id=name, **about)
+
+
+def file(name: str, days: float = 100.0, **changes: Any) -> SessionFile:
+    """A transcript without a session, unless it is said whose it is."""
+    about: dict[str, Any] = {
+        "kind": DiskKind.TRANSCRIPTS,
+        "allocated_bytes": 4096,
+        "modified_at": NOW - days * DAY,
+        "session_id": None,
+        "is_surely_hermes": True,
+        "is_own": True,
+        "born_at": NOW - days * DAY,
+        **changes,
+    }
+    return SessionFile(name=name, **about)
+
+
+def inventory(*sessions: StockedSession, **changes: Any) -> Inventory:
+    about: dict[str, Any] = {
+        "safeguards": CALM,
+        "payload_bytes": sum(each.payload_bytes for each in sessions),
+        "transcripts_bytes": sum(each.allocated_bytes for each in changes.get("files", ())),
+        "checkpoints_bytes": sum(each.allocated_bytes for each in changes.get("checkpoints", ())),
+        **changes,
+    }
+    return Inventory(taken_at=NOW, sessions=sessions, **about)
+
+
+def plan(
+    found: Inventory,
+    how: Prune | None = None,
+    *,
+    by_hand: bool = True,
+    pressure: Pressure | None = None,
+    filters: Filters = EVERYTHING,
+) -> HomePrunePlan:
+    how = how or settings()
+    protection = protect(found, how, by_hand=by_hand)
+    return plan_prune(
+        "home", found, protection, how, pressure=pressure, by_hand=by_hand, filters=filters
+    )
+
+
+def pressed(found: Inventory, how: Prune, memory: PruneMemory | None = None) -> Pressure:
+    """The pressure that an inventory is under."""
+    return assess(read_levels(found), how, memory or PruneMemory(), found.taken_at)[0]
+
+
+def targets(found: HomePrunePlan, act: Act = Act.DELETE_SESSION) -> list[str]:
+    return [action.target for action in found.actions if action.action is act]
+
+
+def kept(found: HomePrunePlan) -> dict[str, int]:
+    """How many things each rule keeps."""
+    return {each.rule: each.items for each in found.protected}
+
+
+def take_stock(
+    home: Path,
+    memory: PruneMemory | None = None,
+    *,
+    days_later: float = 0.0,
+    facts: HomeFacts = SEEN,
+    taker: Stocktaker | None = None,
+    **asked: Any,
+) -> Stock:
+    """Take stock of a real home as a worker does, perhaps some days from now."""
+    taker = taker or Stocktaker(str(home), clock=lambda: time.time() + days_later * DAY)
+    disk = DiskScanner(str(home))
+    walked = disk.scan(excluded_profiles=frozenset(), now=time.time(), monotonic=time.monotonic())
+    question = Asked(home.stat().st_uid, facts, memory or PruneMemory(), **asked)
+    return taker.take(question, disk, walked, before_open=lambda: None)
