@@ -5,26 +5,40 @@ Loaded only when the first such request comes: most homes are never acted on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+from typing import Final, TypeVar
 
+import msgspec
 from msgspec import structs
 
 from exporter import wire
 from exporter.errors import HomeError
+from exporter.pruner import duty as pruning
+from exporter.pruner.execute import purge
+from exporter.pruner.figures import PruneOutcome
+from exporter.pruner.memory import PruneMemory
+from exporter.pruner.orders import PlanOrder, PruneOrder
+from exporter.pruner.outcome import LeftAlone, Outcome
+from exporter.pruner.undo import undo as undo_prune
+from exporter.pruner.words import Frees
 from exporter.reaper import duty
 from exporter.reaper.orders import Report, Skipped
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.site import Site
-from exporter.reaper.undo import undo
-from exporter.runs import RunBusyError, journal_of
+from exporter.reaper.undo import undo as undo_reap
+from exporter.runs import Kind, RunBusyError, RunError, journal_of
 from exporter.scan.reader import HomeReader
 
+Tell = Callable[[wire.Reply], None]
 _Item = TypeVar("_Item")
+_MEMORY_BYTES_MAX: Final = 700_000
+_PROGRESS_SECONDS: Final = 0.2
 
 
-def answer(request: wire.Errand, reader: HomeReader) -> Iterator[wire.Reply]:
-    """The replies to a request, the one that ends them last."""
+def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wire.Reply]:
+    """The replies to a request, the one that ends them last; `tell` sends one at once."""
     try:
         match request:
             case wire.PlanReapRequest(order):
@@ -32,9 +46,16 @@ def answer(request: wire.Errand, reader: HomeReader) -> Iterator[wire.Reply]:
             case wire.ReapRequest(order):
                 yield from _reap(duty.reap(order, reader))
             case wire.UndoRequest():
-                yield from _undo(request)
+                yield from _undo(request, tell)
             case wire.HistoryRequest(home, owner):
                 yield from _history(home, owner)
+            case wire.PlanPruneRequest(_, order):
+                yield from _plan_prune(msgspec.json.decode(order, type=PlanOrder), reader)
+            case wire.PruneRequest(_, order):
+                wanted = msgspec.json.decode(order, type=PruneOrder)
+                yield from _pruned(pruning.prune(wanted, _throttled(tell)))
+            case wire.PurgeRequest():
+                yield from _purge(request)
     except RunBusyError as error:
         yield wire.Refusal(str(error)[:300], busy=True)
     except HomeError as error:
@@ -53,16 +74,86 @@ def _reap(report: Report) -> Iterator[wire.Reply]:
     yield wire.ReapReply(structs.replace(report, outcome=told))
 
 
-def _undo(request: wire.UndoRequest) -> Iterator[wire.Reply]:
+def _undo(request: wire.UndoRequest, tell: Tell) -> Iterator[wire.Reply]:
     site = Site(
         request.home,
         request.owner,
         request.bystanders,
         lock_budget_seconds=request.lock_budget_seconds,
     )
-    undone = undo(request.run, site)
-    yield from _outcome(undone.restored, undone.failed)
-    yield wire.UndoReply(undone.why[:300])
+    with journal_of(request.home, request.owner) as journal:
+        if journal is None:
+            raise RunError(f"there is no run {request.run} in {request.home}")
+        kind = journal.find(request.run).kind
+    if kind is not Kind.PRUNE:
+        undone = undo_reap(request.run, site)
+        yield from _outcome(undone.restored, undone.failed)
+        yield wire.UndoReply(undone.why[:300])
+        return
+    returned = undo_prune(request.run, site, progress=_throttled(tell))
+    notes = (structs.replace(e, why=f"given back, but {e.why}"[:300]) for e in returned.notes)
+    yield from _outcome(returned.restored, _skipped((*returned.failed, *notes)))
+    yield wire.UndoReply(returned.why[:300])
+
+
+def _plan_prune(order: PlanOrder, reader: HomeReader) -> Iterator[wire.Reply]:
+    planned = pruning.plan(order, reader)
+    for page in _pages(planned.plan.actions):
+        yield wire.PruneActionsPage(list(page))
+    yield wire.PlanPruneReply(
+        structs.replace(planned.plan, actions=()),
+        planned.report,
+        _fitting(planned.memory),
+        list(planned.alibis[:1000]),
+    )
+
+
+def _fitting(memory: PruneMemory) -> PruneMemory:
+    """As much of it as fits into a frame; what is forgotten is only waited for once more."""
+    while len(msgspec.json.encode(memory)) > _MEMORY_BYTES_MAX:
+        memory = structs.replace(
+            memory,
+            missing=dict(list(memory.missing.items())[: len(memory.missing) // 2]),
+            strangers=dict(list(memory.strangers.items())[: len(memory.strangers) // 2]),
+        )
+    return memory
+
+
+def _throttled(tell: Tell) -> Callable[[int, int], None]:
+    """Tell of progress a few times a second: so the agent knows that it goes on."""
+    told_at = -inf
+
+    def progress(settled: int, total: int) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at >= _PROGRESS_SECONDS:
+            told_at = time.monotonic()
+            tell(wire.Progress(settled, total))
+
+    return progress
+
+
+def _purge(request: wire.PurgeRequest) -> Iterator[wire.Reply]:
+    site = Site(request.home, request.owner, request.bystanders)
+    yield from _pruned(purge(request.run, site))
+
+
+def _pruned(outcome: Outcome) -> Iterator[wire.Reply]:
+    yield from _outcome(outcome.done, _skipped(outcome.skipped))
+    yield wire.PruneReply(
+        PruneOutcome(
+            run=outcome.run,
+            outcome=outcome.outcome,
+            why=outcome.why,
+            freed_now_bytes=outcome.freed.get(Frees.NOW, 0),
+            freed_at_purge_bytes=outcome.freed.get(Frees.AT_PURGE, 0),
+            freed_after_upkeep_bytes=outcome.freed.get(Frees.AFTER_UPKEEP, 0),
+            longest_hold_seconds=outcome.longest_hold_seconds,
+        )
+    )
+
+
+def _skipped(left: Iterable[LeftAlone]) -> list[Skipped]:
+    return [Skipped(each.target[:512], each.why) for each in left]
 
 
 def _history(home: str, owner: int) -> Iterator[wire.Reply]:

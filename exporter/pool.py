@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from exporter import wire
@@ -35,8 +36,11 @@ _ANSWERS: Final[dict[type[Question], tuple[type[wire.Reply], ...]]] = {
     wire.ExplainRequest: (wire.ExplainReply,),
     wire.PlanReapRequest: (wire.PlanReapReply, wire.ReapActionsPage),
     wire.ReapRequest: (wire.ReapReply, wire.OutcomePage),
-    wire.UndoRequest: (wire.UndoReply, wire.OutcomePage),
+    wire.UndoRequest: (wire.UndoReply, wire.OutcomePage, wire.Progress),
     wire.HistoryRequest: (wire.HistoryReply, wire.HistoryPage),
+    wire.PlanPruneRequest: (wire.PlanPruneReply, wire.PruneActionsPage),
+    wire.PruneRequest: (wire.PruneReply, wire.OutcomePage, wire.Progress),
+    wire.PurgeRequest: (wire.PruneReply, wire.OutcomePage),
 }
 """What may come in answer to each question, the reply that ends it first."""
 
@@ -78,8 +82,8 @@ class Worker:
         """Send a request and give out replies as they come, up to the one that ends the answer.
 
         Raise TimeoutError if it takes longer than `seconds`, once the process has started, and
-        RefusedError if it was understood and not done. An answer that is not heard to its end
-        leaves the worker unfit for another question.
+        RefusedError if it was understood and not done. Whoever tells of progress has that long
+        again. An answer that is not heard to its end leaves the worker unfit for another question.
         """
         self.wait_ready()
         deadline = time.monotonic() + seconds
@@ -97,6 +101,8 @@ class Worker:
                     raise RefusedError(reply.why, busy=reply.busy)
                 if frames > _FRAMES_MAX or not isinstance(reply, allowed):
                     raise WorkerError("a worker sent what it was not asked for; it is ended")
+                if isinstance(reply, wire.Progress):
+                    deadline, frames = time.monotonic() + seconds, 0
                 yield reply
                 if isinstance(reply, allowed[0]):
                     return
@@ -213,6 +219,21 @@ class Pool:
                 f"uid {owner} has {PROCESSES_PER_OWNER_MAX} workers that are busy or do not end"
             )
 
+    @contextmanager
+    def errand(self, owner: int) -> Iterator[Worker]:
+        """A worker for one long errand, so that nobody who scans has to wait for it."""
+        with self._lock:
+            if self._closed:
+                raise WorkerError("the agent is stopping")
+            worker = self._start(owner)
+            self._errands.append(worker)
+        try:
+            yield worker
+        finally:
+            with self._lock:
+                self._errands.remove(worker)
+            self._end(worker)
+
     def lane(self, owner: int, home: str) -> _Key:
         """Homes of one lane share a worker, so they are scanned one after another."""
         return owner, home if home in self._apart else ""
@@ -285,7 +306,7 @@ class Pool:
         """End all workers and start none again."""
         with self._lock:
             self._closed = True
-            workers = list(self._workers.values())
+            workers = [*self._workers.values(), *self._errands]
             self._workers.clear()
         for worker in workers:
             worker.end()

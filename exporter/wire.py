@@ -15,6 +15,9 @@ from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
 from exporter.evidence.bystanders import Bystanders
+from exporter.pruner.figures import PruneOutcome, PruneReport
+from exporter.pruner.memory import PruneMemory
+from exporter.pruner.words import HomePrunePlan, PruneAction
 from exporter.reaper.findings import (
     HomeFacts,
     JudgedSession,
@@ -28,7 +31,7 @@ from exporter.reaper.plan import HomePlan, ReapAction
 from exporter.runs import Run
 from exporter.runs.report import RunReport
 from exporter.scan.inspect import Inspection
-from exporter.snapshot import Look, OpenSession, SessionId, SessionUsage, Snapshot, Text
+from exporter.snapshot import Count, Look, OpenSession, SessionId, SessionUsage, Snapshot, Text
 
 FRAME_BYTES_MAX: Final = 1024 * 1024
 PAGE_ITEMS: Final = 100
@@ -115,7 +118,40 @@ class HistoryRequest(Struct, frozen=True, tag="history"):
     owner: int
 
 
-Errand = PlanReapRequest | ReapRequest | UndoRequest | HistoryRequest
+class PlanPruneRequest(Struct, frozen=True, tag="plan_prune"):
+    """What would a prune do now? Of the home's last reading."""
+
+    home: str
+    order: msgspec.Raw
+    """A `PlanOrder`. Its words are learnt only by a worker that is asked."""
+
+
+class PruneRequest(Struct, frozen=True, tag="prune"):
+    """Execute a plan."""
+
+    home: str
+    order: msgspec.Raw
+    """A `PruneOrder`."""
+
+
+class PurgeRequest(Struct, frozen=True, tag="purge"):
+    """Empty the trash of a run, or all of it."""
+
+    home: str
+    owner: int
+    run: str | None
+    bystanders: Bystanders
+
+
+Errand = (
+    PlanReapRequest
+    | ReapRequest
+    | UndoRequest
+    | HistoryRequest
+    | PlanPruneRequest
+    | PruneRequest
+    | PurgeRequest
+)
 """What is asked of a worker besides reading a home; see `exporter.errands`."""
 Request = InspectRequest | LookRequest | ReadRequest | ExplainRequest | Errand
 
@@ -188,6 +224,32 @@ class UndoReply(Struct, frozen=True, tag="undo"):
     why: Text = ""
 
 
+class PruneActionsPage(Struct, frozen=True, tag="prune_actions"):
+    items: Annotated[list[PruneAction], Meta(max_length=PAGE_ITEMS)]
+
+
+class PlanPruneReply(Struct, frozen=True, tag="plan_prune"):
+    """Ends the answer to a plan; its actions came in pages."""
+
+    plan: HomePrunePlan
+    report: PruneReport
+    memory: PruneMemory
+    alibis: Annotated[list[SessionId], Meta(max_length=1000)] = []
+
+
+class Progress(Struct, frozen=True, tag="progress"):
+    """So many of so many actions are settled."""
+
+    settled: Count
+    total: Count
+
+
+class PruneReply(Struct, frozen=True, tag="prune"):
+    """Ends the answer to a prune or a purge; what became of its targets came in pages."""
+
+    outcome: PruneOutcome
+
+
 class HistoryPage(Struct, frozen=True, tag="runs"):
     items: Annotated[list[Run], Meta(max_length=PAGE_ITEMS)]
 
@@ -223,6 +285,10 @@ Reply = (
     | OutcomePage
     | ReapReply
     | UndoReply
+    | PruneActionsPage
+    | PlanPruneReply
+    | Progress
+    | PruneReply
     | HistoryPage
     | HistoryReply
     | Refusal

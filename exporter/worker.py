@@ -60,7 +60,13 @@ def _answer(channel: socket.socket) -> None:
                 case wire.PlanReapRequest() | wire.ReapRequest():
                     home = request.order.home
                     _run_errand(channel, request, readers.setdefault(home, HomeReader(home)))
-                case wire.UndoRequest(home) | wire.HistoryRequest(home):
+                case (
+                    wire.UndoRequest(home)
+                    | wire.HistoryRequest(home)
+                    | wire.PlanPruneRequest(home)
+                    | wire.PruneRequest(home)
+                    | wire.PurgeRequest(home)
+                ):
                     _run_errand(channel, request, readers.setdefault(home, HomeReader(home)))
         except ConnectionError:
             return
@@ -74,7 +80,7 @@ def _answer(channel: socket.socket) -> None:
 def _run_errand(channel: socket.socket, request: wire.Errand, reader: HomeReader) -> None:
     from exporter import errands  # most workers never need it
 
-    for part in errands.answer(request, reader):
+    for part in errands.answer(request, reader, lambda reply: wire.send(channel, reply)):
         wire.send(channel, part)
 
 

@@ -43,6 +43,8 @@ class Bench:
         """Moves when any verdict does."""
         self.alibis: tuple[str, ...] = ()
         """Open sessions that living processes are known to be on, and so on no other."""
+        self.accounted: Mapping[ProcessKey, frozenset[str]] = {}
+        """Those processes, and their sessions with all that descends from them."""
         self._children_of_live: set[str] = set()
         self._scene = Scene.of(HomeFacts(), ReaperRules(), 0.0)
 
@@ -58,6 +60,7 @@ class Bench:
         families = _children(sessions.values())
         known = self._accounted(sessions, facts)
         accounted = {process: _family(first, families) for process, first in known.items()}
+        self.accounted = accounted
         self.alibis = tuple(sorted(set(known.values())))
         scene = self._scene = Scene.of(facts, rules, now, accounted)
         alone = {key: conclude(session, scene) for key, session in sessions.items()}

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -26,6 +26,7 @@ from exporter.scan.state_reader import StateReader
 from exporter.snapshot import (
     DatabaseHealth,
     DatabaseLook,
+    DiskReport,
     FileIdentity,
     Hold,
     KanbanClaim,
@@ -45,6 +46,10 @@ from exporter.wire import (
     SessionsPage,
     UsagePage,
 )
+
+if TYPE_CHECKING:  # only a home that is to be planned for needs them
+    from exporter.pruner.duty import Seen
+    from exporter.pruner.stocktaking import Stocktaker
 
 _STATE: Final = "state.db"
 _ALWAYS_SEND_SESSIONS: Final = 500
@@ -84,6 +89,10 @@ class HomeReader:
         self._sessions_sent_at = float("-inf")
         self._sessions_sent = (-1, -1)
         self._reads = 0
+        self._request: ReadRequest | None = None
+        """The last one."""
+        self._walked: DiskReport
+        self._stocktaker: Stocktaker | None = None
 
     # The look
 
@@ -158,6 +167,7 @@ class HomeReader:
         except (DatabaseError, OSError) as error:
             trouble, detail = self._trouble_of(error)
         self._reads += 1
+        self._request = request
         self._runs = self._run_reader.read(request.owner)
         self._verdicts_are_new = False
         if trouble is Trouble.NONE:
@@ -224,6 +234,29 @@ class HomeReader:
             return ExplainReply(None, None)
         return ExplainReply(session, self._bench.judgement(session))
 
+    def seen(self) -> Seen:
+        """What a prune is planned from. Raise HomeError unless it was all seen just now."""
+        from exporter.pruner.duty import Seen
+
+        if not self._verdicts_are_new or self._request is None or self._disk is None:
+            raise HomeError(f"{self._home} was not read and judged at the last look")
+        return Seen(
+            facts=self._request.facts,
+            disk=self._disk[1],
+            walked=self._walked,
+            before_open=self._guard(self._request, _STATE),
+            accounted=self._bench.accounted,
+            alibis=self._bench.alibis,
+        )
+
+    def stocktaker(self) -> Stocktaker:
+        """The one that knows the home from earlier plans."""
+        if self._stocktaker is None:
+            from exporter.pruner.stocktaking import Stocktaker
+
+            self._stocktaker = Stocktaker(self._home, clock=self._clock, monotonic=self._monotonic)
+        return self._stocktaker
+
     def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome:
         """What a reap is planned from. Raise HomeError unless it was all seen just now."""
         if not self._verdicts_are_new:
@@ -276,11 +309,7 @@ class HomeReader:
             database_present=os.path.lexists(database.database_path(self._home)),
             health=self._health(trouble),
             sessions=self._summary(request, now) if keep and state.health else None,
-            disk=self._disk_scanner(request).scan(
-                excluded_profiles=frozenset(request.excluded_profiles),
-                now=now,
-                monotonic=self._monotonic(),
-            ),
+            disk=self._walk(request, now),
             routing_readable=state.routing.readable if state.routing else True,
             routed=state.routing.routed if state.routing else 0,
             hermes_version=facts.hermes_version(self._home),
@@ -328,6 +357,14 @@ class HomeReader:
             )
             self._disk = (settings, scanner)
         return self._disk[1]
+
+    def _walk(self, request: ReadRequest, now: float) -> DiskReport:
+        self._walked = self._disk_scanner(request).scan(
+            excluded_profiles=frozenset(request.excluded_profiles),
+            now=now,
+            monotonic=self._monotonic(),
+        )
+        return self._walked
 
     def _kanban(self, request: ReadRequest) -> list[KanbanClaim] | None:
         """Running tasks of all boards; None where there is no board, or one cannot be read."""

@@ -1,0 +1,119 @@
+"""A worker's part in a prune: to take stock of a home it has just read and plan, and to execute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec import Struct, structs
+
+from exporter.pruner.execute import Progress, execute
+from exporter.pruner.figures import PruneReport
+from exporter.pruner.memory import PruneMemory
+from exporter.pruner.orders import PlanOrder, PruneOrder
+from exporter.pruner.outcome import Outcome
+from exporter.pruner.plan import Filters, plan_prune
+from exporter.pruner.pressure import assess, read_levels
+from exporter.pruner.protection import protect
+from exporter.pruner.report import report
+from exporter.pruner.stocktaking import Asked, Stock, Stocktaker
+from exporter.pruner.words import HomePrunePlan
+from exporter.reaper.findings import HomeFacts
+from exporter.reaper.hosts import ProcessKey
+from exporter.reaper.site import Site
+from exporter.scan.disk import DiskScanner
+from exporter.snapshot import DiskReport
+
+
+class Seen(Struct, frozen=True):
+    """What the last reading of a home leaves to plan from."""
+
+    facts: HomeFacts
+    disk: DiskScanner
+    walked: DiskReport
+    before_open: Callable[[], None]
+    accounted: Mapping[ProcessKey, frozenset[str]]
+    alibis: tuple[str, ...]
+
+
+class Reader(Protocol):
+    """Who has read the home."""
+
+    def seen(self) -> Seen: ...
+
+    def stocktaker(self) -> Stocktaker: ...
+
+
+class Planned(Struct, frozen=True):
+    """A plan, the figures it comes with, and what to remember for the next one."""
+
+    plan: HomePrunePlan
+    report: PruneReport
+    memory: PruneMemory
+    alibis: tuple[str, ...]
+
+
+def plan(order: PlanOrder, reader: Reader) -> Planned:
+    """Take stock and plan; raise HomeError if the home was not read just now."""
+    seen = reader.seen()
+    stock = _take_stock(order, reader.stocktaker(), seen)
+    settings, inventory = order.settings, stock.inventory
+    pressure, memory = assess(read_levels(inventory), settings, stock.memory, inventory.taken_at)
+    figures, automatic = report(inventory, settings, pressure)
+    if order.by_hand:
+        narrowed = order.narrowed
+        made = plan_prune(
+            order.home,
+            inventory,
+            protect(inventory, settings, by_hand=True),
+            settings,
+            pressure=pressure if order.by_pressure else None,
+            by_hand=True,
+            filters=Filters(
+                frozenset(narrowed.policies),
+                narrowed.older_than_seconds,
+                frozenset(narrowed.sources),
+            ),
+        )
+    else:
+        made = structs.replace(automatic, home=order.home)
+    return Planned(made, figures, memory, seen.alibis)
+
+
+def _take_stock(order: PlanOrder, stocktaker: Stocktaker, seen: Seen) -> Stock:
+    asked = Asked(
+        owner=order.owner,
+        facts=seen.facts,
+        memory=order.memory,
+        end_reason=order.end_reason,
+        undone_seconds=order.settings.keep.undone_seconds,
+        trash_keep_seconds=order.settings.trash.keep_seconds,
+        thorough=order.by_hand,
+    )
+    return stocktaker.take(
+        asked,
+        seen.disk,
+        seen.walked,
+        before_open=seen.before_open,
+        accounted=seen.accounted,
+    )
+
+
+def prune(order: PruneOrder, progress: Progress | None = None) -> Outcome:
+    """Execute a plan; raise RunBusyError or RunError as `exporter.pruner.execute` does."""
+    site = Site(
+        order.plan.home,
+        order.owner,
+        order.bystanders,
+        lock_budget_seconds=order.lock_budget_seconds,
+    )
+    return execute(
+        order.plan,
+        site,
+        keep_seconds=order.keep_seconds,
+        by_hand=order.by_hand,
+        only=None if order.only is None else frozenset(order.only),
+        alibis=order.alibis,
+        run=order.run,
+        progress=progress,
+    )

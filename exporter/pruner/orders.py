@@ -1,0 +1,48 @@
+"""What the agent asks a worker to plan and to prune."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from exporter.config.prune import Prune
+from exporter.evidence.bystanders import Bystanders
+from exporter.pruner.memory import PruneMemory
+from exporter.pruner.words import HomePrunePlan, Policy
+from exporter.snapshot import SessionId
+
+
+class Narrowed(Struct, frozen=True):
+    """What a person has narrowed a plan to; empty: everything."""
+
+    policies: tuple[Policy, ...] = ()
+    older_than_seconds: float | None = None
+    sources: tuple[str, ...] = ()
+
+
+class PlanOrder(Struct, frozen=True):
+    """Plan for a home that has just been read."""
+
+    home: str
+    owner: int
+    settings: Prune
+    memory: PruneMemory = PruneMemory()
+    end_reason: str = "reaped"
+    by_hand: bool = False
+    by_pressure: bool = True
+    """Only what crossed thresholds demand; otherwise all that the policies allow."""
+    narrowed: Narrowed = Narrowed()
+
+
+class PruneOrder(Struct, frozen=True):
+    """Execute a plan, in a process that need not have read the home."""
+
+    plan: HomePrunePlan
+    """Its home is the path of the home."""
+    owner: int
+    bystanders: Bystanders
+    alibis: tuple[SessionId, ...] = ()
+    by_hand: bool = False
+    only: tuple[str, ...] | None = None
+    run: str = ""
+    keep_seconds: float = 72 * 3600.0
+    lock_budget_seconds: float = 0.05
