@@ -50,6 +50,9 @@ _BUNDLE: Final = "snapshots.bundle"
 _SCRATCH: Final = "scratch"
 _PART: Final = b".part"
 _ABOUT_BYTES: Final = 4096
+_PATIENCE_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.02
+_QUIET_LOOKS: Final = 2
 
 
 class _About(Struct, frozen=True):
@@ -73,11 +76,15 @@ class ProjectEffect:
         *,
         proc: str = "/proc",
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._place = Place(home, owner)
         self._store = os.path.join(home, os.fsdecode(STORE))
         self._proc = proc
         self._clock = clock
+        self._monotonic = monotonic
+        self._sleep = sleep
 
     def take(self, action: Action, trash: TrashRun | None) -> str:
         project = action.intent.target
@@ -110,6 +117,11 @@ class ProjectEffect:
         if trash is None:
             return False
         kept = name_in_trash(action)
+        try:
+            # Git outlives a run that is killed, and may still do what it was told.
+            self._wait_for_git(_QUIET_LOOKS)
+        except LeftAloneError as reason:
+            raise HomeError(f"{self._store}: {reason}; looked at again later") from reason
         remove_tree(trash.descriptor, kept + _PART)
         about = _read_about(trash, kept)
         if about is None:
@@ -145,6 +157,22 @@ class ProjectEffect:
 
     # Looking
 
+    def _wait_for_git(self, looks: int = 1) -> None:
+        """Return when so many looks in a row have found no git at work; raise if it stays."""
+        quiet, give_up_at = 0, self._monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                with self._place.folder(STORE) as store:
+                    refuse_if_git_works_in(store, self._place.owner, self._proc)
+                quiet += 1
+            except LeftAloneError:
+                quiet = 0
+                if self._monotonic() > give_up_at:
+                    raise
+            if quiet == looks:
+                return
+            self._sleep(_LOOK_SECONDS)
+
     def _refuse_if_busy(self, project: str) -> None:
         """Raise if this is no store of the owner's, git is at work in it, or it is not plain."""
         if os.geteuid() != self._place.owner:
@@ -157,7 +185,7 @@ class ProjectEffect:
                     continue
                 if is_fresh_lock(found, self._clock()):
                     raise LeftAloneError(f"git has a lock in the store ({os.path.basename(lock)})")
-            refuse_if_git_works_in(store, self._place.owner, self._proc)
+        self._wait_for_git()
         refuse_unfit_repository(self._store)
 
     def _refuse_if_changed(self, action: Action) -> None:

@@ -1,0 +1,135 @@
+"""A process that takes things, gives them back or purges them, and may be killed while it does.
+
+Run as a module it obeys one line of JSON after another, each in a child of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from exporter.pruner.effects.effect import Effect
+from exporter.pruner.effects.files import FileEffect
+from exporter.pruner.effects.projects import ProjectEffect
+from exporter.pruner.effects.repos import RepoEffect
+from exporter.pruner.removal import remove_tree
+from exporter.pruner.trash import trash_folder, trash_of
+from exporter.pruner.words import Act
+from exporter.runs import Action, run_folder
+from tests.real.hermes import REPOSITORY
+
+
+class Order(msgspec.Struct):
+    """What is to be done to a home."""
+
+    home: str
+    do: str
+    """take, taken, give_back, delete (without the trash), or purge."""
+    actions: list[Action]
+    kill_after: float = -1.0
+
+
+def obey(order: Order) -> list[Any]:
+    """What the effects say to each action."""
+    owner = os.geteuid()
+    effects: dict[str, Effect] = {
+        Act.DELETE_FILE.value: FileEffect(order.home, owner),
+        Act.DELETE_REPO.value: RepoEffect(order.home, owner),
+        Act.DELETE_PROJECT.value: ProjectEffect(order.home, owner),
+    }
+    if order.do == "delete":
+        return [effects[each.intent.action].take(each, None) for each in order.actions]
+    with run_folder(order.home, owner, create=True) as folder:
+        assert folder is not None
+        run = order.actions[0].run
+        if order.do == "purge":
+            with trash_folder(folder, create=True) as above:
+                assert above is not None
+                removed = remove_tree(above, run.encode())
+                return [removed.freed_bytes, removed.files, removed.problems]
+        with trash_of(folder, run, create=True) as trash:
+            assert trash is not None
+            return [
+                getattr(effects[each.intent.action], order.do)(each, trash)
+                for each in order.actions
+            ]
+
+
+def main() -> None:
+    for line in sys.stdin:
+        order = msgspec.json.decode(line, type=Order)
+        told, tell = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(told)
+            os.write(tell, msgspec.json.encode(obey(order)))
+            os._exit(0)
+        os.close(tell)
+        if order.kill_after >= 0:
+            time.sleep(order.kill_after)
+            os.kill(child, signal.SIGKILL)
+        answer = b""
+        while chunk := os.read(told, 65536):
+            answer += chunk
+        os.close(told)
+        os.waitpid(child, 0)
+        print(answer.decode() or "null", flush=True)
+
+
+class Crew:
+    """The other end."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def ask(
+        self, home: Path, do: str, actions: Sequence[Action], kill_after: float = -1.0
+    ) -> list[Any] | None:
+        """What the effects say; None if it was killed before it could."""
+        order = Order(str(home), do, list(actions), kill_after)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode(order).decode() + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the crew has ended"
+        answer: list[Any] | None = msgspec.json.decode(line)
+        return answer
+
+    def until_done(
+        self, home: Path, do: str, actions: Sequence[Action], seconds: float, chance: random.Random
+    ) -> int:
+        """Do it again and again, killed at random instants, until it gets through; how often."""
+        for killed in range(10_000):
+            if (said := self.ask(home, do, actions, chance.uniform(0, seconds))) is not None:
+                assert do == "purge" or not any(said), said
+                return killed
+        raise AssertionError(f"{do} never gets through")
+
+
+@contextmanager
+def crew(wrapper: Sequence[str] = ()) -> Iterator[Crew]:
+    with subprocess.Popen(
+        [*wrapper, sys.executable, "-m", "tests.effects_crew"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    ) as process:
+        yield Crew(process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+if __name__ == "__main__":
+    main()
