@@ -90,7 +90,7 @@ put usr/lib/systemd/user deploy/systemd/user/hermes-exporter.service
 put usr/share/hermes-exporter/rules dashboards/rules/*.yaml
 put usr/share/hermes-exporter/dashboards dashboards/grafana/*.json
 put usr/share/doc/hermes-exporter README.md docs/*.md deploy/debian/copyright
-put usr/share/doc/hermes-exporter/examples deploy/prometheus deploy/alertmanager \
+put usr/share/doc/hermes-exporter/examples deploy/prometheus dashboards/alertmanager \
     deploy/systemd/enforce.conf
 put etc/hermes-exporter deploy/debian/config.yml
 mkdir -p "$root/etc/default" "$root/usr/share/man/man1" "$root/usr/share/bash-completion/completions"
