@@ -45,7 +45,7 @@ def dashboard() -> model.Dashboard:
 
 def _numbers() -> Line:
     return line(
-        4,
+        5,
         number(
             "Agents down",
             "Agents that Prometheus could not scrape. Look at the service on that host "

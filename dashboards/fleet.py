@@ -73,7 +73,7 @@ def dashboard() -> model.Dashboard:
 
 def _numbers() -> Line:
     return line(
-        4,
+        5,
         number(
             "Agents down",
             "Hosts whose agent does not answer: nothing is known of them. They are listed below.",

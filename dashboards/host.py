@@ -52,7 +52,7 @@ def dashboard() -> model.Dashboard:
 
 def _numbers() -> Line:
     return line(
-        4,
+        5,
         number(
             "Unreadable homes",
             "Their figures are old or missing and nothing in them is reaped or pruned. "

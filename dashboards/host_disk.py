@@ -218,8 +218,7 @@ def _freed() -> Panel:
         "What was given back, by policy. Runs below without bytes here freed nothing: the trash "
         "still keeps it, or only VACUUM gives it back.",
         Query(
-            "sum by (policy) (rate(hermes_prune_freed_bytes_total{<home>}[$__rate_interval])) * "
-            "3600",
+            "sum by (policy) (increase(hermes_prune_freed_bytes_total{<home>}[1h]))",
             "{{policy}}",
         ),
         unit="bytes",

@@ -43,6 +43,9 @@ QUIET = "#808080"
 NARROWEST = 60
 """Of a table's column: Grafana's own 150 makes tables of many columns scroll sideways."""
 
+CELLS = 72
+"""Of a heatmap, side by side: of five minutes in six hours."""
+
 NO_CELL = "\u2013"
 """In a cell; the text of an empty table would be repeated in each."""
 
@@ -189,6 +192,7 @@ def spread(
         .datasource(DATASOURCE)
         .no_value(no_data)
         .calculate(False)
+        .max_data_points(CELLS)
         .color(
             heatmap.HeatmapColorOptions()
             .mode(HeatmapColorMode.SCHEME)
@@ -238,7 +242,7 @@ def states(
         .show_value(common_model.VisibilityMode.AUTO)
         .row_height(0.8)
         .merge_values(True)
-        .fill_opacity(60)
+        .fill_opacity(30)
         .line_width(0)
         .legend(_legend("none"))
         .tooltip(common.VizTooltipOptions().mode(common_model.TooltipDisplayMode.SINGLE))

@@ -69,6 +69,7 @@ class Browser:
         self._resize(900)
         _send(f"{self._session}/url", {"url": f"{self._page}/?{urllib.parse.urlencode(asked)}"})
         panels = wait_until(self._settled, f"{dashboard} is drawn", seconds=120)
+        self._after_painting()
         self._resize(int(self.run("return document.getElementById('board').scrollHeight")))
         panels = wait_until(self._settled, f"{dashboard} is drawn at its full height")
         self._after_painting()

@@ -120,11 +120,9 @@ FEW = (
 """The same in fewer series."""
 
 
-def every_minute(now: float) -> list[float]:
-    """Every minute of a working day, every five minutes of the day before."""
-    late = [now - number * MINUTE for number in range(400)]
-    early = [now - 400 * MINUTE - number * 5 * MINUTE for number in range(240)]
-    return sorted(late + early)
+def all_day(now: float) -> list[float]:
+    """Every other minute of a day and a bit."""
+    return [now - number * 2 * MINUTE for number in reversed(range(800))]
 
 
 def now_and_then(now: float) -> list[float]:
@@ -310,7 +308,7 @@ def _sessions(home: Home, now: float) -> Iterator[Series]:
     for bound, below in _cumulative(IDLE_BUCKETS, (8, 14, 20, 26, 18, 9, 4, 1)):
         yield _plain(
             "hermes_session_open_idle_seconds_bucket",
-            lambda t, b=below: round(0.3 * home.size * b * (1 + 0.1 * _wave(t, 20000, 1))),  # type: ignore[misc]
+            lambda t, b=below: round(3 * home.size * b * (1 + 0.1 * _wave(t, 20000, 1))),  # type: ignore[misc]
             le=bound,
         )
     yield _plain("hermes_sessions_empty", lambda t: round(240 * home.size + (t - now) / 1200))
@@ -336,7 +334,7 @@ def _sessions(home: Home, now: float) -> Iterator[Series]:
             "hermes_reaper_reaped_total",
             2 * home.leaks_per_hour * home.size * _SOURCES[source] if home.reaps else 0.0,
             now,
-            hourly=True,
+            in_steps=True,
             source=source,
         )
     yield _plain(
@@ -454,13 +452,13 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
             policy=policy,
         )
         pace = part * home.size * (1.0 if home.prunes else 0.0)
-        yield _counter("hermes_prune_deleted_total", 40 * pace, now, hourly=True, policy=policy)
+        yield _counter("hermes_prune_deleted_total", 40 * pace, now, in_steps=True, policy=policy)
         yield _counter(
-            "hermes_prune_freed_bytes_total", 90 * MIB * pace, now, hourly=True, policy=policy
+            "hermes_prune_freed_bytes_total", 90 * MIB * pace, now, in_steps=True, policy=policy
         )
     for outcome, pace in {"done": 1.0, "partial": 0.1, "failed": 0.04}.items():
         runs = pace if home.prunes else 0.0
-        yield _counter("hermes_prune_runs_total", runs, now, hourly=True, outcome=outcome)
+        yield _counter("hermes_prune_runs_total", runs, now, in_steps=True, outcome=outcome)
     if home.prunes:
         yield _plain(
             "hermes_prune_last_run_timestamp_seconds",
@@ -536,11 +534,15 @@ def _plain(name: str, value: Value, **labels: str) -> Series:
     return Series(name, labels, value)
 
 
-def _counter(name: str, per_hour: float, now: float, hourly: bool = False, **labels: str) -> Series:
-    """Grows with the day's work, or in one step every hour."""
+def _counter(
+    name: str, per_hour: float, now: float, in_steps: bool = False, **labels: str
+) -> Series:
+    """Grows with the day's work, or in steps, three an hour."""
     start = now - 20 * DAY
-    if hourly:
-        return Series(name, labels, lambda t: round(per_hour * math.floor((t - start) / HOUR)))
+    if in_steps:
+        return Series(
+            name, labels, lambda t: math.floor(per_hour / 3 * math.floor((t - start) / HOUR * 3))
+        )
     # The integral of the rate 0.55 + 0.45 sin, so that it never falls.
     turn = 2 * math.pi / DAY
     own = len(name) + per_hour

@@ -184,7 +184,7 @@ function States({ data, fieldConfig, width, height, timeRange, timeZone }) {
   const [from, to] = [timeRange.from.valueOf(), timeRange.to.valueOf()];
   const left = 110;
   const series = data.series.filter((frame) => frame.length > 0);
-  const rowHeight = Math.min(60, (height - BOTTOM) / series.length);
+  const rowHeight = (height - BOTTOM) / series.length;
   const place = (time) => left + ((Math.min(Math.max(time, from), to) - from) / (to - from)) * (width - left);
   return (
     <svg width={width} height={height}>
@@ -203,7 +203,7 @@ function States({ data, fieldConfig, width, height, timeRange, timeZone }) {
                 <g key={since}>
                   <rect
                     x={place(since)} width={Math.max(1, place(until) - place(since))} y={row * rowHeight + rowHeight * 0.1}
-                    height={rowHeight * 0.8} fill={shown.color} fillOpacity={0.6}
+                    height={rowHeight * 0.8} fill={shown.color} fillOpacity={(field.config.custom?.fillOpacity ?? 70) / 100}
                   />
                   {place(until) - place(since) > 60 && (
                     <text
@@ -244,7 +244,7 @@ function runs(times, values, end) {
 const CUSTOM = [
   'drawStyle', 'lineWidth', 'lineStyle', 'lineInterpolation', 'fillOpacity', 'gradientMode', 'showPoints', 'pointSize',
   'spanNulls', 'stacking', 'axisPlacement', 'axisLabel', 'axisColorMode', 'axisBorderShow', 'axisGridShow', 'axisWidth',
-  'scaleDistribution', 'thresholdsStyle', 'hideFrom', 'barAlignment', 'cellOptions', 'width', 'align', 'inspect', 'filterable',
+  'scaleDistribution', 'thresholdsStyle', 'hideFrom', 'barAlignment', 'cellOptions', 'width', 'minWidth', 'align', 'inspect', 'filterable',
   'barWidthFactor', 'axisSoftMin', 'axisSoftMax', 'insertNulls', 'hidden',
 ];
 const DEFAULTS = {

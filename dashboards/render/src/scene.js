@@ -2,7 +2,7 @@
 import { VariableRefresh } from '@grafana/data';
 import {
   dataLayers, DataSourceVariable, EmbeddedScene, QueryVariable, SceneControlsSpacer, SceneDataLayerSet,
-  SceneDataTransformer, SceneGridItem, SceneGridLayout, SceneGridRow, SceneQueryRunner, SceneRefreshPicker,
+  SceneDataTransformer, SceneGridItem, SceneGridLayout, SceneGridRow, SceneQueryRunner,
   SceneTimePicker, SceneTimeRange, SceneVariableSet, VariableValueSelectors, VizPanel, behaviors,
 } from '@grafana/scenes';
 
@@ -19,7 +19,7 @@ export function sceneOf(dashboard, chosen) {
     }),
     $behaviors: [new behaviors.CursorSync({ key: 'sync', sync: dashboard.graphTooltip })],
     controls: [
-      new VariableValueSelectors({}), new SceneControlsSpacer(), new SceneTimePicker({}), new SceneRefreshPicker({}),
+      new VariableValueSelectors({}), new SceneControlsSpacer(), new SceneTimePicker({}),
     ],
     body: new SceneGridLayout({
       isDraggable: false, isResizable: false, isLazy: false, children: dashboard.panels.map(itemOf),

@@ -1,7 +1,7 @@
 // What Grafana's application gives to its libraries at start, as little of it as panels need.
 import {
   EventBusSrv, LoadingState, standardFieldConfigEditorRegistry,
-  standardTransformers, standardTransformersRegistry, toDataFrame,
+  standardTransformers, standardTransformersRegistry,
 } from '@grafana/data';
 import { PrometheusDatasource } from '@grafana/prometheus';
 import {
@@ -86,7 +86,7 @@ function runRequest(source, request, queryFunction) {
     map((response) => ({
       state: response.error || response.errors?.length ? LoadingState.Error : LoadingState.Done,
       error: response.error ?? response.errors?.[0],
-      series: response.data.filter((frame) => frame.meta?.dataTopic !== 'annotations').map(toDataFrame),
+      series: response.data.filter((frame) => frame.meta?.dataTopic !== 'annotations'),
       annotations: response.data.filter((frame) => frame.meta?.dataTopic === 'annotations'),
       timeRange: request.range,
       request,
