@@ -193,6 +193,7 @@ class Pool:
         self._lock = threading.Lock()
         self._workers: dict[_Key, Worker] = {}
         self._apart: dict[str, int] = {}
+        self._errands: list[Worker] = []
         self._stuck: list[tuple[_Key, Worker]] = []
         self._closed = False
 
@@ -232,7 +233,7 @@ class Pool:
         finally:
             with self._lock:
                 self._errands.remove(worker)
-            self._end(worker)
+            self._end(worker, owner, "")
 
     def lane(self, owner: int, home: str) -> _Key:
         """Homes of one lane share a worker, so they are scanned one after another."""
