@@ -54,6 +54,8 @@ docs: setup
 	mv docs/metrics.md.new docs/metrics.md
 	$(PYTHON_IN_VENV) -m dashboards.alerts >dashboards/rules/alerts.yaml.new
 	mv dashboards/rules/alerts.yaml.new dashboards/rules/alerts.yaml
+	$(PYTHON_IN_VENV) -m dashboards.alerts.reference >docs/alerts.md.new
+	mv docs/alerts.md.new docs/alerts.md
 
 dist: setup
 	rm -rf dist

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dashboards.alerts import reference
 from tests.dashboards.alert_cases import CASES, Case, Quiet
 from tests.dashboards.promtool import RULE_FILES, RULES, Expected, Series, UnitTest, check
 from tests.real.hermes import REPOSITORY
@@ -105,6 +106,11 @@ def generated(*words: str) -> str:
 def test_the_file_is_what_the_alerts_say() -> None:
     """`make docs` writes it."""
     assert (RULES / "alerts.yaml").read_text() == generated()
+
+
+def test_the_page_of_alerts_is_up_to_date() -> None:
+    """`make docs` writes it too."""
+    assert (REPOSITORY / "docs" / "alerts.md").read_text() == reference.page()
 
 
 def test_links_begin_as_configured(tmp_path: Path) -> None:
