@@ -8,8 +8,8 @@ cannot be read, that is said: nothing in such a home may be judged dead.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import apsw
 import msgspec
@@ -43,6 +43,43 @@ def routing_file(home: str) -> str:
     return os.path.join(home, "sessions", "sessions.json")
 
 
+class Pointers(NamedTuple):
+    """What leads to sessions, by the ids it names."""
+
+    readable: bool
+    routed: set[str]
+    topics: set[str]
+    locks: dict[str, float]
+    delegating: set[str]
+    with_goals: set[str]
+
+
+Lineage = Callable[[set[str]], set[str]]
+"""From sessions to these and all that compression ties them to."""
+
+
+class Ties:
+    """Which sessions compression ties together, gathered while all of them are read."""
+
+    def __init__(self) -> None:
+        self._parents: list[tuple[str, str]] = []
+        self._compressed: set[str] = set()
+
+    def add(self, row: SessionRow) -> None:
+        if row.parent_id is not None:
+            self._parents.append((row.id, row.parent_id))
+        if row.end_reason == COMPRESSION:
+            self._compressed.add(row.id)
+
+    def lineage(self, ids: set[str]) -> set[str]:
+        relatives: dict[str, list[str]] = {}
+        for child, parent in self._parents:
+            if parent in self._compressed:
+                relatives.setdefault(child, []).append(parent)
+                relatives.setdefault(parent, []).append(child)
+        return _closure(ids, lambda session_id: relatives.get(session_id, ()))
+
+
 class RoutingReader:
     """The routing of one home over time: what is as it was is not worked out again."""
 
@@ -66,39 +103,50 @@ class RoutingReader:
         `moved` are the sessions that may have got other relatives since the last time; None means
         that any may have. A tie that is undone holds until that is asked.
         """
+
+        def ask(ids: set[str]) -> set[str]:
+            return _with_lineage(connection, schema, ids)
+
+        return self._tie(self.pointers(connection, schema, now), ask, moved)
+
+    def pointers(self, connection: apsw.Connection, schema: Schema, now: float) -> Pointers:
+        """What points at sessions, without a look at the sessions themselves."""
         by_table, by_file = self._routed_by_table(connection, schema), self._routed_by_file()
-        routed = (by_table or set()) | (by_file or set())
-        topics = _column(connection, schema, "telegram_dm_topic_bindings", "session_id")
+        return Pointers(
+            readable=by_table is not None and by_file is not None,
+            routed=(by_table or set()) | (by_file or set()),
+            topics=_column(connection, schema, "telegram_dm_topic_bindings", "session_id"),
+            locks=_locks(connection, schema, now),
+            delegating=_delegating(connection, schema),
+            with_goals=_with_goals(connection, schema),
+        )
+
+    def tie(self, pointers: Pointers, ties: Ties) -> Routing:
+        """The same as `read` when all sessions were just read anyway."""
+        return self._tie(pointers, ties.lineage, None)
+
+    def _tie(self, pointers: Pointers, ask: Lineage, moved: Sequence[SessionRow] | None) -> Routing:
         found = (
-            by_table is not None and by_file is not None,
-            len(routed | topics),
-            self._lineage(connection, schema, Hold.ROUTED, routed, moved),
-            self._lineage(connection, schema, Hold.TOPIC_BOUND, topics, moved),
-            _locks(connection, schema, now),
-            _delegating(connection, schema),
-            _with_goals(connection, schema),
+            pointers,
+            self._lineage(Hold.ROUTED, pointers.routed, ask, moved),
+            self._lineage(Hold.TOPIC_BOUND, pointers.topics, ask, moved),
         )
         if self._known is None or self._known[0] != found:
             self._known = (found, _routing(*found))
         return self._known[1]
 
     def _lineage(
-        self,
-        connection: apsw.Connection,
-        schema: Schema,
-        reason: Hold,
-        ids: set[str],
-        moved: Sequence[SessionRow] | None,
+        self, reason: Hold, ids: set[str], ask: Lineage, moved: Sequence[SessionRow] | None
     ) -> set[str]:
         known, lineage = self._tied.get(reason, (set(), set()))
         if moved is None or not known <= ids:
-            lineage = _with_lineage(connection, schema, ids)
+            lineage = ask(ids)
         else:
             new = ids - known
-            lineage = lineage | _with_lineage(connection, schema, new) if new else lineage
+            lineage = lineage | ask(new) if new else lineage
             for row in moved:
                 if _may_join(row, lineage):
-                    relatives = _with_lineage(connection, schema, {row.id})
+                    relatives = ask({row.id})
                     if not lineage.isdisjoint(relatives):
                         lineage = lineage | relatives
         self._tied[reason] = (ids, lineage)
@@ -131,22 +179,15 @@ def read_routing(home: str, connection: apsw.Connection, schema: Schema, now: fl
     return RoutingReader(home).read(connection, schema, now)
 
 
-def _routing(
-    readable: bool,
-    routed: int,
-    by_routing: set[str],
-    by_topic: set[str],
-    locks: dict[str, float],
-    delegating: set[str],
-    with_goals: set[str],
-) -> Routing:
+def _routing(pointers: Pointers, by_routing: set[str], by_topic: set[str]) -> Routing:
     holds: dict[str, list[Hold]] = {}
     _hold(holds, by_routing, Hold.ROUTED)
     _hold(holds, by_topic, Hold.TOPIC_BOUND)
-    _hold(holds, locks, Hold.COMPRESSION_LOCK)
-    _hold(holds, delegating, Hold.DELEGATION)
-    _hold(holds, with_goals, Hold.GOAL)
-    return Routing(holds, readable, routed, min(locks.values(), default=None))
+    _hold(holds, pointers.locks, Hold.COMPRESSION_LOCK)
+    _hold(holds, pointers.delegating, Hold.DELEGATION)
+    _hold(holds, pointers.with_goals, Hold.GOAL)
+    routed = len(pointers.routed | pointers.topics)
+    return Routing(holds, pointers.readable, routed, min(pointers.locks.values(), default=None))
 
 
 def _hold(holds: dict[str, list[Hold]], ids: Iterable[str], reason: Hold) -> None:
@@ -203,21 +244,28 @@ def _with_lineage(connection: apsw.Connection, schema: Schema, ids: set[str]) ->
     """The sessions and all that compression ties them to, before and after."""
     if not schema.has("sessions", "parent_session_id", "end_reason"):
         return ids
-    lineage: set[str] = set()
-    todo = list(ids)
-    while todo and len(lineage) < _LINEAGE_MAX + len(ids):
-        session_id = todo.pop()
-        if session_id in lineage:
-            continue
-        lineage.add(session_id)
-        relatives = connection.execute(
+
+    def relatives(session_id: str) -> list[str]:
+        rows = connection.execute(
             "SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id "
             "WHERE c.id = :id AND p.end_reason = :compression "
             "UNION SELECT c.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id "
             "WHERE p.id = :id AND p.end_reason = :compression",
             {"id": session_id, "compression": COMPRESSION},
         )
-        todo.extend(relative for (relative,) in relatives if isinstance(relative, str))
+        return [relative for (relative,) in rows if isinstance(relative, str)]
+
+    return _closure(ids, relatives)
+
+
+def _closure(ids: set[str], relatives: Callable[[str], Iterable[str]]) -> set[str]:
+    lineage: set[str] = set()
+    todo = list(ids)
+    while todo and len(lineage) < _LINEAGE_MAX + len(ids):
+        session_id = todo.pop()
+        if session_id not in lineage:
+            lineage.add(session_id)
+            todo.extend(relatives(session_id))
     return lineage
 
 

@@ -93,6 +93,16 @@ class MessageStats(NamedTuple):
             newest = _CLOCK_MAX if newest > 0 else 0.0
         return cls(rows, active, newest, above_watermark)
 
+    def with_others(self, other: MessageStats) -> MessageStats:
+        """Of two parts of the same session's messages, neither of them empty, together."""
+        known = self.newest is not None and other.newest is not None
+        return MessageStats(
+            self.rows + other.rows,
+            self.active + other.active,
+            max(self.newest or 0.0, other.newest or 0.0) if known else None,
+            self.above_watermark + other.above_watermark,
+        )
+
 
 NO_MESSAGES: Final = MessageStats(0, 0, None, 0)
 
@@ -130,6 +140,7 @@ class SessionQueries:
         self.schema = schema
         self._session_columns = ", ".join(_session_expressions(schema))
         self._has_messages = schema.has("messages", "id", "session_id", "timestamp")
+        self._active = schema.expression("messages", "active", "1")
         self._stats_columns = ", ".join(_stats_expressions(schema))
         self._has_usage = schema.has("session_model_usage", "session_id", "model", *TOKEN_COLUMNS)
         self._usage_columns = ", ".join(_usage_expressions(schema))
@@ -151,29 +162,35 @@ class SessionQueries:
         if not rows:
             return []
         bounds = {"first": rows[0].id, "last": rows[-1].id, "watermark": watermark}
-        stats = {found[0]: found[1:] for found in self._stats_between(connection, bounds)}
+        stats = self._stats_between(connection, bounds)
         usage: dict[str, list[UsageRow]] = {}
         for found in self._usage_between(connection, bounds):
             usage.setdefault(found[0], []).append(found)
         return [
-            SessionRecord(
-                row,
-                MessageStats.of(stats[row.id]) if row.id in stats else NO_MESSAGES,
-                usage.get(row.id, ()),
-            )
+            SessionRecord(row, stats.get(row.id, NO_MESSAGES), usage.get(row.id, ()))
             for row in rows
         ]
 
     def _stats_between(
         self, connection: apsw.Connection, bounds: dict[str, Any]
-    ) -> Iterable[tuple[Any, ...]]:
+    ) -> dict[str, MessageStats]:
+        """Of all sessions between two ids: one row for each of the few values of `active`."""
+        stats: dict[str, MessageStats] = {}
         if not self._has_messages:
-            return ()
-        return connection.execute(
-            f"SELECT {_text('session_id', _ID_CHARACTERS)}, {self._stats_columns} FROM messages "
-            "WHERE session_id BETWEEN :first AND :last GROUP BY session_id ORDER BY session_id",
+            return stats
+        # The first time everything is new, and need not be compared one by one.
+        fresh = "COUNT(*)" if bounds["watermark"] <= 0 else "SUM(id > :watermark)"
+        for session_id, inactive, *values in connection.execute(
+            f"SELECT {_text('session_id', _ID_CHARACTERS)}, {self._active} IS 0, COUNT(*), "
+            f"MAX(timestamp), {fresh} FROM messages WHERE session_id BETWEEN :first AND :last "
+            f"GROUP BY session_id, {self._active} ORDER BY session_id",
             bounds,
-        )
+        ):
+            rows, newest, above_watermark = values
+            found = MessageStats.of((rows, 0 if inactive else rows, newest, above_watermark))
+            known = stats.get(session_id)
+            stats[session_id] = found if known is None else known.with_others(found)
+        return stats
 
     def _usage_between(
         self, connection: apsw.Connection, bounds: dict[str, Any]

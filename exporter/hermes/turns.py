@@ -112,5 +112,5 @@ def _failed(name: str, content: str) -> str:
         WHEN {name} IS 'terminal' THEN
             COALESCE(CASE WHEN json_valid({content}) AND json_type({content}) = 'object'
                      THEN json_extract({content}, '$.exit_code') NOT IN (0, '0') END, 0)
-        ELSE {content} GLOB 'Error*' OR {start} GLOB '*"error"*' OR {start} GLOB '*"failed"*'
+        ELSE {content} GLOB 'Error*' OR instr({start}, '"error"') OR instr({start}, '"failed"')
     END"""

@@ -18,7 +18,7 @@ from msgspec import Struct
 from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
-from exporter.hermes.routing import Routing, RoutingReader, routing_file
+from exporter.hermes.routing import Routing, RoutingReader, Ties, routing_file
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.sessions import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
 from exporter.hermes.turns import TurnQuery
@@ -183,8 +183,10 @@ class StateReader:
         highest = queries.highest_message_id(connection)
         rowid = queries.highest_rowid(connection)
         if self._whole_pass_due(connection, queries, health, highest):
-            routing = self._routing.read(connection, schema, self._clock())
-            yield from self._whole_pass(connection, queries, watermark)
+            pointers = self._routing.pointers(connection, schema, self._clock())
+            ties = Ties()
+            yield from self._whole_pass(connection, queries, watermark, ties)
+            routing = self._routing.tie(pointers, ties)
         else:
             routing, usage = self._changes(connection, queries, watermark)
             yield usage
@@ -210,7 +212,7 @@ class StateReader:
         return pages_freed and queries.count(connection) < len(self.table)
 
     def _whole_pass(
-        self, connection: apsw.Connection, queries: SessionQueries, watermark: int
+        self, connection: apsw.Connection, queries: SessionQueries, watermark: int, ties: Ties
     ) -> Iterator[list[SessionUsage]]:
         """Read every session, in slices, each in a read transaction of its own."""
         began = self._monotonic()
@@ -221,7 +223,9 @@ class StateReader:
             if after is not None and last <= after:
                 break  # an id that is no text, or too long, sorts behind its own beginning
             usage = self._put(connection, queries.schema, records, watermark)
-            seen.update(hash(record.row.id) for record in records)
+            for record in records:
+                seen.add(hash(record.row.id))
+                ties.add(record.row)
             connection.execute("COMMIT")
             yield usage
             connection.execute("BEGIN")
