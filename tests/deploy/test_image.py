@@ -203,6 +203,20 @@ def test_a_hermes_of_the_host_is_seen_and_its_session_spared(
 
 
 @pytest.mark.full
+def test_what_it_writes_into_a_home_is_the_owners(
+    docker: Engine, home: Path, tmp_path: Path
+) -> None:
+    """A reap by the root of a container: the journal in the home is not root's."""
+    with contained(docker, tmp_path, home, *ALL_SEEING) as agent:
+        agent.wait_for(lambda: "dead" in agent.verdicts().values(), "a session is dead")
+        reap = ("exec", agent.name, "hermes-exporter", "reap", "--config.file=/settings.yml")
+        docker.docker(*reap, "--yes")
+        agent.wait_for(lambda: "dead" not in agent.verdicts().values(), "it is ended")
+    assert (home / ".hermes-exporter").is_dir()
+    assert owners(home) == {OWNER}
+
+
+@pytest.mark.full
 def test_the_image_says_what_it_is(docker: Engine) -> None:
     image = docker.inspect(IMAGE)
     labels = image["Config"]["Labels"]

@@ -1,0 +1,204 @@
+"""The Debian package and the README's lines, on a Debian that has booted its own systemd."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from exporter import __version__
+from tests.deploy.machine import Machine, booted, installed
+from tests.real.agent import Metrics
+from tests.real.hermes import NEWEST, REPOSITORY
+from tests.real.homes import make_home
+from tests.real.prometheus import prometheus
+from tests.real.waiting import wait_until
+
+README = (REPOSITORY / "README.md").read_text()
+SCRIPTS = ("postinst", "prerm", "postrm")
+STATE = Path("var/lib/hermes-exporter")
+ADA = 1500
+pytestmark = pytest.mark.xdist_group("docker")
+
+
+def blocks(section: str, language: str) -> list[str]:
+    """The code blocks of a section of the README, as they stand there."""
+    (text,) = re.findall(rf"^## {section}\n(.*?)^## ", README, re.MULTILINE | re.DOTALL)
+    found: list[str] = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return found
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_maintainer_scripts_are_sound(name: str) -> None:
+    script = REPOSITORY / "deploy" / "debian" / name
+    assert script.read_text().startswith("#!/bin/sh\nset -e\n")
+    subprocess.run(["sh", "-n", script], check=True)
+
+
+def test_the_wheel_has_every_module(tmp_path: Path) -> None:
+    subprocess.run(
+        [
+            *(REPOSITORY / ".venv/bin/python", "-m", "pip", "--quiet", "wheel", "--no-deps"),
+            *("--wheel-dir", tmp_path, REPOSITORY),
+        ],
+        check=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    listed = ["git", "-C", str(REPOSITORY), "ls-files", "exporter"]
+    assert set(subprocess.check_output(listed, text=True).split()) <= packed
+
+
+@pytest.fixture(scope="module")
+def dist() -> Path:
+    subprocess.run(["make", "dist"], cwd=REPOSITORY, check=True, capture_output=True)
+    return REPOSITORY / "dist"
+
+
+@pytest.fixture
+def machine(dist: Path) -> Iterator[Machine]:
+    """A Debian with the files of a release at hand, and a user whose Hermes has been used."""
+    with installed() as root:
+        shutil.copytree(dist, root / "root/dist")
+        with booted(root) as running:
+            running.shell("apt-get -qq update && apt-get -qq install --no-install-recommends git")
+            running.run("useradd", "--create-home", "--uid", str(ADA), "ada")
+            make_home(NEWEST, root / "home/ada", ".hermes")
+            running.shell("chown --recursive ada:ada /home/ada && chmod 700 /home/ada")
+            yield running
+
+
+def scrape() -> Metrics:
+    """What the agent tells at its usual port."""
+    with urllib.request.urlopen("http://127.0.0.1:9749/metrics", timeout=30) as response:
+        text = response.read().decode()
+    return Metrics(
+        ((sample.name, frozenset(sample.labels.items())), sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    )
+
+
+def is_up(home: str) -> bool:
+    try:
+        return scrape().by("hermes_home_up", "home").get((home,)) == 1
+    except OSError:
+        return False
+
+
+def files(machine: Machine) -> set[str]:
+    """What is on it, but for what the package manager and the system note for themselves."""
+    found = machine.shell("find / -xdev ! -path '/home/*' ! -path '/root/*' ! -path '/tmp/*'")
+    notes = re.compile(r"/(var/(log|cache|lib/(dpkg|apt|systemd))|run|proc|sys|dev)(/|$)")
+    return {line for line in found.splitlines() if not notes.match(line)}
+
+
+def repacked(package: Path, folder: Path, version: str) -> Path:
+    """The same package as another version."""
+    subprocess.run(["dpkg-deb", "-R", package, folder / "tree"], check=True)
+    control = folder / "tree/DEBIAN/control"
+    text = control.read_text().replace(f"Version: {__version__}\n", f"Version: {version}\n")
+    control.write_text(text)
+    made = folder / f"{version}.deb"
+    subprocess.run(["dpkg-deb", "-Znone", "-b", folder / "tree", made], check=True)
+    return made
+
+
+@pytest.mark.full
+def test_the_readme_lines_end_with_a_target_that_is_up(machine: Machine) -> None:
+    """Copied literally: the package for Debian first, then the wheel for all others."""
+    debian, anywhere = blocks("Install", "sh")
+    (scrape_it,) = blocks("See it in a minute", "yaml")
+    every_second = "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+    with prometheus([], configuration=every_second + scrape_it) as server:
+        machine.shell(debian, folder="/root")
+        server.wait_for('up{job="hermes-exporter"} == 1')
+        server.wait_for('hermes_home_up{home="ada"} == 1')
+
+        machine.run("apt-get", "-qq", "purge", "hermes-exporter")
+        server.wait_for('up{job="hermes-exporter"} == 0')
+        *before, serve = anywhere.strip().splitlines()
+        machine.shell("\n".join(before), folder="/root")
+        machine.run("systemd-run", "--quiet", "--unit=by-hand", *serve.split())
+        server.wait_for('up{job="hermes-exporter"} == 1')
+        server.wait_for('hermes_home_up{home="ada"} == 1')
+
+
+@pytest.mark.full
+def test_the_package_installs_upgrades_removes_and_purges(
+    machine: Machine, dist: Path, tmp_path: Path
+) -> None:
+    (package,) = dist.glob("*.deb")
+    before = files(machine)
+    machine.shell("apt-get -qq install ./dist/*.deb", folder="/root")
+    wait_until(lambda: is_up("ada"), "ada's home is read by the service")
+
+    # As its unit says: notified, on the given socket, hardened, without another blindness than
+    # that a machine in a namespace has.
+    shown = machine.run("systemctl", "show", "hermes-exporter", "-pActiveState,Type,NRestarts")
+    assert set(shown.split()) == {"ActiveState=active", "Type=notify", "NRestarts=0"}
+    assert scrape().by("hermes_exporter_blind", "reason") == {("pid_namespace",): 1}
+    assert (machine.root / STATE).stat().st_mode & 0o777 == 0o700
+    assert "hermes-exporter" in machine.run("hermes-exporter", "--version")
+    assert machine.run("systemctl", "is-enabled", "hermes-exporter.socket").strip() == "enabled"
+    machine.run("systemctl", "reload", "hermes-exporter")
+
+    # An upgrade keeps what was changed by hand, and counts on.
+    settings = machine.root / "etc/hermes-exporter/config.yml"
+    settings.write_text("scan: {interval: 1s}\n")
+    counted = scrape().by("hermes_messages_total", "source")
+    assert sum(counted.values()) > 0
+    shutil.copy(repacked(package, tmp_path, "99.0"), machine.root / "root/newer.deb")
+    machine.run("apt-get", "-qq", "install", "/root/newer.deb")
+    assert settings.read_text() == "scan: {interval: 1s}\n"
+    assert "99.0" in machine.run("dpkg-query", "--show", "hermes-exporter")
+    wait_until(lambda: is_up("ada"), "ada's home is read by the newer service")
+    assert scrape().by("hermes_messages_total", "source") == counted
+
+    # Removed: the program is gone, what it knew is kept.
+    machine.run("apt-get", "-qq", "remove", "hermes-exporter")
+    assert not (machine.root / "usr/lib/hermes-exporter").exists()
+    assert (machine.root / STATE / "agent.db").exists()
+    assert settings.exists()
+    assert machine.run("systemctl", "is-active", "hermes-exporter", check=False).strip() != "active"
+
+    machine.run("apt-get", "-qq", "purge", "hermes-exporter")
+    assert files(machine) - before == set()
+
+
+@pytest.mark.full
+def test_a_service_that_hangs_is_started_again(machine: Machine) -> None:
+    machine.shell("apt-get -qq install ./dist/*.deb", folder="/root")
+    drop_in = machine.root / "etc/systemd/system/hermes-exporter.service.d"
+    drop_in.mkdir()
+    (drop_in / "impatient.conf").write_text("[Service]\nWatchdogSec=2s\nRestartSec=100ms\n")
+    machine.shell("systemctl daemon-reload && systemctl restart hermes-exporter")
+    wait_until(lambda: is_up("ada"), "ada's home is read")
+    machine.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "hermes-exporter")
+
+    def restarts() -> bool:
+        shown = machine.run("systemctl", "show", "hermes-exporter", "-pNRestarts", "--value")
+        return int(shown) >= 1
+
+    wait_until(restarts, "systemd has started it again")
+    wait_until(lambda: is_up("ada"), "ada's home is read again")
+
+
+@pytest.mark.full
+def test_an_older_agent_refuses_a_newer_state_directory_clearly(machine: Machine) -> None:
+    machine.shell("apt-get -qq install ./dist/*.deb", folder="/root")
+    wait_until(lambda: is_up("ada"), "ada's home is read")
+    machine.run("systemctl", "stop", "hermes-exporter.service", "hermes-exporter.socket")
+    with apsw.Connection(str(machine.root / STATE / "agent.db")) as newer:
+        newer.pragma("user_version", 1000)
+    said = machine.run("hermes-exporter", "serve", check=False)
+    assert "was written by a newer hermes-exporter (state version 1000" in said
+    assert said.count("\n") == 1
