@@ -10,13 +10,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import apsw
 import pytest
 
 from exporter import wire
+from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.pool import start_worker
 from exporter.scan.reader import HomeReader
@@ -203,6 +204,48 @@ def test_a_sound_database_is_read_and_left_as_it_was(
     assert counted(found.summary.messages) == told
     assert found.snapshot.health is not None
     assert found.snapshot.health.integrity_ok is not False
+
+
+# Hermes opens and closes when it likes
+
+
+def test_a_hermes_that_closes_between_plan_and_opening_leaves_no_empty_wal(home: Path) -> None:
+    with holder(python_for(NEWEST), home):
+        opening = database.plan_opening(str(home / "state.db"))
+        assert opening.access is database.Access.SHARED
+    before = trace(home)
+    assert "state.db-wal" not in before
+    with (
+        pytest.raises(DatabaseError) as refused,
+        database.reading(opening, deadline_seconds=30),
+    ):
+        raise AssertionError("read what is not there")
+    assert refused.value.trouble is Trouble.BUSY
+    assert trace(home) == before
+
+
+def test_a_hermes_that_closes_at_the_very_opening_leaves_its_own_files(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last moment there is: the plan is right, and SQLite is about to open."""
+    really_connect = database._connect
+    with ExitStack() as stack:
+        hermes = stack.enter_context(holder(python_for(NEWEST), home))
+        _say_more(hermes.ask)
+        wal = (home / "state.db-wal").stat().st_ino
+
+        def close_then_connect(opening: database.Opening) -> apsw.Connection:
+            stack.close()
+            assert hermes.process.poll() is not None
+            return really_connect(opening)
+
+        monkeypatch.setattr(database, "_connect", close_then_connect)
+        opening = database.plan_opening(str(home / "state.db"))
+        with database.reading(opening, deadline_seconds=30) as connection:
+            told = connection.execute("SELECT COUNT(*) FROM messages").get
+    assert (home / "state.db-wal").stat().st_ino == wal, "Hermes's own, not one of ours"
+    monkeypatch.undo()
+    assert told == int(sql(home, "SELECT COUNT(*) FROM messages"))
 
 
 # Databases that cannot be read

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 SHM_BYTE: Final = 128
-_SHARED_FIRST: Final = 0x40000002
-_SHARED_LAST: Final = _SHARED_FIRST + 509
+SHARED_FIRST: Final = 0x40000002
+SHARED_BYTES: Final = 510
+_SHARED_LAST: Final = SHARED_FIRST + SHARED_BYTES - 1
 _WITHOUT_END: Final = 2**63 - 1
 
 
@@ -31,7 +32,7 @@ class LockEntry(NamedTuple):
 
     @property
     def of_database(self) -> bool:
-        return self.kind != "FLOCK" and self.first <= _SHARED_LAST and self.last >= _SHARED_FIRST
+        return self.kind != "FLOCK" and self.first <= _SHARED_LAST and self.last >= SHARED_FIRST
 
 
 class LockTable:

@@ -13,6 +13,11 @@ The second and third are only right while nobody writes, so the files are compar
 and the reading is thrown away if anything moved. No way can start -shm afresh, which is what kills
 a holder without a lock: should one be overlooked, where locks cannot be seen, it survives us.
 
+A sidecar that goes between the plan and the opening would be created anew by SQLite, and left
+empty. So the shared lock that every connection has on the database is taken before SQLite takes it,
+and the plan is compared with the files once more: whoever closes the database last sees the lock
+and leaves them in place.
+
 Raw reads of the same files are safe only because a worker has no connection open when it makes
 them: closing any descriptor on a file drops all POSIX locks the process has on it.
 """
@@ -20,6 +25,8 @@ them: closing any descriptor on a file drops all POSIX locks the process has on 
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import os
 import stat
 import time
@@ -33,6 +40,7 @@ import apsw
 from msgspec import Struct
 
 from exporter.errors import DatabaseError
+from exporter.evidence.locks import SHARED_BYTES, SHARED_FIRST
 from exporter.evidence.probe import probe_shm
 from exporter.snapshot import FileIdentity, LockAnswer, Trouble
 
@@ -42,6 +50,7 @@ _HEADER_BYTES: Final = 100
 _WAL_INDEX_HEADER_BYTES: Final = 96
 _PROGRESS_EVERY_STEPS: Final = 20_000
 _MMAP_BYTES: Final = 1 << 36
+_LOCK_STEP_SECONDS: Final = 0.01
 
 
 class FileState(Struct, frozen=True):
@@ -209,6 +218,13 @@ def reading(
     Raise `DatabaseError` with the reason if SQLite cannot read the file, or not in time, or if the
     files moved meanwhile so that what was read means nothing.
     """
+    with _kept_in_place(opening):
+        yield from _reading(opening, deadline_seconds, mapped, monotonic)
+
+
+def _reading(
+    opening: Opening, deadline_seconds: float, mapped: bool, monotonic: Callable[[], float]
+) -> Iterator[apsw.Connection]:
     give_up_at = monotonic() + deadline_seconds
     connection: apsw.Connection | None = None
     try:
@@ -229,6 +245,52 @@ def reading(
     finally:
         if connection is not None:
             connection.close(force=True)
+
+
+@contextmanager
+def _kept_in_place(opening: Opening) -> Iterator[None]:
+    """Hold the files as they were planned; raise DatabaseError if they are so no more.
+
+    The descriptor is closed when no connection is open any more: closing it gives up all locks.
+    """
+    try:
+        descriptor = os.open(opening.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise DatabaseError(
+            Trouble.BUSY, f"cannot read {opening.path}: {error.strerror}"
+        ) from error
+    try:
+        _share(descriptor, opening.path)
+        if opening.access is not Access.IMMUTABLE and _sidecars(opening.files) != _sidecars(
+            look_at_files(opening.path)
+        ):
+            raise DatabaseError(
+                Trouble.BUSY, f"{opening.path} was opened or closed by Hermes at this very moment"
+            )
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _share(descriptor: int, path: str) -> None:
+    """Take SQLite's shared lock on the database; who holds it alone may be deleting the WAL."""
+    for _ in range(int(BUSY_TIMEOUT_MS / 1000 / _LOCK_STEP_SECONDS)):
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, SHARED_BYTES, SHARED_FIRST)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                return  # a filesystem without locks; SQLite will find out by itself
+            time.sleep(_LOCK_STEP_SECONDS)
+        else:
+            return
+    raise DatabaseError(Trouble.BUSY, f"{path} is locked by another process")
+
+
+def _sidecars(files: DatabaseFiles) -> tuple[FileIdentity | None, ...]:
+    return tuple(
+        state.identity if state is not None else None
+        for state in (files.database, files.wal, files.shm)
+    )
 
 
 def refuse_if_moved(opening: Opening) -> None:
