@@ -7,6 +7,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +321,33 @@ def test_routing_in_a_file_is_noticed_without_a_commit(home: Path, hermes: Ask) 
     assert list(reader.routing.holds) == ["a"]
 
 
+def test_a_routed_chat_is_held_along_its_compressions_without_reading_every_session(
+    home: Path, hermes: Ask
+) -> None:
+    for name in ("a", "x"):
+        hermes("create", session=name)
+        hermes("append", session=name, count=3)
+    routing = home / "sessions" / "sessions.json"
+    routing.parent.mkdir(exist_ok=True)
+    routing.write_text('{"chat": {"session_id": "a"}}')
+    reader = reader_of(home)
+    update(reader)
+
+    def held() -> set[str]:
+        assert reader.routing is not None
+        return set(reader.routing.holds)
+
+    assert held() == {"a"}
+    hermes("rotate", session="a", into="b", keep=1, summary="so far")
+    hermes("rotate", session="b", into="c", keep=1, summary="so far")
+    hermes("rotate", session="x", into="y", keep=1, summary="so far")
+    update(reader)
+    assert held() == {"a", "b", "c"}
+    routing.write_text('{"chat": {"session_id": "y"}}')
+    update(reader)
+    assert held() == {"x", "y"}
+
+
 def test_a_small_database_is_read_whole_every_time(home: Path, hermes: Ask) -> None:
     reader = reader_of(home, always_whole=2000)
     for number in range(3):
@@ -410,6 +438,35 @@ def test_idle_sessions_among_very_many_open_ones_are_read_again_in_time(home: Pa
     sql(home, "UPDATE sessions SET title = 'moved' WHERE id = 's5';")
     update(reader)
     assert not reader.table.open.keys() & {"s1", "s300"}
+
+
+@pytest.mark.parametrize(("seconds", "at_most"), [(0.0, 5), (1.0, 40)])
+def test_a_slow_database_is_read_in_many_short_transactions(
+    seconds: float, at_most: int, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can checkpoint past a reader: what takes long is read in smaller and smaller parts."""
+    with holder(python_for(NEWEST), home):
+        pass
+    sql(
+        home,
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 400) INSERT INTO "
+        "sessions (id, source, started_at, ended_at) SELECT 's' || i, 'cli', 1.0, 2.0 FROM n;",
+    )
+    transactions: list[str] = []
+
+    def note(_: object, statement: str, __: object) -> bool:
+        transactions.extend([statement] if statement == "BEGIN" else [])
+        return True
+
+    def watch(connection: apsw.Connection) -> None:
+        connection.exec_trace = note
+
+    moments = count(0.0, seconds)
+    reader = StateReader(str(home), clock=lambda: NOW, monotonic=lambda: next(moments))
+    monkeypatch.setattr(apsw, "connection_hooks", [watch])
+    update(reader)
+    assert len(reader.table) == 400
+    assert at_most / 2 < len(transactions) <= at_most
 
 
 # Counting

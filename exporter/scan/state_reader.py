@@ -28,7 +28,10 @@ from exporter.snapshot import DatabaseHealth, SessionUsage, Trouble
 ALWAYS_WHOLE_SESSIONS: Final = 2_000
 """Up to this many sessions a whole pass costs a few milliseconds: no reason to do less."""
 _ALWAYS_OPEN_SESSIONS: Final = 500
-_SLICE_SESSIONS: Final = 1_000
+_FIRST_SLICE_SESSIONS: Final = 100
+_SLICE_SESSIONS: Final = range(10, 1_000)
+_SLICE_SECONDS: Final = 0.02
+"""How long a read transaction should last: while it does, no checkpoint gets past it."""
 _WHOLE_PASS_SECONDS: Final = 60.0
 _WHOLE_PASS_SHARE: Final = 200
 """A whole pass may take one part in this many of the time."""
@@ -218,7 +221,8 @@ class StateReader:
         began = self._monotonic()
         seen: set[int] = set()
         after: str | None = None
-        while records := queries.slice(connection, after, _SLICE_SESSIONS, watermark):
+        size, slice_began = _FIRST_SLICE_SESSIONS, began
+        while records := queries.slice(connection, after, size, watermark):
             last = records[-1].row.id
             if after is not None and last <= after:
                 break  # an id that is no text, or too long, sorts behind its own beginning
@@ -227,7 +231,9 @@ class StateReader:
                 seen.add(hash(record.row.id))
                 ties.add(record.row)
             connection.execute("COMMIT")
+            size = _next_size(size, self._monotonic() - slice_began)
             yield usage
+            slice_began = self._monotonic()
             connection.execute("BEGIN")
             after = last
         self.table.keep_only(seen)
@@ -311,6 +317,12 @@ class StateReader:
     def integrity(self) -> tuple[bool, float] | None:
         """What the last quick_check found, and when."""
         return self._integrity
+
+
+def _next_size(size: int, seconds: float) -> int:
+    """How many sessions to read in a transaction, after so many have taken that long."""
+    fitting = round(size * min(2.0, _SLICE_SECONDS / max(seconds, 1e-9)))
+    return min(max(fitting, _SLICE_SESSIONS.start), _SLICE_SESSIONS.stop)
 
 
 def _health(
