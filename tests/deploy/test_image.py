@@ -65,6 +65,18 @@ def test_all_that_is_copied_reaches_the_engine_and_nothing_else() -> None:
     assert all((REPOSITORY / source).exists() for source in copied)
 
 
+def test_the_documented_options_are_those_that_are_tested() -> None:
+    page = (REPOSITORY / "docs/install.md").read_text()
+    (block,) = re.findall(r"^docker run .*?[^\\]$", page, re.MULTILINE | re.DOTALL)
+    words = block.replace("\\\n", " ").split()
+    tested = [word for word in CONFINED if not word.startswith("--health")]
+    assert [word for word in tested if word not in {*words, "1s"}] == []
+    (rights,) = re.findall(r"^\| `(--pid=host .*--user 0.*?)`", page, re.MULTILINE)
+    added = {word.removeprefix("--cap-add=") for word in ALL_SEEING if "--cap-add" in word}
+    assert {*re.findall(r"--cap-add (\w+)", rights)} == added
+    assert "--security-opt apparmor=unconfined" in rights
+
+
 class Contained:
     """An agent in a container."""
 
