@@ -236,7 +236,7 @@ def _blind() -> Panel:
                 steps=TROUBLE,
             ),
             Column(
-                "Unknown sessions",
+                "Unknown",
                 "max by (instance, home) (home:hermes_sessions_unknown:sum{<home>}) and "
                 "topk(10, max by (instance, home) (home:hermes_exporter_blind:count{<home>} > 0))",
                 decimals=0,

@@ -97,6 +97,7 @@ def _numbers() -> Line:
             steps=((86400, LOOK), (3 * 86400, PLAIN)),
             base=NOW,
             above=(365 * 86400, "over a year"),
+            trend=False,
             no_data="Not filling",
         ),
         number(
@@ -170,6 +171,7 @@ def _homes() -> Panel:
                 "max by (instance, home, version) (hermes_agent_info{<home>})",
             )
         },
+        widths={"Host": 150},
         sort="Dead",
         no_data=NO_AGENT,
     )

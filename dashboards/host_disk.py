@@ -207,6 +207,7 @@ def _policies() -> Panel:
             ),
         ],
         labels={"home": "Home", "policy": "Policy"},
+        widths={"Policy": 170},
         sort="Could free",
         no_data=NO_PRUNER,
     )

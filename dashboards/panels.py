@@ -277,6 +277,7 @@ def rows(
     sort: str | None = None,
     ascending: bool = False,
     facts: Mapping[str, tuple[str, str]] | None = None,
+    widths: Mapping[str, int] | None = None,
 ) -> table.Panel:
     """A table with a row for each set of `labels` (label to title) and a column for each query.
 
@@ -306,6 +307,8 @@ def rows(
         panel.override_by_name(column.title, _column(column))
     for name in (*labels.values(), *(name for name, _ in facts.values())):
         panel.override_by_name(name, [DynamicConfigValue("noValue", NO_CELL)])
+    for name, width in (widths or {}).items():
+        panel.override_by_name(name, [DynamicConfigValue("custom.width", width)])
     for name, (says, url) in (links or {}).items():
         link = [{"title": says, "url": url}]
         panel.override_by_name(name, [DynamicConfigValue("links", link)])

@@ -537,11 +537,11 @@ def _plain(name: str, value: Value, **labels: str) -> Series:
 def _counter(
     name: str, per_hour: float, now: float, in_steps: bool = False, **labels: str
 ) -> Series:
-    """Grows with the day's work, or in steps, three an hour."""
+    """Grows with the day's work, or in steps, nine an hour."""
     start = now - 20 * DAY
     if in_steps:
         return Series(
-            name, labels, lambda t: math.floor(per_hour / 3 * math.floor((t - start) / HOUR * 3))
+            name, labels, lambda t: math.floor(per_hour / 9 * math.floor((t - start) / HOUR * 9))
         )
     # The integral of the rate 0.55 + 0.45 sin, so that it never falls.
     turn = 2 * math.pi / DAY
