@@ -252,6 +252,7 @@ def test_killed_twenty_times_all_is_given_back_as_it_was(
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1800)
 def test_killed_two_hundred_times_all_is_given_back_as_it_was(
     crew: Crew, home: Path, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import apsw
 from msgspec import Struct
 from msgspec.msgpack import Ext
 
-from exporter.hermes.exact import ROWID, TableRows, columns_of, insert_row, quoted, read_rows
+from exporter.hermes.exact import ROWID, TableRows, columns_of, insert_rows, quoted, read_rows
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.search_index import (
     Cut,
@@ -204,11 +204,17 @@ def restore_session(
 
     Raise Misfit, with nothing done, if it cannot be put back without loss or in anybody's place.
     """
+    connection.execute("SAVEPOINT restoring")
     try:
-        with connection:  # a savepoint: all of it, or nothing
-            note = _restore(connection, layout, parts, coming)
-    except apsw.ConstraintError as error:
-        raise Misfit(_in_whose_place(connection, parts, str(error))) from error
+        note = _restore(connection, layout, parts, coming)
+    except BaseException as error:
+        # If it was interrupted, SQLite has taken back the whole transaction already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO restoring; RELEASE restoring")
+        if isinstance(error, apsw.ConstraintError):
+            raise Misfit(_in_whose_place(connection, parts, str(error))) from error
+        raise
+    connection.execute("RELEASE restoring")
     return note
 
 
@@ -261,8 +267,8 @@ def _put(connection: apsw.Connection, layout: Layout, table: str, rows: TableRow
         return
     kept = _kept_columns(layout, table, rows)
     columns = [rows.columns[index] for index in kept]
-    for row in rows.rows:
-        insert_row(connection, table, columns, [row[index] for index in kept])
+    kept_rows = ([row[index] for index in kept] for row in rows.rows)
+    insert_rows(connection, table, columns, kept_rows)
 
 
 def _kept_columns(layout: Layout, table: str, rows: TableRows) -> list[int]:

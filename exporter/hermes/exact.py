@@ -6,7 +6,8 @@ in unchanged, with the row ids; what cannot be a Python string is carried as `RA
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 import apsw
@@ -99,15 +100,26 @@ def _value(kind: str, found: Any) -> Any:
         return Ext(RAW_TEXT, found)
 
 
-def insert_row(
-    connection: apsw.Connection, table: str, columns: Sequence[str], row: Sequence[Any]
+def insert_rows(
+    connection: apsw.Connection,
+    table: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
 ) -> None:
-    """Put back one row; raise apsw.ConstraintError if something stands where it stood."""
-    connection.execute(
-        f"INSERT INTO {quoted(table)} ({', '.join(map(quoted, columns))}) "
-        f"VALUES ({', '.join(map(mark, row))})",
-        [bound(value) for value in row],
-    )
+    """Put back rows; raise apsw.ConstraintError if something stands where one stood."""
+    insert = f"INSERT INTO {quoted(table)} ({', '.join(map(quoted, columns))})"
+    plain = f"{insert} VALUES ({', '.join('?' * len(columns))})"
+    for is_plain, some in groupby(rows, _is_plain):
+        if is_plain:
+            connection.executemany(plain, some)
+            continue
+        for row in some:
+            marks = ", ".join(map(mark, row))
+            connection.execute(f"{insert} VALUES ({marks})", [bound(value) for value in row])
+
+
+def _is_plain(row: Sequence[Any]) -> bool:
+    return not any(isinstance(value, Ext) for value in row)
 
 
 def mark(value: Any) -> str:

@@ -173,7 +173,7 @@ class Runs:
         A run that acts on several homes has one id, given by `new_run_id`, in all their journals.
         """
         now = self._clock()
-        run = run or new_run_id(now)
+        run = run or self._free_id(now)
         until = None if undoable_seconds is None else now + undoable_seconds
         with _transaction(self._connection):
             self._connection.execute(
@@ -188,6 +188,13 @@ class Runs:
                 (_columns(run, number, intent) for number, intent in enumerate(intents)),
             )
         return run
+
+    def _free_id(self, now: float) -> str:
+        """An id that no run of this home has."""
+        while True:
+            run = new_run_id(now)
+            if not self._runs("runs.id = ?", run):
+                return run
 
     def settle(self, run: str, settlements: Iterable[Settlement]) -> None:
         """Note what became of actions; what a done one takes back is undone with it."""
@@ -334,6 +341,26 @@ class Runs:
             f"$.{detail}",
             kind.value,
         )
+
+    def count_runs(self, kind: Kind) -> dict[str, tuple[int, float]]:
+        """How many runs of this kind had which outcome, and when the last of them ended."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT outcome, COUNT(*), MAX(finished_at) FROM runs "
+            "WHERE kind = ? AND outcome IS NOT NULL GROUP BY outcome",
+            (kind.value,),
+        ).fetchall()
+        return {outcome: (count, last) for outcome, count, last in rows}
+
+    def count_by_policy(self, kind: Kind) -> dict[str, tuple[int, int]]:
+        """What runs of this kind ever did by each policy: actions, and bytes freed at once."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT policy, COUNT(*), "
+            "SUM(bytes * (json_extract(after, '$.frees') = 'now')) "
+            "FROM actions JOIN runs ON runs.id = actions.run "
+            "WHERE kind = ? AND state IN ('done', 'undone') GROUP BY policy",
+            (kind.value,),
+        ).fetchall()
+        return {policy: (count, int(size or 0)) for policy, count, size in rows}
 
     def _tally(self, query: str, *values: str) -> dict[str, int]:
         rows: list[Any] = self._connection.execute(query, values).fetchall()

@@ -7,6 +7,7 @@ without its rows. Nothing that Hermes has written since is ever overwritten.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import apsw
@@ -29,7 +30,7 @@ from exporter.hermes.search_index import (
     take_out_strays,
 )
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
-from exporter.pruner.effects.sessions import Settle
+from exporter.pruner.effects.sessions import ATTEMPTS, CACHE_KIBIBYTES, Settle
 from exporter.pruner.gently import checkpoint, in_slices, index_again, read_patiently, rest
 from exporter.pruner.pace import Pace
 from exporter.pruner.session_trash import kept_sessions
@@ -44,6 +45,7 @@ class SessionReturn:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._pace = Pace(site.lock_budget_seconds)
+        self._attempts: Counter[int] = Counter()
         self.longest_hold_seconds = 0.0
 
     def give_back(self, returning: Mapping[int, Action], trash: TrashRun, settle: Settle) -> str:
@@ -81,6 +83,7 @@ class SessionReturn:
         try:
             if waiting:
                 with self._site.writing() as writer:
+                    writer.connection.pragma("cache_size", -CACHE_KIBIBYTES)
                     layout = probe_layout(writer.connection)
                     while waiting:
                         some = self._give_back_some(writer, layout, waiting, coming)
@@ -114,8 +117,9 @@ class SessionReturn:
             return [self._restore_large(writer, layout, action, parts, coming)]
         except apsw.InterruptError:
             self._pace.was_too_long(sum(counts[: len(batch)]), LOCK_LIMIT_SECONDS)
-            self._site.sleep(self._site.pause_seconds)
-            if len(batch) > 1 or (layout.index.known and self._pace.fits(counts[0])):
+            self._attempts[action.number] += 1
+            self._site.sleep(self._attempts[action.number] * self._site.pause_seconds)
+            if len(batch) > 1 or self._attempts[action.number] < ATTEMPTS:
                 return []
             why = f"its {counts[0]} messages cannot be put back in one short transaction"
             self._take_strays(writer, layout.index, parts)

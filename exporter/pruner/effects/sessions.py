@@ -9,6 +9,7 @@ to life meanwhile, it is put back there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Final, TypeVar
 
@@ -25,7 +26,7 @@ from exporter.hermes.deleting import (
 )
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.search_index import Cut, not_in_index, probe_search_index, take_out
-from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer
+from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
 from exporter.pruner.gently import checkpoint, index_again, read_patiently, rest
 from exporter.pruner.inspection import Inspection
 from exporter.pruner.pace import Pace
@@ -40,6 +41,9 @@ Unit = tuple[Action, ...]
 Settle = Callable[[Sequence[Settlement]], None]
 Answer = TypeVar("Answer")
 
+ATTEMPTS: Final = 6
+"""A transaction that lasted too long may only have met with a busy machine."""
+CACHE_KIBIBYTES: Final = 32 * 1024
 _CHUNK_MESSAGES: Final = 2_000
 _CHUNK_SESSIONS: Final = 200
 _PATIENCE_SECONDS: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
@@ -55,6 +59,7 @@ class _Prepared:
         self.message_ids = [number for each in parts for number in each.message_ids()]
         self.out_of_index: list[int] = []
         """Of its messages those that have left the text index ahead of the rest."""
+        self.attempts = 0
         self.cut = _cut(parts)
 
 
@@ -98,6 +103,7 @@ class SessionEffect:
         self, chunk: Sequence[Unit], trash: TrashRun, settled: list[Settlement]
     ) -> None:
         with self._site.writing() as writer:
+            writer.connection.pragma("cache_size", -CACHE_KIBIBYTES)
             inspection = Inspection(self._site, self._alibis, self._gone, writer)
             prepared = _read(inspection, chunk, settled)
             if prepared:
@@ -138,9 +144,14 @@ class SessionEffect:
         writer = inspection.writer
         results: list[str] = []
         messages = 0
-        with writer.transaction() as transaction:
+        # What has left the text index need not be taken out of it by the triggers again.
+        thin = len(batch[0].out_of_index) == len(batch[0].message_ids) > 0
+        with (
+            without_triggers(writer) if thin else nullcontext(),
+            writer.transaction() as transaction,
+        ):
             inspection.look_again()
-            for each in batch:
+            for each in batch[:1] if thin else batch:
                 if results and transaction.is_due:
                     break
                 why = inspection.why_not_exactly(each.unit, each.parts)
@@ -158,8 +169,9 @@ class SessionEffect:
         """It was taken back whole. The machine may be slow just now, or it is a huge one."""
         first = batch[0]
         self._pace.was_too_long(sum(len(each.message_ids) for each in batch), LOCK_LIMIT_SECONDS)
-        self._site.sleep(self._site.pause_seconds)
-        if len(batch) > 1 or (not first.out_of_index and inspection.layout.index.known):
+        first.attempts += 1
+        self._site.sleep(first.attempts * self._site.pause_seconds)
+        if len(batch) > 1 or first.attempts < ATTEMPTS:
             return 0
         self._index_again(inspection, first)
         why = f"its {len(first.message_ids)} messages cannot be deleted in one short transaction"

@@ -1,0 +1,181 @@
+"""Deleting 3,000 sessions beside a writing Hermes, and giving them back, against its own prune."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from msgspec import Struct
+
+from benchmarks import homes
+from benchmarks.homes import Part
+from benchmarks.keeping import keeping
+from benchmarks.line import Line, Setting
+from benchmarks.measure import percentile, timed
+from exporter.evidence.bystanders import Bystanders
+from exporter.pruner.execute import execute
+from exporter.pruner.outcome import Outcome, Returned
+from exporter.pruner.undo import undo
+from exporter.reaper.site import Site
+from tests.evidence_harness import evidence
+from tests.reader_harness import sql
+from tests.session_prune_harness import planned
+
+_SESSIONS = 3_000
+_MESSAGES = 70_000
+_MARK = "benchmarked"
+"""The end reason of what is to go: Hermes can be told to prune by it."""
+
+
+class _Round(Struct, frozen=True):
+    hold: float
+    wait_p99: float
+    seconds: float
+    undo_seconds: float
+    undo_hold: float
+    peer_hold: float
+    peer_wait: float
+    failures: int
+    messages: int
+
+
+def run(setting: Setting) -> Iterator[Line]:
+    source = homes.home(setting.scale, Part.DATABASE)
+    place = source.parent / "prune"
+    try:
+        rounds = [_round(source, place, setting.scale) for _ in range(setting.rounds)]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    peer = "Hermes's own prune"
+    holds = f"{_ms(rounds, 'hold')} to {median(each.peer_hold for each in rounds):.2f} s"
+    yield _line("prune: longest hold of the write lock", rounds, "hold", "peer_hold", 1 / 60, holds)
+    waits = f"{_ms(rounds, 'wait_p99')} to {median(each.peer_wait for each in rounds):.2f} s"
+    yield _line(
+        "prune: a writer's wait, p99 to the longest",
+        rounds,
+        "wait_p99",
+        "peer_wait",
+        1 / 100,
+        waits,
+    )
+    note = f"{_s(rounds, 'seconds')} to {_s(rounds, 'peer_hold')}; {rounds[0].messages} messages"
+    yield _line("prune: in all", rounds, "seconds", "peer_hold", 4.0, note)
+    yield _line(
+        "undo of that prune",
+        rounds,
+        "undo_seconds",
+        "seconds",
+        2.0,
+        f"{_s(rounds, 'undo_seconds')}, longest hold {_ms(rounds, 'undo_hold')}",
+        peer="the prune itself",
+    )
+    yield Line(
+        "prune and undo: errors that reach the writer",
+        achieved=sum(each.failures for each in rounds),
+        limit=0,
+        unit="errors",
+        peer=peer,
+    )
+
+
+def _line(
+    job: str,
+    rounds: list[_Round],
+    ours: str,
+    theirs: str,
+    limit: float,
+    note: str,
+    peer: str = "Hermes's own prune",
+) -> Line:
+    ratio = median(getattr(each, ours) / getattr(each, theirs) for each in rounds)
+    return Line(job, achieved=ratio, limit=limit, peer=peer, note=note)
+
+
+def _ms(rounds: list[_Round], name: str) -> str:
+    return f"{median(getattr(each, name) for each in rounds) * 1e3:.1f} ms"
+
+
+def _s(rounds: list[_Round], name: str) -> str:
+    return f"{median(getattr(each, name) for each in rounds):.1f} s"
+
+
+def _round(source: Path, place: Path, scale: float) -> _Round:
+    peer_hold, peer_wait = _hermes_prunes(source, place, scale)
+    home, sessions, messages = _copy(source, place, scale)
+    plan = planned(home, sessions)
+    outcomes: list[Outcome] = []
+    returns: list[Returned] = []
+    with keeping(home) as writer:
+        site = Site(str(home), home.stat().st_uid, Bystanders.of(evidence(home)))
+        writer.ask("start", session="beside-the-prune")
+        seconds = timed(lambda: outcomes.append(execute(plan, site, keep_seconds=3600.0)))
+        pruning = writer.ask("stop")
+        writer.ask("start", session="beside-the-undo")
+        undo_seconds = timed(lambda: returns.append(undo(outcomes[0].run or "", site)))
+        undoing = writer.ask("stop")
+    if len(outcomes[0].done) != len(sessions) or len(returns[0].restored) != len(sessions):
+        raise RuntimeError(f"not all was done: {_left(outcomes[0], returns[0])}")
+    return _Round(
+        hold=outcomes[0].longest_hold_seconds,
+        wait_p99=percentile(pruning["waits"], 0.99),
+        seconds=seconds,
+        undo_seconds=undo_seconds,
+        undo_hold=returns[0].longest_hold_seconds,
+        peer_hold=peer_hold,
+        peer_wait=peer_wait,
+        failures=len(pruning["failures"]) + len(undoing["failures"]),
+        messages=messages,
+    )
+
+
+def _left(outcome: Outcome, returned: Returned) -> str:
+    left = (*outcome.skipped, *returned.failed)
+    return f"{outcome.why} {returned.why} {len(left)} of {len(outcome.done)}: {left[:1]}"
+
+
+def _hermes_prunes(source: Path, place: Path, scale: float) -> tuple[float, float]:
+    """How long its transaction takes, and how long a writer waits for it at most."""
+    home, sessions, _ = _copy(source, place, scale)
+    with keeping(home) as writer, keeping(home) as pruner:
+        writer.ask("start", session="beside-the-prune")
+        pruned = pruner.ask("prune", end_reason=_MARK)
+        waits = writer.ask("stop")["waits"]
+    if pruned["deleted"] != len(sessions):
+        raise RuntimeError(f"Hermes deleted {pruned['deleted']} of {len(sessions)} sessions")
+    return float(pruned["seconds"]), max(waits)
+
+
+def _copy(source: Path, place: Path, scale: float) -> tuple[Path, list[str], int]:
+    """A home of its own with the sessions that are to go, and how many messages they have."""
+    shutil.rmtree(place, ignore_errors=True)
+    home = place / "home"
+    home.mkdir(parents=True, mode=0o700)
+    shutil.copyfile(source / Part.DATABASE, home / Part.DATABASE)
+    sessions, messages = _choose(home, scale)
+    names = ", ".join(f"'{session}'" for session in sessions)
+    sql(home, f"UPDATE sessions SET end_reason = '{_MARK}' WHERE id IN ({names});")
+    return home, sessions, messages
+
+
+def _choose(home: Path, scale: float) -> tuple[list[str], int]:
+    """Ended sessions that nothing leads to: the oldest with messages, then others."""
+    rows = [
+        line.split("|")
+        for line in sql(
+            home,
+            "SELECT s.id, (SELECT COUNT(*) FROM messages m WHERE m.session_id = s.id) FROM "
+            "sessions s WHERE s.ended_at IS NOT NULL AND s.end_reason <> 'compression' AND "
+            "s.parent_session_id IS NULL AND s.id NOT IN (SELECT parent_session_id FROM sessions "
+            "WHERE parent_session_id IS NOT NULL) AND s.session_key IS NULL ORDER BY s.started_at;",
+        ).splitlines()
+    ]
+    wanted, most = round(_SESSIONS * scale), _MESSAGES * scale
+    chosen: list[str] = []
+    messages = 0
+    for session, count in rows:
+        if len(chosen) < wanted and messages + int(count) <= most:
+            chosen.append(session)
+            messages += int(count)
+    return chosen, messages
