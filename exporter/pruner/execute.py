@@ -20,6 +20,7 @@ from exporter.hermes.writing import look_at_bystanders, refuse_unwritable
 from exporter.pruner.effects.effect import Effect
 from exporter.pruner.effects.registry import PurgeEffect, effects_on, take
 from exporter.pruner.effects.sessions import SessionEffect, Unit
+from exporter.pruner.emergency import garbage_first
 from exporter.pruner.gently import merge_index
 from exporter.pruner.outcome import LeftAlone, Outcome
 from exporter.pruner.recovery import note_purged, recover, trash_for
@@ -66,6 +67,8 @@ def execute(
     actions = chosen(plan.actions, only)
     if plan.blocked or not actions:
         return Outcome(None, RunOutcome.DONE, why=plan.why)
+    intents = [intent_of(each) for each in actions]
+    gone = garbage_first(site.home, site.owner, intents, lambda: acting(site, "prune"))
     with acting(site, "prune") as (runs, folder):
         try:
             recover(site, runs, folder)
@@ -73,7 +76,12 @@ def execute(
             return Outcome(None, RunOutcome.FAILED, why=str(error)[:300])
         pruning = _Pruning(site, runs, folder, alibis, progress)
         return pruning.execute(
-            actions, run=run, plan=plan.hash, by_hand=by_hand, undoable_seconds=keep_seconds
+            actions,
+            gone=gone,
+            run=run,
+            plan=plan.hash,
+            by_hand=by_hand,
+            undoable_seconds=keep_seconds,
         )
 
 
@@ -129,10 +137,13 @@ class _Pruning:
         self._why = ""
         """What went wrong."""
 
-    def execute(self, actions: Sequence[PruneAction], **run: Any) -> Outcome:
+    def execute(
+        self, actions: Sequence[PruneAction], *, gone: Sequence[int] = (), **run: Any
+    ) -> Outcome:
+        """Take these; those of the numbers `gone` had to go before anything could be noted."""
         intents = [intent_of(each) for each in actions]
         self._total = len(intents)
-        taken = self._begin(intents, run)
+        taken = self._begin(intents, gone, run)
         noted = self._runs.actions(self._run)
         self._settle([Settlement(number, ActionState.DONE) for number in taken])
         began = self._site.monotonic()
@@ -158,10 +169,16 @@ class _Pruning:
             self._merge(self._site.monotonic() - began)
         return self._outcome(noted)
 
-    def _begin(self, intents: Sequence[Intent], run: dict[str, Any]) -> list[int]:
+    def _begin(
+        self, intents: Sequence[Intent], gone: Sequence[int], run: dict[str, Any]
+    ) -> list[int]:
         """Note the run. Where not even that fits on the disk, garbage goes first: its numbers."""
-        taken: list[int] = []
-        garbage = [number for number, each in enumerate(intents) if _is_garbage(each)]
+        taken = list(gone)
+        garbage = [
+            number
+            for number, each in enumerate(intents)
+            if _is_garbage(each) and number not in gone
+        ]
         while True:
             try:
                 self._run = self._runs.begin(Kind.PRUNE, intents, **run)
