@@ -28,7 +28,8 @@ def is_fresh_lock(found: os.stat_result, now: float) -> bool:
 def refuse_if_git_works_in(folder: int, owner: int, proc: str = "/proc") -> None:
     """Raise if a living git has its place, its files or its repository at or below this folder.
 
-    Of processes that are closed to us only those that could be in there count: root's.
+    Of processes that are closed to us only the owner's own count: what another user's git had
+    written there would be that user's, and is found by that.
     """
     try:
         path = os.fsencode(os.readlink(f"{proc}/self/fd/{folder}"))
@@ -47,7 +48,7 @@ def refuse_if_git_works_in(folder: int, owner: int, proc: str = "/proc") -> None
             if _works_in(place, path):
                 raise LeftAloneError(f"git process {pid} is at work in it")
         except PermissionError as error:
-            if uid in (0, owner):
+            if uid == owner:
                 raise LeftAloneError(f"git process {pid} may be at work in it") from error
         except OSError:
             continue  # it has ended
