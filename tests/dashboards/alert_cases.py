@@ -702,13 +702,14 @@ def _retention(oldest: Values, *, eligible: int, enforcing: int) -> Series:
     }
 
 
-_WEEK_AND_MORE = (7 * DAY + 120) // 10
+_FILLING = [repr(9e9 - 60e6 * (minute // 3)) for minute in range(90)]
+_WEEK_AND_MORE = (7 * DAY + 120) // 8
 
 DISK = (
     Case(
         alert="HermesDiskFullSoon",
         severity="critical",
-        series=_filesystem(ramp(90, 9e9, -20e6), high=0.9),
+        series=_filesystem(_FILLING, high=0.9),
         first=76,
         labels=HOME_LABELS,
         page=HOST_PAGE,
@@ -726,7 +727,7 @@ DISK = (
     Case(
         alert="HermesDiskFullSoon",
         severity="critical",
-        series=_filesystem(ramp(90, 9e9, -20e6)),
+        series=_filesystem(_FILLING),
         first=76,
         labels=HOME_LABELS,
         page=HOST_PAGE,
@@ -880,8 +881,8 @@ DISK = (
         alert="HermesRetentionInert",
         severity="warning",
         series=_retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, enforcing=1),
-        first=7 * DAY + 60,
-        step=10,
+        first=7 * DAY + 64,
+        step=8,
         labels={**HOME_LABELS, "policy": "old_sessions"},
         page=HOST_PAGE,
         summary="Retention is configured but nothing goes.",
