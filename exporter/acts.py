@@ -6,17 +6,24 @@ TimeoutError if what was done is not known: the home's journal knows, and the ne
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
-from msgspec import structs
+import msgspec
+from msgspec import Struct, structs
 
 from exporter import wire
 from exporter.config.settings import HomeSettings
+from exporter.errors import WorkerError
 from exporter.evidence.bystanders import Bystanders
 from exporter.evidence.findings import HomeEvidence
 from exporter.homes import Home
 from exporter.pool import Worker
+from exporter.pruner.figures import PruneOutcome, PruneReport
+from exporter.pruner.memory import PruneMemory
+from exporter.pruner.orders import Narrowed, PlanOrder, PruneOrder
+from exporter.pruner.pressure import Pressure
+from exporter.pruner.words import HomePrunePlan, PruneAction
 from exporter.reaper.orders import ReapOrder, Report, Skipped, Undone
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits
 from exporter.runs import Run
@@ -24,6 +31,14 @@ from exporter.runs import Run
 _PLAN_SECONDS: Final = 60.0
 _ACT_SECONDS: Final = 900.0
 """A run goes on in steps, between which Hermes gets its turn."""
+_STOCK_SECONDS: Final = 300.0
+_EVERYTHING: Final = Narrowed()
+Progress = Callable[[int, int], None]
+"""Told how many of how many actions are settled."""
+
+
+def _quietly(settled: int, total: int) -> None:
+    """Tell nobody."""
 
 
 def reap_order(
@@ -78,6 +93,115 @@ def reap(worker: Worker, order: ReapOrder) -> Report:
             case wire.ReapReply(report):
                 outcome = structs.replace(report.outcome, done=tuple(done), skipped=tuple(skipped))
                 return structs.replace(report, outcome=outcome)
+    raise AssertionError("an answer ends with its last reply")
+
+
+class PrunePlanned(Struct, frozen=True):
+    """A plan, the figures it comes with, and what to remember for the next one."""
+
+    plan: HomePrunePlan
+    report: PruneReport
+    memory: PruneMemory
+    pressure: Pressure
+    alibis: tuple[str, ...]
+
+
+class Pruned(Struct, frozen=True):
+    """What became of a prune or a purge."""
+
+    outcome: PruneOutcome
+    done: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def plan_prune(
+    worker: Worker,
+    home: Home,
+    own: HomeSettings,
+    memory: PruneMemory,
+    *,
+    by_hand: bool = False,
+    by_pressure: bool = True,
+    narrowed: Narrowed = _EVERYTHING,
+) -> PrunePlanned:
+    """What a prune would do now; the worker must have read the home just before."""
+    order = PlanOrder(
+        home=home.path,
+        owner=home.owner,
+        settings=own.prune,
+        memory=memory,
+        end_reason=own.reaper.end_reason,
+        by_hand=by_hand,
+        by_pressure=by_pressure,
+        narrowed=narrowed,
+    )
+    actions: list[PruneAction] = []
+    request = wire.PlanPruneRequest(home.path, msgspec.Raw(msgspec.json.encode(order)))
+    for reply in worker.ask(request, _STOCK_SECONDS):
+        match reply:
+            case wire.PruneActionsPage(items):
+                actions.extend(items)
+            case wire.PlanPruneReply(plan, report, remember, raw, alibis):
+                whole = structs.replace(plan, home=home.path, actions=tuple(actions))
+                return PrunePlanned(whole, report, remember, _pressure(raw), tuple(alibis))
+    raise AssertionError("an answer ends with its last reply")
+
+
+def _pressure(raw: msgspec.Raw) -> Pressure:
+    try:
+        return msgspec.json.decode(raw, type=Pressure)
+    except msgspec.DecodeError as error:
+        raise WorkerError(f"a worker sent nonsense ({error}); it is ended") from error
+
+
+def prune(
+    worker: Worker,
+    home: Home,
+    planned: PrunePlanned,
+    evidence: HomeEvidence,
+    own: HomeSettings,
+    *,
+    by_hand: bool = False,
+    only: Collection[str] | None = None,
+    run: str = "",
+    progress: Progress = _quietly,
+) -> Pruned:
+    """Execute a plan, in a worker that need not be the one that made it."""
+    order = PruneOrder(
+        plan=planned.plan,
+        owner=home.owner,
+        bystanders=Bystanders.of(evidence),
+        alibis=planned.alibis,
+        by_hand=by_hand,
+        only=None if only is None else tuple(only),
+        run=run,
+        keep_seconds=own.prune.trash.keep_seconds,
+        lock_budget_seconds=own.prune.lock_budget_seconds,
+    )
+    request = wire.PruneRequest(home.path, msgspec.Raw(msgspec.json.encode(order)))
+    return _pruned(worker, request, progress)
+
+
+def purge(worker: Worker, home: Home, evidence: HomeEvidence, run: str | None) -> Pruned:
+    """Empty the trash of one run, or all of it."""
+    request = wire.PurgeRequest(home.path, home.owner, run, Bystanders.of(evidence))
+    return _pruned(worker, request, _quietly)
+
+
+def _pruned(
+    worker: Worker, request: wire.PruneRequest | wire.PurgeRequest, progress: Progress
+) -> Pruned:
+    done: list[str] = []
+    skipped: list[Skipped] = []
+    for reply in worker.ask(request, _ACT_SECONDS):
+        match reply:
+            case wire.Progress(settled, total):
+                progress(settled, total)
+            case wire.OutcomePage():
+                done.extend(reply.done)
+                skipped.extend(reply.skipped)
+            case wire.PruneReply(outcome):
+                return Pruned(outcome, tuple(done), tuple(skipped))
     raise AssertionError("an answer ends with its last reply")
 
 

@@ -15,7 +15,6 @@ import msgspec
 
 from exporter import __version__, logs, report
 from exporter.config.load import load
-from exporter.config.mode import in_force
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError
 from exporter.faults import place_of
@@ -69,7 +68,6 @@ class _Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
-        self._tell_modes()
         self._publish(HostView((), __version__, (), True, time.time()), ready=False)
         site = Site(
             self._board,
@@ -142,12 +140,6 @@ class _Agent:
         if self._changes.changed(("collector", name), repr(error)):
             log.error("collector failed", collector=name, error=place_of(error))
 
-    def _tell_modes(self) -> None:
-        """Nobody should believe that something is ended or deleted when nothing is."""
-        mode = self._rounds.settings.prune.mode
-        if in_force(mode) is not mode:
-            log.warn("mode is not in this version; observing", section="prune", mode=mode.value)
-
     # Reloading
 
     def _hang_up(self) -> None:
@@ -177,5 +169,4 @@ class _Agent:
             raise
         self._rounds.config_reload_successful = True
         log.info("configuration reloaded", file=self._options.config_file)
-        self._tell_modes()
         self._wake.set()

@@ -104,6 +104,7 @@ def _plan_prune(order: PlanOrder, reader: HomeReader) -> Iterator[wire.Reply]:
         structs.replace(planned.plan, actions=()),
         planned.report,
         _fitting(planned.memory),
+        msgspec.Raw(msgspec.json.encode(planned.pressure)),
         list(planned.alibis[:1000]),
     )
 

@@ -9,13 +9,14 @@ from typing import Any
 import apsw
 
 from exporter import wire
-from exporter.config.mode import Mode, in_force
+from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.evidence.findings import HomeEvidence
 from exporter.evidence.liveness import StartTimes
 from exporter.homes import Home
 from exporter.journal import Admission, Counter, Journal
 from exporter.labels import Family, by_weight, fit
+from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, VerdictCount
 from exporter.runs.report import RunReport
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
@@ -52,10 +53,12 @@ class HomeState:
         self._scanned_at: float | None = None
         self._scan_seconds = 0.0
         self._counters: tuple[Counter, ...] = tuple(journal.counters(home.path))
-        self._sources = self._ended = self._end_reasons = _NOBODY
+        self._sources = self._histogram_sources = self._ended = self._end_reasons = _NOBODY
         self._verdicts: tuple[VerdictCount, ...] = ()
         self._leaks: tuple[LeakCount, ...] = ()
         self._runs = RunReport()
+        self.prune: PruneReport | None = None
+        """As the pruner found it when it last looked."""
         self._worker: object = None
         self._met_at = float("inf")
         self._all_told = False
@@ -129,6 +132,7 @@ class HomeState:
         for reason, count in sessions.written_after_end.items():
             after_end[(fit(Family.END_REASON, reason),)] += count
         self._sources = self._places(Family.SOURCE, sources)
+        self._histogram_sources = self._places(Family.HISTOGRAM_SOURCE, sources)
         self._ended = self._places(Family.SOURCE_END_REASON, ended)
         self._end_reasons = self._places(Family.END_REASON, after_end)
 
@@ -174,6 +178,7 @@ class HomeState:
             blind=(*self._blind(), *blind),
             counters=self._counters,
             sources=self._sources,
+            histogram_sources=self._histogram_sources,
             ended=self._ended,
             end_reasons=self._end_reasons,
             verdicts=self._verdicts if self.snapshot is not None else (),
@@ -182,9 +187,10 @@ class HomeState:
             scanned_at=self._scanned_at,
             scan_seconds=self._scan_seconds,
             runs=self._runs,
+            prune=self.prune if self.snapshot is not None else None,
             sessions_left_out=self._sessions.left_out,
             reaper_enforcing=own.reaper.mode is Mode.ENFORCE and self.home.may_write,
-            prune_enforcing=in_force(own.prune.mode) is Mode.ENFORCE and self.home.may_write,
+            prune_enforcing=own.prune.mode is Mode.ENFORCE and self.home.may_write,
         )
 
     def _blind(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from exporter import report
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, UsageError
-from exporter.journal import Journal, labels_in, state_lock
+from exporter.journal import Journal, recall, state_lock
 from exporter.metrics import Metrics
 from exporter.options import Options
 from exporter.rounds import LOOK_SECONDS, READ_SECONDS, Rounds
@@ -28,8 +28,8 @@ _BETWEEN_LOOKS_SECONDS: Final = 1.0
 def status(options: Options) -> dict[str, Any]:
     """Each home on one screen."""
     settings = load(options.config_file)
-    with looked(options, settings) as (_, view):
-        return report.status(view, settings, public=False)
+    with looked(options, settings) as (rounds, _):
+        return report.status(rounds.look_at_thresholds(), settings, public=False)
 
 
 def sessions(
@@ -154,8 +154,7 @@ def found_homes(options: Options, settings: Settings) -> Iterator[Rounds]:
 def _unscanned(options: Options, settings: Settings) -> Iterator[Rounds]:
     """Remembering nothing but the labels that the agent has given."""
     journal = Journal.in_memory()
-    for path, label in labels_in(options.state_dir).items():
-        journal.give_label(path, label)
+    recall(options.state_dir, journal)
     rounds = _rounds(options, settings, journal)
     try:
         yield rounds

@@ -18,10 +18,12 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import apsw
+import msgspec
 from msgspec import Struct
 
 from exporter.errors import StateError
 from exporter.labels import LIMITS, Family, by_weight, fit
+from exporter.pruner.memory import PruneMemory
 from exporter.snapshot import ModelUsage, SessionUsage
 
 STATE_VERSION: Final = 2
@@ -33,7 +35,8 @@ _SCHEMA: Final = """
 CREATE TABLE homes (
     id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, label TEXT NOT NULL UNIQUE,
     watermark INTEGER NOT NULL DEFAULT 0, counted INTEGER NOT NULL DEFAULT 0,
-    owner INTEGER NOT NULL DEFAULT -1, seen INTEGER NOT NULL DEFAULT 0
+    owner INTEGER NOT NULL DEFAULT -1, seen INTEGER NOT NULL DEFAULT 0,
+    prune_memory TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE boots (id TEXT PRIMARY KEY, began_at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE admitted (
@@ -63,6 +66,7 @@ CREATE TABLE model_counted (
 _FROM_VERSION_1: Final = """
 ALTER TABLE homes ADD COLUMN owner INTEGER NOT NULL DEFAULT -1;
 ALTER TABLE homes ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE homes ADD COLUMN prune_memory TEXT NOT NULL DEFAULT '';
 ALTER TABLE session_counted ADD COLUMN active_rows INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE session_counted ADD COLUMN had_rows INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE session_counted ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
@@ -276,6 +280,24 @@ class Journal:
             ).fetchall()
         return [Counter(*values) for values in rows]
 
+    # The pruner's memory
+
+    def prune_memory(self, path: str) -> PruneMemory:
+        """What the pruner has to remember of a home; nothing if it cannot be understood."""
+        with self._lock:
+            found = self._connection.execute(
+                "SELECT prune_memory FROM homes WHERE path = ?", (path,)
+            ).fetchone()
+        return remembered(found[0] if found else "")
+
+    def keep_prune_memory(self, path: str, memory: PruneMemory) -> None:
+        text = msgspec.json.encode(memory).decode()
+        with self._lock, self._connection:
+            self._connection.execute(
+                "UPDATE homes SET prune_memory = ? WHERE path = ? AND prune_memory != ?",
+                (text, path, text),
+            )
+
     # Bounded label values
 
     def admit(self, path: str, family: Family, values: Iterable[tuple[str, ...]]) -> Admission:
@@ -312,18 +334,40 @@ def state_lock(state_dir: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def labels_in(state_dir: str) -> dict[str, str]:
-    """The labels that an agent with this state directory has given; none if that cannot be told."""
+def remembered(text: str) -> PruneMemory:
+    try:
+        return msgspec.json.decode(text, type=PruneMemory) if text else PruneMemory()
+    except msgspec.DecodeError:
+        return PruneMemory()
+
+
+def recall(state_dir: str, journal: Journal) -> None:
+    """Give a journal the labels of, and the pruner's memory of, an agent's state directory.
+
+    What cannot be read is not known; it is not locked, and the agent goes on writing it.
+    """
     path = os.path.join(state_dir, _FILE)
     if not os.access(path, os.R_OK):
-        return {}
+        return
     try:
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
         try:
-            rows: list[Any] = connection.execute("SELECT path, label FROM homes").fetchall()
+            known: list[Any] = connection.execute("SELECT path, label FROM homes").fetchall()
+            memories = _memories(connection)
         finally:
             connection.close()
     except apsw.Error:
+        return
+    for home, label in known:
+        journal.give_label(home, label)
+        journal.keep_prune_memory(home, remembered(memories.get(home, "")))
+
+
+def _memories(connection: apsw.Connection) -> dict[str, str]:
+    """Where an older agent has written the state there are none yet."""
+    try:
+        rows: list[Any] = connection.execute("SELECT path, prune_memory FROM homes").fetchall()
+    except apsw.SQLError:
         return {}
     return dict(rows)
 

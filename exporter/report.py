@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from exporter import __version__
-from exporter.config.mode import in_force
 from exporter.config.settings import Settings
 from exporter.reaper.findings import Verdict
 from exporter.snapshot import DiskKind, DiskUsage
@@ -21,7 +20,7 @@ def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any
             "version": __version__,
             "mode": {
                 "reaper": settings.reaper.mode.value,
-                "prune": in_force(settings.prune.mode).value,
+                "prune": settings.prune.mode.value,
             },
         },
     }
@@ -46,10 +45,28 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
         "not_listed": home.sessions_left_out,
         "verdicts": _verdicts(home, open_now),
         "disk": disk_bytes(home),
-        "thresholds": [],
+        "thresholds": _thresholds(home),
         "would_reap": sum(v.sessions for v in home.verdicts if v.verdict is Verdict.DEAD),
-        "would_prune": {"items": 0, "bytes": 0},
+        "would_prune": {
+            "items": home.prune.would_items if home.prune is not None else None,
+            "bytes": home.prune.would_bytes if home.prune is not None else None,
+        },
     }
+
+
+def _thresholds(home: HomeView) -> list[dict[str, Any]]:
+    """The marks and where the home stands; none before the pruner has looked."""
+    found = home.prune.thresholds if home.prune is not None else []
+    return [
+        {
+            "name": each.name,
+            "value": each.value,
+            "high": each.high,
+            "low": each.low,
+            "pressure": each.pressure,
+        }
+        for each in found
+    ]
 
 
 def _verdicts(home: HomeView, open_now: int | None) -> dict[str, int | None]:

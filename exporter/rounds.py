@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from exporter import __version__, logs, wire
+from exporter.acts import plan_prune
 from exporter.config.settings import Settings
 from exporter.discovery import Discovery
-from exporter.errors import WorkerError
+from exporter.errors import RefusedError, WorkerError
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.findings import Candidate as ProcessCandidate
 from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
@@ -29,6 +30,8 @@ from exporter.homes import Census, Home
 from exporter.journal import Journal
 from exporter.lanes import Lane, Lanes, Scan
 from exporter.pool import Pool, Worker
+from exporter.pruner.automatic import AutomaticPruner
+from exporter.pruner.memory import PruneMemory
 from exporter.questions import key, read_request, targets
 from exporter.reaper.automatic import AutomaticReaper
 from exporter.reaper.findings import Judgement
@@ -79,6 +82,7 @@ class Rounds:
         self._every_session = every_session
         self._lanes = Lanes(self._surprised)
         self._reaper = AutomaticReaper(self._pool, monotonic) if acting else None
+        self._pruner = AutomaticPruner(self._pool, journal, monotonic, clock) if acting else None
         self._states: dict[str, HomeState] = {}
         self._process_candidates: tuple[ProcessCandidate, ...] = ()
         self._last_survey: Survey | None = None
@@ -219,11 +223,19 @@ class Rounds:
             state.finish(self._clock(), self._monotonic())
             self._tell(state)
             self._tell_whether_counted(state)
-            if self._reaper is not None:
-                self._reaper.act(state, self.settings)
+            self._act(state)
 
     def _is_due(self, state: HomeState) -> bool:
-        return self._reaper is not None and self._reaper.is_due(state, self.settings)
+        """Whether something is to be done about what this scan will find."""
+        return (self._reaper is not None and self._reaper.is_due(state, self.settings)) or (
+            self._pruner is not None and self._pruner.is_due(state, self.settings)
+        )
+
+    def _act(self, state: HomeState) -> None:
+        if self._reaper is not None:
+            self._reaper.act(state, self.settings)
+        if self._pruner is not None and self._pruner.is_due(state, self.settings):
+            self._pruner.look(state, self.settings)
 
     def _exchange(
         self, state: HomeState, request: wire.LookRequest | wire.ReadRequest, seconds: float
@@ -347,6 +359,27 @@ class Rounds:
             )
         return found
 
+    def prune_memory(self, home: Home) -> PruneMemory:
+        """What the agent remembers of this home for the pruner."""
+        return self._journal.prune_memory(home.path)
+
+    def look_at_thresholds(self) -> HostView:
+        """The last round, and what the pruner would do about what it found."""
+        for state in self.states():
+            if state.trouble is Trouble.NONE and state.snapshot is not None:
+                try:
+                    planned = plan_prune(
+                        self.worker(state.home),
+                        state.home,
+                        self.settings.for_home(state.home.named_as),
+                        self._journal.prune_memory(state.home.path),
+                    )
+                except (RefusedError, WorkerError, TimeoutError) as error:
+                    log.warn("no plan", home=state.home.label, why=str(error))
+                    continue
+                state.prune = planned.report
+        return self._view()
+
     def worker(self, home: Home) -> Worker:
         """The process that acts on this home as its owner."""
         return self._pool.worker(home.owner, home.path)
@@ -357,6 +390,8 @@ class Rounds:
     def close(self) -> None:
         """End all workers; threads that wait for one then come back by themselves."""
         self._closing = True
+        if self._pruner is not None:
+            self._pruner.close()
         self._pool.close()
         self._discovery.close()
         self._lanes.close()

@@ -15,10 +15,13 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from exporter import logs
 from exporter.errors import ExporterError
 
 _FOLDER: Final = "plans"
 _HASH: Final = re.compile("[0-9a-f]{16}")
+
+log = logs.get("plans")
 
 
 class SavedItem(Struct, frozen=True):
@@ -48,6 +51,14 @@ def save(state_dir: str, plan: SavedPlan, clock: Callable[[], float] = time.time
     with open(f"{path}.new", "wb", opener=_private) as file:
         file.write(msgspec.json.encode(plan))
     os.replace(f"{path}.new", path)
+
+
+def keep(state_dir: str, plan: SavedPlan) -> None:
+    """Save a plan where that is possible; where it is not, `--yes` alone still is."""
+    try:
+        save(state_dir, plan)
+    except OSError as error:
+        log.info("plan not kept", directory=state_dir, why=error.strerror)
 
 
 def load(

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from exporter.evidence.findings import HomeEvidence
 from exporter.journal import Admission, Counter
+from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, VerdictCount
 from exporter.runs.report import RunReport
 from exporter.snapshot import Look, Snapshot, Trouble
@@ -26,6 +27,7 @@ class HomeView(Struct, frozen=True):
     blind: tuple[str, ...]
     counters: tuple[Counter, ...]
     sources: Admission
+    histogram_sources: Admission
     ended: Admission
     end_reasons: Admission
     verdicts: tuple[VerdictCount, ...]
@@ -36,6 +38,8 @@ class HomeView(Struct, frozen=True):
     scan_seconds: float
     runs: RunReport
     """What has been done to it, by us."""
+    prune: PruneReport | None
+    """What the pruner would do; None until it has looked."""
     sessions_left_out: int
     """Open sessions that are counted and judged, but too many to be listed."""
     reaper_enforcing: bool

@@ -234,6 +234,8 @@ class PlanPruneReply(Struct, frozen=True, tag="plan_prune"):
     plan: HomePrunePlan
     report: PruneReport
     memory: PruneMemory
+    pressure: msgspec.Raw
+    """A `Pressure`."""
     alibis: Annotated[list[SessionId], Meta(max_length=1000)] = []
 
 

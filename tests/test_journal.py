@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import StateError
-from exporter.journal import Journal, labels_in, state_lock
+from exporter.journal import Journal, recall, state_lock
 from exporter.labels import LIMITS, Family
+from exporter.pruner.memory import PruneMemory
 from exporter.snapshot import ModelUsage, SessionUsage
 
 HOME = "/home/ada/.hermes"
@@ -299,8 +300,14 @@ def test_the_clock_as_it_was_at_first_is_remembered_for_the_boot_and_no_longer(
 def test_labels_are_kept_and_another_process_can_read_them(tmp_path: Path) -> None:
     opened = journal(tmp_path)
     assert opened.labels() == {HOME: "default"}
-    assert labels_in(str(tmp_path)) == {HOME: "default"}
-    assert labels_in(str(tmp_path / "nothing")) == {}
+    opened.keep_prune_memory(HOME, PruneMemory(last_run_at=17.0))
+    other = Journal.in_memory()
+    recall(str(tmp_path / "nothing"), other)
+    assert other.labels() == {}
+    recall(str(tmp_path), other)
+    assert other.labels() == {HOME: "default"}
+    assert other.prune_memory(HOME) == PruneMemory(last_run_at=17.0)
+    assert other.prune_memory("/elsewhere") == PruneMemory()
 
 
 def test_a_label_given_to_another_home_leaves_the_first_with_one_of_its_own(

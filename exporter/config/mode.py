@@ -15,8 +15,3 @@ class Mode(StrEnum):
 
 
 MODE = choice("mode", Mode)
-
-
-def in_force(configured: Mode) -> Mode:
-    """The mode that is really in force: this version only observes, whatever is configured."""
-    return Mode.OBSERVE if configured is Mode.ENFORCE else configured

@@ -152,7 +152,4 @@ def _keep(options: Options, settings: Settings, plans: Sequence[_Planned], resul
         expires_at=result.created_at + settings.prune.plan_ttl_seconds,
         items=tuple(_item(each.state.home.path, a) for each in plans for a in each.actions),
     )
-    try:
-        saved_plans.save(options.state_dir, plan)
-    except OSError as error:
-        log.info("plan not kept", directory=options.state_dir, why=error.strerror)
+    saved_plans.keep(options.state_dir, plan)

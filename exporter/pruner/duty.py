@@ -13,7 +13,7 @@ from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder, PruneOrder
 from exporter.pruner.outcome import Outcome
 from exporter.pruner.plan import Filters, plan_prune
-from exporter.pruner.pressure import assess, read_levels
+from exporter.pruner.pressure import Pressure, assess, read_levels
 from exporter.pruner.protection import protect
 from exporter.pruner.report import report
 from exporter.pruner.stocktaking import Asked, Stock, Stocktaker
@@ -50,6 +50,7 @@ class Planned(Struct, frozen=True):
     plan: HomePrunePlan
     report: PruneReport
     memory: PruneMemory
+    pressure: Pressure
     alibis: tuple[str, ...]
 
 
@@ -77,7 +78,7 @@ def plan(order: PlanOrder, reader: Reader) -> Planned:
         )
     else:
         made = structs.replace(automatic, home=order.home)
-    return Planned(made, figures, memory, seen.alibis)
+    return Planned(made, figures, memory, pressure, seen.alibis)
 
 
 def _take_stock(order: PlanOrder, stocktaker: Stocktaker, seen: Seen) -> Stock:

@@ -10,13 +10,30 @@ from msgspec import Meta, Struct
 
 from exporter.runs.folder import NAME, RunError
 from exporter.runs.journal import FILE, journal_of
-from exporter.runs.records import Kind, Run, Trip
-from exporter.snapshot import Count, Word
+from exporter.runs.records import Kind, Run, RunOutcome, Trip
+from exporter.snapshot import Count, Timestamp, Word
 
 _LAST_RUNS: Final = 10
 _SOURCES_MAX: Final = 64
 
 Tally = Annotated[dict[Word, Count], Meta(max_length=_SOURCES_MAX)]
+
+
+class PruneRuns(Struct, frozen=True):
+    """Prunes that ended in one way."""
+
+    outcome: RunOutcome
+    runs: Count
+    last_at: Timestamp
+
+
+class Deleted(Struct, frozen=True):
+    """What prunes have ever done by one policy, whatever was given back since."""
+
+    policy: Word
+    items: Count
+    freed_bytes: Count
+    """What came free at once: what waits in the trash comes free when that is emptied."""
 
 
 class RunReport(Struct, frozen=True):
@@ -27,6 +44,8 @@ class RunReport(Struct, frozen=True):
     reopened: Tally = {}
     """Those of them that turned out to be in use and were opened again."""
     tripped: Trip | None = None
+    pruned: Annotated[list[PruneRuns], Meta(max_length=8)] = []
+    deleted: Annotated[list[Deleted], Meta(max_length=16)] = []
     last: Annotated[list[Run], Meta(max_length=_LAST_RUNS)] = []
     """The newest first."""
 
@@ -77,6 +96,14 @@ class RunReader:
                         reaped=_bounded(runs.count_by(self._action, "source")),
                         reopened=_bounded(runs.count_reversed(Kind.HEAL, "source")),
                         tripped=runs.tripped(),
+                        pruned=[
+                            PruneRuns(RunOutcome(outcome), count, last)
+                            for outcome, (count, last) in runs.count_runs(Kind.PRUNE).items()
+                        ],
+                        deleted=[
+                            Deleted(policy[:128], items, freed)
+                            for policy, (items, freed) in runs.count_by_policy(Kind.PRUNE).items()
+                        ][:16],
                         last=runs.list_runs()[:_LAST_RUNS],
                     ),
                     runs.restored(),

@@ -1,0 +1,144 @@
+"""What the pruner could free, what thresholds demand, and what was done.
+
+hermes_disk_reclaimable_bytes{home="default",policy="request_dumps"} 5242880
+hermes_prune_threshold_value{home="default",threshold="checkpoints"} 1.2884901888e+10
+hermes_prune_runs_total{home="default",outcome="done"} 3
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from exporter.collectors.budget import AT_ONCE, VALUES, shown
+from exporter.collectors.registry import Samples, collector, counter, gauge
+from exporter.pruner.figures import PruneReport
+from exporter.pruner.words import Policy
+from exporter.runs.records import RunOutcome
+from exporter.view import HomeView, HostView
+
+RECLAIMABLE = gauge(
+    "hermes_disk_reclaimable_bytes",
+    "What each policy may take now: allocated bytes of files, estimated payload of sessions. What "
+    "two may take counts with the safer one.",
+    "home",
+    "policy",
+)
+OLDEST = gauge(
+    "hermes_retention_oldest_timestamp_seconds",
+    "The newest clock of the oldest thing that a policy is for, past it or not.",
+    "home",
+    "policy",
+)
+ELIGIBLE = gauge(
+    "hermes_retention_eligible",
+    "Things that are past a policy and that nothing protects.",
+    "home",
+    "policy",
+)
+VALUE = gauge(
+    "hermes_prune_threshold_value",
+    "Where a threshold stands, in the unit of its marks: bytes, a ratio, or a count.",
+    "home",
+    "threshold",
+)
+HIGH = gauge("hermes_prune_threshold_high", "A run starts above this.", "home", "threshold")
+LOW = gauge("hermes_prune_threshold_low", "And it stops at this.", "home", "threshold")
+PRESSURE = gauge(
+    "hermes_prune_pressure",
+    "1 from the moment when high is crossed until low is reached.",
+    "home",
+    "threshold",
+)
+UNREACHABLE = gauge(
+    "hermes_prune_unreachable_bytes",
+    "What is above the low mark of a threshold and no policy may free, by what stands in the way.",
+    "home",
+    "threshold",
+    "reason",
+)
+BLOCKED = gauge(
+    "hermes_prune_blocked",
+    "1 for each reason why the pruner, or one of its policies, does nothing.",
+    "home",
+    "reason",
+)
+LAST_RUN = gauge(
+    "hermes_prune_last_run_timestamp_seconds",
+    "When the last prune with this outcome ended.",
+    "home",
+    "outcome",
+)
+RUNS = counter("hermes_prune_runs_total", "Prunes, by the agent or by hand.", "home", "outcome")
+DELETED = counter(
+    "hermes_prune_deleted_total",
+    "Things taken, by policy, whatever was given back since.",
+    "home",
+    "policy",
+)
+FREED = counter(
+    "hermes_prune_freed_bytes_total",
+    "Bytes that came free at once; what went to the trash counts as expired_trash when that is "
+    "emptied.",
+    "home",
+    "policy",
+)
+
+
+@collector(
+    "prune",
+    "what the pruner could free, its thresholds, and its runs",
+    *(RECLAIMABLE, OLDEST, ELIGIBLE, VALUE, HIGH, LOW, PRESSURE, UNREACHABLE, BLOCKED),
+    *(LAST_RUN, RUNS, DELETED, FREED),
+)
+def collect(view: HostView, samples: Samples) -> None:
+    for home in view.homes:
+        if home.snapshot is None:
+            continue
+        _runs(home, samples)
+        if home.prune is not None:
+            _policies(home.label, home.prune, samples)
+            _thresholds(home.label, home.prune, samples)
+
+
+def _policies(home: str, found: PruneReport, samples: Samples) -> None:
+    for each in {each.policy: each for each in found.policies}.values():
+        samples.add(RECLAIMABLE, each.reclaimable_bytes, home, each.policy.value)
+        samples.add(ELIGIBLE, each.eligible, home, each.policy.value)
+        if each.oldest is not None:
+            samples.add(OLDEST, each.oldest, home, each.policy.value)
+    reasons = dict.fromkeys(shown(BLOCKED.name, "reason", reason) for reason in found.blocked)
+    for reason in list(reasons)[: AT_ONCE[BLOCKED.name]]:
+        samples.add(BLOCKED, 1, home, reason)
+
+
+def _thresholds(home: str, found: PruneReport, samples: Samples) -> None:
+    """What comes from a worker is not trusted: only thresholds and reasons that there are."""
+    known = {each.name: each for each in found.thresholds if each.name in VALUES["threshold"]}
+    for each in known.values():
+        if each.value is not None:
+            samples.add(VALUE, each.value, home, each.name)
+        samples.add(HIGH, each.high, home, each.name)
+        samples.add(LOW, each.low, home, each.name)
+        samples.add(PRESSURE, each.pressure, home, each.name)
+    lacking: Counter[tuple[str, str]] = Counter()
+    for part in found.unreachable:
+        if part.threshold in VALUES["threshold"]:
+            reason = shown(UNREACHABLE.name, "reason", part.reason)
+            lacking[part.threshold, reason] += part.bytes
+    for (threshold, reason), size in lacking.most_common(AT_ONCE[UNREACHABLE.name]):
+        samples.add(UNREACHABLE, size, home, threshold, reason)
+
+
+def _runs(home: HomeView, samples: Samples) -> None:
+    """Counters begin at zero: an alert on the first failure needs the value before it."""
+    runs = {each.outcome: each for each in home.runs.pruned}
+    for outcome in RunOutcome:
+        found = runs.get(outcome)
+        samples.add(RUNS, found.runs if found else 0, home.label, outcome.value)
+        if found is not None:
+            samples.add(LAST_RUN, found.last_at, home.label, outcome.value)
+    deleted = {each.policy: each for each in home.runs.deleted}
+    for policy in Policy:
+        done = deleted.get(policy.value)
+        samples.add(DELETED, done.items if done else 0, home.label, policy.value)
+        samples.add(FREED, done.freed_bytes if done else 0, home.label, policy.value)

@@ -1,0 +1,103 @@
+"""`prune`: give back disk."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+
+from exporter.commands import arguments
+from exporter.config.units import DURATION
+from exporter.errors import PartlyDoneError, UsageError
+from exporter.pruner.orders import Narrowed
+from exporter.pruner.words import Policy
+from exporter.terminal import output
+
+SUMMARY = "give back disk by the policies; without --yes only say what would go"
+DESCRIPTION = """\
+Show what the policies of the configuration allow to go, what is protected and
+why, and what no policy may free; delete it if --yes is given.
+
+What goes waits in the trash of its home, on the same disk, until its keep time
+is over: `undo` gives it back exactly as it was, `purge` empties it before. So
+disk comes free when the trash is emptied. Sessions that are open, chats that
+lead somewhere, whatever is pinned, archived, recent, or may be in the memory of
+a living process are never taken; neither is anything whose protection cannot be
+read.
+
+With --pressure only so much is planned as the crossed thresholds demand, which
+is what the agent does by itself where `prune.mode` is `enforce`."""
+EXAMPLES = (
+    ("what could go", "hermes-exporter prune"),
+    ("let it go", "hermes-exporter prune --yes"),
+    ("only old request dumps", "hermes-exporter prune --policy request_dumps --older-than 30d"),
+    ("exactly what was shown", "hermes-exporter prune --plan HASH --yes"),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    arguments.add_plan(parser)
+    parser.add_argument(
+        "--policy",
+        dest="policies",
+        metavar="NAME",
+        action="append",
+        type=arguments.one_of([policy.value for policy in Policy]),
+        help="only this policy, e.g. request_dumps; may be repeated",
+    )
+    parser.add_argument(
+        "--older-than",
+        dest="older_than",
+        metavar="AGE",
+        type=_duration,
+        help="with --policy: only what is older than this, e.g. 30d",
+    )
+    parser.add_argument(
+        "--source",
+        dest="sources",
+        metavar="SOURCE",
+        action="append",
+        help="only sessions of this source, e.g. cron; may be repeated",
+    )
+    parser.add_argument(
+        "--pressure", action="store_true", help="only what crossed thresholds demand"
+    )
+    arguments.add_json(parser)
+
+
+def _duration(text: str) -> float:
+    try:
+        return DURATION.parse(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def run(args: Namespace) -> int:
+    if args.plan is not None and not args.yes:
+        raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
+    if args.older_than is not None and not args.policies:
+        raise UsageError("--older-than narrows a policy: name it with --policy")
+    from exporter.hand.prune import Wish, prune
+    from exporter.terminal.progress import progress_bar
+
+    wish = Wish(
+        narrowed=Narrowed(
+            tuple(Policy(name) for name in args.policies or ()),
+            args.older_than,
+            tuple(args.sources or ()),
+        ),
+        by_pressure=args.pressure,
+        execute=args.yes,
+        plan_hash=args.plan,
+    )
+    with progress_bar() as progress:
+        result, plans, unread = prune(arguments.options(args), wish, progress)
+    if args.json:
+        output.show_json(result.json())
+    else:
+        from exporter.terminal import prune as report
+
+        output.show(report.blocks(result.json(), [(p.state.home.label, p.plan) for p in plans]))
+    if unread:
+        raise PartlyDoneError(
+            f"not done for {', '.join(unread)}: cannot be read; `hermes-exporter check` tells why"
+        )
+    return arguments.exit_status(result.json()["outcome"])

@@ -1,0 +1,229 @@
+"""`prune` and `purge`: the plan for every home, and its execution when a person says yes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from exporter import acts, logs, saved_plans
+from exporter.config.load import load
+from exporter.config.settings import Settings
+from exporter.errors import ExporterError, HomeError, RefusedError
+from exporter.hand.reap import ONLY_OBSERVED
+from exporter.hand.result import Result
+from exporter.home_state import HomeState
+from exporter.host import looked
+from exporter.options import Options
+from exporter.pruner.orders import Narrowed
+from exporter.pruner.words import HomePrunePlan, PruneAction
+from exporter.reaper.orders import Skipped
+from exporter.rounds import Rounds
+from exporter.runs import RunOutcome, new_run_id
+from exporter.saved_plans import SavedItem, SavedPlan
+
+KIND: Final = "prune"
+_HASH_DIGITS: Final = 16
+
+log = logs.get("prune")
+
+
+class Wish(Struct, frozen=True):
+    """What was asked for on the command line."""
+
+    narrowed: Narrowed = Narrowed()
+    by_pressure: bool = False
+    execute: bool = False
+    plan_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A home, its plan, and what of that is wanted."""
+
+    state: HomeState
+    planned: acts.PrunePlanned
+    actions: tuple[PruneAction, ...]
+
+    @property
+    def plan(self) -> HomePrunePlan:
+        return self.planned.plan
+
+
+def prune(
+    options: Options, wish: Wish, progress: Callable[[str, int, int], None]
+) -> tuple[Result, list[Planned], list[str]]:
+    """Plan a prune of every home, and carry it out if asked to.
+
+    Return what became of it, the plans, and the homes that could not be read or planned for.
+    """
+    settings = load(options.config_file)
+    saved = saved_plans.load(options.state_dir, KIND, wish.plan_hash) if wish.plan_hash else None
+    unread: list[str] = []
+    with looked(options, settings, confirm=False) as (rounds, view):
+        unread += [home.label for home in view.homes if not home.up]
+        plans = list(_plans(rounds, settings, wish, saved, unread))
+        result = Result(
+            wish.plan_hash or _hash(plans),
+            saved.created_at if saved is not None else time.time(),
+            [_row(each.state.home.label, action) for each in plans for action in each.actions],
+        )
+        if wish.execute:
+            _execute(rounds, settings, plans, result, progress)
+        elif result.actions:
+            _keep(options, settings, plans, result)
+    return result, plans, unread
+
+
+def _plans(
+    rounds: Rounds, settings: Settings, wish: Wish, saved: SavedPlan | None, unread: list[str]
+) -> Iterator[Planned]:
+    items = frozenset(saved.items) if saved is not None else None
+    for state in rounds.states():
+        if state.snapshot is None or state.evidence is None or state.home.label in unread:
+            continue
+        home = state.home
+        try:
+            planned = acts.plan_prune(
+                rounds.worker(home),
+                home,
+                settings.for_home(home.named_as),
+                rounds.prune_memory(home),
+                by_hand=True,
+                by_pressure=wish.by_pressure,
+                narrowed=wish.narrowed,
+            )
+        except RefusedError as error:
+            log.warn("no plan", home=home.label, why=str(error))
+            unread.append(home.label)
+            continue
+        wanted = tuple(
+            each
+            for each in planned.plan.actions
+            if items is None or _item(home.path, each) in items
+        )
+        yield Planned(state, planned, wanted)
+
+
+def _execute(
+    rounds: Rounds,
+    settings: Settings,
+    plans: Sequence[Planned],
+    result: Result,
+    progress: Callable[[str, int, int], None],
+) -> None:
+    run = new_run_id(time.time())
+    result.executed = True
+    for each in plans:
+        wanted = [action.target for action in each.actions]
+        home, evidence = each.state.home, each.state.evidence
+        if not wanted or evidence is None:
+            continue
+        if not home.may_write:
+            result.add(wanted, outcome=RunOutcome.FAILED, why=ONLY_OBSERVED)
+            continue
+        label = home.label
+        try:
+            pruned = acts.prune(
+                rounds.worker(home),
+                home,
+                each.planned,
+                evidence,
+                settings.for_home(home.named_as),
+                by_hand=True,
+                only=wanted,
+                run=run,
+                progress=lambda done, total, label=label: progress(label, done, total),  # type: ignore[misc]
+            )
+        except RefusedError as error:
+            result.add(wanted, outcome=RunOutcome.FAILED, why=str(error))
+            continue
+        result.add(
+            wanted,
+            outcome=pruned.outcome.outcome,
+            run=pruned.outcome.run,
+            done=pruned.done,
+            skipped=pruned.skipped,
+            why=pruned.outcome.why,
+        )
+
+
+def purge(options: Options, run: str | None) -> Result:
+    """Empty the trash: of one run, wherever it acted, or of all."""
+    result = Result("", time.time(), [])
+    result.executed = True
+    with looked(options, load(options.config_file), confirm=False) as (rounds, _):
+        for state in rounds.states():
+            if state.home.problem:
+                continue
+            if not state.home.may_write:
+                result.add([], outcome=RunOutcome.DONE)
+                continue
+            _purge(rounds, state, run, result)
+    if run is not None and not result.done and not result.skipped:
+        raise ExporterError(
+            f"run {run[:64]} has no trash in any home; `hermes-exporter history` lists the runs"
+        )
+    return result
+
+
+def _purge(rounds: Rounds, state: HomeState, run: str | None, result: Result) -> None:
+    if state.evidence is None:
+        why = state.detail or "it could not be seen who uses this home"
+        result.add([state.home.label], outcome=RunOutcome.FAILED, why=why)
+        return
+    worker = rounds.worker(state.home)
+    known = [each.id for each in acts.history(worker, state.home)]
+    if not known or (run is not None and run not in known):
+        return
+    try:
+        pruned = acts.purge(worker, state.home, state.evidence, run)
+    except HomeError as error:
+        if run is None:
+            result.skipped.append(Skipped(state.home.label, str(error)[:300]))
+        return
+    result.add(
+        pruned.done,
+        outcome=pruned.outcome.outcome,
+        run=pruned.outcome.run,
+        done=pruned.done,
+        skipped=pruned.skipped,
+        why=pruned.outcome.why,
+    )
+
+
+def _item(path: str, action: PruneAction) -> SavedItem:
+    content = msgspec.json.encode((action.action, action.policy, action.expected))
+    return SavedItem(path, action.target, sha256(content).hexdigest()[:_HASH_DIGITS])
+
+
+def _hash(plans: Sequence[Planned]) -> str:
+    content = [(each.plan.home, each.plan.hash) for each in plans if each.plan.actions]
+    return sha256(msgspec.json.encode(content)).hexdigest()[:_HASH_DIGITS]
+
+
+def _row(label: str, action: PruneAction) -> dict[str, Any]:
+    return {
+        "action": action.action.value,
+        "home": label,
+        "policy": action.policy.value,
+        "target": action.target,
+        "reason": action.reason,
+        "bytes": action.bytes,
+    }
+
+
+def _keep(options: Options, settings: Settings, plans: Sequence[Planned], result: Result) -> None:
+    plan = SavedPlan(
+        kind=KIND,
+        hash=result.plan_hash,
+        created_at=result.created_at,
+        expires_at=result.created_at + settings.prune.plan_ttl_seconds,
+        items=tuple(_item(each.state.home.path, a) for each in plans for a in each.actions),
+    )
+    saved_plans.keep(options.state_dir, plan)

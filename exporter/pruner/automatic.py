@@ -1,0 +1,158 @@
+"""Pruning without being asked: look at the thresholds now and then, and act where it is enforced.
+
+The look follows a scan, in its thread and its worker, and gives the figures that are shown. A run
+has a thread and a worker of its own, so that scans go on while it lasts; there is one at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import apsw
+
+from exporter import acts, logs
+from exporter.config.mode import Mode
+from exporter.config.settings import HomeSettings, Settings
+from exporter.errors import ExporterError, RefusedError, WorkerError
+from exporter.evidence.findings import HomeEvidence
+from exporter.faults import place_of
+from exporter.home_state import HomeState
+from exporter.journal import Journal
+from exporter.pool import Pool
+from exporter.pruner.memory import PruneMemory
+from exporter.pruner.relief import note_done
+from exporter.snapshot import Trouble
+
+_NOTHING: Final = ""
+
+log = logs.get("pruner")
+
+
+class AutomaticPruner:
+    """Remembers when each home was looked at last, and which run is under way."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        journal: Journal,
+        monotonic: Callable[[], float],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._pool = pool
+        self._journal = journal
+        self._monotonic = monotonic
+        self._clock = clock
+        self._last_look: dict[str, float] = {}
+        self._changes = logs.StateChange()
+        self._one_at_a_time = threading.Lock()
+        self._busy: set[str] = set()
+        self._stopping = False
+
+    def is_due(self, state: HomeState, settings: Settings) -> bool:
+        """Whether this scan is to be followed by a look at the thresholds.
+
+        The first scan of a home is not: whoever waits for it should not wait longer.
+        """
+        if state.snapshot is None or state.home.path in self._busy:
+            return False
+        last = self._last_look.get(state.home.path)
+        interval = settings.for_home(state.home.named_as).prune.interval_seconds
+        return last is None or self._monotonic() - last >= interval
+
+    def look(self, state: HomeState, settings: Settings) -> None:
+        """Look at the thresholds after a scan, and begin a run if one is due."""
+        if state.trouble is not Trouble.NONE or state.evidence is None:
+            return
+        home, own = state.home, settings.for_home(state.home.named_as)
+        self._last_look[home.path] = self._monotonic()
+        try:
+            worker = self._pool.worker(home.owner, home.path)
+            planned = acts.plan_prune(worker, home, own, self._journal.prune_memory(home.path))
+        except RefusedError as error:
+            self._stopped(state, str(error))
+            return
+        except (TimeoutError, WorkerError) as error:
+            self._pool.fail(home.owner, home.path, apart=isinstance(error, TimeoutError))
+            self._stopped(state, f"could not take stock: {error}")
+            return
+        state.prune = planned.report
+        self._remember(state, planned.memory)
+        self._stopped(state, planned.plan.why if planned.plan.blocked else _NOTHING)
+        if own.prune.mode is Mode.ENFORCE and home.may_write and planned.plan.actions:
+            self._begin(state, own, planned, state.evidence)
+
+    def _remember(self, state: HomeState, memory: PruneMemory) -> None:
+        try:
+            self._journal.keep_prune_memory(state.home.path, memory)
+        except apsw.Error as error:
+            self._stopped(state, f"cannot write {self._journal.path}: {error}")
+
+    def _begin(
+        self,
+        state: HomeState,
+        own: HomeSettings,
+        planned: acts.PrunePlanned,
+        evidence: HomeEvidence,
+    ) -> None:
+        self._busy.add(state.home.path)
+        threading.Thread(
+            target=self._run,
+            args=(state, own, planned, evidence),
+            name="prune",
+            daemon=True,
+        ).start()
+
+    def _run(
+        self,
+        state: HomeState,
+        own: HomeSettings,
+        planned: acts.PrunePlanned,
+        evidence: HomeEvidence,
+    ) -> None:
+        home = state.home
+        try:
+            with self._one_at_a_time, self._pool.errand(home.owner) as worker:
+                pruned = acts.prune(worker, home, planned, evidence, own)
+            self._tell(state, pruned)
+            taken = frozenset(pruned.done)
+            done = [each for each in planned.plan.actions if each.target in taken]
+            now = self._clock()
+            self._remember(state, note_done(planned.memory, planned.pressure, done, now))
+        except (ExporterError, TimeoutError) as error:
+            if not self._stopping:
+                self._stopped(state, str(error))
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not end the agent
+            log.error("prune failed", home=home.label, error=place_of(error))
+        finally:
+            self._busy.discard(home.path)
+            self._last_look.pop(home.path, None)
+
+    def _tell(self, state: HomeState, pruned: acts.Pruned) -> None:
+        outcome = pruned.outcome
+        log.info(
+            "pruned",
+            home=state.home.label,
+            run=outcome.run,
+            outcome=outcome.outcome.value,
+            items=len(pruned.done),
+            skipped=len(pruned.skipped),
+            freed_bytes=outcome.freed_now_bytes,
+            in_trash_bytes=outcome.freed_at_purge_bytes,
+        )
+        self._stopped(state, outcome.why)
+
+    def _stopped(self, state: HomeState, why: str) -> None:
+        """One line when something comes into the way of pruning, and one when it has gone."""
+        if not self._changes.changed(state.home.path, why, assumed=_NOTHING):
+            return
+        if why:
+            log.warn("not pruned", home=state.home.label, why=why)
+        else:
+            log.info("pruning goes on", home=state.home.label)
+
+    def close(self) -> None:
+        """A run under way ends with its worker; the next one finds out what it had done."""
+        self._stopping = True
