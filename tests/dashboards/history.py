@@ -70,6 +70,8 @@ class Host:
     down_for: float = 0.0
     """How many seconds ago the agent was last scraped."""
     version: str = "0.1.0"
+    failing: str = ""
+    """A collector that fails; its configuration could not be reloaded either."""
 
 
 FLEET = (
@@ -86,7 +88,11 @@ FLEET = (
         (Home(size=3.0, fills_in_days=1.7, growth_per_day=9 * GIB, pressed=1.24, prunes=False),),
     ),
     Host("forge-02:9749", (Home(size=0.8, blind="pid_namespace", leaks_per_hour=0, reaps=False),)),
-    Host("kiln-01:9749", (Home(size=1.1, lost=1, gateway_down_for=2 * HOUR),)),
+    Host(
+        "kiln-01:9749",
+        (Home(size=1.1, lost=1, gateway_down_for=2 * HOUR),),
+        failing="processes",
+    ),
     Host("kiln-02:9749", (Home(size=0.7),), down_for=40 * MINUTE),
     Host("loom-01:9749", (Home(size=1.0), Home("night", size=0.4, unreadable_since=3 * HOUR))),
     Host("loom-02:9749", (Home(size=1.7, damaged=True, pressed=0.93, growth_per_day=2 * GIB),)),
@@ -110,10 +116,10 @@ FEW = (
                 pressed=1.24,
                 blind="pid_namespace",
                 lost=1,
-                gateway_down_for=2 * HOUR,
             ),
             Home("night", size=0.4, unreadable_since=3 * HOUR),
         ),
+        failing="processes",
     ),
     Host("kiln-01:9749", down_for=40 * MINUTE),
 )
@@ -205,15 +211,15 @@ def _agent(host: Host, now: float) -> Iterator[Series]:
     yield _plain("scrape_duration_seconds", lambda t: 0.004 + 0.002 * _wave(t, 700, beat))
     yield _plain("hermes_exporter_series", lambda t: 60 + 236.0 * len(host.homes))
     yield _plain("hermes_exporter_build_info", _always(1), version=host.version)
-    broken = host.name.startswith("kiln-01")
-    yield _plain("hermes_exporter_config_last_reload_successful", _always(0 if broken else 1))
+    reloaded = 0 if host.failing else 1
+    yield _plain("hermes_exporter_config_last_reload_successful", _always(reloaded))
     yield _plain("process_resident_memory_bytes", lambda t: (38 + 4 * _wave(t, 9000, beat)) * MIB)
     yield _plain("process_cpu_seconds_total", lambda t: 0.006 * (t - now + 40 * DAY))
     yield _plain("process_start_time_seconds", _always(now - 12 * DAY - beat * HOUR))
     yield _plain("process_open_fds", lambda t: round(22 + 4 * _wave(t, 500, beat)))
     yield _plain("process_max_fds", _always(1024))
     for index, name in enumerate(("agent", "database", "disk", "processes", "sessions", "usage")):
-        fails = broken and name == "processes"
+        fails = name == host.failing
         yield _plain(
             "hermes_exporter_collector_duration_seconds",
             lambda t, i=index: 0.0004 * (i + 1) * (1 + 0.5 * _wave(t, 900, beat + i)),  # type: ignore[misc]

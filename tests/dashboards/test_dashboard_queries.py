@@ -1,0 +1,142 @@
+"""Every query of every panel, asked of a real Prometheus.
+
+It scrapes a real agent whose homes are in bad states, has a past of invented hosts with the rest
+of what can be wrong, and evaluates the project's own recording rules.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from exporter import collectors
+from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS
+from exporter.metrics import SERIES
+from tests.agent_harness import when
+from tests.dashboards.expressions import NAMES, load, panels
+from tests.dashboards.history import FEW, FLEET, host_series, now_and_then
+from tests.dashboards.stage import stage
+from tests.dashboards.troubled import BROKEN, LOST, dead, troubled_agent
+from tests.real.agent import Agent
+from tests.real.prometheus import Prometheus
+
+REAL = "anvil-09:9749"
+"""What the real agent is called among the invented ones."""
+PANELS = [(name, panel["title"]) for name in NAMES for panel in panels(load(name))]
+
+pytestmark = pytest.mark.xdist_group("dashboards")
+
+
+@dataclass(frozen=True)
+class Scene:
+    server: Prometheus
+    agent: Agent
+
+    def answers(self, target: dict[str, Any], **chosen: str) -> list[dict[str, str]]:
+        """The labels of every series that Grafana would draw."""
+        expression = resolved(target["expr"], **chosen)
+        if target.get("instant"):
+            return [labels for labels, _ in self.server.query(expression)]
+        now = time.time()
+        found = self.server.get(
+            "/api/v1/query_range",
+            query=expression,
+            start=f"{now - 600:.0f}",
+            end=f"{now:.0f}",
+            step="60",
+        )
+        return [series["metric"] for series in found["result"]]
+
+    def numbers(self, dashboard: str, title: str, **chosen: str) -> dict[tuple[str, ...], float]:
+        """The values of a panel's first query, by instance and home as far as they have them."""
+        (panel,) = (each for each in panels(load(dashboard)) if each["title"] == title)
+        answer = self.server.query(resolved(panel["targets"][0]["expr"], **chosen))
+        return {
+            tuple(labels[key] for key in ("instance", "home") if key in labels): value
+            for labels, value in answer
+        }
+
+
+def resolved(expression: str, **chosen: str) -> str:
+    """With the variables as a user has them who chose nothing but this."""
+    values = {"job": ".+", "instance": ".+", "home": ".+", **chosen}
+    values |= {"__rate_interval": "4m", "__range": "6h"}
+    return re.sub(r"\$(\w+)", lambda found: values[found[1]], expression)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp("scene")
+    with troubled_agent(folder) as running:
+        when(running, lambda metrics: dead(metrics) > 0, "leaked sessions are found dead")
+        with stage(folder, FEW, now_and_then, {REAL: running.address}) as server:
+            server.wait_for(f'up{{instance="{REAL}"}} == 1')
+            yield Scene(server, running)
+
+
+@pytest.mark.parametrize(("dashboard", "title"), PANELS, ids=lambda value: value)
+def test_every_query_of_a_panel_is_answered(dashboard: str, title: str, scene: Scene) -> None:
+    """With at least one series, and with every label that the legend or the columns show."""
+    for panel in panels(load(dashboard)):
+        if panel["title"] == title:
+            for target in panel["targets"]:
+                found = scene.answers(target)
+                assert found, f"{title}: nothing answers {target['expr']}"
+                wanted = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+                assert all(wanted <= labels.keys() for labels in found), (title, wanted, found)
+
+
+@pytest.mark.parametrize("dashboard", NAMES)
+def test_variables_offer_what_there_is(dashboard: str, scene: Scene) -> None:
+    offered = {}
+    for variable in load(dashboard)["templating"]["list"]:
+        asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable.get("definition", ""))
+        if asked:
+            selector = resolved(asked[1])
+            found = scene.server.get(f"/api/v1/label/{asked[2]}/values", **{"match[]": selector})
+            offered[variable["name"]] = set(found)
+    assert offered["job"] == {"hermes-exporter"}
+    assert offered["instance"] == {REAL, *(host.name for host in FEW)}
+    assert offered["home"] >= {"default", "night", LOST, BROKEN}
+
+
+def test_the_fleet_points_at_what_is_wrong(scene: Scene) -> None:
+    """The real wreck and the invented one, the silent host, the full disk, the false reaps."""
+    fleet = "hermes-fleet"
+    unreadable = {(REAL, BROKEN), ("anvil-01:9749", "night")}
+    assert scene.numbers(fleet, "Down or unreadable").keys() == {("kiln-01:9749",), *unreadable}
+    assert scene.numbers(fleet, "Agents down") == {(): 1}
+    assert scene.numbers(fleet, "Unreadable homes") == {(): 2}
+    assert scene.numbers(fleet, "False reaps in a day") == {("anvil-01:9749", "default"): 2}
+    assert scene.numbers(fleet, "Blindness").keys() >= {("anvil-01:9749", "default")}
+    ((full_in),) = scene.numbers(fleet, "Days until full", instance="anvil-01.+").values()
+    assert full_in == pytest.approx(1.7, rel=0.05)
+
+
+def test_a_host_shows_what_its_agent_says(scene: Scene) -> None:
+    metrics = scene.agent.metrics()
+    host = "hermes-host"
+    scene.server.wait_for(f'sum(hermes_sessions_open{{instance="{REAL}"}})')
+    open_now = sum(metrics.by("hermes_sessions_open", "home", "source").values())
+    assert scene.numbers(host, "Open sessions", instance=REAL) == {(): open_now}
+    assert scene.numbers(host, "Leaked sessions", instance=REAL) == {(): dead(metrics)}
+    assert scene.numbers(host, "Unreadable homes", instance=REAL) == {(): 1}
+    assert scene.numbers(host, "Processes that lost the database", instance=REAL) == {(): 1}
+
+
+def test_the_invented_past_has_the_names_and_labels_of_the_exporter() -> None:
+    described = [each for collector in collectors.collectors() for each in collector.descriptions]
+    labels = {
+        each.name: {*each.labels, "job", "instance"}
+        for each in (*described, COLLECTOR_SUCCESS, COLLECTOR_DURATION, SERIES)
+    }
+    for host in FLEET:
+        for series in host_series(host, time.time()):
+            if series.name.startswith("hermes_"):
+                metric = series.name.removesuffix("_bucket")
+                assert labels[metric] == series.labels.keys() - {"le"}, series.name
