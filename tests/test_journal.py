@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.errors import StateError
@@ -270,6 +270,7 @@ def test_the_sources_that_leak_get_their_places_before_any_others(tmp_path: Path
     assert value(opened, "messages", source="tui") == 1
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 3), st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=30

@@ -102,15 +102,16 @@ def _by_source(home: HomeView, sessions: SessionSummary, samples: Samples) -> No
     for histogram in sessions.messages:
         source = shown_source(home, histogram.source)
         open_now[source] += sessions.open_by_source.get(histogram.source, 0)
-        counts, total = histograms.get(source, ([0] * len(histogram.buckets), 0))
+        (few,) = home.histogram_sources(fit(Family.HISTOGRAM_SOURCE, histogram.source))
+        counts, total = histograms.get(few, ([0] * len(histogram.buckets), 0))
         merged = [a + b for a, b in zip(counts, histogram.buckets, strict=True)]
-        histograms[source] = (merged, total + histogram.sum)
+        histograms[few] = (merged, total + histogram.sum)
     ended: dict[tuple[str, ...], int] = defaultdict(int)
     for group in sessions.ended:
         ended[shown_end(home, group.source, group.end_reason)] += group.sessions
     for source in sorted(open_now):
         samples.add(OPEN, open_now[source], home.label, source)
-        counts, total = histograms[source]
+    for source, (counts, total) in sorted(histograms.items()):
         samples.add_histogram(MESSAGES, counts, total, home.label, source)
     for (source, reason), count in sorted(ended.items()):
         samples.add(ENDED, count, home.label, source, reason)

@@ -1,0 +1,37 @@
+"""A home has at most 400 series, reckoned from what the collectors declare."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporter import collectors
+from exporter.collectors.budget import SERIES_PER_HOME, series_of, shown, worst_case
+from exporter.collectors.registry import Description, Kind, gauge
+
+DECLARED = [metric for each in collectors.collectors() for metric in each.descriptions]
+
+
+def test_a_home_that_has_everything_at_once_stays_within_its_share() -> None:
+    assert worst_case(DECLARED) <= SERIES_PER_HOME, {m.name: series_of(m) for m in DECLARED}
+
+
+def test_a_metric_whose_labels_nobody_has_bounded_breaks_the_budget() -> None:
+    stranger = gauge("hermes_new_thing", "New.", "home", "colour")
+    with pytest.raises(KeyError, match="colour"):
+        worst_case([*DECLARED, stranger])
+
+
+def test_a_metric_too_many_breaks_the_budget() -> None:
+    one_more = gauge("hermes_new_thing", "New.", "home", "source", "verdict", "policy")
+    assert worst_case([*DECLARED, one_more]) > SERIES_PER_HOME
+
+
+def test_every_line_of_a_histogram_counts() -> None:
+    histogram = Description("hermes_x", Kind.GAUGE_HISTOGRAM, "X.", ("home", "source"), (1.0, 2.0))
+    lines = ("1.0", "2.0", "+Inf", "_sum", "_count")
+    assert series_of(histogram) == len(lines) * 4
+
+
+def test_a_value_that_is_not_ours_is_other() -> None:
+    assert shown("hermes_prune_blocked", "reason", "caps") == "caps"
+    assert shown("hermes_prune_blocked", "reason", "/home/ada/secret") == "other"
