@@ -15,10 +15,18 @@ from typing import Final
 from exporter.hermes import paths
 from exporter.scan.crew import Crew
 from exporter.scan.moment import Moment, seen
-from exporter.scan.nodes import LARGE_ENTRIES, Effort, FolderNode, Node, RepoNode, take_turn
+from exporter.scan.nodes import (
+    LARGE_ENTRIES,
+    Effort,
+    FolderNode,
+    FolderWalk,
+    Node,
+    RepoNode,
+    take_turn,
+)
 from exporter.scan.sample import Sample
-from exporter.scan.shadow import RepoReading, read_repo
-from exporter.scan.walk import Tally, descend, list_folder
+from exporter.scan.shadow import RepoReading, RepoWalk, read_repo
+from exporter.scan.walk import HUGE_FOLDER_BYTES, Descent, Listing, OutOfTimeError, Tally
 from exporter.snapshot import DiskKind
 
 WHOLE_ENTRIES: Final = 128
@@ -172,7 +180,15 @@ class Forest:
         def read(number: int) -> RepoReading | None:
             if moment.is_over():
                 return None
-            return read_repo(repos[number].path, moment, repos[number].reading if trust else None)
+            repo = repos[number]
+            if repo.walk is None or (repo.walk.trusted is not None) is not trust:
+                repo.walk = RepoWalk(repo.reading if trust else None)
+            try:
+                reading = read_repo(repo.path, moment, repo.walk)
+            except OutOfTimeError:
+                return None
+            repo.walk = None
+            return reading
 
         many = len(repos) >= _SHARED_REPOS and self._crew.can_share()
         readings = self._crew.share(len(repos), read) if many else {}
@@ -188,25 +204,51 @@ class Forest:
 
     def _read_folder(self, node: FolderNode, moment: Moment, skip: Skip) -> None:
         began = moment.clock()
+        node.walk = walk = node.walk or self._set_out(node, moment)
+        if walk is None:
+            return self._drop(node)
+        before = node.tallies
+        while walk.work.run(moment.is_over):
+            if self._take(node, walk, skip):
+                node.walk = None
+                self.revision += node.tallies != before
+                node.read_at = moment.monotonic
+                return self._note(node, moment, began)
+        return None
+
+    def _set_out(self, node: FolderNode, moment: Moment) -> FolderWalk | None:
+        """Begin to read a folder; None if it is none, or no part of this home."""
         try:
             found = os.lstat(node.path or b".")
         except OSError:
-            return self._drop(node)
+            return None
         if not stat.S_ISDIR(found.st_mode) or found.st_dev != moment.device:
-            return self._drop(node)
-        node.seen, node.settled = seen(found), moment.is_settled(found.st_ctime_ns)
-        before = node.tallies
+            return None
+        settled = moment.is_settled(found.st_ctime_ns)
         if node.is_whole:
-            self._read_whole(node, found)
-        else:
-            self._list(node, found, skip)
-        self.revision += node.tallies != before
-        node.read_at = moment.monotonic
-        self._note(node, moment, began)
-        return None
+            return FolderWalk(found, settled, _whole(node, found))
+        sample = Sample() if node.entries > LARGE_ENTRIES else None
+        classify = paths.classifier(node.path) or (lambda _name, _is_folder: node.kind)
+        listing = Listing(node.prefix, found, node.kind, classify, sample)
+        return FolderWalk(found, settled, listing)
 
-    def _read_whole(self, node: FolderNode, found: os.stat_result) -> None:
-        tally = descend([node.prefix], found.st_dev)
+    def _take(self, node: FolderNode, walk: FolderWalk, skip: Skip) -> bool:
+        """Take in what a walk has counted; False if it must go on in the subfolders."""
+        work = walk.work
+        node.seen, node.settled = seen(walk.found), walk.settled
+        if isinstance(work, Descent):
+            self._take_whole(node, walk.found, work.tally)
+            return True
+        names = {name for name in work.subfolders if not skip(node.path, name)}
+        if len(names) > CROWD_FOLDERS and not paths.stands_alone(node.path):
+            self._drop_children(node, node.children)
+            node.is_whole, node.seen = True, None
+            walk.work = _whole(node, walk.found)
+            return False
+        self._take_listing(node, work, names)
+        return True
+
+    def _take_whole(self, node: FolderNode, found: os.stat_result, tally: Tally) -> None:
         tally.add_folder(found)
         node.take_tallies({node.kind: tally})
         node.sample = None
@@ -214,23 +256,16 @@ class Forest:
             node.is_whole, node.seen = False, None
             self._growing.append(node)
 
-    def _list(self, node: FolderNode, found: os.stat_result, skip: Skip) -> None:
-        node.sample = Sample() if node.entries > LARGE_ENTRIES else None
-        classify = paths.classifier(node.path) or (lambda _name, _is_folder: node.kind)
-        listing = list_folder(node.prefix, found, node.kind, classify, node.sample)
+    def _take_listing(self, node: FolderNode, listing: Listing, names: set[bytes]) -> None:
+        node.sample = listing.sample
         node.take_tallies(listing.tallies)
-        names = {name for name in listing.subfolders if not skip(node.path, name)}
-        if len(names) > CROWD_FOLDERS and not paths.stands_alone(node.path):
-            self._drop_children(node, node.children)
-            node.is_whole = True
-            return self._read_whole(node, found)
         self._drop_children(node, node.children - names)
+        classify = paths.classifier(node.path) or (lambda _name, _is_folder: node.kind)
         for name in names - node.children:
             is_repo = paths.is_shadow_repo(node.path, name)
             path, kind = node.prefix + name, classify(name, True)
             self._add(RepoNode(path, kind) if is_repo else FolderNode(path, kind))
         node.children = names
-        return None
 
     def _note(self, node: Node, moment: Moment, began: float) -> None:
         node.checked = self._scan
@@ -289,6 +324,11 @@ class Forest:
         for name in list(names):
             self._drop(self.nodes[node.prefix + name])
         node.children = node.children - names
+
+
+def _whole(node: FolderNode, found: os.stat_result) -> Descent:
+    huge = found.st_size > HUGE_FOLDER_BYTES
+    return Descent([node.prefix], found.st_dev, start_is_huge=huge)
 
 
 def _is_own_folder(path: bytes, device: int) -> bool:

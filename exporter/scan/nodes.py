@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from operator import attrgetter
 from typing import Final
 
@@ -9,8 +10,8 @@ from msgspec import Struct
 
 from exporter.scan.moment import Seen
 from exporter.scan.sample import Sample
-from exporter.scan.shadow import RepoReading
-from exporter.scan.walk import Tally
+from exporter.scan.shadow import RepoReading, RepoWalk
+from exporter.scan.walk import Descent, Listing, Tally
 from exporter.snapshot import DiskKind
 
 ROUND_SCANS: Final = 60
@@ -57,10 +58,18 @@ class Node:
         self.newest = max(tally.newest for tally in tallies.values())
 
 
+class FolderWalk(Struct):
+    """The reading of a folder, which may take more than one scan; its age is as of the first."""
+
+    found: os.stat_result
+    settled: bool
+    work: Listing | Descent
+
+
 class FolderNode(Node):
     """A folder with its files; a small one with all that is below it."""
 
-    __slots__ = ("children", "is_whole", "sample")
+    __slots__ = ("children", "is_whole", "sample", "walk")
 
     def __init__(self, path: bytes, kind: DiskKind) -> None:
         super().__init__(path, kind)
@@ -70,6 +79,8 @@ class FolderNode(Node):
         """Whether the node stands for everything below its folder."""
         self.sample: Sample | None = None
         """Of a large folder."""
+        self.walk: FolderWalk | None = None
+        """What is to go on at the next scan."""
 
     @property
     def prefix(self) -> bytes:
@@ -79,11 +90,13 @@ class FolderNode(Node):
 class RepoNode(Node):
     """A shadow repository."""
 
-    __slots__ = ("reading",)
+    __slots__ = ("reading", "walk")
 
     def __init__(self, path: bytes, kind: DiskKind) -> None:
         super().__init__(path, kind)
         self.reading: RepoReading | None = None
+        self.walk: RepoWalk | None = None
+        """What is to go on at the next scan."""
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from exporter.hermes.checkpoints import is_repository, prefetch_workdir, read_workdir
 from exporter.scan.moment import Moment, Seen, seen
-from exporter.scan.walk import Tally, descend
+from exporter.scan.walk import Descent, OutOfTimeError, Tally
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -35,8 +35,61 @@ class RepoReading(Struct, gc=False):
     is_repository: bool
 
 
-def read_repo(path: bytes, moment: Moment, trusted: RepoReading | None) -> RepoReading | None:
-    """Read the repository at `path`, with the leaves of `trusted` if unchanged; None if gone.
+class RepoWalk:
+    """The reading of one repository, which may take more than one scan."""
+
+    def __init__(self, trusted: RepoReading | None) -> None:
+        """With the leaves of `trusted`, if they are unchanged."""
+        self.trusted = trusted
+        self._leaves: dict[bytes, int] = {}
+        self._begun: tuple[os.stat_result, Moment] | None = None
+        self._rest: Descent
+        self._below: Descent | None = None
+
+    def go_on(self, found: os.stat_result, moment: Moment) -> RepoReading:
+        """Read on, inside the repository; raise OutOfTimeError if that is not enough.
+
+        What is told of its age is as of the beginning: what changed since will show as moved.
+        """
+        if self._begun is None:
+            self._begun = (found, moment)
+            if self.trusted is None:
+                prefetch_workdir(b"")
+            self._rest = Descent(
+                [b""], moment.device, self._leaves, leafy=b"objects/", growing=b"logs/"
+            )
+        found, begun = self._begun
+        if not self._rest.run(moment.is_over):
+            raise OutOfTimeError
+        rest = self._rest.tally
+        rest.add_folder(found)
+        settled = begun.is_settled(found.st_ctime_ns)
+        changed = self._leaves_changed(begun)
+        if self.trusted is not None and changed and changed == self.trusted.leaves_changed:
+            return structs.replace(self.trusted, seen=seen(found), settled=settled, rest=rest)
+        if self._below is None:
+            self._below = Descent(self._leaves, moment.device)
+        if not self._below.run(moment.is_over):
+            raise OutOfTimeError
+        workdir = read_workdir(b"")
+        return RepoReading(
+            seen=seen(found),
+            settled=settled,
+            rest=rest,
+            leaves=self._below.tally,
+            leaves_changed=changed,
+            workdir=workdir,
+            is_repository=is_repository(b"", workdir),
+        )
+
+    def _leaves_changed(self, begun: Moment) -> int:
+        if not self._leaves or not begun.is_settled(max(self._leaves.values())):
+            return 0
+        return sum(self._leaves.values())
+
+
+def read_repo(path: bytes, moment: Moment, walk: RepoWalk) -> RepoReading | None:
+    """Read the repository at `path`, or go on with it; None if it is gone.
 
     It is read from inside: short paths are a tenth cheaper, and a rename meanwhile does no harm.
     """
@@ -56,32 +109,9 @@ def read_repo(path: bytes, moment: Moment, trusted: RepoReading | None) -> RepoR
     finally:
         os.close(descriptor)
     try:
-        return _read_inside(found, moment, trusted)
+        return walk.go_on(found, moment)
     finally:
         os.fchdir(moment.home)
-
-
-def _read_inside(found: os.stat_result, moment: Moment, trusted: RepoReading | None) -> RepoReading:
-    if trusted is None:
-        prefetch_workdir(b"")
-    leaves: dict[bytes, int] = {}
-    rest = descend([b""], moment.device, leaves, leafy=b"objects/", growing=b"logs/")
-    rest.add_folder(found)
-    is_settled = bool(leaves) and moment.is_settled(max(leaves.values()))
-    changed = sum(leaves.values()) if is_settled else 0
-    if trusted is not None and changed and changed == trusted.leaves_changed:
-        settled = moment.is_settled(found.st_ctime_ns)
-        return structs.replace(trusted, seen=seen(found), settled=settled, rest=rest)
-    workdir = read_workdir(b"")
-    return RepoReading(
-        seen=seen(found),
-        settled=moment.is_settled(found.st_ctime_ns),
-        rest=rest,
-        leaves=descend(leaves, moment.device),
-        leaves_changed=changed,
-        workdir=workdir,
-        is_repository=is_repository(b"", workdir),
-    )
 
 
 def _closed_repo(path: bytes) -> RepoReading | None:

@@ -2,6 +2,7 @@
 
 A folder is named by a path that ends in a slash, `b""` being the working directory. Links are
 counted themselves and never followed; a folder on another device is left out, as `du -x` does.
+Whatever has too many names for one scan is gone on with at the next.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import os
 import stat
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from exporter.scan.sample import Sample
 from exporter.snapshot import DiskKind
@@ -26,8 +28,11 @@ _MTIME: Final = stat.ST_MTIME
 _TYPE: Final = 0o170000
 _FOLDER: Final = stat.S_IFDIR
 
-_HUGE_FOLDER_BYTES: Final = 1_000_000
+HUGE_FOLDER_BYTES: Final = 1_000_000
 """A folder file of this size holds more names than should be in memory at once."""
+PORTION_NAMES: Final = 4096
+"""So many of them are counted before the next look at the clock."""
+_FOLDERS_PER_LOOK: Final = 64
 
 
 class Tally(Struct, gc=False):
@@ -57,6 +62,114 @@ class Tally(Struct, gc=False):
         self.newest = max(self.newest, found[_MTIME])
 
 
+def never() -> bool:
+    """For a walk that may take as long as it takes."""
+    return False
+
+
+class OutOfTimeError(Exception):
+    """A walk is to go on at the next scan."""
+
+
+class Descent:
+    """Counts everything below the folders of `start`, not those themselves.
+
+    With `leaves` given, a folder without subfolders is counted but not entered; it is put there
+    with the time of its last change. A link count of 2 tells such a folder on most filesystems,
+    and to be in the folder `leafy` does everywhere; what is below `growing` is entered always.
+    """
+
+    def __init__(
+        self,
+        start: Iterable[bytes],
+        device: int,
+        leaves: dict[bytes, int] | None = None,
+        leafy: bytes = b"",
+        growing: bytes = b"",
+        *,
+        start_is_huge: bool = False,
+    ) -> None:
+        self._stack = list(start)
+        self._huge: dict[bytes, Iterator[bytes]] = {}
+        if start_is_huge:
+            self._huge.update((folder, stream_names(folder)) for folder in self._stack)
+        self._device = device
+        self._leaves = leaves
+        self._leafy = leafy
+        self._growing = growing
+        self._links = array("Q")
+        self._tally = Tally()
+
+    def run(self, is_over: Callable[[], bool] = never) -> bool:
+        """Go on until all is counted, or time is up; whether all is counted.
+
+        This loop reads hundreds of thousands of files, hence its local names and its flatness.
+        """
+        blocks = files = folders = unreadable = 0
+        newest = 0.0
+        stack, huge, links = self._stack, self._huge, self._links
+        leaves, leafy, growing, device = self._leaves, self._leafy, self._growing, self._device
+        lstat, listdir = os.lstat, os.listdir
+        until_next_look = _FOLDERS_PER_LOOK
+        while stack:
+            until_next_look -= 1
+            if not until_next_look:
+                if is_over():
+                    break
+                until_next_look = _FOLDERS_PER_LOOK
+            parent = stack.pop()
+            try:
+                for name in self._some_names(parent) if parent in huge else listdir(parent or b"."):
+                    path = parent + name
+                    try:
+                        found = lstat(path)
+                    except FileNotFoundError:
+                        continue
+                    except OSError:
+                        unreadable += 1
+                        continue
+                    if found[_MTIME] > newest:
+                        newest = found[_MTIME]
+                    if found[_MODE] & _TYPE != _FOLDER:
+                        files += 1
+                        if found[_LINKS] == 1:
+                            blocks += found.st_blocks
+                        else:
+                            links.extend((found[_INODE], found.st_blocks))
+                    elif found[_DEVICE] == device:
+                        folders += 1
+                        blocks += found.st_blocks
+                        path += b"/"
+                        if (
+                            leaves is not None
+                            and (found[_LINKS] == 2 or parent == leafy)
+                            and not path.startswith(growing)
+                        ):
+                            leaves[path] = found.st_ctime_ns
+                        else:
+                            stack.append(path)
+                            if found.st_size > HUGE_FOLDER_BYTES:
+                                huge[path] = stream_names(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                unreadable += 1
+        self._tally.add(Tally(blocks, files, folders, newest, unreadable))
+        return not stack
+
+    def _some_names(self, folder: bytes) -> Iterator[bytes]:
+        """The next names of a huge folder; while there may be more, it stays to be read."""
+        some = list(islice(self._huge[folder], PORTION_NAMES))
+        if len(some) == PORTION_NAMES:
+            self._stack.append(folder)
+        return iter(some)
+
+    @property
+    def tally(self) -> Tally:
+        """What is counted so far."""
+        return structs.replace(self._tally, links=self._links.tobytes())
+
+
 def descend(
     start: Iterable[bytes],
     device: int,
@@ -64,122 +177,95 @@ def descend(
     leafy: bytes = b"",
     growing: bytes = b"",
 ) -> Tally:
-    """Count everything below the folders of `start`, not those themselves.
-
-    With `leaves` given, a folder without subfolders is counted but not entered; it is put there
-    with the time of its last change. A link count of 2 tells such a folder on most filesystems,
-    and to be in the folder `leafy` does everywhere; what is below `growing` is entered always.
-
-    This loop reads hundreds of thousands of files, hence its local names and its flatness.
-    """
-    blocks = files = folders = unreadable = 0
-    newest = 0.0
-    links = array("Q")
-    stack = list(start)
-    huge: set[bytes] = set()
-    lstat, listdir = os.lstat, os.listdir
-    while stack:
-        parent = stack.pop()
-        try:
-            for name in _stream_names(parent) if parent in huge else listdir(parent or b"."):
-                path = parent + name
-                try:
-                    found = lstat(path)
-                except FileNotFoundError:
-                    continue
-                except OSError:
-                    unreadable += 1
-                    continue
-                if found[_MTIME] > newest:
-                    newest = found[_MTIME]
-                if found[_MODE] & _TYPE != _FOLDER:
-                    files += 1
-                    if found[_LINKS] == 1:
-                        blocks += found.st_blocks
-                    else:
-                        links.extend((found[_INODE], found.st_blocks))
-                elif found[_DEVICE] == device:
-                    folders += 1
-                    blocks += found.st_blocks
-                    path += b"/"
-                    if (
-                        leaves is not None
-                        and (found[_LINKS] == 2 or parent == leafy)
-                        and not path.startswith(growing)
-                    ):
-                        leaves[path] = found.st_ctime_ns
-                    else:
-                        stack.append(path)
-                        if found.st_size > _HUGE_FOLDER_BYTES:
-                            huge.add(path)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError:
-            unreadable += 1
-    return Tally(blocks, files, folders, newest, unreadable, links.tobytes())
+    """Count everything at once; see `Descent`."""
+    descent = Descent(start, device, leaves, leafy, growing)
+    descent.run()
+    return descent.tally
 
 
-class Listing(Struct):
-    """One folder, without what is in its subfolders."""
-
-    tallies: dict[DiskKind, Tally]
-    subfolders: set[bytes]
-
-
-def list_folder(
-    path: bytes,
-    found: os.stat_result,
-    own_kind: DiskKind,
-    classify: Callable[[bytes, bool], DiskKind],
-    sample: Sample | None = None,
-) -> Listing:
-    """Count a folder and its files by kind; `found` is the folder itself.
+class Listing:
+    """One folder by kind, without what is in its subfolders; `found` is the folder itself.
 
     What is on another device is left out only where it is a folder: on some union filesystems
     files and folders of one mount have different devices.
     """
-    own = tally = Tally()
-    own.add_folder(found)
-    tallies = {own_kind: own}
-    tally_kind = own_kind
-    links: dict[DiskKind, array[int]] = {}
-    subfolders: set[bytes] = set()
-    huge = found.st_size > _HUGE_FOLDER_BYTES
-    try:
-        for name in _stream_names(path) if huge else os.listdir(path or b"."):
+
+    def __init__(
+        self,
+        path: bytes,
+        found: os.stat_result,
+        own_kind: DiskKind,
+        classify: Callable[[bytes, bool], DiskKind],
+        sample: Sample | None = None,
+    ) -> None:
+        self._path = path
+        self._device = found[_DEVICE]
+        self._own_kind = own_kind
+        self._classify = classify
+        self._links: dict[DiskKind, array[int]] = {}
+        self._names: Iterator[bytes] | None = None
+        self._is_huge = found.st_size > HUGE_FOLDER_BYTES
+        self.found = found
+        self.sample = sample
+        self.subfolders: set[bytes] = set()
+        self.tallies = {own_kind: Tally()}
+        self.tallies[own_kind].add_folder(found)
+
+    def run(self, is_over: Callable[[], bool] = never) -> bool:
+        """Go on until all is counted, or time is up; whether all is counted."""
+        try:
+            if self._names is None:
+                every = stream_names(self._path) if self._is_huge else _all_names(self._path)
+                self._names = every
+            while some := list(islice(self._names, PORTION_NAMES)):
+                self._count(some)
+                if len(some) == PORTION_NAMES and is_over():
+                    return False
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:
+            self.tallies[self._own_kind].unreadable += 1
+        for kind, pairs in self._links.items():
+            self.tallies[kind].links = pairs.tobytes()
+        return True
+
+    def _count(self, names: list[bytes]) -> None:
+        path, device, classify, sample = self._path, self._device, self._classify, self.sample
+        tally_kind, tally = self._own_kind, self.tallies[self._own_kind]
+        lstat = os.lstat
+        for name in names:
             try:
-                entry = os.lstat(path + name)
+                entry = lstat(path + name)
             except FileNotFoundError:
                 continue
             except OSError:
-                own.unreadable += 1
+                self.tallies[self._own_kind].unreadable += 1
                 continue
             if entry[_MODE] & _TYPE == _FOLDER:
-                if entry[_DEVICE] == found[_DEVICE]:
-                    subfolders.add(name)
+                if entry[_DEVICE] == device:
+                    self.subfolders.add(name)
                 continue
             kind = classify(name, False)
             if kind is not tally_kind:  # a look into the dictionary costs as much as the stat
-                tally_kind, tally = kind, tallies.setdefault(kind, Tally())
+                tally_kind, tally = kind, self.tallies.setdefault(kind, Tally())
             tally.files += 1
             if entry[_MTIME] > tally.newest:
                 tally.newest = entry[_MTIME]
             if entry[_LINKS] == 1:
                 tally.blocks += entry.st_blocks
             else:
-                links.setdefault(kind, array("Q")).extend((entry[_INODE], entry.st_blocks))
+                pairs = self._links.setdefault(kind, array("Q"))
+                pairs.extend((entry[_INODE], entry.st_blocks))
             if sample is not None:
                 sample.add(name, entry)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except OSError:
-        own.unreadable += 1
-    for kind, pairs in links.items():
-        tallies[kind].links = pairs.tobytes()
-    return Listing(tallies, subfolders)
 
 
-def _stream_names(path: bytes) -> Iterator[bytes]:
+def _all_names(path: bytes) -> Iterator[bytes]:
+    return iter(os.listdir(path or b"."))
+
+
+def stream_names(path: bytes) -> Iterator[bytes]:
+    """The names in a folder, opened when the first is asked for."""
     with os.scandir(path or b".") as entries:
         for entry in entries:
             yield entry.name
