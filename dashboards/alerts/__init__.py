@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.alerts import agents, disk, gateways, homes, sessions
+from dashboards.alerts import agents, disk, gateways, homes, past, sessions
 from dashboards.alerts.alert import Group
 
 GROUPS: tuple[Group, ...] = (
@@ -11,4 +11,5 @@ GROUPS: tuple[Group, ...] = (
     Group("hermes-alerts-sessions", sessions.ALERTS),
     Group("hermes-alerts-disk", disk.ALERTS),
     Group("hermes-alerts-gateways", gateways.ALERTS),
+    Group("hermes-alerts-past", past.ALERTS, interval="5m"),
 )

@@ -55,8 +55,11 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Group:
+    """Alerts that are evaluated together; without an interval, as often as Prometheus is set to."""
+
     name: str
     alerts: tuple[Alert, ...]
+    interval: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,13 @@ class Links:
 def rule_file(groups: tuple[Group, ...], links: Links) -> str:
     """The groups as a rule file."""
     return "groups:\n" + "\n".join(
-        f"  - name: {group.name}\n    rules:\n"
-        + "\n".join(_rule(alert, links) for alert in group.alerts)
-        for group in groups
+        _head(group) + "\n".join(_rule(alert, links) for alert in group.alerts) for group in groups
     )
+
+
+def _head(group: Group) -> str:
+    interval = f"    interval: {group.interval}\n" if group.interval else ""
+    return f"  - name: {group.name}\n{interval}    rules:\n"
 
 
 def _rule(alert: Alert, links: Links) -> str:

@@ -144,22 +144,4 @@ ALERTS = (
             last day.""",
         dashboard=Dashboard.HOST,
     ),
-    # The very item that is oldest now was past its policy a week ago.
-    Alert(
-        name="HermesRetentionInert",
-        expression="""
-            max_over_time(hermes_retention_eligible[10m]) > 0
-            and max_over_time(hermes_retention_eligible[10m] offset 7d) > 0
-            and max_over_time(hermes_retention_oldest_timestamp_seconds[10m])
-              == max_over_time(hermes_retention_oldest_timestamp_seconds[10m] offset 7d)
-            and on (job, instance, home) max_over_time(hermes_prune_enforcing[10m]) == 1
-            """,
-        hold="1h",
-        severity=Severity.WARNING,
-        summary="Retention is configured but nothing goes.",
-        description="""
-            {{ $value }} item(s) of home {{ $labels.home }} on {{ $labels.instance }} are past the
-            policy {{ $labels.policy }}, the oldest of them for more than a week.""",
-        dashboard=Dashboard.HOST,
-    ),
 )

@@ -49,6 +49,7 @@ _TITLES = {
     "hermes-alerts-sessions": "Sessions",
     "hermes-alerts-disk": "Disk",
     "hermes-alerts-gateways": "Gateways",
+    "hermes-alerts-past": "Against days ago",
 }
 
 

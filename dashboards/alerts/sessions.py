@@ -5,32 +5,6 @@ from __future__ import annotations
 from dashboards.alerts.alert import Alert, Dashboard, Severity
 
 ALERTS = (
-    # Upgraded: this version was not there two days ago, when the home was.
-    Alert(
-        name="HermesLeakRateUp",
-        expression="""
-            (
-              avg_over_time(home:hermes_sessions_leaked:increase1h[6h])
-                > 2 * avg_over_time(home:hermes_sessions_leaked:increase1h[1d] offset 2d) + 1
-            )
-            * on (job, instance, home) group_right ()
-            (
-              max_over_time(hermes_agent_info[10m])
-                unless on (job, instance, home, version)
-              max_over_time(hermes_agent_info[10m] offset 2d)
-                and on (job, instance, home)
-              max_over_time(hermes_agent_info[10m] offset 2d)
-            )
-            """,
-        hold="30m",
-        severity=Severity.WARNING,
-        summary="A Hermes home leaks more sessions since it was upgraded.",
-        description="""
-            Home {{ $labels.home }} on {{ $labels.instance }}, upgraded to Hermes
-            {{ $labels.version }} in the last two days, leaks {{ printf "%.1f" $value }} sessions an
-            hour: more than twice as many as before.""",
-        dashboard=Dashboard.HOST,
-    ),
     Alert(
         name="HermesLeakRatioHigh",
         expression="""

@@ -1,0 +1,55 @@
+"""What shows only when today is held against days ago.
+
+Looking so far back costs more, and a few minutes later is soon enough.
+"""
+
+from __future__ import annotations
+
+from dashboards.alerts.alert import Alert, Dashboard, Severity
+
+ALERTS = (
+    # Upgraded: this version was not there two days ago, when the home was.
+    Alert(
+        name="HermesLeakRateUp",
+        expression="""
+            (
+              avg_over_time(home:hermes_sessions_leaked:increase1h[6h])
+                > 2 * avg_over_time(home:hermes_sessions_leaked:increase1h[1d] offset 2d) + 1
+            )
+            * on (job, instance, home) group_right ()
+            (
+              max_over_time(hermes_agent_info[10m])
+                unless on (job, instance, home, version)
+              max_over_time(hermes_agent_info[10m] offset 2d)
+                and on (job, instance, home)
+              max_over_time(hermes_agent_info[10m] offset 2d)
+            )
+            """,
+        hold="30m",
+        severity=Severity.WARNING,
+        summary="A Hermes home leaks more sessions since it was upgraded.",
+        description="""
+            Home {{ $labels.home }} on {{ $labels.instance }}, upgraded to Hermes
+            {{ $labels.version }} in the last two days, leaks {{ printf "%.1f" $value }} sessions an
+            hour: more than twice as many as before.""",
+        dashboard=Dashboard.HOST,
+    ),
+    # The very item that is oldest now was past its policy a week ago.
+    Alert(
+        name="HermesRetentionInert",
+        expression="""
+            max_over_time(hermes_retention_eligible[10m]) > 0
+            and max_over_time(hermes_retention_eligible[10m] offset 7d) > 0
+            and max_over_time(hermes_retention_oldest_timestamp_seconds[10m])
+              == max_over_time(hermes_retention_oldest_timestamp_seconds[10m] offset 7d)
+            and on (job, instance, home) max_over_time(hermes_prune_enforcing[10m]) == 1
+            """,
+        hold="1h",
+        severity=Severity.WARNING,
+        summary="Retention is configured but nothing goes.",
+        description="""
+            {{ $value }} item(s) of home {{ $labels.home }} on {{ $labels.instance }} are past the
+            policy {{ $labels.policy }}, the oldest of them for more than a week.""",
+        dashboard=Dashboard.HOST,
+    ),
+)
