@@ -4,7 +4,7 @@ PYTHON_IN_VENV = .venv/bin/python
 # Tests that share something costly name it as their group, and run in one process.
 PYTEST = $(PYTHON_IN_VENV) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help setup run test test-full test-kit bench lint types docs dist lock clean
+.PHONY: help setup run test test-full test-kit bench lint types docs screenshots dist lock clean
 
 help:
 	@echo 'make run        serve the Hermes homes of this host, or a demo home if it has none'
@@ -14,6 +14,7 @@ help:
 	@echo 'make lint       ruff check, ruff format --check'
 	@echo 'make types      mypy --strict'
 	@echo 'make docs       regenerate the generated pages'
+	@echo 'make screenshots  pictures of the dashboards, in docs/images'
 	@echo 'make dist       wheel, source archive and Debian package, in dist/'
 	@echo 'make lock       choose the versions that image and package are made with anew'
 	@echo 'make setup      only the virtual environment, in .venv'
@@ -56,6 +57,11 @@ docs: setup
 	mv dashboards/rules/alerts.yaml.new dashboards/rules/alerts.yaml
 	$(PYTHON_IN_VENV) -m dashboards.alerts.reference >docs/alerts.md.new
 	mv docs/alerts.md.new docs/alerts.md
+	$(PYTHON_IN_VENV) -m dashboards.generate
+
+# The dashboards as Grafana draws them, in docs/images; brings a browser and Grafana's frontend.
+screenshots: test-kit
+	@scripts/render-dashboards.sh pictures
 
 dist: setup
 	rm -rf dist

@@ -53,6 +53,12 @@ class Looked:
     errors: list[str]
     picture: bytes
 
+    def troubles(self) -> list[str]:
+        """Panels in error or without anything to show, and what the page complained of."""
+        told = [f"{panel['title']}: {panel['error']}" for panel in self.panels if panel["error"]]
+        empty = [panel["title"] for panel in self.panels if not panel["series"]]
+        return [*self.errors, *told, *(f"{title}: shows nothing" for title in empty)]
+
 
 class Browser:
     """A session of chromedriver."""
@@ -76,6 +82,12 @@ class Browser:
         errors = self.run("return [...window.queryErrors, ...window.pageErrors]")
         picture = _send(f"{self._session}/screenshot", None)
         return Looked(panels, errors, base64.b64decode(picture))
+
+    def first_screens(self, height: int) -> bytes:
+        """A picture of the upper part of what is open."""
+        clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
+        command = {"cmd": "Page.captureScreenshot", "params": {"format": "png", "clip": clip}}
+        return base64.b64decode(_send(f"{self._session}/goog/cdp/execute", command)["data"])
 
     def run(self, script: str) -> Any:
         """The answer of a script in the page."""

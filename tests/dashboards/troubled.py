@@ -11,8 +11,9 @@ from tests.real.agent import Agent, Metrics, agent
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import holder, open_carelessly
 from tests.real.homes import make_home
+from tests.real.stub_model import stub_model
 from tests.small_homes import small_home
-from tests.verdict_harness import IMPATIENT
+from tests.verdict_harness import IMPATIENT, leak
 
 LEAKY, LOST, BROKEN = "leaky", "lost", "broken"
 
@@ -33,6 +34,18 @@ def troubled_agent(folder: Path) -> Iterator[Agent]:
         with watching({LEAKY: leaky, LOST: lost, BROKEN: broken}, folder) as running:
             when_up(running, LEAKY, LOST)
             when_down(running, BROKEN)
+            yield running
+
+
+@contextmanager
+def killed_chats(folder: Path) -> Iterator[Agent]:
+    """An agent with a home whose chats were really killed: idle, answering, and left behind."""
+    home = folder / "killed"
+    with stub_model() as model:
+        model.configure(home)
+        leak(python_for(NEWEST), home, model, "idle", "answering", "one-shot")
+        with watching({"killed": home}, folder) as running:
+            when_up(running, "killed")
             yield running
 
 
