@@ -1,0 +1,350 @@
+"""Stock of homes that real releases made, and what would be pruned from them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from exporter.config.prune import Keep, Prune
+from exporter.hermes.checkpoints import Layout
+from exporter.pruner.inventory import Archive, Inventory, Link, Workdir
+from exporter.pruner.memory import PruneMemory
+from exporter.pruner.stocktaking import Stocktaker
+from exporter.pruner.words import Act, HomePrunePlan, Policy
+from exporter.reaper.findings import HomeFacts
+from exporter.snapshot import DiskKind
+from tests.evidence_harness import evidence
+from tests.plan_harness import DAY, kept, plan, take_stock, targets
+from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for
+from tests.real.holders import holder
+from tests.real.homes import MadeHome, make_home
+
+ALL_MAY_GO = Prune(keep=Keep(newest=0))
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MadeHome:
+    return make_home(request.param, tmp_path_factory.mktemp("plan"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> tuple[Hermes, Path]:
+    """An empty home of the newest release."""
+    path = tmp_path / "home"
+    path.mkdir(mode=0o700)
+    return python_for(NEWEST), path
+
+
+def inside(hermes: Hermes, home: Path, code: str) -> None:
+    """Run code with the release's own SessionDB as `db`."""
+    program = (
+        "import time\nfrom hermes_state import SessionDB\n"
+        "from tests.real.inside.clock import DAY, ago\n"
+        f"db = SessionDB()\n{code}\ndb.close()\n"
+    )
+    subprocess.run(
+        [str(hermes.python), "-c", program],
+        env=hermes.environment(home),
+        cwd=home.parent,
+        check=True,
+        capture_output=True,
+    )
+
+
+def stock(made: MadeHome) -> Inventory:
+    return take_stock(made.path, days_later=200).inventory
+
+
+def all_that_may_go(found: Inventory) -> HomePrunePlan:
+    return plan(found, ALL_MAY_GO)
+
+
+def look(home: Path) -> dict[str, tuple[int, int, int]]:
+    """The files of the database as they are."""
+    return {
+        each.name: (each.stat().st_ino, each.stat().st_size, each.stat().st_mtime_ns)
+        for each in home.glob("state.db*")
+    }
+
+
+def test_stock_is_taken_of_every_session_and_leaves_no_trace(made: MadeHome) -> None:
+    before = look(made.path)
+    found = stock(made)
+    assert look(made.path) == before
+    by_name = {each.id: each for each in found.sessions}
+    assert set(made.sessions.values()) <= by_name.keys()
+    links = {name: by_name[made.sessions[name]].link for name in ("tip", "child", "branch")}
+    assert links == {"tip": Link.COMPRESSION, "child": Link.DELEGATE, "branch": Link.BRANCH}
+    compacted = by_name[made.sessions["compacted"]]
+    assert compacted.rows == (22 + 3 if made.hermes.at_least("0.18.2") else 22)
+    assert by_name[made.sessions["archived"]].archived is made.hermes.at_least("0.16.0")
+    assert found.safeguards.unreadable == ()
+    assert found.payload_bytes == sum(each.payload_bytes for each in found.sessions)
+    assert min(each.payload_bytes for each in found.sessions if each.source == "cli") > 20_000
+
+
+def test_files_are_known_by_their_sessions_and_the_file_of_chats_by_nobody(
+    made: MadeHome,
+) -> None:
+    found = stock(made)
+    named = {made.sessions["mid_turn"], made.sessions["archived"]}
+    kinds = [(each.session_id, each.kind) for each in found.files if each.session_id in named]
+    both = (DiskKind.TRANSCRIPTS, DiskKind.REQUEST_DUMPS)
+    assert sorted(kinds) == sorted((name, kind) for name in named for kind in both)
+    # Up to 0.14 gateways write transcripts too.
+    assert all(each.session_id in made.sessions.values() for each in found.files)
+    assert "sessions.json" not in {each.name for each in found.files}
+
+
+def test_checkpoints_of_both_layouts_with_the_state_of_their_folders(made: MadeHome) -> None:
+    found = stock(made).checkpoints
+    states = sorted((each.layout.value, each.workdir.value) for each in found)
+    assert states == [
+        (Archive.ARCHIVE.value, Workdir.UNKNOWN.value),
+        (Layout.LEGACY.value, Workdir.MISSING.value),
+        (Layout.LEGACY.value, Workdir.PRESENT.value),
+        (Layout.STORE.value, Workdir.MISSING.value),
+        (Layout.STORE.value, Workdir.PRESENT.value),
+        (Layout.STORE.value, Workdir.PRESENT.value),
+    ]
+    assert all(each.allocated_bytes > 0 for each in found)
+
+
+def test_only_ended_sessions_go_and_none_that_something_speaks_for(made: MadeHome) -> None:
+    found = stock(made)
+    made_plan = all_that_may_go(found)
+    planned = set(targets(made_plan))
+    stay = {"mid_turn", "ancestor", "tip", "child", "branch", "handoff", "topic", "chat_direct"}
+    if made.hermes.at_least("0.16.0"):
+        stay.add("archived")
+    assert not planned & {made.sessions[name] for name in stay}
+    assert not planned & {each.id for each in found.sessions if each.is_open}
+    ended = [each for each in found.sessions if not each.is_open]
+    assert len(planned) >= len(ended) - len(stay)
+    assert made.sessions["written_after_end"] in planned
+    policies = {each.policy for each in made_plan.actions}
+    assert {Policy.ORPHAN_CHECKPOINTS, Policy.EMPTY_SESSIONS, Policy.TRIVIAL_SESSIONS} <= policies
+
+
+def test_today_only_what_is_old_enough_goes(made: MadeHome) -> None:
+    """Written two hours ago and again just now; a folder that was removed just now."""
+    found = take_stock(made.path).inventory
+    made_plan = all_that_may_go(found)
+    assert made.sessions["written_after_end"] not in targets(made_plan)
+    assert targets(made_plan, Act.DELETE_PROJECT) == targets(made_plan, Act.DELETE_REPO) == []
+
+
+def test_the_same_home_gives_the_same_plan_twice(made: MadeHome) -> None:
+    first, second = (all_that_may_go(stock(made)) for _ in range(2))
+    assert first.hash == second.hash
+    assert [each.target for each in first.actions] == [each.target for each in second.actions]
+
+
+# Messages
+
+
+def test_a_long_session_that_was_compacted_in_place_is_never_trivial(
+    home: tuple[Hermes, Path],
+) -> None:
+    hermes, path = home
+    inside(
+        hermes,
+        path,
+        "with ago(30 * DAY):\n"
+        "    db.create_session('long', 'cli')\n"
+        "    for n in range(1600): db.append_message('long', 'user', f'message {n}')\n"
+        "    db.archive_and_compact('long', [{'role': 'user', 'content': str(n)} "
+        "for n in range(4)])\n"
+        "    db.end_session('long', 'cli_close')\n"
+        "    db.create_session('short', 'cli')\n"
+        "    db.append_message('short', 'user', 'hello')\n"
+        "    db.end_session('short', 'cli_close')\n",
+    )
+    found = take_stock(path).inventory
+    assert {each.id: each.rows for each in found.sessions} == {"long": 1604, "short": 1}
+    assert targets(all_that_may_go(found)) == ["short"]
+
+
+def test_payload_is_measured_again_only_of_what_moved(home: tuple[Hermes, Path]) -> None:
+    hermes, path = home
+    said = "db.create_session('a', 'cli')\ndb.append_message('a', 'user', 'x' * 10_000)\n"
+    inside(hermes, path, said + "db.create_session('b', 'cli')")
+    taker = Stocktaker(str(path))
+    first = {each.id: each for each in take_stock(path, taker=taker).inventory.sessions}
+    assert 10_000 <= first["a"].payload_bytes < 11_000
+    inside(hermes, path, "db.append_message('b', 'user', 'y' * 5_000)\ndb.clear_messages('a')")
+    again = {each.id: each for each in take_stock(path, taker=taker).inventory.sessions}
+    assert again["a"].payload_bytes == first["b"].payload_bytes
+    assert 5_000 <= again["b"].payload_bytes < 6_000
+    fresh = take_stock(path).inventory.sessions
+    assert {each.id: each for each in fresh} == again
+
+
+# Processes
+
+
+def test_a_session_that_a_living_cli_may_have_in_memory_stays(home: tuple[Hermes, Path]) -> None:
+    """Another process has ended its row; it goes on with it nevertheless."""
+    hermes, path = home
+    inside(
+        hermes,
+        path,
+        "with ago(200 * DAY):\n"
+        "    db.create_session('before', 'cli')\n"
+        "    db.end_session('before', 'cli_close')\n",
+    )
+    with holder(hermes, path, []):
+        inside(hermes, path, "db.create_session('its', 'cli')\ndb.end_session('its', 'reaped')")
+        found = evidence(path)
+        facts = HomeFacts(holders=found.holders, blind=())
+        beside = take_stock(path, days_later=200, facts=facts, end_reason="none").inventory
+        assert targets(all_that_may_go(beside)) == ["before"]
+        assert kept(all_that_may_go(beside)) == {"possible_host": 1}
+    alone = take_stock(path, days_later=200, end_reason="none").inventory
+    assert sorted(targets(all_that_may_go(alone))) == ["before", "its"]
+
+
+def test_what_carries_our_end_and_is_in_no_journal_counts_from_when_it_was_first_seen(
+    home: tuple[Hermes, Path],
+) -> None:
+    hermes, path = home
+    inside(
+        hermes,
+        path,
+        "with ago(200 * DAY):\n"
+        "    db.create_session('a', 'cli')\n"
+        "    db.end_session('a', 'reaped')\n",
+    )
+    first = take_stock(path)
+    assert kept(all_that_may_go(first.inventory)) == {"reaped": 1}
+    later = take_stock(path, first.memory, days_later=4)
+    assert targets(all_that_may_go(later.inventory)) == ["a"]
+    assert take_stock(path, PruneMemory(), days_later=4).memory.strangers != first.memory.strangers
+
+
+# Orphans
+
+KEPT = [f"20260101_12000{number}_aaaaaa" for number in range(6)]
+GONE = "20260101_120009_bbbbbb"
+
+
+def orphans(home: Path, memory: PruneMemory | None = None) -> list[str]:
+    return targets(
+        all_that_may_go(take_stock(home, memory, days_later=3).inventory), Act.DELETE_FILE
+    )
+
+
+@pytest.fixture
+def with_orphan(home: tuple[Hermes, Path]) -> tuple[Hermes, Path]:
+    """Six open sessions with transcripts, and one that Hermes deleted but for its transcript."""
+    hermes, path = home
+    inside(
+        hermes,
+        path,
+        f"for name in {[*KEPT, GONE]!r}:\n    db.create_session(name, 'cli')\n"
+        f"db._execute_write(lambda c: c.execute('UPDATE sessions SET started_at = 1.7e9'))\n"
+        f"db.delete_session({GONE!r})\n",
+    )
+    (path / "sessions").mkdir(exist_ok=True)
+    for name in (*KEPT, GONE):
+        (path / "sessions" / f"session_{name}.json").write_text("{}")
+    return hermes, path
+
+
+def test_the_transcript_of_a_deleted_session_is_an_orphan(
+    with_orphan: tuple[Hermes, Path],
+) -> None:
+    _, path = with_orphan
+    (path / "sessions" / "notes.json").write_text("somebody's own")
+    (path / "sessions" / "saved").mkdir()
+    assert orphans(path) == [f"sessions/session_{GONE}.json"]
+
+
+def test_after_hermes_restored_a_snapshot_nothing_is_an_orphan(
+    with_orphan: tuple[Hermes, Path],
+) -> None:
+    hermes, path = with_orphan
+    inside(
+        hermes,
+        path,
+        "from hermes_cli.backup import create_quick_snapshot, restore_quick_snapshot\n"
+        "db.close()\n"
+        "assert restore_quick_snapshot(create_quick_snapshot())\n"
+        "db = SessionDB()",
+    )
+    assert orphans(path) == []
+
+
+def test_after_hermes_repaired_the_database_nothing_is_an_orphan(
+    with_orphan: tuple[Hermes, Path],
+) -> None:
+    hermes, path = with_orphan
+    inside(
+        hermes,
+        path,
+        "from hermes_state import _backup_db_file\nassert _backup_db_file(db.db_path)",
+    )
+    assert orphans(path) == []
+
+
+def test_a_database_that_lost_messages_is_another_one(with_orphan: tuple[Hermes, Path]) -> None:
+    """Put back in place, so that the file itself is the same: the count of messages tells."""
+    hermes, path = with_orphan
+    old = path.parent / "old.db"
+    shutil.copy(path / "state.db", old)
+    inside(hermes, path, f"db.append_message({KEPT[0]!r}, 'user', 'hello')")
+    memory = take_stock(path).memory
+    for side in path.glob("state.db-*"):
+        side.unlink()
+    (path / "state.db").write_bytes(old.read_bytes())
+    assert orphans(path, memory) == []
+    assert orphans(path) == [f"sessions/session_{GONE}.json"]
+
+
+def test_links_and_files_with_other_names_are_left_alone(
+    with_orphan: tuple[Hermes, Path],
+) -> None:
+    _, path = with_orphan
+    orphan = path / "sessions" / f"session_{GONE}.json"
+    os.link(orphan, path / "elsewhere.json")
+    assert orphans(path) == []
+    (path / "elsewhere.json").unlink()
+    orphan.unlink()
+    orphan.symlink_to("/etc/passwd")
+    assert orphans(path) == []
+
+
+def test_a_folder_of_transcripts_that_is_a_link_has_none(with_orphan: tuple[Hermes, Path]) -> None:
+    _, path = with_orphan
+    (path / "sessions").rename(path.parent / "elsewhere")
+    (path / "sessions").symlink_to(path.parent / "elsewhere")
+    found = take_stock(path).inventory
+    assert (found.files, found.transcripts_bytes) == ((), 0)
+
+
+# What cannot be read
+
+
+def test_a_database_that_cannot_be_read_blocks_everything(home: tuple[Hermes, Path]) -> None:
+    _, path = home
+    (path / "state.db").write_bytes(b"no database" * 1000)
+    assert all_that_may_go(take_stock(path).inventory).blocked == "database"
+
+
+def test_chats_that_cannot_be_read_block_everything(home: tuple[Hermes, Path]) -> None:
+    hermes, path = home
+    inside(hermes, path, "db.create_session('a', 'cli')\ndb.end_session('a', 'cli_close')")
+    (path / "sessions").mkdir(exist_ok=True)
+    (path / "sessions" / "sessions.json").write_text("{")
+    assert all_that_may_go(take_stock(path, days_later=DAY).inventory).blocked == "routing"
+
+
+def test_a_journal_that_cannot_be_read_blocks_everything(home: tuple[Hermes, Path]) -> None:
+    _, path = home
+    (path / ".hermes-exporter").mkdir(mode=0o700)
+    (path / ".hermes-exporter" / "journal.db").write_bytes(b"no database" * 1000)
+    assert all_that_may_go(take_stock(path).inventory).blocked == "run_journal"
