@@ -17,25 +17,6 @@ from tests.real.hermes import REPOSITORY
 
 DASHBOARDS = REPOSITORY / "dashboards"
 
-AWAITED = frozenset(
-    {
-        "hermes_disk_reclaimable_bytes",
-        "hermes_prune_blocked",
-        "hermes_prune_deleted_total",
-        "hermes_prune_freed_bytes_total",
-        "hermes_prune_last_run_timestamp_seconds",
-        "hermes_prune_pressure",
-        "hermes_prune_runs_total",
-        "hermes_prune_threshold_high",
-        "hermes_prune_threshold_low",
-        "hermes_prune_threshold_value",
-        "hermes_prune_unreachable_bytes",
-        "hermes_retention_eligible",
-        "hermes_retention_oldest_timestamp_seconds",
-    }
-)
-"""Of the pruner, which does not export them yet."""
-
 OF_NO_USE_HERE: dict[str, str] = {
     "hermes_disk_files": "for whoever looks into a slow scan or a lack of inodes; bytes are drawn",
 }
@@ -107,7 +88,7 @@ def pages() -> list[Path]:
 
 
 def test_rules_and_panels_read_metrics_that_exist() -> None:
-    known = exported().keys() | recorded() | AWAITED
+    known = exported().keys() | recorded()
     unknown = {
         where: sorted(read_by(expression) - known)
         for where, expression in (*rules(), *panels())
@@ -117,7 +98,7 @@ def test_rules_and_panels_read_metrics_that_exist() -> None:
 
 
 def test_pages_name_metrics_that_exist() -> None:
-    known = descriptions().keys() | exported().keys() | recorded() | AWAITED
+    known = descriptions().keys() | exported().keys() | recorded()
     unknown = {}
     for page in pages():
         quoted = re.findall(r"`[^`\n]+`", re.sub(r"^```\w*$", "", page.read_text(), flags=re.M))
@@ -149,7 +130,3 @@ def test_everything_recorded_is_read() -> None:
     """What nobody looks at costs all the same at every evaluation."""
     read = {name for _, expression in (*rules(), *panels()) for name in read_by(expression)}
     assert recorded() - read == set()
-
-
-def test_nothing_that_has_come_is_awaited() -> None:
-    assert AWAITED & descriptions().keys() == set()
