@@ -72,32 +72,37 @@ ALERTS = (
             {{ $labels.reason }}).""",
         dashboard=Dashboard.HOST,
     ),
-    # The newest run of the last day failed, and none has succeeded since.
+    # The newest run of the last day went wrong, and none has gone well since.
     Alert(
         name="HermesPruneFailing",
         expression="""
             (
               max by (job, instance, home) (
-                max_over_time(hermes_prune_last_run_timestamp_seconds{outcome="failed"}[10m])
+                max_over_time(
+                  hermes_prune_last_run_timestamp_seconds{outcome=~"failed|partial"}[10m]
+                )
               )
                 >
               (
                 max by (job, instance, home) (
-                  max_over_time(hermes_prune_last_run_timestamp_seconds{outcome=~"done|partial"}[10m])
+                  max_over_time(hermes_prune_last_run_timestamp_seconds{outcome="done"}[10m])
                 )
                   or
                 0 * max by (job, instance, home) (
-                  max_over_time(hermes_prune_last_run_timestamp_seconds{outcome="failed"}[10m])
+                  max_over_time(
+                    hermes_prune_last_run_timestamp_seconds{outcome=~"failed|partial"}[10m]
+                  )
                 )
               )
             ) > time() - 86400
             """,
-        hold="15m",
+        hold="30m",
         severity=Severity.WARNING,
-        summary="The last prune of a Hermes home failed.",
+        summary="The last prune of a Hermes home went wrong.",
         description="""
             The prune of home {{ $labels.home }} on {{ $labels.instance }} at
-            {{ $value | humanizeTimestamp }} failed, and none has succeeded since.""",
+            {{ $value | humanizeTimestamp }} failed or stopped on its way, and none has gone well
+            since.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(
