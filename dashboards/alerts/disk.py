@@ -56,10 +56,12 @@ ALERTS = (
             fastest.""",
         dashboard=Dashboard.HOST,
     ),
+    # What waits for the next run, or is left alone because the last one did not help, is another
+    # matter: the one passes, the other has its own alert.
     Alert(
         name="HermesPruneThresholdUnreachable",
         expression="""
-            max_over_time(hermes_prune_unreachable_bytes[10m]) > 0
+            max_over_time(hermes_prune_unreachable_bytes{reason!~"cooldown|no_help"}[10m]) > 0
             and on (job, instance, home, threshold)
             max_over_time(hermes_prune_pressure[10m]) == 1
             """,

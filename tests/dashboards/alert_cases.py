@@ -665,11 +665,10 @@ def _last_runs(length: int, **outcomes: float) -> Series:
     }
 
 
-def _unreachable(amount: int, pressure: int) -> Series:
+def _unreachable(amount: int, pressure: int, reason: str = "protected") -> Series:
+    of = f'{HOME},threshold="transcripts",reason="{reason}"'
     return {
-        f'hermes_prune_unreachable_bytes{{{HOME},threshold="transcripts",reason="kept"}}': run(
-            (10, 0), (50, amount)
-        ),
+        f"hermes_prune_unreachable_bytes{{{of}}}": run((10, 0), (50, amount)),
         f'hermes_prune_pressure{{{HOME},threshold="transcripts"}}': run((60, pressure)),
         f'hermes_prune_pressure{{{HOME},threshold="disk_used"}}': run((60, 1)),
     }
@@ -782,14 +781,15 @@ DISK = (
         severity="warning",
         series=_unreachable(3 * GIB, 1),
         first=40,
-        labels={**HOME_LABELS, "threshold": "transcripts", "reason": "kept"},
+        labels={**HOME_LABELS, "threshold": "transcripts", "reason": "protected"},
         page=HOST_PAGE,
         summary="No policy may free as much as a threshold demands.",
         description="3GiB above the low mark of transcripts of home ann/dev on web-1:9749 cannot "
-        "be freed by any policy (reason: kept).",
+        "be freed by any policy (reason: protected).",
         quiet=(
             Quiet("all can be freed", _unreachable(0, 1)),
             Quiet("another threshold is crossed", _unreachable(3 * GIB, 0)),
+            Quiet("the next run is soon", _unreachable(3 * GIB, 1, "cooldown")),
         ),
     ),
     Case(
