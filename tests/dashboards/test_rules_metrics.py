@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from exporter import collectors
+from exporter.collectors.budget import values_of
 from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS, Description, Kind
 from exporter.metrics import SERIES
 from tests.real.hermes import REPOSITORY
@@ -118,6 +119,28 @@ def test_selectors_name_labels_that_the_metric_has() -> None:
         if label not in {*descriptions()[exported()[name]].labels, "job", "instance", "le"}
     ]
     assert wrong == []
+
+
+def test_selectors_ask_for_values_that_the_label_can_take() -> None:
+    """Where it is known what a label can be; a variable of Grafana can be anything."""
+    wrong = [
+        f"{where}: {name} never has {label}={value}"
+        for where, expression in (*rules(), *panels())
+        for name, matchers in _SELECTOR.findall(expression)
+        if name in exported()
+        for label, wanted in re.findall(r'([a-z_]+)\s*[=!]~?\s*"([a-z_|]+)"', matchers)
+        if (possible := _possible(exported()[name], label))
+        for value in wanted.split("|")
+        if value not in possible
+    ]
+    assert wrong == []
+
+
+def _possible(metric: str, label: str) -> tuple[str, ...]:
+    try:
+        return values_of(metric, label)
+    except KeyError:
+        return ()
 
 
 def test_every_metric_is_of_use() -> None:
