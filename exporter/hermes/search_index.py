@@ -79,17 +79,23 @@ def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchInd
     triggers = connection.execute(
         "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'messages'"
     ).fetchall()
-    found = sorted(_squeezed(str(sql)) for (sql,) in triggers)
+    found = sorted(_trigger(str(sql)) for (sql,) in triggers)
     wanted = sorted(
-        f"{event} {body.format(table)}" for table in tables for event, body in _BODIES.items()
+        _squeezed(f"{event} {body.format(table)}")
+        for table in tables
+        for event, body in _BODIES.items()
     )
     return SearchIndex(tables, known=found == wanted)
 
 
-def _squeezed(sql: str) -> str:
-    """A trigger as its event and its body, whatever the white space."""
+def _trigger(sql: str) -> str:
+    """A trigger as its event and its body, however it is written."""
     match = _TRIGGER.match(" ".join(sql.replace("IF NOT EXISTS ", "").split()))
-    return " ".join(match.groups()).strip() if match else sql
+    return _squeezed(" ".join(match.groups())) if match else sql
+
+
+def _squeezed(sql: str) -> str:
+    return re.sub(r"\s*([(),;])\s*", r"\1", sql.casefold()).strip()
 
 
 Cut = dict[str, list[int]]

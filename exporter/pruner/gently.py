@@ -17,6 +17,8 @@ from exporter.reaper.site import Site
 from exporter.snapshot import Trouble
 
 Answer = TypeVar("Answer")
+ATTEMPTS: Final = 6
+"""A transaction that lasted too long may only have met with a busy machine."""
 _READ_ATTEMPTS: Final = 5
 _PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
 _REST: Final = 1.5
@@ -68,18 +70,22 @@ def in_slices(
     change: Callable[[apsw.Connection, Sequence[int]], None],
 ) -> None:
     """Make a change to messages, as many at a time as the budget allows."""
-    todo = list(message_ids)
+    todo, attempts = list(message_ids), 0
     while todo:
         part = todo[: pace.slice]
         try:
-            with writer.transaction():
+            with writer.transaction() as transaction:
                 change(writer.connection, part)
+                seconds = transaction.seconds
         except apsw.InterruptError:
-            if len(part) == 1:
+            attempts += 1
+            if attempts == ATTEMPTS:
                 raise
+            site.sleep(attempts * site.pause_seconds)
             pace.was_too_long(len(part), LOCK_LIMIT_SECONDS)
             continue
-        pace.took(len(part), writer.held_seconds)
+        attempts = 0
+        pace.took(len(part), seconds)
         todo = todo[len(part) :]
         rest(site, writer.held_seconds)
 

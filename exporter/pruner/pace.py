@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from typing import Final
 
 _FIRST_SECONDS: Final = 0.001
+_SMALLEST: Final = 4
 _LARGEST: Final = 500
 _OLD_SHARE: Final = 0.7
 
 
 class Pace:
-    """Aims at half the budget: committing needs its share, and no two messages are alike."""
+    """Aims at half the budget: looking again and committing need their share.
+
+    What those take does not depend on the number of messages, so only the time in between counts;
+    else a busy machine would make for ever smaller transactions.
+    """
 
     def __init__(self, budget_seconds: float) -> None:
         self._budget_seconds = budget_seconds
@@ -21,7 +26,8 @@ class Pace:
     @property
     def slice(self) -> int:
         """How many messages to take at a time."""
-        return max(1, min(int(self._budget_seconds / 2 / self._seconds), _LARGEST))
+        fitting = int(self._budget_seconds / 2 / self._seconds)
+        return max(_SMALLEST, min(fitting, _LARGEST))
 
     def fits(self, messages: int) -> bool:
         """Whether so many may go in one transaction."""
@@ -37,7 +43,7 @@ class Pace:
         return max(1, len(messages))
 
     def took(self, messages: int, seconds: float) -> None:
-        """Learn from a transaction; twice as many the next time at most."""
+        """Learn from what changing so many took; twice as many the next time at most."""
         found = max(seconds / (messages + 1), self._seconds / 2)
         self._seconds = _OLD_SHARE * self._seconds + (1 - _OLD_SHARE) * found
 

@@ -30,8 +30,15 @@ from exporter.hermes.search_index import (
     take_out_strays,
 )
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
-from exporter.pruner.effects.sessions import ATTEMPTS, CACHE_KIBIBYTES, Settle
-from exporter.pruner.gently import checkpoint, in_slices, index_again, read_patiently, rest
+from exporter.pruner.effects.sessions import CACHE_KIBIBYTES, Settle
+from exporter.pruner.gently import (
+    ATTEMPTS,
+    checkpoint,
+    in_slices,
+    index_again,
+    read_patiently,
+    rest,
+)
 from exporter.pruner.pace import Pace
 from exporter.pruner.session_trash import kept_sessions
 from exporter.pruner.trash import TrashRun
@@ -141,7 +148,8 @@ class SessionReturn:
                     break
                 settled.append(_restored(writer, layout, action, parts, coming))
                 messages += len(parts.messages.rows)
-        self._held(writer, messages)
+            seconds = transaction.seconds
+        self._held(writer, messages, seconds)
         return settled
 
     def _restore_large(
@@ -160,7 +168,7 @@ class SessionReturn:
         with without_triggers(writer), writer.transaction():
             writer.newcomers()
             settlement = _restored(writer, layout, action, parts, coming)
-        self._held(writer, 0)
+        self._held(writer, 0, 0.0)
         if settlement.state is not ActionState.DONE:
             self._take_strays(writer, layout.index, parts)
         return settlement
@@ -168,9 +176,10 @@ class SessionReturn:
     def _take_strays(self, writer: Writer, index: SearchIndex, parts: SessionParts) -> None:
         take_strays(self._site, writer, self._pace, index, parts.message_ids(), parts.cut)
 
-    def _held(self, writer: Writer, messages: int) -> None:
+    def _held(self, writer: Writer, messages: int, seconds: float) -> None:
         self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
-        self._pace.took(messages, writer.held_seconds)
+        if messages:
+            self._pace.took(messages, seconds)
         rest(self._site, writer.held_seconds)
 
 

@@ -27,7 +27,7 @@ from exporter.hermes.deleting import (
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.search_index import Cut, not_in_index, probe_search_index, take_out
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
-from exporter.pruner.gently import checkpoint, index_again, read_patiently, rest
+from exporter.pruner.gently import ATTEMPTS, checkpoint, index_again, read_patiently, rest
 from exporter.pruner.inspection import Inspection
 from exporter.pruner.pace import Pace
 from exporter.pruner.session_trash import Kept, keep, kept_sessions
@@ -41,8 +41,6 @@ Unit = tuple[Action, ...]
 Settle = Callable[[Sequence[Settlement]], None]
 Answer = TypeVar("Answer")
 
-ATTEMPTS: Final = 6
-"""A transaction that lasted too long may only have met with a busy machine."""
 CACHE_KIBIBYTES: Final = 32 * 1024
 _CHUNK_MESSAGES: Final = 2_000
 _CHUNK_SESSIONS: Final = 200
@@ -143,7 +141,7 @@ class SessionEffect:
         """Delete what fits of these; for each that was looked at '' or why it was left alone."""
         writer = inspection.writer
         results: list[str] = []
-        messages = 0
+        messages, seconds = 0, 0.0
         # What has left the text index need not be taken out of it by the triggers again.
         thin = len(batch[0].out_of_index) == len(batch[0].message_ids) > 0
         with (
@@ -151,6 +149,7 @@ class SessionEffect:
             writer.transaction() as transaction,
         ):
             inspection.look_again()
+            looked = transaction.seconds
             for each in batch[:1] if thin else batch:
                 if results and transaction.is_due:
                     break
@@ -160,7 +159,8 @@ class SessionEffect:
                         delete_session(writer.connection, inspection.layout, parts)
                     messages += len(each.message_ids) - len(each.out_of_index)
                 results.append(why)
-        self._held(writer, messages)
+            seconds = transaction.seconds - looked
+        self._held(writer, messages, seconds)
         return results
 
     def _too_long(
@@ -182,26 +182,38 @@ class SessionEffect:
         """Take a large unit out of the text index in slices; '' or why it was left alone."""
         if not inspection.layout.index.known:
             return ""
-        writer, why = inspection.writer, ""
+        why, attempts = "", 0
         try:
             while not why and len(each.out_of_index) < len(each.message_ids):
                 done = len(each.out_of_index)
                 part = each.message_ids[done : done + self._pace.slice]
                 try:
-                    why = self._patiently(inspection, partial(_slice, inspection, each, part))
+                    why = self._patiently(inspection, partial(self._slice, inspection, each, part))
                 except apsw.InterruptError:
-                    if len(part) == 1:
-                        raise
+                    attempts += 1
+                    if attempts == ATTEMPTS:
+                        why = "its messages cannot be taken out of the text index in time"
                     self._pace.was_too_long(len(part), LOCK_LIMIT_SECONDS)
-                    continue
-                if not why:
-                    each.out_of_index += part
-                    self._held(writer, len(part))
+                    self._site.sleep(attempts * self._site.pause_seconds)
         except BaseException:
             self._index_again(inspection, each)
             raise
         if why:
             self._index_again(inspection, each)
+        return why
+
+    def _slice(self, inspection: Inspection, each: _Prepared, part: Sequence[int]) -> str:
+        writer = inspection.writer
+        with writer.transaction() as transaction:
+            inspection.look_again()
+            why = inspection.why_not(each.unit)
+            looked = transaction.seconds
+            if not why:
+                take_out(writer.connection, inspection.layout.index, part, each.cut)
+            seconds = transaction.seconds - looked
+        if not why:
+            each.out_of_index += part
+            self._held(writer, len(part), seconds)
         return why
 
     def _index_again(self, inspection: Inspection, each: _Prepared) -> None:
@@ -229,10 +241,11 @@ class SessionEffect:
                 inspection.refresh()
         return step()
 
-    def _held(self, writer: Writer, messages: int) -> None:
+    def _held(self, writer: Writer, messages: int, seconds: float) -> None:
         """Learn from the last transaction, and give Hermes its turn."""
         self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
-        self._pace.took(messages, writer.held_seconds)
+        if messages:
+            self._pace.took(messages, seconds)
         rest(self._site, writer.held_seconds)
 
 
@@ -277,15 +290,6 @@ def _cut(parts: Sequence[SessionParts]) -> Cut:
         for table, message_ids in each.cut.items():
             cut.setdefault(table, []).extend(message_ids)
     return cut
-
-
-def _slice(inspection: Inspection, each: _Prepared, part: Sequence[int]) -> str:
-    with inspection.writer.transaction():
-        inspection.look_again()
-        why = inspection.why_not(each.unit)
-        if not why:
-            take_out(inspection.writer.connection, inspection.layout.index, part, each.cut)
-    return why
 
 
 def _parent_of(parts: SessionParts) -> str | None:
