@@ -13,7 +13,7 @@ import pytest
 
 from exporter.runs import Action
 from tests.checkpoints_harness import Checkpoints
-from tests.disk_harness import du, make_shadow_repo
+from tests.disk_harness import make_shadow_repo
 from tests.effects_crew import Crew, crew
 from tests.effects_harness import RUN, picture, planned_file, planned_repo
 from tests.real.hermes import NEWEST, python_for
@@ -132,15 +132,11 @@ def test_a_purge_that_was_killed_is_brought_to_its_end_and_touches_nothing_else(
 ) -> None:
     actions = planned(made)
     assert hands.ask(made.home, "take", actions) == [""] * len(actions)
-    before, size = picture(made.home), du(trash_of_run(made))
-    began = time.monotonic()
+    before = picture(made.home)
     copy = shutil.copytree(made.home, made.home.parent / "copy", symlinks=True)
-    purged = hands.ask(copy, "purge", actions)
-    assert purged is not None
-    freed, files, problems = purged
-    assert (freed, problems) == (size, [])
-    assert files > 100
+    began = time.monotonic()
+    assert hands.ask(copy, "purge", actions) == [""]
     seconds = time.monotonic() - began
     hands.until_done(made.home, "purge", actions, seconds, random.Random(1))
-    assert not trash_of_run(made).exists()
+    assert list(trash_of_run(made).parent.iterdir()) == []
     assert picture(made.home) == before

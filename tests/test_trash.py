@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from exporter.pruner.effects.files import FileEffect
 from exporter.pruner.effects.repos import RepoEffect
+from exporter.pruner.purge import PurgeEffect
 from exporter.pruner.removal import measure_tree, remove_tree
 from exporter.pruner.trash import is_run, trash_of
-from exporter.runs import Kind, RunError, run_folder, running
+from exporter.pruner.words import Act
+from exporter.runs import Action, Kind, RunError, run_folder, running
 from tests.disk_harness import du, make_shadow_repo
-from tests.effects_harness import RUN, picture, planned_file, planned_repo, take, trash
+from tests.effects_harness import RUN, action, picture, planned_file, planned_repo, take, trash
 from tests.real.hermes import VERSIONS, python_for
 
 NOBODY = 65534
@@ -101,6 +104,49 @@ def full(home: Path, tmp_path: Path) -> Path:
     (place / "new\nline *").touch()
     os.mkfifo(place / "pipe")
     return place
+
+
+@contextmanager
+def purging(home: Path) -> Iterator[PurgeEffect]:
+    with run_folder(str(home), os.geteuid()) as folder:
+        assert folder is not None
+        yield PurgeEffect(folder)
+
+
+def purge_of(run: str) -> Action:
+    return action(Act.PURGE_TRASH, run, {})
+
+
+def test_purging_a_run_empties_its_trash_alone(home: Path, full: Path) -> None:
+    other = full.parent / "20260102T000000-abcd"
+    other.mkdir()
+    (other / "000000-kept").write_text("x")
+    size = du(full)
+    with purging(home) as effect:
+        assert effect.runs_with_trash() == {RUN: size, other.name: du(other)}
+        assert effect.take(purge_of(RUN), None) == ""
+        assert effect.taken(purge_of(RUN), None)
+        assert list(effect.runs_with_trash()) == [other.name]
+        assert effect.take(purge_of(RUN), None) == ""
+        assert effect.take(purge_of("../trash"), None) == "it is no id of a run"
+    assert (other / "000000-kept").read_text() == "x"
+
+
+def test_a_purge_that_was_killed_before_it_began_leaves_the_run_to_be_undone(
+    home: Path, full: Path
+) -> None:
+    before = picture(full)
+    with purging(home) as effect:
+        assert not effect.taken(purge_of(RUN), None)
+    assert picture(full) == before
+
+
+def test_a_purge_that_was_killed_halfway_is_finished(home: Path, full: Path) -> None:
+    full.rename(full.with_name(f"purging-{RUN}"))
+    with purging(home) as effect:
+        assert effect.runs_with_trash() == {}
+        assert effect.taken(purge_of(RUN), None)
+    assert list(full.parent.iterdir()) == []
 
 
 def removed_from(place: Path) -> tuple[int, list[str]]:

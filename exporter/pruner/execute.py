@@ -18,11 +18,12 @@ import apsw
 from exporter.errors import DatabaseError
 from exporter.hermes.writing import look_at_bystanders, refuse_unwritable
 from exporter.pruner.effects.effect import Effect
-from exporter.pruner.effects.registry import PurgeEffect, effects_on, take
+from exporter.pruner.effects.registry import effects_on, take
 from exporter.pruner.effects.sessions import SessionEffect, Unit
 from exporter.pruner.emergency import garbage_first
 from exporter.pruner.gently import merge_index
 from exporter.pruner.outcome import LeftAlone, Outcome
+from exporter.pruner.purge import PurgeEffect
 from exporter.pruner.recovery import note_purged, recover, trash_for
 from exporter.pruner.trash import TrashRun, trash_folder, trash_of
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction

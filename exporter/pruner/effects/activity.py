@@ -55,8 +55,11 @@ def refuse_if_git_works_in(folder: int, owner: int, proc: str = "/proc") -> None
 
 
 def _is_git(place: str) -> bool:
-    with open(f"{place}/comm", "rb") as file:
-        return file.read(16).startswith(b"git")
+    descriptor = os.open(f"{place}/comm", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 16).startswith(b"git")
+    finally:
+        os.close(descriptor)
 
 
 def _works_in(place: str, path: bytes) -> bool:
