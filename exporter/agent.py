@@ -118,6 +118,7 @@ class _Agent:
             status=msgspec.json.encode(report.status(view, self._rounds.settings, public=True)),
             sessions=self._sessions(),
             homes=report.landing_rows(view),
+            refused=len(view.refused),
             ready=ready or was_ready,
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Final
 
-from exporter import report
+from exporter import human, report
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, UsageError
@@ -55,7 +55,7 @@ def sessions(
 def explain(options: Options, session_id: str) -> dict[str, Any]:
     """Every piece of evidence and every rule for one session."""
     with looked(options, load(options.config_file)) as (rounds, view):
-        found = rounds.explain(session_id)
+        found = rounds.explain(session_id) or rounds.explain(_whole_id(rounds, session_id))
     if not found:
         unread = [home.label for home in view.homes if not home.up]
         hint = f"; could not read {', '.join(unread)}" if unread else ""
@@ -74,14 +74,40 @@ def explain(options: Options, session_id: str) -> dict[str, Any]:
     return row
 
 
-def metrics_text(options: Options) -> bytes:
-    """The metrics in the text format, with counters that go on from the last time."""
+_SHORTEST_BEGINNING: Final = 4
+
+
+def _whole_id(rounds: Rounds, beginning: str) -> str:
+    """The one open session whose id begins so; the beginning itself if there is none."""
+    if len(beginning) < _SHORTEST_BEGINNING:
+        return beginning
+    ids = {
+        row["id"]
+        for state in rounds.states()
+        for row in state.session_rows(public=False)
+        if row["id"].startswith(beginning)
+    }
+    if len(ids) > 1:
+        some = ", ".join(visible(each) for each in sorted(ids)[:3])
+        raise UsageError(
+            f"{human.counted(len(ids), 'open session')} begin with {visible(beginning)} "
+            f"({some}, ...); give more of the id"
+        )
+    return ids.pop() if ids else beginning
+
+
+def metrics_text(options: Options) -> tuple[bytes, list[str]]:
+    """The metrics in the text format, with counters that go on from the last time.
+
+    And the homes that could not be read.
+    """
     settings = load(options.config_file)
     with state_lock(options.state_dir), closing(Journal.open(options.state_dir)) as journal:
         rounds = _rounds(options, settings, journal)
         try:
             view = _run(rounds, settings)
-            return Metrics(options.disabled_collectors, _ignore, of_process=False).render(view).text
+            metrics = Metrics(options.disabled_collectors, _ignore, of_process=False)
+            return metrics.render(view).text, [home.label for home in view.homes if not home.up]
         finally:
             rounds.close()
 

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Iterator
 
 from exporter import collectors
+from exporter.collectors.budget import SERIES_PER_HOME, VALUES_OF, values_of, worst_case
 from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS, Description
 from exporter.labels import LIMITS, Family
 from exporter.metrics import SERIES
-from exporter.snapshot import DiskKind
+
+_VALUES_IN_TABLE = 8
 
 _INTRODUCTION = """\
 <!-- Written by `make docs` from the collectors; a test fails when it lags. -->
@@ -39,6 +41,7 @@ def page() -> str:
 def _page() -> Iterator[str]:
     yield _INTRODUCTION
     yield _limits()
+    yield from _long_lists()
     for each in collectors.collectors():
         yield f"\n## {each.name}\n\n{each.about[0].upper()}{each.about[1:]}. "
         yield f"Switched off by `--no-collector.{each.name}`.\n\n"
@@ -49,10 +52,12 @@ def _page() -> Iterator[str]:
 
 
 def _limits() -> str:
-    kinds = ", ".join(f"`{kind.value}`" for kind in DiskKind)
+    declared = (metric for each in collectors.collectors() for metric in each.descriptions)
+    worst = worst_case(declared)
     return f"""
-Label values from a home are few and fit to be seen: at most {LIMITS[Family.SOURCE] + 1} sources,
-{LIMITS[Family.SOURCE_END_REASON] + 1} pairs of source and end reason and \
+Label values from a home are few and fit to be seen: at most {LIMITS[Family.SOURCE] + 1} sources
+({LIMITS[Family.HISTOGRAM_SOURCE] + 1} in `hermes_session_messages`), \
+{LIMITS[Family.SOURCE_END_REASON] + 1} pairs of source and end reason and
 {LIMITS[Family.SOURCE_MODEL] + 1} pairs of source and model per home, `other` included. The first
 seen keep their places for good; what comes later, or does not look like something Hermes writes,
 is `other`, and of a pair both parts are. `none` stands for an empty value.
@@ -61,15 +66,35 @@ What Hermes has both estimated and been told is in `hermes_cost_usd_total` under
 `status`: choose one, do not add them up. `hermes_tokens_total` counts what was read from a cache
 apart (`cache_read`); Hermes's `reasoning` tokens are also in its `output`.
 
-Kinds of files: {kinds}. What fits none of them is `other`, so a new leak shows.
+What fits no kind of files is `other`, so a new leak shows. A home has at most {SERIES_PER_HOME}
+series: {worst} if it has everything at once.
 """
 
 
 def _table(descriptions: tuple[Description, ...]) -> Iterator[str]:
     yield "| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n"
     for each in descriptions:
-        labels = ", ".join(f"`{label}`" for label in each.labels) or ""
+        labels = ", ".join(_label(each, label) for label in each.labels)
         yield f"| `{each.name}` | {each.kind.value} | {labels} | {each.help} |\n"
+
+
+def _label(metric: Description, label: str) -> str:
+    """The label, with all that it can be where that is a short list."""
+    try:
+        values = values_of(metric.name, label)
+    except KeyError:
+        return f"`{label}`"
+    if label == "version" or len(values) > _VALUES_IN_TABLE:
+        return f"`{label}`"
+    return f"`{label}` ({', '.join(values)})"
+
+
+def _long_lists() -> Iterator[str]:
+    """The values that do not fit into a table."""
+    yield "\nValues of labels that are too many for the tables:\n\n"
+    for (metric, label), values in VALUES_OF.items():
+        if len(values) > _VALUES_IN_TABLE:
+            yield f"- `{label}` of `{metric}`: {', '.join(values)}\n"
 
 
 if __name__ == "__main__":

@@ -7,15 +7,17 @@ from typing import Any
 from exporter import __version__
 from exporter.config.settings import Settings
 from exporter.reaper.findings import Verdict
-from exporter.snapshot import DiskKind, DiskUsage
+from exporter.snapshot import DiskKind, DiskUsage, Trouble
 from exporter.view import HomeView, HostView
 from exporter.web.board import HomeRow
 
 
 def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any]:
     """All homes in one document; `public` leaves out what HTTP must not tell: paths."""
+    refused = [{"path": each.path, "why": each.why, "fix": each.fix} for each in view.refused]
     return {
         "homes": [_home(home, public=public) for home in view.homes],
+        "refused": len(refused) if public else refused,
         "agent": {
             "version": __version__,
             "mode": {
@@ -94,9 +96,14 @@ def landing_rows(view: HostView) -> tuple[HomeRow, ...]:
 
 def _landing_row(home: HomeView) -> HomeRow:
     sessions = home.snapshot.sessions if home.snapshot is not None else None
+    verdicts = _verdicts(home, None if sessions is None else 0)
     return HomeRow(
         home=home.label,
         up=home.up,
+        trouble=home.trouble.value if home.trouble is not Trouble.NONE else "",
+        blind=home.blind,
+        verdicts=tuple((name, count) for name, count in verdicts.items() if count is not None),
+        scanned_at=home.scanned_at,
         sessions_open=sum(sessions.open_by_source.values()) if sessions is not None else None,
         sessions_ended=sum(e.sessions for e in sessions.ended) if sessions is not None else None,
         disk_bytes=sum(disk_bytes(home).values()),

@@ -342,6 +342,7 @@ class Rounds:
             blind=tuple(reason.value for reason in blind),
             config_reload_successful=self.config_reload_successful,
             now=self._clock(),
+            refused=tuple(each for each in self.census.refused if each.path not in self._states),
         )
 
     def explain(self, session_id: str) -> list[tuple[str, OpenSession, Judgement]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from exporter.evidence.findings import HomeEvidence
+from exporter.homes import Refusal
 from exporter.journal import Admission, Counter
 from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, VerdictCount
@@ -60,3 +61,5 @@ class HostView(Struct, frozen=True):
     """What this agent cannot see on this host, whatever the home."""
     config_reload_successful: bool
     now: float
+    refused: tuple[Refusal, ...] = ()
+    """Directories that look like homes and are not watched."""

@@ -49,7 +49,7 @@ def options(tmp_path: Path, home: Path) -> Words:
 
 def test_status_has_the_keys_that_scripts_rely_on(options: Words, home: Path) -> None:
     status = run_json("status", *options)
-    assert status.keys() == {"homes", "agent"}
+    assert status.keys() == {"homes", "refused", "agent"}
     assert status["agent"].keys() == {"version", "mode"}
     assert status["agent"]["mode"] == {"reaper": "observe", "prune": "observe"}
     first, profile = status["homes"]
@@ -138,16 +138,6 @@ def on_terminal(*words: str | Path) -> str:
             pass  # the other end is closed: all is read
         os.close(ours)
     return shown.decode()
-
-
-def test_a_broken_home_is_shown_and_no_failure_of_status(tmp_path: Path) -> None:
-    broken = small_home(tmp_path / "broken")
-    (broken / "state.db").write_text("not a database" * 100)
-    done = run("status", "--json", "--home", broken, "--state-dir", tmp_path / "state")
-    (seen,) = json.loads(done.stdout)["homes"]
-    assert done.returncode == 0
-    assert (seen["up"], seen["trouble"]) == (False, "not_a_database")
-    assert set(seen["sessions"].values()) == set(seen["verdicts"].values()) == {None}
 
 
 # What they leave
@@ -291,3 +281,59 @@ def test_bad_configuration_is_one_line_with_file_key_and_fix(
     assert fix in line
     assert not (tmp_path / "state").exists()
     assert not (tmp_path / "hermes.prom").exists()
+
+
+# Homes that cannot be read, or are not watched
+
+
+def damaged(path: Path) -> Path:
+    path.mkdir()
+    (path / "state.db").write_bytes(b"no database" * 100)
+    return path
+
+
+def test_status_of_a_home_that_cannot_be_read_is_shown_and_partly_done(tmp_path: Path) -> None:
+    good, bad = small_home(tmp_path / "good"), damaged(tmp_path / "bad")
+    where: Words = ["--home", good, "--home", bad, "--state-dir", tmp_path / "state"]
+    done = run("status", "--json", *where)
+    assert done.returncode == 3
+    homes = {home["path"]: home for home in json.loads(done.stdout)["homes"]}
+    seen = homes[str(bad)]
+    assert homes[str(good)]["up"]
+    assert (seen["up"], seen["trouble"]) == (False, "not_a_database")
+    assert set(seen["sessions"].values()) == set(seen["verdicts"].values()) == {None}
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("hermes-exporter: cannot be read: ")
+
+
+def test_a_textfile_with_a_home_that_cannot_be_read_is_written_all_the_same(tmp_path: Path) -> None:
+    good, bad = small_home(tmp_path / "good"), damaged(tmp_path / "bad")
+    file = tmp_path / "hermes.prom"
+    done = run("textfile", file, "--home", good, "--home", bad, "--state-dir", tmp_path / "state")
+    assert done.returncode == 3
+    assert "written all the same" in done.stderr
+    up = [line for line in file.read_text().splitlines() if line.startswith("hermes_home_up{")]
+    assert sorted(line.rpartition(" ")[2] for line in up) == ["0.0", "1.0"]
+
+
+def test_explain_takes_the_beginning_of_an_id(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home")
+    options: Words = ["--home", home, "--state-dir", tmp_path / "state"]
+    assert run_json("explain", "20260101_000002", *options)["id"] == "20260101_000002_aaaaaa"
+    status, line = refusal("explain", "20260101", *options)
+    assert status == 2
+    assert "3 open sessions begin with 20260101" in line
+    assert refusal("explain", "20270101", *options)[0] == 1
+
+
+def test_status_tells_of_a_home_that_is_not_watched(tmp_path: Path) -> None:
+    """It is found in a folder that anybody can write to."""
+    home = small_home(tmp_path / ".hermes")
+    tmp_path.chmod(0o777)
+    environment = {"HOME": str(tmp_path), "HERMES_HOME": ""}
+    done = run("status", "--state-dir", tmp_path / "state", environment=environment)
+    assert f"{home} is not watched" in done.stdout
+    assert "is writable by others" in done.stdout
+    done = run("status", "--json", "--state-dir", tmp_path / "state", environment=environment)
+    refused = json.loads(done.stdout)["refused"]
+    assert str(home) in [each["path"] for each in refused]

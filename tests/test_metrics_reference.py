@@ -5,13 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 from exporter import collectors
+from exporter.collectors.budget import BLIND_REASONS
 from exporter.metrics_reference import page
+from exporter.snapshot import DiskKind
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "metrics.md"
 
 
 def test_the_committed_reference_is_the_one_the_code_writes() -> None:
     assert REFERENCE.read_text() == page(), "docs/metrics.md lags: run `make docs`"
+
+
+def test_every_value_of_a_bounded_label_is_told() -> None:
+    text = page()
+    assert "`cause` (empty, mid_turn, after_turn)" in text
+    assert "`verdict` (live, held, dead, unknown)" in text
+    for reason in BLIND_REASONS:
+        assert reason in text
+    for kind in DiskKind:
+        assert kind.value in text
 
 
 def test_every_metric_is_declared_once_with_help_and_a_conventional_name() -> None:

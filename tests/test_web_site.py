@@ -8,12 +8,14 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from msgspec import structs
 from prometheus_client.core import GaugeMetricFamily
 
 from exporter import __version__
 from exporter.errors import ConfigError, UsageError
 from exporter.web.board import Board, HomeRow
 from exporter.web.exposition import Rendered, render
+from exporter.web.landing import landing_page
 from exporter.web.request import Request
 from exporter.web.response import Response, message, pack
 from exporter.web.site import Site
@@ -238,6 +240,24 @@ def test_the_landing_page_shows_the_homes() -> None:
     assert "&lt;script&gt;alert(1)" in page
     assert "<script" not in page
     assert '<td class="down">down</td><td class="number">unknown</td>' in page
+
+
+def test_the_landing_page_tells_verdicts_blindness_and_how_old_a_scan_is() -> None:
+    well = HomeRow(
+        *("default", True, 1012, 5, 1024),
+        blind=("permissions", "clock"),
+        verdicts=(("live", 2), ("held", 0), ("dead", 1010)),
+        scanned_at=1000.0,
+    )
+    hung = HomeRow("hung", False, None, None, 0, trouble="timeout")
+    content = structs.replace(published(a=well, b=hung).content, refused=2)
+    page = landing_page(content, "/metrics", clock=lambda: 1075.0).body.decode()
+    assert '<small class="blind">blind: permissions, clock</small>' in page
+    assert "1,012<small>2 live, 1,010 dead</small>" in page
+    assert '<td class="number">1m ago</td>' in page
+    assert '<td class="down">down<small>timeout</small></td>' in page
+    assert '<td class="number">never</td>' in page
+    assert "2 directories look like homes and are not watched" in page
 
 
 def test_the_landing_page_needs_nothing_from_elsewhere(served: Running) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from exporter.commands import arguments
+from exporter.errors import PartlyDoneError
 from exporter.terminal import output
 
 SUMMARY = "one screen: each home, its sessions, its disk, and what would be done"
 DESCRIPTION = """\
 Look at each home once and show it: whether its database can be read, its open
 and ended sessions, what is known of the open ones, its bytes on disk by kind,
-and what the agent cannot see. With more than three homes, one line each."""
+and what the agent cannot see. With more than three homes, one line each. The
+exit status is 3 if a home cannot be read."""
 EXAMPLES = (
     ("this host", "hermes-exporter status"),
     ("one home, for a script", "hermes-exporter status --home ~/.hermes --json"),
@@ -32,4 +34,9 @@ def run(args: Namespace) -> int:
         from exporter.terminal import status
 
         output.show(status.blocks(report))
+    down = [home["home"] for home in report["homes"] if not home["up"]]
+    if down:
+        raise PartlyDoneError(
+            f"cannot be read: {', '.join(down)}; `hermes-exporter check` tells why"
+        )
     return 0

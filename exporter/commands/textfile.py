@@ -5,12 +5,14 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from exporter.commands import arguments
+from exporter.errors import PartlyDoneError
 
 SUMMARY = "write the metrics once, for node_exporter's textfile collector"
 DESCRIPTION = """\
 Look at each home once and write its metrics to PATH. The file is replaced as a
 whole: a reader sees the old metrics or the new ones, never a part of them. Run
-it by a timer or by cron."""
+it by a timer or by cron. If a home cannot be read the file is written all the
+same and says so (hermes_home_up 0); the exit status is then 3."""
 EXAMPLES = (
     (
         "where Debian's node_exporter looks",
@@ -27,5 +29,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from exporter import host, textfile
 
-    textfile.write_atomically(args.path, host.metrics_text(arguments.options(args)))
+    metrics, down = host.metrics_text(arguments.options(args))
+    textfile.write_atomically(args.path, metrics)
+    if down:
+        raise PartlyDoneError(
+            f"cannot be read: {', '.join(down)}; written all the same, with hermes_home_up 0"
+        )
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter import human
@@ -29,9 +29,20 @@ def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
         for home in homes:
             yield from _detail(home)
             yield Line()
+    yield from _refused(report.get("refused") or ())
     agent = report["agent"]
     modes = ", ".join(f"{name} {mode}" for name, mode in agent["mode"].items())
     yield Line((Cell(f"hermes-exporter {agent['version']}: {modes}", Tone.FAINT),))
+
+
+def _refused(refused: Sequence[Mapping[str, str]]) -> Iterator[Block]:
+    """What looks like a home and is not watched; a new user would look for it in vain."""
+    for each in refused[:MOST_IN_DETAIL]:
+        yield Line((Cell(each["path"], Tone.STRONG), Cell("is not watched:", Tone.WARN)))
+        yield Line((Cell(f"{each['why']}; {each['fix']}"),), level=1)
+    if len(refused) > MOST_IN_DETAIL:
+        more = f"and {len(refused) - MOST_IN_DETAIL} more; `hermes-exporter check` lists them"
+        yield Line((Cell(more, Tone.WARN),))
 
 
 def _detail(home: Home) -> Iterator[Block]:

@@ -17,6 +17,14 @@ class HomeRow(Struct, frozen=True):
     """None where the database was never read."""
     sessions_ended: int | None
     disk_bytes: int
+    trouble: str = ""
+    """Why it is down."""
+    blind: tuple[str, ...] = ()
+    """What the agent cannot see of it."""
+    verdicts: tuple[tuple[str, int], ...] = ()
+    """On its open sessions; none where they could not be read."""
+    scanned_at: float | None = None
+    """When it was last read to the end."""
 
 
 class Content(Struct, frozen=True):
@@ -29,6 +37,8 @@ class Content(Struct, frozen=True):
     """JSON of /api/v1/sessions: tens of thousands of sessions, so it is kept compressed."""
     homes: tuple[HomeRow, ...] = ()
     ready: bool = False
+    refused: int = 0
+    """Directories that look like homes and are not watched."""
 
 
 class Board:
@@ -50,6 +60,7 @@ class Board:
         sessions: Packed,
         homes: tuple[HomeRow, ...] = (),
         ready: bool = True,
+        refused: int = 0,
     ) -> None:
         """Replace everything at once."""
-        self._content = Content(metrics, status, sessions, homes, ready)
+        self._content = Content(metrics, status, sessions, homes, ready, refused)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
+from collections.abc import Callable
 from html import escape
 
 from exporter import __version__
-from exporter.human import size
+from exporter.human import age, size
 from exporter.web.board import Content, HomeRow
 from exporter.web.response import Response
 
@@ -20,6 +22,8 @@ table { border-collapse: collapse; width: 100%; }
 th, td { padding: .3rem .8rem; text-align: left; border-bottom: 1px solid #8886; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 .down { color: light-dark(#b00020, #ff8a80); font-weight: bold; }
+.blind { color: light-dark(#8a5a00, #ffcc80); }
+small { display: block; font-weight: normal; }
 nav a { margin-right: 1rem; }
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
@@ -29,7 +33,9 @@ _SECURITY_POLICY = (
 )
 
 
-def landing_page(content: Content, telemetry_path: str) -> Response:
+def landing_page(
+    content: Content, telemetry_path: str, clock: Callable[[], float] = time.time
+) -> Response:
     """The page for this content."""
     page = f"""<!doctype html>
 <html lang="en">
@@ -44,7 +50,7 @@ def landing_page(content: Content, telemetry_path: str) -> Response:
 <p>Version {escape(__version__)}</p>
 <nav>{_links(telemetry_path)}</nav>
 <h2>Homes</h2>
-{_homes(content)}
+{_homes(content, clock())}
 </body>
 </html>
 """
@@ -67,29 +73,57 @@ def _links(telemetry_path: str) -> str:
     return "".join(f'<a href="{escape(path)}">{name}</a>' for path, name in links.items())
 
 
-def _homes(content: Content) -> str:
+def _homes(content: Content, now: float) -> str:
     if not content.ready:
         return "<p>The first scan is under way.</p>"
+    refused = _refused(content.refused)
     if not content.homes:
-        return "<p>No Hermes home was found on this host.</p>"
-    rows = "\n".join(_row(home) for home in content.homes[:_MOST_ROWS])
+        return f"<p>No Hermes home was found on this host.</p>{refused}"
+    rows = "\n".join(_row(home, now) for home in content.homes[:_MOST_ROWS])
     rest = len(content.homes) - _MOST_ROWS
     more = f"<p>and {rest} more</p>" if rest > 0 else ""
     return f"""<table>
 <thead><tr><th>Home</th><th>State</th><th class="number">Open sessions</th>
-<th class="number">Ended sessions</th><th class="number">Disk</th></tr></thead>
+<th class="number">Ended sessions</th><th class="number">Disk</th>
+<th class="number">Last scan</th></tr></thead>
 <tbody>
 {rows}
 </tbody>
 </table>
-{more}"""
+{more}{refused}"""
 
 
-def _row(row: HomeRow) -> str:
-    state = "<td>up</td>" if row.up else '<td class="down">down</td>'
-    numbers = (_count(row.sessions_open), _count(row.sessions_ended), size(row.disk_bytes))
+def _refused(count: int) -> str:
+    if not count:
+        return ""
+    what = "1 directory looks like a home and is not watched"
+    if count > 1:
+        what = f"{count} directories look like homes and are not watched"
+    return f'<p class="blind">{what}; <code>hermes-exporter check</code> tells why.</p>'
+
+
+def _row(row: HomeRow, now: float) -> str:
+    sessions = f"{_count(row.sessions_open)}{_small(_verdicts(row))}"
+    scanned = "never" if row.scanned_at is None else f"{age(max(0.0, now - row.scanned_at))} ago"
+    numbers = (sessions, _count(row.sessions_ended), size(row.disk_bytes), scanned)
     cells = "".join(f'<td class="number">{number}</td>' for number in numbers)
-    return f"<tr><td>{escape(row.home)}</td>{state}{cells}</tr>"
+    return f"<tr><td>{escape(row.home)}</td>{_state(row)}{cells}</tr>"
+
+
+def _state(row: HomeRow) -> str:
+    if not row.up:
+        return f'<td class="down">down{_small(row.trouble)}</td>'
+    if row.blind:
+        return f'<td>up<small class="blind">blind: {escape(", ".join(row.blind))}</small></td>'
+    return "<td>up</td>"
+
+
+def _verdicts(row: HomeRow) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in row.verdicts if count)
+
+
+def _small(text: str) -> str:
+    return f"<small>{escape(text)}</small>" if text else ""
 
 
 def _count(value: int | None) -> str:
