@@ -56,13 +56,8 @@ class Machine:
         """Run a command on it as root, and return what it says."""
         done = subprocess.run(
             [
-                *("nsenter", "--all", "--target", str(self.pid), "--wd=" + folder),
-                *(
-                    "env",
-                    "-i",
-                    "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-                    "DEBIAN_FRONTEND=noninteractive",
-                ),
+                *("nsenter", "--all", "--target", str(self.pid), "env", f"--chdir={folder}"),
+                *("-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive"),
                 *words,
             ],
             stdin=subprocess.DEVNULL,
