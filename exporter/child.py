@@ -40,6 +40,14 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
+def give_back_memory() -> None:
+    """Return to the system what a rare and large piece of work has left unused."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def die_with_parent() -> None:
     """A child without its agent has no business here. A change of uid takes this back."""
     if sys.platform == "linux":

@@ -82,6 +82,7 @@ def _run_errand(channel: socket.socket, request: wire.Errand, reader: HomeReader
 
     for part in errands.answer(request, reader, lambda reply: wire.send(channel, reply)):
         wire.send(channel, part)
+    child.give_back_memory()
 
 
 if __name__ == "__main__":
