@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from exporter.evidence.bystanders import Bystanders
-from exporter.pruner.upkeep import collect_garbage, somebody_has_open, vacuum_database
+from exporter.pruner.upkeep import (
+    collect_garbage,
+    is_quiet,
+    somebody_has_open,
+    vacuum_database,
+)
 from tests.checkpoints_harness import Checkpoints
 from tests.disk_harness import du, git
 from tests.effects_harness import give_back, picture, take
+from tests.evidence_harness import evidence
 from tests.reader_harness import sql
 from tests.real.hermes import NEWEST, python_for
 from tests.reap_harness import GATEWAY, hermes_process
@@ -94,7 +100,9 @@ def test_a_database_that_somebody_holds_is_not_vacuumed_whatever_the_caller_beli
     home: Path,
 ) -> None:
     size = (home / "state.db").stat().st_size
+    assert is_quiet(evidence(home))
     with hermes_process(python_for(NEWEST), home, *GATEWAY) as hermes:
+        assert not is_quiet(evidence(home))
         for quiet in (True, False):
             assert vacuum_database(str(home), 0, NOBODY_THERE, quiet=quiet).why
         assert vacuum_database(str(home), 0, Bystanders((hermes.pid,)), quiet=True).why

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from exporter.errors import HomeError
 from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.findings import HomeEvidence
 from exporter.evidence.probe import probe_shm
 from exporter.hermes import store as git_store
 from exporter.hermes.database import database_path
@@ -45,6 +46,11 @@ class Upkeep(Struct, frozen=True):
         return max(0, self.before_bytes - self.after_bytes)
 
 
+def is_quiet(evidence: HomeEvidence) -> bool:
+    """Whether a survey has shown that no process at all has this home's database open."""
+    return not evidence.blind and not evidence.holders
+
+
 def vacuum_database(
     home: str,
     owner: int,
@@ -57,7 +63,7 @@ def vacuum_database(
 ) -> Upkeep:
     """Give the pages that deletions left unused back to the filesystem, if nobody is there.
 
-    `quiet` is the caller's evidence: a complete survey found no process with this database open.
+    `quiet` is the caller's evidence, by `is_quiet` of a survey made just now.
     Only for a process without a connection to it.
     """
     path = database_path(home)
