@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from exporter.config.settings import Settings
+from exporter.discovery import Discovery
+from exporter.journal import Journal
+from exporter.rounds import Rounds
+from exporter.snapshot import Trouble
 from tests.agent_harness import (
     complaints,
     configuration,
@@ -50,6 +55,42 @@ def test_homes_and_profiles_come_and_go(folder: Path, tmp_path: Path) -> None:
         (folder / "elsewhere").rename(root / "profiles" / "work")
         when_up(running, "default", "default/work")
         assert len(recoveries(running, "default/work")) == 1
+
+
+def test_what_happens_to_a_home_shows_with_the_very_next_scan(folder: Path) -> None:
+    """Each run of `rounds` is one scan of all homes; nothing waits for a second one."""
+    journal = Journal.in_memory()
+    environment = {"HOME": str(folder), "HERMES_HOME": ""}
+    rounds = Rounds(
+        Settings(), journal, discovery=Discovery(journal, environment=environment), acting=False
+    )
+    home = folder / ".hermes"
+
+    def next_scan() -> tuple[bool, Trouble] | None:
+        found = (each for each in rounds.run(60).homes if each.path == str(home))
+        return next(((each.up, each.trouble) for each in found), None)
+
+    try:
+        assert next_scan() is None
+        small_home(home)
+        for path in [home, *home.iterdir()]:
+            os.chown(path, ADA, ADA)
+        assert next_scan() == (True, Trouble.NONE), "it appears"
+        (home / "state.db").chmod(0)
+        assert next_scan() == (False, Trouble.PERMISSION), "its database becomes unreadable"
+        (home / "state.db").chmod(0o600)
+        assert next_scan() == (True, Trouble.NONE)
+        home.chmod(0)
+        assert next_scan() == (False, Trouble.PERMISSION), "all of it becomes unreadable"
+        home.chmod(0o700)
+        assert next_scan() == (True, Trouble.NONE)
+        home.rename(folder / "elsewhere")
+        assert next_scan() == (False, Trouble.HOME_GONE), "it disappears"
+        (folder / "elsewhere").rename(home)
+        assert next_scan() == (True, Trouble.NONE)
+    finally:
+        rounds.close()
+        journal.close()
 
 
 def test_no_home_at_all_is_no_failure(folder: Path, tmp_path: Path) -> None:

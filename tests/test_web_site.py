@@ -251,7 +251,9 @@ def test_the_landing_page_tells_verdicts_blindness_and_how_old_a_scan_is() -> No
     )
     hung = HomeRow("hung", False, None, None, 0, trouble="timeout")
     content = structs.replace(published(a=well, b=hung).content, refused=2)
-    page = landing_page(content, "/metrics", clock=lambda: 1075.0).body.decode()
+    body = landing_page(content, "/metrics", clock=lambda: 1075.0).body
+    assert isinstance(body, bytes)
+    page = body.decode()
     assert '<small class="blind">blind: permissions, clock</small>' in page
     assert "1,012<small>2 live, 1,010 dead</small>" in page
     assert '<td class="number">1m ago</td>' in page

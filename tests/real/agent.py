@@ -141,10 +141,12 @@ def agent(
     configuration: str = "scan: {interval: 1s}\n",
     environment: dict[str, str] | None = None,
     ready: bool = True,
+    wrapper: Sequence[str] = (),
 ) -> Iterator[Agent]:
     """Serve `homes` on a free loopback port; state, configuration and log are kept in `folder`.
 
-    Started again in the same folder it finds its own state again.
+    Started again in the same folder it finds its own state again. `wrapper` is what comes before
+    its command line.
     """
     file = folder / "hermes-exporter.yml"
     file.write_text(configuration)
@@ -156,7 +158,7 @@ def agent(
     with (
         log.open("w") as output,
         subprocess.Popen(
-            [*command, *flags],
+            [*wrapper, *command, *flags],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
