@@ -206,6 +206,7 @@ def _failures() -> Panel:
             "{{collector}}",
         ),
         stacked=True,
+        shades=LOOK,
         reaches=1,
         no_data="None failed",
     )

@@ -351,6 +351,8 @@ def _sources() -> Panel:
             "{{source}}",
         ),
         stacked=True,
+        shades=NOW,
+        reaches=1,
         no_data="No leaked sessions",
     )
 
@@ -364,7 +366,9 @@ def _reasons() -> Panel:
             Query("sum by (reason) (job:hermes_exporter_blind:count{<job>})", "blind: {{reason}}"),
             Query("sum(job:hermes_gateway_up:count_down{<job>})", "gateways down"),
         ],
+        shades=LOOK,
         colours={"gateways down": NOW},
+        reaches=1,
         no_data="Everything can be seen",
     )
 
@@ -389,6 +393,8 @@ def _pressure() -> Panel:
         "or pruning is not enforced.",
         Query("sum by (threshold) (job:hermes_prune_pressure:count{<job>})", "{{threshold}}"),
         stacked=True,
+        shades=LOOK,
+        reaches=1,
         no_data="No home is under pressure",
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import Section, line, parted
-from dashboards.panels import NOW, QUIET, TROUBLE, Column, Panel, Query, lines, rows, states
+from dashboards.panels import LOOK, NOW, QUIET, TROUBLE, Column, Panel, Query, lines, rows, states
 from dashboards.words import BLOCKED, HIGH, LOW, MARKS, NO_AGENT, NO_PRUNER, OUTCOMES
 
 
@@ -161,6 +161,7 @@ def _unreachable() -> Panel:
         ),
         unit="bytes",
         stacked=True,
+        shades=LOOK,
         reaches=2.0**20,
         no_data="Every threshold can be reached",
     )

@@ -132,6 +132,7 @@ def _tasks() -> Panel:
         "Tasks that say they run while their process is gone. Hermes takes them back after a "
         "while; if they stay, give them back on the board.",
         Query("sum by (instance, home) (hermes_kanban_tasks_dead_owner{<home>})", "{{home}}"),
+        shades=LOOK,
         reaches=1,
         no_data="No home has a kanban board",
     )

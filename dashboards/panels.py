@@ -115,6 +115,7 @@ def lines(
     unit: str = "short",
     stacked: bool = False,
     bars: bool = False,
+    shades: str | None = None,
     colours: Mapping[str, str] | None = None,
     marks: Mapping[str, str] | None = None,
     right: Mapping[str, str] | None = None,
@@ -125,9 +126,10 @@ def lines(
 ) -> timeseries.Panel:
     """Values over time.
 
-    `colours` are by legend; so are `marks`, drawn as dashed lines that are no part of a stack; and
-    `right`, with the unit of an axis of their own on the right. The axis goes up to `reaches` at
-    least, so that a lone zero lies at its foot.
+    All in `shades` of one colour, where there is only trouble to show. `colours` are by legend; so
+    are `marks`, drawn as dashed lines that are no part of a stack; and `right`, with the unit of an
+    axis of their own on the right. The axis goes up to `reaches` at least, so that a lone zero lies
+    at its foot.
     """
     panel = (
         timeseries.Panel()
@@ -136,7 +138,7 @@ def lines(
         .datasource(DATASOURCE)
         .unit(unit)
         .no_value(no_data)
-        .color_scheme(FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC))
+        .color_scheme(_scheme(shades))
         .draw_style(common_model.GraphDrawStyle.BARS if bars else common_model.GraphDrawStyle.LINE)
         .line_width(0 if bars else 1)
         .fill_opacity(80 if bars else 35 if stacked else 0)
@@ -416,6 +418,12 @@ def _from_on(value: float, text: str) -> model.RangeMap:
     return model.RangeMap(
         options=model.DashboardRangeMapOptions(from_val=value, to=None, result=result)
     )
+
+
+def _scheme(shades: str | None) -> FieldColor:
+    if shades is None:
+        return FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC)
+    return FieldColor().mode(FieldColorModeId.SHADES).fixed_color(shades)
 
 
 def _fixed(colour: str) -> DynamicConfigValue:

@@ -95,7 +95,7 @@ function Rows({ data, fieldConfig, options, width, height }) {
   cacheFieldDisplayNames(data.series);
   return (
     <TableNG
-      data={data.series[0]} width={width} height={height} initialSortBy={options.sortBy} showTypeIcons={false}
+      data={data.series[0]} width={width} height={height} sortBy={options.sortBy} showTypeIcons={false}
       noHeader={!options.showHeader} cellHeight={options.cellHeight} enableVirtualization={false}
       structureRev={data.structureRev} fieldConfig={fieldConfig}
     />
