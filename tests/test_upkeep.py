@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,30 @@ def test_a_process_that_comes_meanwhile_gets_its_turn(
     assert dumped(home) == before
     assert (home / "state.db").stat().st_size == size
     assert sql(home, "PRAGMA integrity_check;") == "ok"
+
+
+def test_a_hermes_that_starts_while_vacuum_runs_again_and_again_is_not_hurt(home: Path) -> None:
+    started, done = threading.Event(), []
+
+    def vacuum_until_started() -> None:
+        while not started.is_set():
+            done.append(vacuum_database(str(home), 0, NOBODY_THERE, quiet=True).why)
+
+    with ThreadPoolExecutor() as pool:
+        working = pool.submit(vacuum_until_started)
+        try:
+            with hermes_process(python_for(NEWEST), home, *GATEWAY) as hermes:
+                hermes.ask("append", session="20260101_000001_aaaaaa")
+                started.set()
+                working.result()
+                hermes.ask("append", session="20260101_000001_aaaaaa")
+                assert len(hermes.ask("listed")) == 2
+        finally:
+            started.set()
+    assert done[0] == ""
+    assert sql(home, "PRAGMA integrity_check;") == "ok"
+    count = "SELECT COUNT(*) FROM messages WHERE session_id = '20260101_000001_aaaaaa';"
+    assert sql(home, count) == "32"
 
 
 def test_vacuum_needs_space_and_says_how_much(home: Path) -> None:
