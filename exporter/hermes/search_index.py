@@ -15,6 +15,7 @@ each it is looked up how it was indexed, and it is taken out and put in that way
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -41,6 +42,8 @@ _TRIGGER: Final = re.compile(
 )
 
 
+_BYTES_OF_ONE: Final = 256
+"""So much text takes about as long to index as a message takes without its text."""
 _PROBE: Final = "hermes_exporter_probe"
 
 
@@ -112,12 +115,26 @@ def find_cut(connection: apsw.Connection, index: SearchIndex, messages: TableRow
     }
 
 
-def _texts(messages: TableRows) -> Iterator[tuple[int, bytes]]:
-    """Message ids with the text that is indexed of each."""
+def _texts(
+    messages: TableRows, message_ids: Iterable[int] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Messages, or some of them, with the text that is indexed of each."""
     places = [messages.columns.index(name) for name in _INDEXED if name in messages.columns]
     ids = messages.columns.index("id")
-    for row in messages.rows:
+    for row in _rows(messages, ids, message_ids):
         yield row[ids], b" ".join(_bytes(row[place]) for place in places)
+
+
+def _rows(
+    messages: TableRows, ids: int, message_ids: Iterable[int] | None
+) -> Iterator[tuple[Any, ...]]:
+    if message_ids is None:
+        yield from messages.rows
+        return
+    for message_id in message_ids:  # rows are in the order of their ids
+        place = bisect_left(messages.rows, message_id, key=lambda row: row[ids])
+        if place < len(messages.rows) and messages.rows[place][ids] == message_id:
+            yield messages.rows[place]
 
 
 def _bytes(value: Any) -> bytes:
@@ -151,6 +168,11 @@ def _cut_in(
         return found
     finally:
         connection.execute(f"DROP TABLE temp.{_PROBE}")
+
+
+def weights(messages: TableRows) -> dict[int, int]:
+    """How much work each message is for the index, by what it says: an empty one counts 1."""
+    return {message_id: 1 + len(text) // _BYTES_OF_ONE for message_id, text in _texts(messages)}
 
 
 def take_out(
@@ -218,11 +240,8 @@ def put_in_again(
 
     As Hermes's triggers do it, but for those that were indexed only up to their first NUL.
     """
-    wanted = set(message_ids)
     with _shadow_tables(connection, cut):
-        for message_id, text in _texts(messages):
-            if message_id not in wanted:
-                continue
+        for message_id, text in _texts(messages, message_ids):
             for table in index.tables:
                 if not _has(connection, table, "rowid", message_id):
                     is_cut = message_id in cut.get(table, ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 import apsw
@@ -10,8 +11,8 @@ import apsw
 from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.deleting import SessionParts, probe_layout
-from exporter.hermes.search_index import SearchIndex, merge_a_little, put_in_again
-from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer
+from exporter.hermes.search_index import SearchIndex, merge_a_little, put_in_again, weights
+from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Transaction, Writer
 from exporter.pruner.pace import Pace
 from exporter.reaper.site import Site
 from exporter.snapshot import Trouble
@@ -56,38 +57,51 @@ def index_again(
 ) -> None:
     """Put messages of a session into the text index, in short transactions."""
 
-    def put_in(connection: apsw.Connection, part: Sequence[int]) -> None:
-        put_in_again(connection, index, parts.messages, part, parts.cut)
+    def put_in(connection: apsw.Connection, message_id: int) -> None:
+        put_in_again(connection, index, parts.messages, [message_id], parts.cut)
 
-    in_slices(site, writer, pace, message_ids, put_in)
+    in_slices(site, writer, pace, parts, message_ids, put_in)
 
 
 def in_slices(
     site: Site,
     writer: Writer,
     pace: Pace,
+    parts: SessionParts,
     message_ids: Sequence[int],
-    change: Callable[[apsw.Connection, Sequence[int]], None],
+    change: Callable[[apsw.Connection, int], None],
 ) -> None:
-    """Make a change to messages, as many at a time as the budget allows."""
+    """Make a change to messages of a session, as many at a time as the budget allows."""
+    work = weights(parts.messages)
     todo, attempts = list(message_ids), 0
     while todo:
-        part = todo[: pace.slice]
+        part = todo[: pace.fitting([work[number] for number in todo])]
         try:
             with writer.transaction() as transaction:
-                change(writer.connection, part)
+                done = until_due(transaction, part, partial(change, writer.connection))
                 seconds = transaction.seconds
         except apsw.InterruptError:
             attempts += 1
             if attempts == ATTEMPTS:
                 raise
             site.sleep(attempts * site.pause_seconds)
-            pace.was_too_long(len(part), LOCK_LIMIT_SECONDS)
+            pace.was_too_long(sum(work[number] for number in part), LOCK_LIMIT_SECONDS)
             continue
         attempts = 0
-        pace.took(len(part), seconds)
-        todo = todo[len(part) :]
+        pace.took(sum(work[number] for number in todo[:done]), seconds)
+        todo = todo[done:]
         rest(site, writer.held_seconds)
+
+
+def until_due(
+    transaction: Transaction, message_ids: Sequence[int], change: Callable[[int], None]
+) -> int:
+    """Change one after the other while there is time, the first in any case; return how many."""
+    for done, message_id in enumerate(message_ids):
+        if done and transaction.is_due:
+            return done
+        change(message_id)
+    return len(message_ids)
 
 
 def merge_index(site: Site, seconds: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import apsw
 
@@ -23,11 +24,11 @@ from exporter.hermes.deleting import (
 )
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.search_index import (
-    Cut,
     SearchIndex,
     probe_search_index,
     strays_among,
     take_out_strays,
+    weights,
 )
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
 from exporter.pruner.effects.sessions import CACHE_KIBIBYTES, Settle
@@ -45,6 +46,9 @@ from exporter.pruner.trash import TrashRun
 from exporter.reaper.site import Site
 from exporter.runs import Action, ActionState, RunError, Settlement
 
+_LOOKED_AT: Final = 200
+"""So many sessions at most come back in one transaction."""
+
 
 class SessionReturn:
     """Gives back the sessions of one run."""
@@ -53,6 +57,7 @@ class SessionReturn:
         self._site = site
         self._pace = Pace(site.lock_budget_seconds)
         self._attempts: Counter[int] = Counter()
+        self._weights: dict[str, int] = {}
         self.longest_hold_seconds = 0.0
 
     def give_back(self, returning: Mapping[int, Action], trash: TrashRun, settle: Settle) -> str:
@@ -111,26 +116,33 @@ class SessionReturn:
         coming: set[str],
     ) -> list[Settlement]:
         """The first of these, in one transaction; what became of those that were dealt with."""
-        counts = [len(parts.messages.rows) for _, parts in waiting]
-        batch = waiting[: self._pace.fitting(counts)]
+        work = [self._weight(parts) for _, parts in waiting[:_LOOKED_AT]]
+        batch = waiting[: self._pace.fitting(work)]
         whole = [not each.is_cut for _, each in batch]
         if not all(whole):
             batch = batch[: max(1, whole.index(False))]
         coming = coming | {action.intent.target for action, _ in waiting}
         action, parts = batch[0]
         try:
-            if not layout.index.known or (self._pace.fits(counts[0]) and not parts.is_cut):
+            if not layout.index.known or (self._pace.fits(work[0]) and not parts.is_cut):
                 return self._restore(writer, layout, batch, coming)
             return [self._restore_large(writer, layout, action, parts, coming)]
         except apsw.InterruptError:
-            self._pace.was_too_long(sum(counts[: len(batch)]), LOCK_LIMIT_SECONDS)
+            self._pace.was_too_long(sum(work[: len(batch)]), LOCK_LIMIT_SECONDS)
             self._attempts[action.number] += 1
             self._site.sleep(self._attempts[action.number] * self._site.pause_seconds)
             if len(batch) > 1 or self._attempts[action.number] < ATTEMPTS:
                 return []
-            why = f"its {counts[0]} messages cannot be put back in one short transaction"
+            count = len(parts.messages.rows)
+            why = f"its {count} messages cannot be put back in one short transaction"
             self._take_strays(writer, layout.index, parts)
             return _skip([action], why)
+
+    def _weight(self, parts: SessionParts) -> int:
+        """How much there is to do for the text index; reckoned once."""
+        if parts.id not in self._weights:
+            self._weights[parts.id] = sum(weights(parts.messages).values())
+        return self._weights[parts.id]
 
     def _restore(
         self,
@@ -140,16 +152,16 @@ class SessionReturn:
         coming: set[str],
     ) -> list[Settlement]:
         settled: list[Settlement] = []
-        messages = 0
+        weight = 0
         with writer.transaction() as transaction:
             writer.newcomers()  # whoever came may stay; but nobody may have lost its locks
             for action, parts in batch:
                 if settled and transaction.is_due:
                     break
                 settled.append(_restored(writer, layout, action, parts, coming))
-                messages += len(parts.messages.rows)
+                weight += 1 + self._weight(parts)
             seconds = transaction.seconds
-        self._held(writer, messages, seconds)
+        self._held(writer, weight, seconds)
         return settled
 
     def _restore_large(
@@ -174,12 +186,11 @@ class SessionReturn:
         return settlement
 
     def _take_strays(self, writer: Writer, index: SearchIndex, parts: SessionParts) -> None:
-        take_strays(self._site, writer, self._pace, index, parts.message_ids(), parts.cut)
+        take_strays(self._site, writer, self._pace, index, parts, parts.message_ids())
 
-    def _held(self, writer: Writer, messages: int, seconds: float) -> None:
+    def _held(self, writer: Writer, weight: int, seconds: float) -> None:
         self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
-        if messages:
-            self._pace.took(messages, seconds)
+        self._pace.took(weight, seconds)
         rest(self._site, writer.held_seconds)
 
 
@@ -202,15 +213,15 @@ def take_strays(
     writer: Writer,
     pace: Pace,
     index: SearchIndex,
+    parts: SessionParts,
     message_ids: Sequence[int],
-    cut: Cut,
 ) -> None:
     """Take messages out of the text index that were put there and have no rows."""
 
-    def take(connection: apsw.Connection, part: Sequence[int]) -> None:
-        take_out_strays(connection, index, part, cut)
+    def take(connection: apsw.Connection, message_id: int) -> None:
+        take_out_strays(connection, index, [message_id], parts.cut)
 
-    in_slices(site, writer, pace, message_ids, take)
+    in_slices(site, writer, pace, parts, message_ids, take)
 
 
 # Undos that were killed, and transactions of which nobody knows whether they were committed
@@ -257,4 +268,4 @@ def _clear_index(site: Site, missing: set[str], trash: TrashRun | None) -> None:
         with site.writing() as writer:
             index, pace = probe_layout(writer.connection).index, Pace(site.lock_budget_seconds)
             for parts, message_ids in zip(suspects, found, strict=True):
-                take_strays(site, writer, pace, index, message_ids, parts.cut)
+                take_strays(site, writer, pace, index, parts, message_ids)

@@ -25,9 +25,16 @@ from exporter.hermes.deleting import (
     read_session,
 )
 from exporter.hermes.schema import probe_schema
-from exporter.hermes.search_index import Cut, not_in_index, probe_search_index, take_out
+from exporter.hermes.search_index import Cut, not_in_index, probe_search_index, take_out, weights
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
-from exporter.pruner.gently import ATTEMPTS, checkpoint, index_again, read_patiently, rest
+from exporter.pruner.gently import (
+    ATTEMPTS,
+    checkpoint,
+    index_again,
+    read_patiently,
+    rest,
+    until_due,
+)
 from exporter.pruner.inspection import Inspection
 from exporter.pruner.pace import Pace
 from exporter.pruner.session_trash import Kept, keep, kept_sessions
@@ -44,6 +51,7 @@ Answer = TypeVar("Answer")
 CACHE_KIBIBYTES: Final = 32 * 1024
 _CHUNK_MESSAGES: Final = 2_000
 _CHUNK_SESSIONS: Final = 200
+_CHUNK_BYTES: Final = 16 << 20
 _PATIENCE_SECONDS: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """How long to wait, each time that something is not clear, before the rest is given up."""
 
@@ -54,11 +62,17 @@ class _Prepared:
     def __init__(self, unit: Unit, parts: Sequence[SessionParts]) -> None:
         self.unit = unit
         self.parts = parts
-        self.message_ids = [number for each in parts for number in each.message_ids()]
+        self.work = {k: v for each in parts for k, v in weights(each.messages).items()}
+        self.message_ids = list(self.work)
         self.out_of_index: list[int] = []
         """Of its messages those that have left the text index ahead of the rest."""
         self.attempts = 0
         self.cut = _cut(parts)
+
+    @property
+    def weight(self) -> int:
+        """How much there is to do to take it out of the text index."""
+        return sum(self.work.values())
 
 
 class SessionEffect:
@@ -114,9 +128,9 @@ class SessionEffect:
         self, inspection: Inspection, prepared: Sequence[_Prepared], settled: list[Settlement]
     ) -> int:
         """Take the first of these in one transaction; return how many were dealt with."""
-        batch = prepared[: self._pace.fitting([len(each.message_ids) for each in prepared])]
+        batch = prepared[: self._pace.fitting([each.weight for each in prepared])]
         first = batch[0]
-        if not self._pace.fits(len(first.message_ids)):
+        if not self._pace.fits(first.weight):
             why = self._take_out_of_index(inspection, first)
             if why:
                 settled += _skip(first.unit, why)
@@ -141,7 +155,7 @@ class SessionEffect:
         """Delete what fits of these; for each that was looked at '' or why it was left alone."""
         writer = inspection.writer
         results: list[str] = []
-        messages, seconds = 0, 0.0
+        weight, seconds = 0, 0.0
         # What has left the text index need not be taken out of it by the triggers again.
         thin = len(batch[0].out_of_index) == len(batch[0].message_ids) > 0
         with (
@@ -157,10 +171,10 @@ class SessionEffect:
                 if not why:
                     for parts in each.parts:
                         delete_session(writer.connection, inspection.layout, parts)
-                    messages += len(each.message_ids) - len(each.out_of_index)
+                    weight += 0 if thin else each.weight + 1
                 results.append(why)
             seconds = transaction.seconds - looked
-        self._held(writer, messages, seconds)
+        self._held(writer, weight, seconds)
         return results
 
     def _too_long(
@@ -168,7 +182,7 @@ class SessionEffect:
     ) -> int:
         """It was taken back whole. The machine may be slow just now, or it is a huge one."""
         first = batch[0]
-        self._pace.was_too_long(sum(len(each.message_ids) for each in batch), LOCK_LIMIT_SECONDS)
+        self._pace.was_too_long(sum(each.weight for each in batch), LOCK_LIMIT_SECONDS)
         first.attempts += 1
         self._site.sleep(first.attempts * self._site.pause_seconds)
         if len(batch) > 1 or first.attempts < ATTEMPTS:
@@ -185,15 +199,16 @@ class SessionEffect:
         why, attempts = "", 0
         try:
             while not why and len(each.out_of_index) < len(each.message_ids):
-                done = len(each.out_of_index)
-                part = each.message_ids[done : done + self._pace.slice]
+                left = each.message_ids[len(each.out_of_index) :]
+                part = left[: self._pace.fitting([each.work[number] for number in left])]
                 try:
                     why = self._patiently(inspection, partial(self._slice, inspection, each, part))
                 except apsw.InterruptError:
                     attempts += 1
                     if attempts == ATTEMPTS:
                         why = "its messages cannot be taken out of the text index in time"
-                    self._pace.was_too_long(len(part), LOCK_LIMIT_SECONDS)
+                    weight = sum(each.work[number] for number in part)
+                    self._pace.was_too_long(weight, LOCK_LIMIT_SECONDS)
                     self._site.sleep(attempts * self._site.pause_seconds)
         except BaseException:
             self._index_again(inspection, each)
@@ -204,16 +219,19 @@ class SessionEffect:
 
     def _slice(self, inspection: Inspection, each: _Prepared, part: Sequence[int]) -> str:
         writer = inspection.writer
+
+        def take_one_out(message_id: int) -> None:
+            take_out(writer.connection, inspection.layout.index, [message_id], each.cut)
+
         with writer.transaction() as transaction:
             inspection.look_again()
             why = inspection.why_not(each.unit)
             looked = transaction.seconds
-            if not why:
-                take_out(writer.connection, inspection.layout.index, part, each.cut)
+            done = 0 if why else until_due(transaction, part, take_one_out)
             seconds = transaction.seconds - looked
         if not why:
-            each.out_of_index += part
-            self._held(writer, len(part), seconds)
+            each.out_of_index += part[:done]
+            self._held(writer, sum(each.work[number] for number in part[:done]), seconds)
         return why
 
     def _index_again(self, inspection: Inspection, each: _Prepared) -> None:
@@ -241,21 +259,23 @@ class SessionEffect:
                 inspection.refresh()
         return step()
 
-    def _held(self, writer: Writer, messages: int, seconds: float) -> None:
+    def _held(self, writer: Writer, weight: int, seconds: float) -> None:
         """Learn from the last transaction, and give Hermes its turn."""
         self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
-        if messages:
-            self._pace.took(messages, seconds)
+        self._pace.took(weight, seconds)
         rest(self._site, writer.held_seconds)
 
 
 def _chunk_length(units: Sequence[Unit]) -> int:
     """How many units to write to the trash at a time; at least one."""
-    sessions = messages = 0
+    sessions = messages = size = 0
     for length, unit in enumerate(units):
         sessions += len(unit)
         messages += sum(int(action.intent.before.get("rows") or 0) for action in unit)
-        if length and (sessions > _CHUNK_SESSIONS or messages > _CHUNK_MESSAGES):
+        size += sum(action.intent.bytes for action in unit)
+        if length and (
+            sessions > _CHUNK_SESSIONS or messages > _CHUNK_MESSAGES or size > _CHUNK_BYTES
+        ):
             return length
     return len(units)
 
