@@ -199,7 +199,7 @@ def test_many_orphans_are_not_believed() -> None:
 
 
 def test_checkpoints_of_folders_that_are_gone_for_long() -> None:
-    gone = {"workdir": Workdir.MISSING, "days": 2.0}
+    gone: dict[str, Any] = {"workdir": Workdir.MISSING, "days": 2.0}
     found = plan(
         inventory(
             checkpoints=(

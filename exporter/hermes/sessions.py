@@ -159,6 +159,12 @@ class SessionQueries:
                 {"after": after, "limit": limit},
             )
         ]
+        return self.with_messages(connection, rows, watermark)
+
+    def with_messages(
+        self, connection: apsw.Connection, rows: Sequence[SessionRow], watermark: int
+    ) -> list[SessionRecord]:
+        """Rows that follow each other in the order of ids, with what other tables say of them."""
         if not rows:
             return []
         bounds = {"first": rows[0].id, "last": rows[-1].id, "watermark": watermark}

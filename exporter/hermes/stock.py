@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import apsw
@@ -10,7 +10,7 @@ import apsw
 from exporter.hermes.expected import ARCHIVED, TITLED
 from exporter.hermes.payload import session_lengths
 from exporter.hermes.schema import Schema
-from exporter.hermes.sessions import SessionQueries, SessionRecord
+from exporter.hermes.sessions import SessionQueries, SessionRecord, SessionRow
 
 SLICE_SESSIONS: Final = 1_000
 _COUNT_MAX: Final = 2**53 - 1
@@ -30,38 +30,46 @@ class Extras(NamedTuple):
     row_bytes: int
 
 
-_NOTHING: Final = Extras(False, False, 0, False, False, 0)
+_SESSION_FIELDS: Final = len(SessionRow._fields)
 
 
-class StockQueries:
-    """SQL for one schema."""
+class StockQueries(SessionQueries):
+    """SQL for one schema: what a scan reads, and more, in the same pass."""
 
     def __init__(self, schema: Schema) -> None:
-        self._queries = SessionQueries(schema)
-        self._columns = ", ".join(_expressions(schema))
+        super().__init__(schema)
+        self._extra_columns = ", ".join(_expressions(schema))
 
     def slices(self, connection: apsw.Connection) -> Iterator[list[tuple[SessionRecord, Extras]]]:
         """All sessions in the order of ids, each slice read in a transaction of its own."""
         after: str | None = None
-        while records := self._queries.slice(connection, after, SLICE_SESSIONS, 0):
-            last = records[-1].row.id
+        while rows := self._rows(connection, after):
+            last = rows[-1][0].id
             if after is not None and last <= after:
                 return  # an id that is too long sorts behind its own beginning
-            found = self._extras(connection, records[0].row.id, last)
+            records = self.with_messages(connection, [row for row, _ in rows], 0)
             connection.execute("COMMIT")
-            yield [(record, found.get(record.row.id, _NOTHING)) for record in records]
+            yield [(record, extras) for record, (_, extras) in zip(records, rows, strict=True)]
             connection.execute("BEGIN")
             after = last
 
-    def _extras(self, connection: apsw.Connection, first: str, last: str) -> dict[str, Extras]:
+    def _rows(
+        self, connection: apsw.Connection, after: str | None
+    ) -> list[tuple[SessionRow, Extras]]:
         rows = connection.execute(
-            f"SELECT CAST(id AS TEXT), {self._columns} FROM sessions WHERE id BETWEEN ? AND ?",
-            (first, last),
+            f"SELECT {self._session_columns}, {self._extra_columns} FROM sessions "
+            "WHERE typeof(id) = 'text' "
+            + ("" if after is None else "AND id > :after ")
+            + "ORDER BY sessions.id LIMIT :limit",
+            {"after": after, "limit": SLICE_SESSIONS},
         )
-        return {session_id: _extras(values) for session_id, *values in rows}
+        return [
+            (SessionRow._make(values[:_SESSION_FIELDS]), _extras(values[_SESSION_FIELDS:]))
+            for values in rows
+        ]
 
 
-def _extras(values: list[Any]) -> Extras:
+def _extras(values: Sequence[Any]) -> Extras:
     archived, titled, count, branched, delegated, size = values
     return Extras(bool(archived), bool(titled), count, bool(branched), bool(delegated), int(size))
 

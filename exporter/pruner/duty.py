@@ -16,6 +16,7 @@ from exporter.pruner.plan import Filters, plan_prune
 from exporter.pruner.pressure import Pressure, assess, read_levels
 from exporter.pruner.protection import protect
 from exporter.pruner.report import report
+from exporter.pruner.rest import Resting
 from exporter.pruner.stocktaking import Asked, Stock, Stocktaker
 from exporter.pruner.words import HomePrunePlan
 from exporter.reaper.findings import HomeFacts
@@ -57,10 +58,18 @@ class Planned(Struct, frozen=True):
 def plan(order: PlanOrder, reader: Reader) -> Planned:
     """Take stock and plan; raise HomeError if the home was not read just now."""
     seen = reader.seen()
-    stock = _take_stock(order, reader.stocktaker(), seen)
-    settings, inventory = order.settings, stock.inventory
-    pressure, memory = assess(read_levels(inventory), settings, stock.memory, inventory.taken_at)
+    taker, settings = reader.stocktaker(), order.settings
+    mark = taker.rest.mark(seen.facts, settings, seen.walked)
+    if not order.by_hand:
+        resting = taker.rest.recall(mark, settings, order.memory, taker.now())
+        if resting is not None:
+            return _nothing(order, resting, taker.now(), seen.alibis)
+    stock = _take_stock(order, taker, seen)
+    inventory = stock.inventory
+    readings = read_levels(inventory)
+    pressure, memory = assess(readings, settings, stock.memory, inventory.taken_at)
     figures, automatic = report(inventory, settings, pressure)
+    taker.rest.note(mark, readings, figures)
     if order.by_hand:
         narrowed = order.narrowed
         made = plan_prune(
@@ -79,6 +88,18 @@ def plan(order: PlanOrder, reader: Reader) -> Planned:
     else:
         made = structs.replace(automatic, home=order.home)
     return Planned(made, figures, memory, pressure, seen.alibis)
+
+
+def _nothing(order: PlanOrder, resting: Resting, now: float, alibis: tuple[str, ...]) -> Planned:
+    """A home at rest, of which all was said at the last look."""
+    figures = resting.report
+    empty = HomePrunePlan(
+        home=order.home,
+        created_at=now,
+        blocked=next(iter(figures.blocked), "")[:64],
+        why=figures.why,
+    )
+    return Planned(empty, figures, resting.memory, resting.pressure, alibis)
 
 
 def _take_stock(order: PlanOrder, stocktaker: Stocktaker, seen: Seen) -> Stock:

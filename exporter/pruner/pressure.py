@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 from exporter.config.prune import Prune, Threshold
 from exporter.pruner.inventory import Inventory, StockedSession
 from exporter.pruner.memory import PruneMemory, ThresholdMemory
+from exporter.snapshot import Filesystem
 
 _NO_HELP_SECONDS: Final = 24 * 3600.0
 _HELPED_SHARE: Final = 0.5
@@ -92,17 +93,25 @@ def read_levels(inventory: Inventory) -> dict[Mark, Reading]:
         readings[Mark.STATE_DB] = Reading(inventory.payload_bytes)
         empty = sum(is_empty(session) for session in inventory.sessions)
         readings[Mark.EMPTY_SESSIONS] = Reading(empty, unit_bytes=0.0)
-    filesystem = inventory.filesystem
-    if filesystem is not None and filesystem.used_bytes + filesystem.avail_bytes > 0:
-        # As df tells it: what is reserved for root is neither used nor to be had.
-        size = filesystem.used_bytes + filesystem.avail_bytes
-        trash = sum(run.allocated_bytes for run in inventory.trash)
-        readings[Mark.DISK_USED] = Reading(
-            value=filesystem.used_bytes / size,
-            pending=(trash + inventory.awaiting_gc_bytes) / size,
-            unit_bytes=size,
-        )
+    trash = sum(run.allocated_bytes for run in inventory.trash)
+    disk = disk_reading(inventory.filesystem, waiting_bytes=trash + inventory.awaiting_gc_bytes)
+    if disk is not None:
+        readings[Mark.DISK_USED] = disk
     return readings
+
+
+def disk_reading(
+    filesystem: Filesystem | None, known: Reading | None = None, *, waiting_bytes: int = 0
+) -> Reading | None:
+    """How full a filesystem is, as df tells it: what is reserved for root is not to be had.
+
+    `known` is an older reading; what waits to come free is then as it was.
+    """
+    if filesystem is None or filesystem.used_bytes + filesystem.avail_bytes <= 0:
+        return None
+    size = filesystem.used_bytes + filesystem.avail_bytes
+    pending = waiting_bytes / size if known is None else known.pending
+    return Reading(filesystem.used_bytes / size, pending, size)
 
 
 def is_empty(session: StockedSession) -> bool:

@@ -41,7 +41,7 @@ def report(
     made = PruneReport(
         made_at=inventory.taken_at,
         policies=policies,
-        thresholds=_thresholds(pressure),
+        thresholds=threshold_reports(pressure),
         unreachable=list(plan.unreachable[:UNREACHABLE_MAX]),
         blocked=list(dict.fromkeys(reason for reason in reasons if reason))[:REASONS_MAX],
         why=plan.why,
@@ -63,7 +63,8 @@ def _findings(
     return find_all(inventory, protection, settings, by_hand=False, lineages=lineages)
 
 
-def _thresholds(pressure: Pressure) -> list[ThresholdReport]:
+def threshold_reports(pressure: Pressure) -> list[ThresholdReport]:
+    """Where the thresholds stand, as it is shown."""
     return [
         ThresholdReport(
             name=level.mark.value,

@@ -34,6 +34,7 @@ from exporter.pruner.inventory import (
     StockedSession,
 )
 from exporter.pruner.memory import ITEMS_MAX, DatabaseMemory, PruneMemory
+from exporter.pruner.rest import Rest
 from exporter.pruner.stock_checkpoints import CheckpointStock
 from exporter.pruner.stock_files import take_files
 from exporter.pruner.stock_runs import RunStock, read_runs
@@ -107,6 +108,7 @@ class Stocktaker:
         self._measure_seconds = measure_seconds
         self._payloads = Payloads(monotonic)
         self._checkpoints = CheckpointStock(home, mountinfo, fstab)
+        self.rest = Rest(home)
 
     def take(
         self,
@@ -168,6 +170,9 @@ class Stocktaker:
             strangers=runs.strangers,
         )
         return Stock(inventory, memory)
+
+    def now(self) -> float:
+        return self._clock()
 
     # The database
 
