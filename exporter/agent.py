@@ -106,6 +106,8 @@ class _Agent:
                 if not self._stopping and self._changes.changed("round", repr(error)):
                     log.error("round failed", error=place_of(error))
             spent = time.monotonic() - began
+            if self._rounds.has_just_met_homes():
+                interval = 0.0  # the rest about them is told by the next round
             pause = max(_SHORTEST_PAUSE_SECONDS, interval - spent)
             self._pulse.expect(pause)
             self._wake.wait(pause)

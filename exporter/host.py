@@ -105,7 +105,8 @@ def metrics_text(options: Options) -> tuple[bytes, list[str]]:
     with state_lock(options.state_dir), closing(Journal.open(options.state_dir)) as journal:
         rounds = _rounds(options, settings, journal)
         try:
-            view = _run(rounds, settings)
+            _run(rounds, settings)
+            view = rounds.look_at_thresholds()
             metrics = Metrics(options.disabled_collectors, _ignore, of_process=False)
             return metrics.render(view).text, [home.label for home in view.homes if not home.up]
         finally:

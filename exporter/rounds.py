@@ -364,6 +364,14 @@ class Rounds:
         """What the agent remembers of this home for the pruner."""
         return self._journal.prune_memory(home.path)
 
+    def has_just_met_homes(self) -> bool:
+        """Whether homes were scanned for the first time: the next scan tells the rest of them."""
+        return self._pruner is not None and any(
+            self._pruner.has_not_looked_at(state)
+            for state in self._states.values()
+            if state.snapshot is not None and state.trouble is Trouble.NONE
+        )
+
     def look_at_thresholds(self) -> HostView:
         """The last round, and what the pruner would do about what it found."""
         for state in self.states():
@@ -379,6 +387,7 @@ class Rounds:
                     log.warn("no plan", home=state.home.label, why=str(error))
                     continue
                 state.prune = planned.report
+                self._journal.keep_prune_memory(state.home.path, planned.memory)
         return self._view()
 
     def worker(self, home: Home) -> Worker:

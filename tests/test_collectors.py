@@ -68,6 +68,9 @@ def test_the_demo_shows_nearly_every_metric(everything: set[str]) -> None:
         "hermes_agent_info",
         "hermes_gateway_start_time_seconds",
         "hermes_exporter_blind",
+        "hermes_prune_blocked",
+        "hermes_prune_last_run_timestamp_seconds",
+        "hermes_prune_unreachable_bytes",
         "hermes_sessions_written_after_end",
         "hermes_state_db_integrity_ok",
     }

@@ -155,6 +155,7 @@ def rounds(homes: list[Path], lie: Lie) -> Iterator[Rounds]:
         pool=Pool(lambda owner: lie.tell() if owner == LIAR else start_worker(owner)),
         look_seconds=3.0,
         read_seconds=3.0,
+        acting=False,
     )
     try:
         yield running

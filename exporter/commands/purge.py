@@ -12,9 +12,10 @@ from exporter.text import visible
 
 SUMMARY = "empty the trash now, for good"
 DESCRIPTION = """\
-Delete what prunes have put into the trash, of one run or of all, before its keep
-time is over: to have the disk at once, or because somebody asks for their data
-to be gone. It cannot be undone: on a terminal it asks, unless --yes is given."""
+Delete what prunes have put into the trash, of one run or of all, before its
+keep time is over: to have the disk at once, or because somebody asks for their
+data to be gone. It cannot be undone: on a terminal it asks, unless --yes is
+given."""
 EXAMPLES = (
     ("one run from the list of `history`", "hermes-exporter purge 20260131T093000-3f2a"),
     ("all of it", "hermes-exporter purge --yes"),

@@ -46,6 +46,7 @@ class AutomaticPruner:
         self._monotonic = monotonic
         self._clock = clock
         self._last_look: dict[str, float] = {}
+        self._met: set[str] = set()
         self._changes = logs.StateChange()
         self._one_at_a_time = threading.Lock()
         self._busy: set[str] = set()
@@ -62,12 +63,17 @@ class AutomaticPruner:
         interval = settings.for_home(state.home.named_as).prune.interval_seconds
         return last is None or self._monotonic() - last >= interval
 
+    def has_not_looked_at(self, state: HomeState) -> bool:
+        """Whether all that is known of this home is from its first scan."""
+        return state.home.path not in self._met
+
     def look(self, state: HomeState, settings: Settings) -> None:
         """Look at the thresholds after a scan, and begin a run if one is due."""
         if state.trouble is not Trouble.NONE or state.evidence is None:
             return
         home, own = state.home, settings.for_home(state.home.named_as)
         self._last_look[home.path] = self._monotonic()
+        self._met.add(home.path)
         try:
             worker = self._pool.worker(home.owner, home.path)
             planned = acts.plan_prune(worker, home, own, self._journal.prune_memory(home.path))
