@@ -10,15 +10,19 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from exporter.evidence.bystanders import Bystanders
 from exporter.pruner.upkeep import (
+    UpkeepOrder,
     collect_garbage,
     is_quiet,
+    keep_up,
     somebody_has_open,
     vacuum_database,
 )
+from exporter.runs import RunBusyError, running
 from tests.checkpoints_harness import Checkpoints
 from tests.disk_harness import du, git
 from tests.effects_harness import give_back, picture, take
@@ -164,6 +168,19 @@ def test_only_the_owner_does_upkeep(home: Path) -> None:
     os.chown(home / "state.db", 65534, 65534)
     assert vacuum_database(str(home), 65534, NOBODY_THERE, quiet=True).why
     assert collect_garbage(str(home), 65534, quiet=True).why
+
+
+def test_upkeep_does_what_is_asked_one_run_at_a_time(home: Path) -> None:
+    order = UpkeepOrder(str(home), 0, NOBODY_THERE, quiet=True)
+    assert keep_up(order) == ()
+    assert not (home / ".hermes-exporter").exists()
+    both = msgspec.structs.replace(order, vacuum=True, gc=True)
+    with running(str(home), 0, "prune"), pytest.raises(RunBusyError, match="prune by process"):
+        keep_up(both)
+    vacuumed, collected = keep_up(both)
+    assert (vacuumed.work, vacuumed.why) == ("vacuum", "")
+    assert vacuumed.freed_bytes > 0
+    assert (collected.work, collected.why) == ("gc", "there is no checkpoint store")
 
 
 # gc

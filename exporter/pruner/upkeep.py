@@ -24,8 +24,10 @@ from exporter.hermes.git import refuse_unfit_repository
 from exporter.hermes.paths import STORE
 from exporter.hermes.vacuum import FreeBytes, free_bytes_in, vacuum
 from exporter.pruner.effects.activity import is_fresh_lock, is_lock, refuse_if_git_works_in
-from exporter.pruner.effects.places import LeftAloneError, Place
+from exporter.pruner.effects.places import GoneError, LeftAloneError, Place
 from exporter.pruner.removal import measure_tree
+from exporter.runs import RunError, run_folder
+from exporter.runs.folder import run_lock
 from exporter.snapshot import LockAnswer
 
 _LOCK_FOLDERS: Final = ("", "indexes", "refs", "refs/hermes", "refs/heads", "objects/pack")
@@ -44,6 +46,36 @@ class Upkeep(Struct, frozen=True):
     @property
     def freed_bytes(self) -> int:
         return max(0, self.before_bytes - self.after_bytes)
+
+
+class UpkeepOrder(Struct, frozen=True):
+    """What the agent asks of a worker, who is the home's owner and has no connection to it."""
+
+    home: str
+    owner: int
+    bystanders: Bystanders
+    quiet: bool
+    """By `is_quiet` of a survey made just now."""
+    vacuum: bool = False
+    gc: bool = False
+
+
+def keep_up(order: UpkeepOrder) -> tuple[Upkeep, ...]:
+    """Do what is asked, under the home's run lock; raise RunBusyError if a run is under way."""
+    done: list[Upkeep] = []
+    if not (order.vacuum or order.gc):
+        return ()
+    with run_folder(order.home, order.owner, create=True) as folder:
+        if folder is None:
+            raise RunError(f"{order.home} has no folder for runs; nothing was done")
+        with run_lock(folder, "upkeep"):
+            if order.vacuum:
+                done.append(
+                    vacuum_database(order.home, order.owner, order.bystanders, quiet=order.quiet)
+                )
+            if order.gc:
+                done.append(collect_garbage(order.home, order.owner, quiet=order.quiet))
+    return tuple(done)
 
 
 def is_quiet(evidence: HomeEvidence) -> bool:
@@ -113,6 +145,8 @@ def collect_garbage(
                 raise LeftAloneError(f"git gc needs {before} bytes free, and there are {free}")
             git_store.collect_garbage(store)
             after = measure_tree(folder, b".")
+    except GoneError:
+        return Upkeep("gc", "there is no checkpoint store")
     except (LeftAloneError, HomeError) as reason:
         return Upkeep("gc", str(reason))
     except OSError as error:
