@@ -23,6 +23,7 @@ from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import Narrowed, PlanOrder, PruneOrder
 from exporter.pruner.pressure import Pressure
+from exporter.pruner.upkeep import UpkeepOrder, is_quiet
 from exporter.pruner.words import HomePrunePlan, PruneAction
 from exporter.reaper.orders import ReapOrder, Report, Skipped, Undone
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits
@@ -203,6 +204,27 @@ def _pruned(
             case wire.PruneReply(outcome):
                 return Pruned(outcome, tuple(done), tuple(skipped))
     raise AssertionError("an answer ends with its last reply")
+
+
+def keep_up(
+    worker: Worker, home: Home, evidence: HomeEvidence, *, vacuum: bool, gc: bool
+) -> list[wire.UpkeepDone]:
+    """VACUUM and `git gc` of a home that nobody uses, as the evidence shows."""
+    order = UpkeepOrder(
+        home=home.path,
+        owner=home.owner,
+        bystanders=Bystanders.of(evidence),
+        quiet=is_quiet(evidence),
+        vacuum=vacuum,
+        gc=gc,
+    )
+    request = wire.UpkeepRequest(home.path, msgspec.Raw(msgspec.json.encode(order)))
+    return [
+        each
+        for reply in worker.ask(request, _ACT_SECONDS)
+        if isinstance(reply, wire.UpkeepReply)
+        for each in reply.done
+    ]
 
 
 def undo(worker: Worker, home: Home, evidence: HomeEvidence, own: HomeSettings, run: str) -> Undone:

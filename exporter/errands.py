@@ -22,6 +22,7 @@ from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder, PruneOrder
 from exporter.pruner.outcome import LeftAlone, Outcome
 from exporter.pruner.undo import undo as undo_prune
+from exporter.pruner.upkeep import UpkeepOrder, keep_up
 from exporter.pruner.words import Frees
 from exporter.reaper import duty
 from exporter.reaper.orders import Report, Skipped
@@ -56,6 +57,8 @@ def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wir
                 yield from _pruned(pruning.prune(wanted, _throttled(tell)))
             case wire.PurgeRequest():
                 yield from _purge(request)
+            case wire.UpkeepRequest(_, order):
+                yield _keep_up(msgspec.json.decode(order, type=UpkeepOrder))
     except RunBusyError as error:
         yield wire.Refusal(str(error)[:300], busy=True)
     except HomeError as error:
@@ -136,6 +139,15 @@ def _throttled(tell: Tell) -> Callable[[int, int], None]:
 def _purge(request: wire.PurgeRequest) -> Iterator[wire.Reply]:
     site = Site(request.home, request.owner, request.bystanders)
     yield from _pruned(purge(request.run, site))
+
+
+def _keep_up(order: UpkeepOrder) -> wire.UpkeepReply:
+    return wire.UpkeepReply(
+        [
+            wire.UpkeepDone(each.work, each.why[:300], each.before_bytes, each.after_bytes)
+            for each in keep_up(order)
+        ]
+    )
 
 
 def _pruned(outcome: Outcome) -> Iterator[wire.Reply]:

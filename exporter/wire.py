@@ -31,7 +31,16 @@ from exporter.reaper.plan import HomePlan, ReapAction
 from exporter.runs import Run
 from exporter.runs.report import RunReport
 from exporter.scan.inspect import Inspection
-from exporter.snapshot import Count, Look, OpenSession, SessionId, SessionUsage, Snapshot, Text
+from exporter.snapshot import (
+    Count,
+    Look,
+    OpenSession,
+    SessionId,
+    SessionUsage,
+    Snapshot,
+    Text,
+    Word,
+)
 
 FRAME_BYTES_MAX: Final = 1024 * 1024
 PAGE_ITEMS: Final = 100
@@ -143,6 +152,14 @@ class PurgeRequest(Struct, frozen=True, tag="purge"):
     bystanders: Bystanders
 
 
+class UpkeepRequest(Struct, frozen=True, tag="upkeep"):
+    """VACUUM and `git gc`, where nobody is."""
+
+    home: str
+    order: msgspec.Raw
+    """An `UpkeepOrder`."""
+
+
 Errand = (
     PlanReapRequest
     | ReapRequest
@@ -151,6 +168,7 @@ Errand = (
     | PlanPruneRequest
     | PruneRequest
     | PurgeRequest
+    | UpkeepRequest
 )
 """What is asked of a worker besides reading a home; see `exporter.errands`."""
 Request = InspectRequest | LookRequest | ReadRequest | ExplainRequest | Errand
@@ -252,6 +270,20 @@ class PruneReply(Struct, frozen=True, tag="prune"):
     outcome: PruneOutcome
 
 
+class UpkeepDone(Struct, frozen=True):
+    """One piece of upkeep."""
+
+    work: Word
+    why: Text
+    """Why it was not done; empty if it was."""
+    before_bytes: Count
+    after_bytes: Count
+
+
+class UpkeepReply(Struct, frozen=True, tag="upkeep"):
+    done: Annotated[list[UpkeepDone], Meta(max_length=8)]
+
+
 class HistoryPage(Struct, frozen=True, tag="runs"):
     items: Annotated[list[Run], Meta(max_length=PAGE_ITEMS)]
 
@@ -291,6 +323,7 @@ Reply = (
     | PlanPruneReply
     | Progress
     | PruneReply
+    | UpkeepReply
     | HistoryPage
     | HistoryReply
     | Refusal

@@ -17,16 +17,18 @@ from exporter import acts, logs
 from exporter.config.mode import Mode
 from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, RefusedError, WorkerError
-from exporter.evidence.findings import HomeEvidence
 from exporter.faults import place_of
 from exporter.home_state import HomeState
 from exporter.journal import Journal
-from exporter.pool import Pool
+from exporter.pool import Pool, Worker
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.relief import note_done
+from exporter.pruner.upkeep import is_quiet
 from exporter.snapshot import Trouble
 
 _NOTHING: Final = ""
+_UPKEEP_SECONDS: Final = 24 * 3600.0
+Errand = Callable[[Worker], None]
 
 log = logs.get("pruner")
 
@@ -46,6 +48,7 @@ class AutomaticPruner:
         self._monotonic = monotonic
         self._clock = clock
         self._last_look: dict[str, float] = {}
+        self._last_upkeep: dict[str, float] = {}
         self._met: set[str] = set()
         self._changes = logs.StateChange()
         self._one_at_a_time = threading.Lock()
@@ -87,8 +90,13 @@ class AutomaticPruner:
         state.prune = planned.report
         self._remember(state, planned.memory)
         self._stopped(state, planned.plan.why if planned.plan.blocked else _NOTHING)
-        if own.prune.mode is Mode.ENFORCE and home.may_write and planned.plan.actions:
-            self._begin(state, own, planned, state.evidence)
+        if own.prune.mode is not Mode.ENFORCE or not home.may_write:
+            return
+        if planned.plan.actions:
+            self._begin(state, lambda worker: self._prune(worker, state, own, planned))
+        elif self._upkeep_is_due(state, own):
+            self._last_upkeep[home.path] = self._monotonic()
+            self._begin(state, lambda worker: self._keep_up(worker, state, own))
 
     def _remember(self, state: HomeState, memory: PruneMemory) -> None:
         try:
@@ -96,37 +104,15 @@ class AutomaticPruner:
         except apsw.Error as error:
             self._stopped(state, f"cannot write {self._journal.path}: {error}")
 
-    def _begin(
-        self,
-        state: HomeState,
-        own: HomeSettings,
-        planned: acts.PrunePlanned,
-        evidence: HomeEvidence,
-    ) -> None:
+    def _begin(self, state: HomeState, errand: Errand) -> None:
         self._busy.add(state.home.path)
-        threading.Thread(
-            target=self._run,
-            args=(state, own, planned, evidence),
-            name="prune",
-            daemon=True,
-        ).start()
+        threading.Thread(target=self._run, args=(state, errand), name="prune", daemon=True).start()
 
-    def _run(
-        self,
-        state: HomeState,
-        own: HomeSettings,
-        planned: acts.PrunePlanned,
-        evidence: HomeEvidence,
-    ) -> None:
+    def _run(self, state: HomeState, errand: Errand) -> None:
         home = state.home
         try:
             with self._one_at_a_time, self._pool.errand(home.owner) as worker:
-                pruned = acts.prune(worker, home, planned, evidence, own)
-            self._tell(state, pruned)
-            taken = frozenset(pruned.done)
-            done = [each for each in planned.plan.actions if each.target in taken]
-            now = self._clock()
-            self._remember(state, note_done(planned.memory, planned.pressure, done, now))
+                errand(worker)
         except (ExporterError, TimeoutError) as error:
             if not self._stopping:
                 self._stopped(state, str(error))
@@ -135,6 +121,41 @@ class AutomaticPruner:
         finally:
             self._busy.discard(home.path)
             self._last_look.pop(home.path, None)
+
+    def _prune(
+        self, worker: Worker, state: HomeState, own: HomeSettings, planned: acts.PrunePlanned
+    ) -> None:
+        if state.evidence is None:
+            return
+        pruned = acts.prune(worker, state.home, planned, state.evidence, own)
+        self._tell(state, pruned)
+        taken = frozenset(pruned.done)
+        done = [each for each in planned.plan.actions if each.target in taken]
+        self._remember(state, note_done(planned.memory, planned.pressure, done, self._clock()))
+
+    def _upkeep_is_due(self, state: HomeState, own: HomeSettings) -> bool:
+        """Once a day, where it is wanted and nobody is there."""
+        wanted = own.prune.upkeep.vacuum or own.prune.upkeep.gc
+        if not wanted or state.evidence is None or not is_quiet(state.evidence):
+            return False
+        last = self._last_upkeep.get(state.home.path)
+        return last is None or self._monotonic() - last >= _UPKEEP_SECONDS
+
+    def _keep_up(self, worker: Worker, state: HomeState, own: HomeSettings) -> None:
+        if state.evidence is None:
+            return
+        wanted = own.prune.upkeep
+        for each in acts.keep_up(
+            worker, state.home, state.evidence, vacuum=wanted.vacuum, gc=wanted.gc
+        ):
+            log.info(
+                "upkeep not done" if each.why else "upkeep",
+                home=state.home.label,
+                work=each.work,
+                why=each.why,
+                before_bytes=each.before_bytes,
+                after_bytes=each.after_bytes,
+            )
 
     def _tell(self, state: HomeState, pruned: acts.Pruned) -> None:
         outcome = pruned.outcome
