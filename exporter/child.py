@@ -16,6 +16,8 @@ _PR_SET_NO_NEW_PRIVS: Final = 38
 MEMORY_BYTES_MAX: Final = 1 << 30
 """What a child may take for itself; files that it maps to read them are not in it. Ten times what
 the largest home needs: only one that was made for it fills it, and loses its own metrics by it."""
+_FIRST_TO_GO: Final = "500"
+"""Where memory runs short all the same the kernel shall end a child, not the agent or a Hermes."""
 CHANNEL: Final = 0
 """The descriptor that leads to the agent: standard input, the only one a child inherits."""
 
@@ -38,6 +40,11 @@ def _limit_memory() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     limit = MEMORY_BYTES_MAX if most == resource.RLIM_INFINITY else min(most, MEMORY_BYTES_MAX)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(_FIRST_TO_GO)
+    except OSError:
+        pass  # not Linux, or a sandbox without it
 
 
 def give_back_memory() -> None:

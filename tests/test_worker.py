@@ -132,6 +132,7 @@ def test_a_worker_may_not_take_all_memory(running: Agent) -> None:
     for worker in workers(running).values():
         limits = Path(f"/proc/{worker.pid}/limits").read_text()
         assert re.search(rf"^Max data size +{1 << 30} +{1 << 30} ", limits, re.MULTILINE)
+        assert Path(f"/proc/{worker.pid}/oom_score_adj").read_text() == "500\n"
 
 
 SMALL = ("prlimit", f"--data={96 << 20}")
