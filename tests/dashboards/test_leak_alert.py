@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.real.alertmanager import Alertmanager, Receiver, alertmanager, receiver
+from tests.dashboards.hasty import configuration
+from tests.real.alertmanager import Receiver, alertmanager, receiver
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.prometheus import prometheus
 from tests.real.stub_model import stub_model
@@ -19,26 +19,6 @@ from tests.verdict_harness import HOME, leak, watching
 
 DASHBOARDS = REPOSITORY / "dashboards"
 ALERT = "HermesLeakRatioHigh"
-
-CONFIGURATION = """\
-global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}
-rule_files: {rules}
-alerting: {{alertmanagers: [{{static_configs: [{{targets: [{alertmanager}]}}]}}]}}
-scrape_configs:
-  - job_name: hermes-exporter
-    static_configs: [{{targets: [{agent}]}}]
-"""
-
-
-def hasty(file: Path, folder: Path) -> Path:
-    """A copy of a rule file in which minutes and hours are seconds, and two leaks are many."""
-    text = re.sub(r"\[\d+[mhd]\]", "[5s]", file.read_text())
-    text = re.sub(r"^( +)(for|interval): \w+$", r"\1\2: 1s", text, flags=re.MULTILINE)
-    text, times = re.subn(r"(hermes_sessions_leaked:sum\[5s\]\)) >= 50", r"\1 >= 2", text)
-    assert times == (file.stem == "alerts")
-    copy = folder / file.name
-    copy.write_text(text)
-    return copy
 
 
 def routed_to(hook: Receiver) -> str:
@@ -49,15 +29,6 @@ def routed_to(hook: Receiver) -> str:
     for each in example["receivers"]:
         each["webhook_configs"] = [{"url": f"{hook.url}/{each['name']}"}]
     return json.dumps(example)
-
-
-def configuration(agent: str, server: Alertmanager, folder: Path) -> str:
-    files = [DASHBOARDS / "rules" / f"{name}.yaml" for name in ("recording", "alerts")]
-    return CONFIGURATION.format(
-        rules=json.dumps([str(hasty(file, folder)) for file in files]),
-        alertmanager=json.dumps(server.address),
-        agent=json.dumps(agent),
-    )
 
 
 def reap(folder: Path) -> None:
@@ -82,7 +53,7 @@ def test_a_leak_reaches_on_call_and_is_resolved_by_the_reap(tmp_path: Path) -> N
         with (
             watching(folder, home) as watch,
             prometheus(
-                [], configuration=configuration(watch.agent.address, server, tmp_path)
+                [], configuration=configuration(tmp_path, [watch.agent.address], [server.address])
             ) as metrics,
         ):
             place, alert = hook.wait_for(ALERT, "firing")
