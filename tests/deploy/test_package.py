@@ -26,6 +26,7 @@ README = (REPOSITORY / "README.md").read_text()
 SCRIPTS = ("postinst", "prerm", "postrm")
 STATE = Path("var/lib/hermes-exporter")
 ADA = 1500
+INSTALL = "apt-get -qq install ./dist/*_$(dpkg --print-architecture).deb"
 pytestmark = pytest.mark.xdist_group("docker")
 
 
@@ -101,6 +102,10 @@ def files(machine: Machine) -> set[str]:
     return {line for line in found.splitlines() if not notes.match(line)}
 
 
+def debian_architecture() -> str:
+    return subprocess.check_output(["dpkg", "--print-architecture"], text=True).strip()
+
+
 def repacked(package: Path, folder: Path, version: str) -> Path:
     """The same package as another version."""
     subprocess.run(["dpkg-deb", "-R", package, folder / "tree"], check=True)
@@ -136,9 +141,9 @@ def test_the_readme_lines_end_with_a_target_that_is_up(machine: Machine) -> None
 def test_the_package_installs_upgrades_removes_and_purges(
     machine: Machine, dist: Path, tmp_path: Path
 ) -> None:
-    (package,) = dist.glob("*.deb")
+    (package,) = dist.glob(f"*_{debian_architecture()}.deb")
     before = files(machine)
-    machine.shell("apt-get -qq install ./dist/*.deb", folder="/root")
+    machine.shell(INSTALL, folder="/root")
     wait_until(lambda: is_up("ada"), "ada's home is read by the service")
 
     # As its unit says: notified, on the given socket, hardened, without another blindness than
@@ -176,7 +181,7 @@ def test_the_package_installs_upgrades_removes_and_purges(
 
 @pytest.mark.full
 def test_a_service_that_hangs_is_started_again(machine: Machine) -> None:
-    machine.shell("apt-get -qq install ./dist/*.deb", folder="/root")
+    machine.shell(INSTALL, folder="/root")
     drop_in = machine.root / "etc/systemd/system/hermes-exporter.service.d"
     drop_in.mkdir()
     (drop_in / "impatient.conf").write_text("[Service]\nWatchdogSec=2s\nRestartSec=100ms\n")
@@ -193,8 +198,31 @@ def test_a_service_that_hangs_is_started_again(machine: Machine) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(("architecture", "elf"), [("amd64", 62), ("arm64", 183)])
+def test_either_architecture_has_its_own_libraries_for_every_python(
+    dist: Path, tmp_path: Path, architecture: str, elf: int
+) -> None:
+    """The one that this host is not can be packed here too; it is not run here."""
+    if not list(dist.glob(f"*_{architecture}.deb")):
+        subprocess.run([REPOSITORY / "scripts/build-deb.sh", architecture], check=True)
+    (package,) = dist.glob(f"*_{architecture}.deb")
+    subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True)
+    machines = {
+        path: int.from_bytes(path.read_bytes()[18:20], "little")
+        for path in tmp_path.rglob("*.so*")
+        if path.read_bytes()[:4] == b"\x7fELF"
+    }
+    assert set(machines.values()) == {elf}
+    for minor in ("3.11", "3.12", "3.13", "3.14"):
+        packages = tmp_path / f"usr/lib/hermes-exporter/lib/python{minor}/site-packages"
+        assert (packages / "apsw").is_dir()
+        assert (packages / "msgspec").is_dir()
+    assert (tmp_path / "usr/lib/hermes-exporter/shared/exporter/cli.py").exists()
+
+
+@pytest.mark.full
 def test_an_older_agent_refuses_a_newer_state_directory_clearly(machine: Machine) -> None:
-    machine.shell("apt-get -qq install ./dist/*.deb", folder="/root")
+    machine.shell(INSTALL, folder="/root")
     wait_until(lambda: is_up("ada"), "ada's home is read")
     machine.run("systemctl", "stop", "hermes-exporter.service", "hermes-exporter.socket")
     with apsw.Connection(str(machine.root / STATE / "agent.db")) as newer:

@@ -25,6 +25,7 @@ import yaml
 from tests.deploy.cables import Cable, Switch, network, switch
 from tests.deploy.docker_engine import engine, import_base_image
 from tests.deploy.machine import booted, installed
+from tests.deploy.test_package import debian_architecture
 from tests.deploy.test_package import dist as dist
 from tests.deploy.victoria_metrics import victoria_metrics
 from tests.real.alertmanager import Alertmanager, Receiver, alertmanager, receiver
@@ -113,10 +114,6 @@ def install_on(root: Path, package: str) -> None:
         ["unshare", "--mount", "sh", "-ec", within], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def debian_architecture() -> str:
-    return subprocess.check_output(["dpkg", "--print-architecture"], text=True).strip()
 
 
 def hasty(file: Path, folder: Path) -> Path:
