@@ -11,6 +11,7 @@ import resource
 import socket
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from exporter import child, wire
 from exporter.errors import ExporterError
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     """`python -m exporter.worker PARENT [UID GID]`; not for people."""
     with child.begin(int(arguments[0])) as channel:
         if len(arguments) == 3:
+            _load_errands()
             _become(int(arguments[1]), int(arguments[2]))
         wire.send(channel, wire.Ready())
         _answer(channel)
@@ -78,10 +80,16 @@ def _answer(channel: socket.socket) -> None:
             wire.send(channel, wire.Failure(place_of(error)))
 
 
-def _run_errand(channel: socket.socket, request: wire.Errand, reader: HomeReader) -> None:
-    from exporter import errands  # most workers never need it
+def _load_errands() -> ModuleType:
+    """When first needed, or before the right to read the agent's installation is given up."""
+    from exporter import errands
+    from exporter.pruner import duty, stocktaking  # noqa: F401 - a reader needs them for errands
 
-    for part in errands.answer(request, reader, lambda reply: wire.send(channel, reply)):
+    return errands
+
+
+def _run_errand(channel: socket.socket, request: wire.Errand, reader: HomeReader) -> None:
+    for part in _load_errands().answer(request, reader, lambda reply: wire.send(channel, reply)):
         wire.send(channel, part)
     child.give_back_memory()
 
