@@ -33,6 +33,13 @@ alerts:
 python -m dashboards.alerts --config.file hermes-exporter.yml >alerts.yaml
 ```
 
+Where there is no checkout of this repository, the same by hand:
+
+```sh
+sed -e "s|'dashboards/runbooks/|'https://git.example.org/hermes-exporter/dashboards/runbooks/|" \\
+    -e "s|'/d/|'https://grafana.example.org/d/|" -i alerts.yaml
+```
+
 `critical` means that data or conversations are being lost, or that nobody is watching: it should
 wake somebody. `warning` can wait for the next working day. `dashboards/alertmanager/` has an
 example that routes them so and that silences what is only an echo of another alert;

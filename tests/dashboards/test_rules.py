@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -123,6 +124,18 @@ def test_links_begin_as_configured(tmp_path: Path) -> None:
     annotations = rules["groups"][1]["rules"][0]["annotations"]
     assert annotations["runbook_url"] == ("https://runbooks.example/hermes/HermesHomeUnreadable.md")
     assert annotations["dashboard_url"].startswith("https://grafana.example/d/hermes-host?var-job=")
+
+
+def test_the_page_tells_how_to_set_links_without_a_checkout(tmp_path: Path) -> None:
+    page = reference.page()
+    settings, edit = re.search(
+        r"```yaml\n(.*?)```.*?^```sh\n(sed .*?)```", page, re.S | re.M
+    ).groups()  # type: ignore[union-attr]
+    (tmp_path / "hermes-exporter.yml").write_text(settings)
+    rules = tmp_path / "alerts.yaml"
+    rules.write_text((RULES / "alerts.yaml").read_text())
+    subprocess.run(["sh", "-c", edit], cwd=tmp_path, check=True)
+    assert rules.read_text() == generated("--config.file", str(tmp_path / "hermes-exporter.yml"))
 
 
 def test_a_configuration_with_an_error_is_named(tmp_path: Path) -> None:
