@@ -11,9 +11,11 @@ import pytest
 
 from exporter.config.prune import Keep, Prune
 from exporter.hermes.checkpoints import Layout
+from exporter.pruner.execute import execute
 from exporter.pruner.inventory import Archive, Inventory, Link, Workdir
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.stocktaking import Stocktaker
+from exporter.pruner.undo import undo
 from exporter.pruner.words import Act, HomePrunePlan, Policy
 from exporter.reaper.findings import HomeFacts
 from exporter.snapshot import DiskKind
@@ -22,6 +24,7 @@ from tests.plan_harness import DAY, kept, plan, take_stock, targets
 from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for
 from tests.real.holders import holder
 from tests.real.homes import MadeHome, make_home
+from tests.reap_harness import site
 
 ALL_MAY_GO = Prune(keep=Keep(newest=0))
 
@@ -142,6 +145,24 @@ def test_the_same_home_gives_the_same_plan_twice(made: MadeHome) -> None:
     first, second = (all_that_may_go(stock(made)) for _ in range(2))
     assert first.hash == second.hash
     assert [each.target for each in first.actions] == [each.target for each in second.actions]
+
+
+def test_what_is_done_is_what_was_planned_and_what_comes_back_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    home = make_home(NEWEST, tmp_path)
+    planned = all_that_may_go(stock(home))
+    place = site(home.path)
+    outcome = execute(planned, place, keep_seconds=DAY)
+    assert outcome.done == tuple(action.target for action in planned.actions)
+    assert all_that_may_go(take_stock(home.path).inventory).actions == ()
+    assert outcome.run is not None
+    assert undo(outcome.run, place).failed == ()
+    again = take_stock(home.path, undone_seconds=300 * DAY, days_later=200).inventory
+    assert {*targets(all_that_may_go(again))} == {*targets(planned)}
+    assert [action.action for action in plan(again, ALL_MAY_GO, by_hand=False).actions] == [
+        Act.PURGE_TRASH
+    ]
 
 
 # Messages

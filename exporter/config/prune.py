@@ -55,7 +55,9 @@ def _threshold(
 
 @settings
 class Thresholds:
-    transcripts: Threshold = _threshold(SIZE, "2GiB", "1.5GiB", "session transcripts")
+    transcripts: Threshold = _threshold(
+        SIZE, "2GiB", "1.5GiB", "transcripts and request dumps of sessions"
+    )
     checkpoints: Threshold = _threshold(SIZE, "10GiB", "7GiB", "checkpoints of both layouts")
     state_db: Threshold = _threshold(
         SIZE, "2GiB", "1.5GiB", "estimated payload of state.db, not the size of its file"
