@@ -305,7 +305,7 @@ def plain_text(value: Any) -> Any:
 
 
 def same_session(
-    first: SessionParts, second: SessionParts | None, gone: Container[str | None] = ()
+    first: SessionParts, second: SessionParts | None, gone: Container[object] = ()
 ) -> bool:
     """Whether nothing of a session has changed but that it lost a parent which is among the gone.
 

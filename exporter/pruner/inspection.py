@@ -7,13 +7,15 @@ to the database or the file of chats since.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
 
 import apsw
 
 from exporter.hermes import database
 from exporter.hermes.deleting import (
+    SESSIONS,
     Layout,
     SessionParts,
     delegates_of,
@@ -47,14 +49,31 @@ _CHANGES: Final = {
 }
 
 
+class Gone:
+    """What this run itself has deleted, so that it is not taken for a change of others."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._children: Counter[Any] = Counter()
+
+    def add(self, parts: SessionParts) -> None:
+        self._ids.add(parts.id)
+        self._children[parts.tables[SESSIONS].named(0).get("parent_session_id")] += 1
+
+    def __contains__(self, session_id: object) -> bool:
+        return session_id in self._ids
+
+    def children_of(self, session_id: str) -> int:
+        """How many of its children are gone."""
+        return self._children[session_id]
+
+
 class Inspection:
     """Of sessions that one connection is about to delete."""
 
     layout: Layout
 
-    def __init__(
-        self, site: Site, alibis: Sequence[str], gone: Mapping[str, str | None], writer: Writer
-    ) -> None:
+    def __init__(self, site: Site, alibis: Sequence[str], gone: Gone, writer: Writer) -> None:
         self.writer = writer
         self._site = site
         self._alibis = alibis
@@ -145,9 +164,7 @@ class Inspection:
         expected = dict(found.expected)
         # What this run has done itself to the relatives of a session is no change of others.
         session_id = action.intent.target
-        expected["children"] = int(expected["children"] or 0) + sum(
-            parent == session_id for parent in self._gone.values()
-        )
+        expected["children"] = int(expected["children"] or 0) + self._gone.children_of(session_id)
         if expected["parent"] is None and planned.get("parent") in self._gone:
             expected["parent"] = planned["parent"]
         key = first_difference(planned, expected)

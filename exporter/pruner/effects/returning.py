@@ -128,6 +128,7 @@ class SessionReturn:
                 return self._restore(writer, layout, batch, coming)
             return [self._restore_large(writer, layout, action, parts, coming)]
         except apsw.InterruptError:
+            self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
             self._pace.was_too_long(sum(work[: len(batch)]), LOCK_LIMIT_SECONDS)
             self._attempts[action.number] += 1
             self._site.sleep(self._attempts[action.number] * self._site.pause_seconds)

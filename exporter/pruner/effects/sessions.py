@@ -17,7 +17,6 @@ import apsw
 
 from exporter.errors import DatabaseError
 from exporter.hermes.deleting import (
-    SESSIONS,
     SessionParts,
     delete_session,
     exists,
@@ -35,7 +34,7 @@ from exporter.pruner.gently import (
     rest,
     until_due,
 )
-from exporter.pruner.inspection import Inspection
+from exporter.pruner.inspection import Gone, Inspection
 from exporter.pruner.pace import Pace
 from exporter.pruner.session_trash import Kept, keep, kept_sessions
 from exporter.pruner.trash import TrashRun
@@ -83,8 +82,7 @@ class SessionEffect:
         self._alibis = alibis
         """Sessions that living processes are known to be on, and so on no other."""
         self._pace = Pace(site.lock_budget_seconds)
-        self._gone: dict[str, str | None] = {}
-        """What this run has deleted, with the parent that it had."""
+        self._gone = Gone()
         self.longest_hold_seconds = 0.0
         self.kept_bytes = 0
 
@@ -147,7 +145,8 @@ class SessionEffect:
                 self._index_again(inspection, each)
                 settled += _skip(each.unit, why)
             else:
-                self._gone |= {parts.id: _parent_of(parts) for parts in each.parts}
+                for parts in each.parts:
+                    self._gone.add(parts)
                 settled += [Settlement(action.number, ActionState.DONE) for action in each.unit]
         return len(results)
 
@@ -182,7 +181,9 @@ class SessionEffect:
     ) -> int:
         """It was taken back whole. The machine may be slow just now, or it is a huge one."""
         first = batch[0]
-        self._pace.was_too_long(sum(each.weight for each in batch), LOCK_LIMIT_SECONDS)
+        if not first.out_of_index:
+            self._pace.was_too_long(sum(each.weight for each in batch), LOCK_LIMIT_SECONDS)
+        self._note_hold(inspection.writer)
         first.attempts += 1
         self._site.sleep(first.attempts * self._site.pause_seconds)
         if len(batch) > 1 or first.attempts < ATTEMPTS:
@@ -209,6 +210,7 @@ class SessionEffect:
                         why = "its messages cannot be taken out of the text index in time"
                     weight = sum(each.work[number] for number in part)
                     self._pace.was_too_long(weight, LOCK_LIMIT_SECONDS)
+                    self._note_hold(inspection.writer)
                     self._site.sleep(attempts * self._site.pause_seconds)
         except BaseException:
             self._index_again(inspection, each)
@@ -261,9 +263,12 @@ class SessionEffect:
 
     def _held(self, writer: Writer, weight: int, seconds: float) -> None:
         """Learn from the last transaction, and give Hermes its turn."""
-        self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
+        self._note_hold(writer)
         self._pace.took(weight, seconds)
         rest(self._site, writer.held_seconds)
+
+    def _note_hold(self, writer: Writer) -> None:
+        self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
 
 
 def _chunk_length(units: Sequence[Unit]) -> int:
@@ -310,11 +315,6 @@ def _cut(parts: Sequence[SessionParts]) -> Cut:
         for table, message_ids in each.cut.items():
             cut.setdefault(table, []).extend(message_ids)
     return cut
-
-
-def _parent_of(parts: SessionParts) -> str | None:
-    parent = parts.tables[SESSIONS].named(0).get("parent_session_id")
-    return parent if isinstance(parent, str) else None
 
 
 def _skip(actions: Sequence[Action], why: str) -> list[Settlement]:
