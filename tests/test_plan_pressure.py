@@ -157,6 +157,14 @@ def test_the_oldest_go_until_the_low_mark_is_reached() -> None:
     assert under_pressure(transcripts(10), under()).actions == ()
 
 
+def test_by_hand_neither_grace_nor_pause_stands_in_the_way() -> None:
+    found, how = transcripts(15), under(for_seconds=5 * MINUTE)
+    calm = pressed(found, how, PruneMemory(last_run_at=NOW - 1))
+    assert not any(level.due for level in calm.levels)
+    assert len(plan(found, how, pressure=calm, by_hand=True).actions) == 10
+    assert plan(found, how, pressure=calm, by_hand=False).actions == ()
+
+
 def test_what_the_target_cannot_reach_is_said_with_the_reason() -> None:
     young = tuple(file(f"young{n}", days=0.5, allocated_bytes=60) for n in range(2))
     foreign = file("foreign", is_own=False, allocated_bytes=30)
@@ -258,29 +266,21 @@ def test_trash_whose_time_is_over_goes_without_any_pressure() -> None:
 
 
 def test_in_an_emergency_garbage_skips_the_trash_and_nothing_else_does() -> None:
-    half = Leftover("checkpoints/store/objects/pack/tmp_pack_a", 20, NOW - 2 * DAY, True)
-    repo = Checkpoint(Layout.LEGACY, "checkpoints/x", 10, 1.0)
-    packed = full(980)
-    found = inventory(
-        *packed.sessions,
-        files=packed.files[-3:-1],
-        checkpoints=(repo,),
-        leftovers=(half,),
-        coverage=packed.coverage,
-        filesystem=packed.filesystem,
-    )
     own = tuple(file(f"own{n}", session_id="open", allocated_bytes=0) for n in range(50))
+    lost = tuple(file(f"lost{n}", allocated_bytes=10) for n in range(2))
     found = inventory(
-        *packed.sessions,
-        files=(*found.files, *own),
-        checkpoints=(repo,),
-        leftovers=(half,),
-        coverage=packed.coverage,
-        filesystem=packed.filesystem,
+        session("open", is_open=True),
+        files=(*own, *lost),
+        checkpoints=(Checkpoint(Layout.LEGACY, "checkpoints/x", 10, 1.0),),
+        leftovers=(Leftover("checkpoints/store/objects/pack/tmp_pack_a", 20, NOW - 2 * DAY, True),),
+        coverage=Coverage(watched_since=1.0),
+        filesystem=Filesystem(1000, 20, "ext4", 980),
     )
-    soft = disk(for_seconds=5 * MINUTE)
-    told = under_pressure(found, soft)
-    assert {each.frees for each in told.actions} == {Frees.NOW}
-    assert len(told.actions) == 3
-    hard = under_pressure(found, disk())
-    assert {each.target: each.frees for each in hard.actions}["checkpoints/x"] is Frees.AT_PURGE
+    patient = under_pressure(found, disk(for_seconds=5 * MINUTE), by_hand=False)
+    assert {each.frees for each in patient.actions} == {Frees.NOW}
+    assert len(patient.actions) == 3
+    pressing = under_pressure(found, disk(), by_hand=False)
+    assert {each.target: each.frees for each in pressing.actions} == {
+        **{each.target: Frees.NOW for each in patient.actions},
+        "checkpoints/x": Frees.AT_PURGE,
+    }

@@ -94,6 +94,13 @@ def test_what_the_settings_keep(keep: Keep, changes: dict[str, Any]) -> None:
     assert targets(plan(found, Prune(keep=keep))) == ["b"]
 
 
+def test_the_newest_are_those_that_ended() -> None:
+    found = inventory(
+        session("open", days=1, is_open=True), session("a", days=100), session("b", days=200)
+    )
+    assert targets(plan(found, Prune(keep=Keep(newest=1)))) == ["b"]
+
+
 def test_titles_and_archives_can_be_given_up() -> None:
     found = inventory(session("a", titled=True), session("b", archived=True))
     assert targets(plan(found, Prune(keep=Keep(newest=0, archived=False)))) == ["a", "b"]
@@ -177,6 +184,16 @@ def test_a_gateway_has_nobodys_chat_at_a_prompt_in_memory() -> None:
         session("cli"), session("telegram", source="telegram"), safeguards=Safeguards(gateway)
     )
     assert targets(plan(found)) == ["cli"]
+
+
+def test_a_gateway_has_done_with_what_it_ended_itself() -> None:
+    """One that is up for months must not keep every cron run since."""
+    gateway = structs.replace(SEEN, holders=(holder(ProcessKind.GATEWAY, days_ago=150),))
+    done = session("done", source="cron", end_reason="cron_complete")
+    cut = session("cut", source="cron", end_reason="reaped")
+    after = session("after", source="cron", end_reason="cron_complete", ended_at=NOW - 101 * DAY)
+    found = inventory(done, cut, after, safeguards=Safeguards(gateway))
+    assert targets(plan(found)) == ["done"]
 
 
 def test_an_editor_may_have_any_of_its_sessions_in_memory() -> None:

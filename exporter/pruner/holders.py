@@ -25,6 +25,13 @@ _MAY_BE_AN_EDITOR: Final = frozenset({ProcessKind.ACP, ProcessKind.HERMES, Proce
 _EDITOR_SOURCE: Final = "acp"
 _PEOPLE: Final = frozenset({"cli", "tui", "desktop", "webui"})
 """A person sits at these; a gateway has none of them in memory that it does not route to."""
+_LEFT_BY_GATEWAY: Final = frozenset(
+    {
+        *("cron_complete", "webhook_complete", "session_reset", "session_switch"),
+        *("idle", "daily", "suspended", "resume_pending_expired"),
+    }
+)
+"""Ends that a gateway writes when it is done with a session. Of a home there is one at a time."""
 _CLOCK_SLACK_SECONDS: Final = 5.0
 
 
@@ -51,9 +58,18 @@ class Memories(Struct, frozen=True):
         aside = session.source not in _PEOPLE or session.link is not Link.NONE
         return (
             self.since <= seen
-            or (self.gateway_since <= seen and session.source not in _PEOPLE)
+            or (self.gateway_since <= seen and _may_be_a_gateways(session))
             or (self.chat_since <= seen and aside)
         )
+
+
+def _may_be_a_gateways(session: StockedSession) -> bool:
+    """Whether a gateway that was there when it ended may go on with it."""
+    if session.source in _PEOPLE:
+        return False
+    ended_at = session.ended_at or 0.0
+    was_left = session.end_reason in _LEFT_BY_GATEWAY
+    return not was_left or session.last_activity_at > ended_at + _CLOCK_SLACK_SECONDS
 
 
 def memories_of(

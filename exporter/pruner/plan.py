@@ -22,7 +22,7 @@ from exporter.pruner.inventory import Inventory, SessionFile
 from exporter.pruner.lineage import Lineages
 from exporter.pruner.policies import POLICIES
 from exporter.pruner.policies.files import path_of
-from exporter.pruner.pressure import Pressure
+from exporter.pruner.pressure import Pressure, insisted_on
 from exporter.pruner.protection import Protection
 from exporter.pruner.reach import unreachable
 from exporter.pruner.selection import select
@@ -64,7 +64,8 @@ def plan_prune(
 ) -> HomePrunePlan:
     """Plan what to take from one home.
 
-    Without a pressure all that the policies allow is planned; with one, what its thresholds demand.
+    Without a pressure all that the policies allow is planned; with one, what its thresholds demand,
+    if by hand without grace or pause.
     An automatic plan above the caps is empty; one by hand says so and leaves it to the person.
     `findings` are what `find_all` would find, where somebody knows them already.
     """
@@ -75,6 +76,8 @@ def plan_prune(
         )
     if findings is None:
         findings = find_all(inventory, protection, settings, by_hand=by_hand, filters=filters)
+    if by_hand and pressure is not None:
+        pressure = insisted_on(pressure)
     chosen = choose(findings, inventory, settings, pressure)
     emergency = pressure is not None and pressure.emergency
     actions = tuple(_actions(chosen, now, emergency=emergency))

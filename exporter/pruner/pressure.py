@@ -182,6 +182,15 @@ def _no_help(known: ThresholdMemory, now: float) -> str:
     return "no_help" if 0 <= now - known.attempted_at < _NO_HELP_SECONDS else ""
 
 
+def insisted_on(pressure: Pressure) -> Pressure:
+    """The same for a person who asks now: neither grace nor pause stands in the way."""
+    levels = []
+    for level in pressure.levels:
+        crossed = level.reading is not None and (level.pressing or level.reading.value > level.high)
+        levels.append(structs.replace(level, pressing=crossed, due=crossed, held=""))
+    return structs.replace(pressure, levels=tuple(levels))
+
+
 def note_run(
     memory: PruneMemory, pressure: Pressure, relief: Mapping[str, float], now: float
 ) -> PruneMemory:

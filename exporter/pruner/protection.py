@@ -107,11 +107,10 @@ def _rule(
 
 
 def _newest(sessions: Iterable[StockedSession], count: int) -> frozenset[str]:
-    """The newest of a home, open ones counted: they are the ones that somebody comes back to."""
-    return frozenset(
-        session.id
-        for session in nlargest(count, sessions, key=lambda each: (each.last_activity_at, each.id))
-    )
+    """The newest of those that have ended: they are the ones that somebody comes back to."""
+    ended = (session for session in sessions if not session.is_open)
+    newest = nlargest(count, ended, key=lambda each: (each.last_activity_at, each.id))
+    return frozenset(session.id for session in newest)
 
 
 def _leased(guards: Safeguards) -> frozenset[str]:

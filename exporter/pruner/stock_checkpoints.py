@@ -68,11 +68,11 @@ class CheckpointStock:
     ) -> Iterator[Checkpoint]:
         archives: dict[bytes, list[Node]] = {}
         for node in nodes:
-            if node.seen is None:
-                continue
             if node.kind is DiskKind.CHECKPOINTS_ARCHIVE:
                 archives.setdefault(b"/".join(node.path.split(b"/")[:2]), []).append(node)
                 continue
+            if node.seen is None:
+                continue  # not walked yet
             reading = node.reading if isinstance(node, RepoNode) else None
             if reading is None or not reading.is_repository:
                 continue
@@ -82,7 +82,8 @@ class CheckpointStock:
                 missing[name] = since
             yield self._folder(Layout.LEGACY, node.path, [node], owner, now, state, since)
         for path, parts in archives.items():
-            if is_archive(path) and any(part.path == path for part in parts):
+            was_walked = all(part.seen is not None for part in parts)
+            if was_walked and is_archive(path) and any(part.path == path for part in parts):
                 yield self._folder(Archive.ARCHIVE, path, parts, owner, now)
 
     def _folder(
