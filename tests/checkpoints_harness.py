@@ -54,11 +54,13 @@ class Checkpoints:
         with Repo(self.store) as repo:
             return {each.path: each.commit.hexsha for each in repo.references}
 
-    def own_files(self) -> dict[str, Any]:
+    def own_files(self, project: str = "") -> dict[str, Any]:
+        """Those that belong to one project, of all or of this one; refs that have a file too."""
         return {
             path: seen
             for path, seen in picture(self.store).items()
-            if path.startswith(("projects/", "indexes/"))
+            if path.startswith(("projects/", "indexes/", "refs/hermes/"))
+            and (not project or self.name(project) in path)
         }
 
     def fsck(self) -> str:

@@ -43,11 +43,11 @@ def test_a_project_is_taken_and_given_back_as_its_hermes_knew_it(
 ) -> None:
     made = every_version
     made.snapshot("one", "two")
-    refs, files, snapshots = made.refs(), made.own_files(), made.snapshots("one")
+    refs, files, snapshots = made.refs(), made.own_files("one"), made.snapshots("one")
     action = made.planned("one")
     assert take(made.effect, made.home, action) == [""]
     assert made.refs() == {path: tip for path, tip in refs.items() if made.name("one") not in path}
-    assert not [path for path in made.own_files() if made.name("one") in path]
+    assert made.own_files("one") == {}
     asked = made.ask(list=[made.folder("one"), made.folder("two")])
     assert asked["snapshots"][made.folder("one")] == []
     assert len(asked["snapshots"][made.folder("two")]) == 3
@@ -59,7 +59,8 @@ def test_a_project_is_taken_and_given_back_as_its_hermes_knew_it(
     ).returncode
     assert give_back(made.effect, made.home, action, action) == ["", ""]
     assert made.refs() == refs
-    assert made.own_files() == files
+    assert made.own_files("one") == files
+    assert len(files) == 3
     assert made.fsck() == ""
     restored = made.ask(list=[made.folder("one")], restore=[[made.folder("one"), snapshots[-1]]])
     assert restored["snapshots"][made.folder("one")] == snapshots

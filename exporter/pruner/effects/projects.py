@@ -61,6 +61,8 @@ class _About(Struct, frozen=True):
     project: str
     tip: str | None
     """Its newest snapshot; None if it had none."""
+    ref_mtime_ns: int | None = None
+    """Of the ref's own file, where it has one: git may keep many in one file."""
 
 
 class ProjectEffect:
@@ -144,6 +146,7 @@ class ProjectEffect:
             self._refuse_if_newer(about, trash, kept)
             if about.tip is not None:
                 self._restore_tip(about.tip, project, os.path.join(trash.path, os.fsdecode(kept)))
+                self._restore_ref_time(about)
             self._put_files_back(project, trash, kept)
             with _folder(trash.descriptor, kept) as folder:
                 remove_tree(folder, _BUNDLE.encode())
@@ -228,7 +231,7 @@ class ProjectEffect:
         try:
             with _folder(trash.descriptor, part) as folder:
                 place = os.path.join(trash.path, os.fsdecode(part))
-                about = _About(action.intent.target, tip)
+                about = _About(action.intent.target, tip, self._ref_time(action.intent.target))
                 _write(folder, _ABOUT, msgspec.json.encode(about))
                 if tip is not None:
                     self._bundle(action.intent.target, tip, folder, place)
@@ -319,6 +322,18 @@ class ProjectEffect:
             git_store.delete_ref(self._store, project, tip)
             raise LeftAloneError("its snapshots could not be put back; they stay in the trash")
 
+    def _ref_time(self, project: str) -> int | None:
+        found = self._stat(_ref_file(project))
+        return found.st_mtime_ns if found is not None and stat.S_ISREG(found.st_mode) else None
+
+    def _restore_ref_time(self, about: _About) -> None:
+        if about.ref_mtime_ns is None or self._ref_time(about.project) is None:
+            return
+        folder_path, name = split(_ref_file(about.project))
+        times = (about.ref_mtime_ns, about.ref_mtime_ns)
+        with self._place.folder(folder_path) as folder:
+            os.utime(name, ns=times, dir_fd=folder, follow_symlinks=False)
+
     def _put_files_back(self, project: str, trash: TrashRun, kept: bytes) -> None:
         with _folder(trash.descriptor, kept) as source:
             for file in project_files(project):
@@ -329,6 +344,10 @@ class ProjectEffect:
                 with self._place.folder(folder_path, create=True) as folder:
                     put_back(source, _kind(path), folder, name)
                     make_durable(folder, source)
+
+
+def _ref_file(project: str) -> bytes:
+    return STORE + b"/" + git_store.ref_name(project).encode()
 
 
 @contextmanager
