@@ -11,9 +11,9 @@ from typing import Final
 
 from exporter.hermes.git import GitFailedError, GitRefusedError, run_git
 
-WORK_SECONDS: Final = 900.0
+WORK_SECONDS: Final = 300.0
 """For git to read or write the whole history of a project."""
-GC_SECONDS: Final = 3600.0
+GC_SECONDS: Final = 400.0
 PRUNE_BEFORE: Final = "1.hour.ago"
 """Never now: what Hermes has added to an index, but no ref knows yet, would be destroyed."""
 _NEVER: Final = "0" * 40

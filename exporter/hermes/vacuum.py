@@ -25,7 +25,8 @@ from exporter.hermes.writing import (
     refuse_unwritable,
 )
 
-DEADLINE_SECONDS: Final = 1800.0
+DEADLINE_SECONDS: Final = 400.0
+"""With the time for gc it is less than an agent waits for its worker."""
 _LOOK_EVERY_SECONDS: Final = 0.2
 _PROGRESS_EVERY_STEPS: Final = 20_000
 _SPACE: Final = 1.1
