@@ -42,7 +42,7 @@ def dashboard() -> model.Dashboard:
             ),
             events(
                 "Sessions reaped",
-                "sum by (instance, home) (increase(hermes_reaper_reaped_total{<home>}[2m])) > 0",
+                "sum by (instance, home) (increase(hermes_reaper_reaped_total{<home>}[5m])) > 0",
                 colour="purple",
                 text="{{home}}",
             ),

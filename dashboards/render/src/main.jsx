@@ -32,6 +32,7 @@ window.panelReport = () =>
     const data = sceneGraph.getData(panel).state.data;
     return {
       title: panel.state.title,
+      type: panel.state.pluginId,
       state: data?.state ?? LoadingState.NotStarted,
       error: data?.errors?.[0]?.message ?? data?.error?.message ?? panel.state._pluginLoadError ?? '',
       series: data?.series?.filter((frame) => frame.length > 0).length ?? 0,

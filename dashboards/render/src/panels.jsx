@@ -255,6 +255,7 @@ const DEFAULTS = {
 function plugin(id, component) {
   const made = new PanelPlugin(component);
   made.meta = { id, name: id, type: 'panel', module: '', baseUrl: '', info: { logos: {} }, sort: 0 };
+  made.setDataSupport({ annotations: true, alertStates: false });
   return made.useFieldConfig({
     useCustomConfig: (builder) => {
       for (const path of CUSTOM) {
