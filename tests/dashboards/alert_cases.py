@@ -338,8 +338,8 @@ HOMES = (
 
 
 def _upgrade(version_after: str, reaped_per_hour_after: float) -> Series:
-    """Three days at one leak an hour, each reaped; then another Hermes for ten hours."""
-    before, after, per_hour = 72 * 12, 10 * 12, 12
+    """Two days at one leak an hour, each reaped; then another Hermes for eight hours."""
+    before, after, per_hour = 50 * 12, 8 * 12, 12
     reaped = [n / per_hour for n in range(before)]
     reaped += [reaped[-1] + n * reaped_per_hour_after / per_hour for n in range(1, after + 1)]
     info = f"hermes_agent_info{{{HOME},version="
@@ -387,7 +387,7 @@ SESSIONS = (
         alert="HermesLeakRateUp",
         severity="warning",
         series=_upgrade("0.19.0", 10),
-        first=72 * 60 + 140,
+        first=50 * 60 + 140,
         step=5,
         labels={**HOME_LABELS, "version": "0.19.0"},
         page=HOST_PAGE,
