@@ -1,4 +1,4 @@
-"""What the three dashboards have in common: variables, links, annotations and the grid."""
+"""What the three dashboards have in common: variables, links and the grid."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from grafana_foundation_sdk.builders.dashboard import (
-    AnnotationQuery,
     Dashboard,
     DashboardLink,
     DatasourceVariable,
@@ -16,7 +15,8 @@ from grafana_foundation_sdk.builders.dashboard import (
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards.matchers import AGENT, JOB, matched
+from dashboards.annotations import Annotation, query
+from dashboards.matchers import AGENT, JOB
 from dashboards.panels import DATASOURCE, Panel
 
 TAG = "hermes"
@@ -74,9 +74,14 @@ def board(
     choices: Choices,
     since: str,
     all_instances: bool,
-    annotations: Sequence[AnnotationQuery] = (),
+    annotations: Sequence[Annotation] = (),
 ) -> model.Dashboard:
     """A dashboard; `all_instances` says whether it opens with every host or with one."""
+    placed = list(_placed(sections))
+    asked: list[Builder[model.AnnotationQuery]] = [
+        query(each, [panel.id_val or 0 for above, panel in placed if above in each.sections])
+        for each in annotations
+    ]
     built = (
         Dashboard(title)
         .uid(uid)
@@ -89,37 +94,12 @@ def board(
         .timezone("browser")
         .link(_links())
         .variables(_variables(choices, all_instances))
-        .annotations(list(annotations))
+        .annotations(asked)
         .build()
     )
     built.schema_version = SCHEMA_VERSION
-    built.panels = list(_placed(sections))
+    built.panels = [panel for _, panel in placed]
     return built
-
-
-def moments(name: str, expression: str, *, colour: str, text: str) -> AnnotationQuery:
-    """Annotations at the moments that the values of the series are."""
-    return _annotation(name, expression, colour, text).use_value_for_time(True)
-
-
-def events(name: str, expression: str, *, colour: str, text: str) -> AnnotationQuery:
-    """Annotations while the expression has an answer."""
-    return _annotation(name, expression, colour, text)
-
-
-def _annotation(name: str, expression: str, colour: str, text: str) -> AnnotationQuery:
-    return (
-        AnnotationQuery()
-        .name(name)
-        .datasource(DATASOURCE)
-        .enable(True)
-        .icon_color(colour)
-        .expr(matched(expression))
-        .step("60s")
-        .title_format(name)
-        .text_format(text)
-        .tag_keys("home")
-    )
 
 
 def _links() -> DashboardLink:
@@ -171,14 +151,17 @@ def _choice(name: str, label: str, query: str, with_all: bool) -> QueryVariable:
     )
 
 
-def _placed(sections: Sequence[Section]) -> Iterator[model.Panel | model.RowPanel]:
+def _placed(
+    sections: Sequence[Section],
+) -> Iterator[tuple[str | None, model.Panel | model.RowPanel]]:
+    """Each panel, with the title of its section."""
     number = 1
     y = 0
     for section in sections:
         if section.title is not None:
             row = Row(section.title).collapsed(False).id(number).build()
             row.grid_pos = model.GridPos(x=0, y=y, w=WIDTH, h=1)
-            yield row
+            yield None, row
             number += 1
             y += 1
         for each in section.lines:
@@ -186,7 +169,7 @@ def _placed(sections: Sequence[Section]) -> Iterator[model.Panel | model.RowPane
             for width, panel in each.panels:
                 built = panel.id(number).build()
                 built.grid_pos = model.GridPos(x=x, y=y, w=width, h=each.height)
-                yield built
+                yield section.title, built
                 number += 1
                 x += width
             y += each.height

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards.board import Choices, Line, Section, board, events, line, moments
+from dashboards.annotations import Annotation
+from dashboards.board import Choices, Line, Section, board, line
 from dashboards.host_disk import disk, retention
 from dashboards.host_health import database, processes
 from dashboards.host_sessions import sessions, usage
@@ -33,20 +34,28 @@ def dashboard() -> model.Dashboard:
         choices=RAW,
         since="now-6h",
         all_instances=False,
-        annotations=[
-            moments(
-                "Prune run",
-                "hermes_prune_last_run_timestamp_seconds{<home>} * 1000",
-                colour="blue",
-                text="{{home}}: {{outcome}}",
-            ),
-            events(
-                "Sessions reaped",
-                "sum by (instance, home) (increase(hermes_reaper_reaped_total{<home>}[5m])) > 0",
-                colour="purple",
-                text="{{home}}",
-            ),
-        ],
+        annotations=[_prune_runs(), _reaps()],
+    )
+
+
+def _prune_runs() -> Annotation:
+    return Annotation(
+        "Prune run",
+        "hermes_prune_last_run_timestamp_seconds{<home>} * 1000",
+        "{{home}}: {{outcome}}",
+        "blue",
+        frozenset({"Disk", "Retention", "Database"}),
+        values_are_moments=True,
+    )
+
+
+def _reaps() -> Annotation:
+    return Annotation(
+        "Sessions reaped",
+        "sum by (instance, home) (increase(hermes_reaper_reaped_total{<home>}[5m])) > 0",
+        "{{home}}",
+        "purple",
+        frozenset({"Sessions"}),
     )
 
 

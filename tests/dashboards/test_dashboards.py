@@ -185,6 +185,18 @@ def test_target_job_and_instance_rules(name: str) -> None:
     }
 
 
+def test_runs_are_drawn_where_they_show() -> None:
+    dashboard = load("hermes-host")
+    titles = {panel["id"]: panel["title"] for panel in panels(dashboard)}
+    shown = {
+        each["name"]: {titles[number] for number in each["filter"]["ids"]}
+        for each in dashboard["annotations"]["list"]
+    }
+    assert "Bytes by kind" in shown["Prune run"]
+    assert "Open sessions by verdict" in shown["Sessions reaped"]
+    assert not shown["Prune run"] & shown["Sessions reaped"]
+
+
 def test_fleet_reads_only_what_is_recorded() -> None:
     """A fleet of thousands is looked at through few series."""
     dashboard = load("hermes-fleet")

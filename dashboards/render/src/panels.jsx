@@ -78,6 +78,7 @@ function drawMarks(plot, marks, theme) {
     if (x >= bbox.left && x <= bbox.left + bbox.width) {
       ctx.strokeStyle = theme.visualization.getColorByName(colour ?? 'blue');
       ctx.lineWidth = devicePixelRatio;
+      ctx.globalAlpha = 0.7;
       ctx.setLineDash([4, 4]);
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
