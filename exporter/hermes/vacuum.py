@@ -31,6 +31,8 @@ _LOOK_EVERY_SECONDS: Final = 0.2
 _PROGRESS_EVERY_STEPS: Final = 20_000
 _SPACE: Final = 1.1
 """So many times the pages in use, in each place that the new database is written to."""
+_MERGE_PAGES: Final = 1000
+_LEAST_CHANGES: Final = 2
 TEMPORARY: Final = "/var/tmp"  # noqa: S108 - SQLite's own choice
 FreeBytes = Callable[[str], int]
 
@@ -70,20 +72,19 @@ def vacuum(
     before = look_at_files(path)
     had_sidecars = before.wal is not None
     connection: apsw.Connection | None = None
+    watch = _Watch(is_wanted, monotonic, began + deadline_seconds)
     try:
         connection = _connect(path, keep_wal=had_sidecars)
         pages, free, size = _pages(connection)
         _refuse_without_space(path, (pages - free) * size, free_bytes or free_bytes_in)
-        watch = _Watch(is_wanted, monotonic, began + deadline_seconds)
         connection.set_progress_handler(watch.must_stop, _PROGRESS_EVERY_STEPS)
-        _merge_text_indexes(connection)
+        _merge_text_indexes(connection, watch)
         connection.execute("VACUUM")
         connection.set_progress_handler(None)
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.InterruptError as error:
-        raise WriteError(
-            WriteTrouble.TOO_LONG, f"{path} was wanted by somebody else; nothing was changed"
-        ) from error
+        why = f"{path} {watch.why}; it was not vacuumed"
+        raise WriteError(WriteTrouble.TOO_LONG, why) from error
     except apsw.BusyError as error:
         raise WriteError(WriteTrouble.BUSY, f"{path} is in use; it was not vacuumed") from error
     except apsw.FullError as error:
@@ -108,13 +109,17 @@ class _Watch:
         self._monotonic = monotonic
         self._give_up_at = give_up_at
         self._look_at = 0.0
+        self.why = ""
 
     def must_stop(self) -> bool:
         now = self._monotonic()
-        if now < self._look_at:
-            return False
-        self._look_at = now + _LOOK_EVERY_SECONDS
-        return now > self._give_up_at or self._is_wanted()
+        if now >= self._look_at and not self.why:
+            self._look_at = now + _LOOK_EVERY_SECONDS
+            if now > self._give_up_at:
+                self.why = "took too long"
+            elif self._is_wanted():
+                self.why = "was wanted by somebody else"
+        return bool(self.why)
 
 
 def _connect(path: str, *, keep_wal: bool) -> apsw.Connection:
@@ -141,18 +146,26 @@ def _pages(connection: apsw.Connection) -> tuple[int, int, int]:
     return pages, free, size
 
 
-def _merge_text_indexes(connection: apsw.Connection) -> None:
+def _merge_text_indexes(connection: apsw.Connection, watch: _Watch) -> None:
     """Without this the index goes on holding most of what was deleted.
 
-    One that this SQLite cannot read is left as it is.
+    Step by step, so that it can be given up in between; a step that changes less than two rows was
+    the last. An index that this SQLite cannot read is left as it is.
     """
     tables = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%USING fts5%'"
     ).fetchall()
     for (name,) in tables:
         quoted = '"' + str(name).replace('"', '""') + '"'
+        step = f"INSERT INTO {quoted}({quoted}, rank) VALUES ('merge', ?)"
+        pages, before = -_MERGE_PAGES, -_LEAST_CHANGES
         try:
-            connection.execute(f"INSERT INTO {quoted}({quoted}) VALUES ('optimize')")
+            while connection.total_changes() - before >= _LEAST_CHANGES:
+                if watch.must_stop():
+                    raise apsw.InterruptError
+                before = connection.total_changes()
+                connection.execute(step, (pages,))
+                pages = _MERGE_PAGES
         except apsw.SQLError:
             continue
 
