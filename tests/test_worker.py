@@ -128,6 +128,13 @@ def test_figures_of_both_users_are_told(running: Agent) -> None:
     assert metrics.by("hermes_exporter_blind", "home", "reason") == {}
 
 
+def test_a_worker_has_loaded_all_it_needs_before_it_is_nobody(running: Agent) -> None:
+    """Its owner may not be able to read the agent's installation, nor Python's."""
+    scanned_again(running, f"user{ADA}")
+    assert "ModuleNotFoundError" not in running.log()
+    assert "ImportError" not in running.log()
+
+
 def test_a_worker_may_not_take_all_memory(running: Agent) -> None:
     for worker in workers(running).values():
         limits = Path(f"/proc/{worker.pid}/limits").read_text()
@@ -135,7 +142,7 @@ def test_a_worker_may_not_take_all_memory(running: Agent) -> None:
         assert Path(f"/proc/{worker.pid}/oom_score_adj").read_text() == "500\n"
 
 
-SMALL = ("prlimit", f"--data={96 << 20}")
+SMALL = ("prlimit", f"--data={80 << 20}")
 """Less than a worker has, so that not so much is needed to fill it."""
 
 
@@ -143,7 +150,7 @@ def test_a_home_that_eats_memory_loses_its_own_metrics_and_nobody_elses(tmp_path
     homes = [small_home(tmp_path / "good"), small_home(tmp_path / "greedy")]
     sql(
         homes[1],
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) "
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 70000) "
         "INSERT INTO sessions (id, source, started_at) "
         "SELECT printf('%0400d', i), printf('%0120d', i), i FROM n;",
     )
@@ -155,8 +162,8 @@ def test_a_home_that_eats_memory_loses_its_own_metrics_and_nobody_elses(tmp_path
             good, greedy = sorted(rounds.run(120).homes, key=lambda view: view.path)
             assert good.up
             assert not greedy.up
-            assert greedy.trouble is Trouble.WORKER_DIED
-            assert "MemoryError" in greedy.detail
+            assert greedy.trouble in (Trouble.WORKER_DIED, Trouble.IO_ERROR)
+            assert "memory" in greedy.detail.lower()
     finally:
         rounds.close()
         journal.close()
