@@ -22,7 +22,8 @@ from exporter.homes import (
 )
 from exporter.journal import Journal
 from exporter.scan.inspect import Inspection
-from exporter.scout import Scout, is_text
+from exporter.scout import is_text
+from exporter.scouting import Scout
 
 
 class Discovery:

@@ -20,6 +20,7 @@ from typing import Final
 
 from exporter import wire
 from exporter.errors import RefusedError, WorkerError
+from exporter.frames import Ready
 
 _RECEIVE_BYTES: Final = 256 * 1024
 _FRAMES_MAX: Final = 20_000
@@ -119,7 +120,7 @@ class Worker:
                 replies = self.receive(deadline - time.monotonic())
         except TimeoutError as error:
             raise WorkerError(f"a worker did not start within {_START_SECONDS:.0f} s") from error
-        if replies != [wire.Ready()]:
+        if replies != [Ready()]:
             raise WorkerError("a worker spoke before it was asked; it is ended")
         self._ready = True
 

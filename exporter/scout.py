@@ -1,12 +1,6 @@
-"""Looking at paths that may never answer.
+"""The process that looks at paths which may never answer; `exporter.scouting` is the agent's end.
 
-Before a home is adopted somebody must look at it, with the agent's own privileges, and a path on a
-dead mount hangs whoever looks. The scout is a process that gives each question a thread of its own.
-A question that is not answered in time stays open and is not asked again; its answer, whenever it
-comes, tells that the path is back.
-
-Paths are other people's words: each user has so many open questions and so much of a round's
-patience, so that nobody's can keep the scout from looking at another's home.
+It runs for as long as the agent does, so it loads little.
 """
 
 from __future__ import annotations
@@ -17,169 +11,34 @@ import pwd
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
 
-from exporter import child, logs, wire
-from exporter.errors import WorkerError
-from exporter.pool import LET_GO_SECONDS, Worker, own_program
+import msgspec
+
+from exporter import child
+from exporter.frames import (
+    InspectReply,
+    InspectRequest,
+    Ready,
+    encode,
+    receive_frame,
+    send_frame,
+)
 from exporter.scan.inspect import Inspection, inspect
-
-PATIENCE_SECONDS: Final = 5.0
-"""How long a round waits for paths that do not answer, all of them together."""
-_PATIENCE_PER_USER_SECONDS: Final = 2.0
-_GRACE_SECONDS: Final = 0.25
-"""What a path is given once the patience of a round is used up."""
-_GRACE_OF_THE_SLOW_SECONDS: Final = 0.05
-"""What a user's path is given once his own share of it is used up."""
-_OPEN_QUESTIONS_MAX: Final = 1024
-_OPEN_QUESTIONS_PER_USER: Final = 16
-_ATTEMPTS: Final = 2
-
-log = logs.get("scout")
-
-
-class _Question(NamedTuple):
-    path: str
-    asker: int | None
-    as_uid: int | None
-
-
-class Scout:
-    """The agent's end of the scout."""
-
-    def __init__(
-        self,
-        start: Callable[[], Worker] = lambda: Worker(own_program("exporter.scout")),
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._start = start
-        self._monotonic = monotonic
-        self._process: Worker | None = None
-        self._open: dict[int, _Question] = {}
-        self._waited: dict[int, float] = {}
-        self._number = 0
-        self._patience_until = 0.0
-        self._closed = False
-        self._changes = logs.StateChange()
-
-    def begin_round(self) -> None:
-        """Take in the answers that came late, and be patient anew."""
-        self._patience_until = self._monotonic() + PATIENCE_SECONDS
-        self._waited.clear()
-        try:
-            while self._process is not None:
-                self._hear(self._monotonic())
-        except TimeoutError:
-            pass
-        except WorkerError as error:
-            self._lose(error)
-
-    def hangs(self, path: str) -> bool:
-        """Whether a question about this path is still open."""
-        return any(question.path == path for question in self._open.values())
-
-    def inspect(
-        self, path: str, asker: int | None = None, *, as_asker: bool = False
-    ) -> Inspection | None:
-        """What is at this path; None if it does not answer.
-
-        `asker` is the user whose word the path is, None for the operator's. With `as_asker` it is
-        looked at with no more rights than his.
-        """
-        if self._closed or self.hangs(path):
-            return None
-        if not self._may_ask(asker):
-            return Inspection(exists=True, unreadable="too many other paths do not answer")
-        question = _Question(path, asker, asker if as_asker else None)
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._ask(question)
-            except TimeoutError:
-                return None
-            except WorkerError as error:
-                self._lose(error)
-        return None
-
-    def _may_ask(self, asker: int | None) -> bool:
-        if asker is None:
-            return True  # the operator names few, and nobody else can
-        his = sum(question.asker == asker for question in self._open.values())
-        return his < _OPEN_QUESTIONS_PER_USER and len(self._open) < _OPEN_QUESTIONS_MAX
-
-    def close(self) -> None:
-        """For good; a question that another thread waits for is answered with None."""
-        self._closed = True
-        self._end()
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.end()
-            process.is_gone(LET_GO_SECONDS)
-
-    def _ask(self, question: _Question) -> Inspection:
-        if self._process is None:
-            self._process = self._start()
-            self._process.wait_ready()
-            self._patience_until = self._monotonic() + PATIENCE_SECONDS
-        began = self._monotonic()
-        self._number += 1
-        self._open[self._number] = question
-        self._process.send(wire.InspectRequest(self._number, question.path, question.as_uid))
-        deadline = self._deadline(question.asker, began)
-        try:
-            while True:
-                answers = self._hear(deadline)
-                if self._number in answers:
-                    return answers[self._number]
-        finally:
-            if question.asker is not None:
-                waited = self._waited.get(question.asker, 0.0)
-                self._waited[question.asker] = waited + self._monotonic() - began
-
-    def _deadline(self, asker: int | None, now: float) -> float:
-        usual = max(self._patience_until, now + _GRACE_SECONDS)
-        if asker is None:
-            return usual
-        left = _PATIENCE_PER_USER_SECONDS - self._waited.get(asker, 0.0)
-        return min(usual, now + max(left, _GRACE_OF_THE_SLOW_SECONDS))
-
-    def _hear(self, deadline: float) -> dict[int, Inspection]:
-        """Answers to open questions, by number."""
-        if self._process is None:
-            raise WorkerError("there is no scout")
-        answers: dict[int, Inspection] = {}
-        for reply in self._process.receive(deadline - self._monotonic()):
-            if not isinstance(reply, wire.InspectReply):
-                raise WorkerError("the scout sent what it was not asked for")
-            if self._open.pop(reply.number, None) is not None:
-                answers[reply.number] = reply.inspection
-        return answers
-
-    def _lose(self, error: WorkerError) -> None:
-        """Without the process its questions are open no more."""
-        self._end()
-        self._open.clear()
-        if not self._closed and self._changes.changed("scout", str(error)):
-            log.warn("scout failed", error=str(error))
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     """`python -m exporter.scout PARENT`; not for people."""
     with child.begin(int(arguments[0])) as channel:
         sending = threading.Lock()
-        wire.send(channel, wire.Ready())
-        while (request := wire.receive_request(channel)) is not None:
-            if isinstance(request, wire.InspectRequest):
-                threading.Thread(
-                    target=_answer, args=(channel, sending, request), daemon=True
-                ).start()
+        send_frame(channel, encode(Ready()))
+        while (body := receive_frame(channel)) is not None:
+            request = msgspec.json.decode(body, type=InspectRequest)
+            threading.Thread(target=_answer, args=(channel, sending, request), daemon=True).start()
     return 0
 
 
-def _answer(channel: socket.socket, sending: threading.Lock, request: wire.InspectRequest) -> None:
+def _answer(channel: socket.socket, sending: threading.Lock, request: InspectRequest) -> None:
     if request.as_uid is not None:
         _take_rights_of(request.as_uid)
     found = inspect(request.path)
@@ -187,7 +46,7 @@ def _answer(channel: socket.socket, sending: threading.Lock, request: wire.Inspe
         found = Inspection(exists=True, unreadable="it leads to a name that is not UTF-8")
     with sending:
         try:
-            wire.send(channel, wire.InspectReply(request.number, found))
+            send_frame(channel, encode(InspectReply(request.number, found)))
         except OSError:
             pass  # the agent is gone, and so will this process be
 

@@ -7,14 +7,23 @@ of their types; anything else ends the worker. No path ever comes from a worker.
 from __future__ import annotations
 
 import socket
-import struct
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
 from exporter.evidence.bystanders import Bystanders
+from exporter.frames import (
+    FRAME_BYTES_MAX,
+    LENGTH,
+    InspectReply,
+    InspectRequest,
+    Ready,
+    encode,
+    receive_frame,
+    send_frame,
+)
 from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.words import HomePrunePlan, PruneAction
@@ -30,7 +39,6 @@ from exporter.reaper.orders import ReapOrder, Report, Skipped
 from exporter.reaper.plan import HomePlan, ReapAction
 from exporter.runs import Run
 from exporter.runs.report import RunReport
-from exporter.scan.inspect import Inspection
 from exporter.snapshot import (
     Count,
     Look,
@@ -42,10 +50,8 @@ from exporter.snapshot import (
     Word,
 )
 
-FRAME_BYTES_MAX: Final = 1024 * 1024
 PAGE_ITEMS: Final = 100
 """So few that a page fits into a frame whatever names clients have given their sessions."""
-_LENGTH: Final = struct.Struct(">I")
 
 
 class Holding(Struct, frozen=True):
@@ -53,16 +59,6 @@ class Holding(Struct, frozen=True):
 
     pid: int
     shm_inode: int
-
-
-class InspectRequest(Struct, frozen=True, tag="inspect"):
-    """For the scout: what is at this path?"""
-
-    number: int
-    """Comes back with the answer, which may be long in coming."""
-    path: str
-    as_uid: int | None = None
-    """Look with this user's rights; None: with the scout's own."""
 
 
 class LookRequest(Struct, frozen=True, tag="look"):
@@ -172,15 +168,6 @@ Errand = (
 )
 """What is asked of a worker besides reading a home; see `exporter.errands`."""
 Request = InspectRequest | LookRequest | ReadRequest | ExplainRequest | Errand
-
-
-class Ready(Struct, frozen=True, tag="ready"):
-    """A process has started; only from now on is it the home's doing if no answer comes."""
-
-
-class InspectReply(Struct, frozen=True, tag="inspect"):
-    number: int
-    inspection: Inspection
 
 
 class UsagePage(Struct, frozen=True, tag="usage"):
@@ -330,53 +317,21 @@ Reply = (
     | Failure
 )
 
-_encoder: Final = msgspec.json.Encoder()
 _request_decoder: Final = msgspec.json.Decoder(Request)
 _reply_decoder: Final = msgspec.json.Decoder(Reply)
 
 
 def send(stream: socket.socket, message: Request | Reply) -> None:
-    body = _encode(message)
+    body = encode(message)
     if len(body) > FRAME_BYTES_MAX and isinstance(message, Reply):
         raise WorkerError(f"a frame of {len(body)} bytes is longer than {FRAME_BYTES_MAX}")
-    stream.sendall(_LENGTH.pack(len(body)) + body)
-
-
-def _encode(message: Request | Reply) -> bytes:
-    try:
-        return _encoder.encode(message)
-    except UnicodeEncodeError:  # a name in it is not UTF-8, and JSON has no way to write that
-        return _encoder.encode(_as_text(msgspec.to_builtins(message)))
-
-
-def _as_text(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, list):
-        return [_as_text(each) for each in value]
-    if isinstance(value, dict):
-        return {_as_text(key): _as_text(each) for key, each in value.items()}
-    return value
+    send_frame(stream, body)
 
 
 def receive_request(stream: socket.socket) -> Request | None:
     """The next request, None when the agent is gone."""
-    head = _receive_exactly(stream, _LENGTH.size)
-    if head is None:
-        return None
-    (length,) = _LENGTH.unpack(head)
-    body = _receive_exactly(stream, length)
+    body = receive_frame(stream)
     return None if body is None else _request_decoder.decode(body)
-
-
-def _receive_exactly(stream: socket.socket, size: int) -> bytes | None:
-    chunks = bytearray()
-    while len(chunks) < size:
-        chunk = stream.recv(min(size - len(chunks), 65536))
-        if not chunk:
-            return None
-        chunks += chunk
-    return bytes(chunks)
 
 
 class ReplyStream:
@@ -388,14 +343,14 @@ class ReplyStream:
     def feed(self, data: bytes) -> list[Reply]:
         self._buffer += data
         replies: list[Reply] = []
-        while len(self._buffer) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer)
+        while len(self._buffer) >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._buffer)
             if length > FRAME_BYTES_MAX:
                 raise WorkerError(f"a worker sent a frame of {length} bytes; it is ended")
-            end = _LENGTH.size + length
+            end = LENGTH.size + length
             if len(self._buffer) < end:
                 break
-            body = bytes(self._buffer[_LENGTH.size : end])
+            body = bytes(self._buffer[LENGTH.size : end])
             del self._buffer[:end]
             try:
                 replies.append(_reply_decoder.decode(body))

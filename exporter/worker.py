@@ -16,6 +16,7 @@ from types import ModuleType
 from exporter import child, wire
 from exporter.errors import ExporterError
 from exporter.faults import place_of
+from exporter.frames import Ready
 from exporter.scan.reader import HomeReader
 
 
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
         if len(arguments) == 3:
             _load_errands()
             _become(int(arguments[1]), int(arguments[2]))
-        wire.send(channel, wire.Ready())
+        wire.send(channel, Ready())
         _answer(channel)
     return 0
 

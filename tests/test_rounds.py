@@ -16,6 +16,7 @@ import pytest
 
 from exporter import wire
 from exporter.config.settings import Settings
+from exporter.frames import Ready
 from exporter.journal import Journal
 from exporter.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker, start_worker
 from exporter.reaper.findings import JudgedSession, Verdict
@@ -78,7 +79,7 @@ SESSIONS = frame(
         first=False,
     )
 )
-READY = frame(wire.Ready())
+READY = frame(Ready())
 
 PROGRAM = """
 import os, sys, time

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.scout import Scout
+from exporter.scouting import Scout
 from tests.evidence_harness import NOBODY
 from tests.real.hanging import hanging_filesystem
 from tests.small_homes import small_home
