@@ -38,8 +38,6 @@ class Candidate(Struct, frozen=True, gc=False):
     checkpoint: Checkpoint | None = None
     leftover: Leftover | None = None
     run: TrashedRun | None = None
-    needs: tuple[Candidate, ...] = ()
-    """What has to go before it: its delegates, where a safer policy found them by themselves."""
     is_garbage: bool = False
     """Surely of no use to anybody: in an emergency it may go without the trash."""
 

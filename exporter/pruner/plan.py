@@ -7,7 +7,7 @@ that the low marks are reached. What the trash holds longer than it has to goes 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -124,20 +124,20 @@ def find_all(
         older_than_seconds=filters.older_than_seconds,
     )
     sources = _sources(inventory) if filters.sources else {}
-    taken: dict[str, Candidate] = {}
-    findings: dict[Policy, Finding] = {}
-    for policy, find in POLICIES.items():
-        if filters.policies and policy not in filters.policies:
-            continue
-        finding = find(scope)
-        # The larger first, so that a delegate goes in one group with its parent.
-        candidates = [
-            left
-            for each in sorted(finding.candidates, key=lambda each: -len(each.sessions))
-            if _is_wanted(each, filters, sources) and (left := _without(each, taken)) is not None
+    wanted = [policy for policy in POLICIES if not filters.policies or policy in filters.policies]
+    findings = {policy: POLICIES[policy](scope) for policy in wanted}
+    left = _once(
+        [
+            each
+            for finding in findings.values()
+            for each in finding.candidates
+            if _is_wanted(each, filters, sources)
         ]
-        findings[policy] = structs.replace(finding, candidates=oldest_first(candidates))
-    return findings
+    )
+    return {
+        policy: structs.replace(finding, candidates=oldest_first(left.get(policy, ())))
+        for policy, finding in findings.items()
+    }
 
 
 def _files_by_session(
@@ -165,31 +165,36 @@ def _is_wanted(candidate: Candidate, filters: Filters, sources: Mapping[str, str
     )
 
 
-def _without(candidate: Candidate, taken: dict[str, Candidate]) -> Candidate | None:
-    """What is left of a candidate if the policies before take what they may; None if nothing.
+def _once(candidates: Iterable[Candidate]) -> dict[Policy, list[Candidate]]:
+    """Each thing once, with the safest policy that takes it; delegates with their parent alone."""
+    order = {policy: number for number, policy in enumerate(POLICIES)}
+    taken: set[str] = set()
+    left: dict[Policy, list[Candidate]] = {}
+    # Of families the largest first: what a safer policy would take of one goes with the rest.
+    for each in sorted(candidates, key=lambda each: (-len(each.sessions), order[each.policy])):
+        keys = _keys(each)
+        if not taken.isdisjoint(keys):
+            continue
+        taken.update(keys)
+        left.setdefault(each.policy, []).append(each)
+    apart = {
+        file.name
+        for found in left.values()
+        for each in found
+        if not each.sessions
+        for file in each.files
+    }
+    return {
+        policy: [_without_files(each, apart) for each in found] for policy, found in left.items()
+    }
 
-    Delegates that a safer policy takes by themselves go with it nevertheless.
-    """
-    sessions = tuple(each for each in candidate.sessions if f"session {each.id}" not in taken)
-    files = tuple(each for each in candidate.files if f"file {each.name}" not in taken)
-    checkpoint = candidate.checkpoint
-    keys = [f"session {each.id}" for each in sessions]
-    if not candidate.sessions:
-        keys += [f"file {each.name}" for each in files]
-    if checkpoint is not None and f"checkpoint {checkpoint.target}" not in taken:
-        keys.append(f"checkpoint {checkpoint.target}")
-    if not keys and (candidate.sessions or candidate.files or checkpoint is not None):
-        return None
-    left = candidate
-    if len(sessions) < len(candidate.sessions) or len(files) < len(candidate.files):
-        before = (taken.get(f"session {each.id}") for each in candidate.sessions)
-        needs = {id(each): each for each in before if each is not None}
-        left = structs.replace(
-            candidate, sessions=sessions, files=files, needs=tuple(needs.values())
-        )
-    taken.update(dict.fromkeys(keys, left))
-    taken.update((f"file {each.name}", left) for each in files)
-    return left
+
+def _without_files(candidate: Candidate, apart: Collection[str]) -> Candidate:
+    """A session without those of its files that go by themselves."""
+    if not candidate.sessions or all(file.name not in apart for file in candidate.files):
+        return candidate
+    files = tuple(file for file in candidate.files if file.name not in apart)
+    return structs.replace(candidate, files=files)
 
 
 def choose(

@@ -68,8 +68,6 @@ class _Choice:
 
     def take(self, candidate: Candidate) -> None:
         self._taken.add(id(candidate))
-        for each in candidate.needs:
-            self.take(each)
 
     def lower(
         self, level: Level, amount: float, policies: Iterable[Policy], *, garbage: bool = False
