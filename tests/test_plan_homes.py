@@ -165,6 +165,33 @@ def test_what_is_done_is_what_was_planned_and_what_comes_back_is_left_alone(
     ]
 
 
+@pytest.mark.parametrize("version", [VERSIONS[0], NEWEST])
+def test_hermes_own_marks_are_understood(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "home"
+    path.mkdir(mode=0o700)
+    (path / "config.yaml").write_text("sessions: {auto_prune: true, min_interval_hours: 5}\n")
+    inside(
+        python_for(version),
+        path,
+        "from tools.checkpoint_manager import maybe_auto_prune_checkpoints\n"
+        "import os, pathlib\n"
+        "(pathlib.Path(os.environ['HERMES_HOME']) / 'checkpoints').mkdir()\n"
+        "maybe_auto_prune_checkpoints()\n"
+        "db.maybe_auto_prune_and_vacuum(vacuum=False)",
+    )
+    found = take_stock(path).inventory
+    told, now = found.self_pruning, found.taken_at
+    assert told.has_sessions(now)
+    assert told.has_checkpoints(now)
+    assert told.has_sessions(now + 4.9 * 3600)
+    assert not told.has_sessions(now + 5.1 * 3600)
+    assert not told.has_checkpoints(now + 25 * 3600)
+    (path / "config.yaml").write_text("checkpoints: {auto_prune: false}\n")
+    told = take_stock(path).inventory.self_pruning
+    assert not told.has_sessions(now)
+    assert not told.has_checkpoints(now)
+
+
 # Messages
 
 

@@ -242,6 +242,18 @@ def test_delegates_go_with_their_parent_and_before_it() -> None:
     assert {action.group for action in found.actions} == {1}
 
 
+def test_a_delegate_that_a_safer_policy_would_take_goes_with_its_parent() -> None:
+    parent = session("parent", rows=30)
+    delegate = session("delegate", rows=2, parent_id="parent", link=Link.DELEGATE)
+    found = plan(inventory(parent, delegate))
+    assert [(each.target, each.policy.value, each.group) for each in found.actions] == [
+        ("delegate", "old_sessions", 1),
+        ("parent", "old_sessions", 1),
+    ]
+    alone = plan(inventory(structs.replace(parent, last_activity_at=NOW - 30 * DAY), delegate))
+    assert targets(alone) == ["delegate"]
+
+
 def test_a_parent_stays_while_its_delegate_does() -> None:
     parent = session("parent")
     delegate = session("delegate", days=1, parent_id="parent", link=Link.DELEGATE)
