@@ -73,6 +73,9 @@ def prune(
             saved.created_at if saved is not None else time.time(),
             [_row(each.state.home.label, action) for each in plans for action in each.actions],
         )
+        if saved is not None:
+            still = {_item(each.state.home.path, a) for each in plans for a in each.actions}
+            result.leave_out(saved, still)
         if wish.execute:
             _execute(rounds, settings, plans, result, progress)
         elif result.actions:

@@ -48,6 +48,9 @@ def reap(
             saved.created_at if saved is not None else time.time(),
             [_row(each.state.home.label, action) for each in plans for action in each.actions],
         )
+        if saved is not None:
+            still = {_item(each.state.home.path, a) for each in plans for a in each.actions}
+            result.leave_out(saved, still)
         if execute:
             _execute(rounds, settings, plans, sources, result)
         elif result.actions:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
 
 from exporter.reaper.orders import Skipped
 from exporter.runs import RunOutcome
+from exporter.saved_plans import SavedItem, SavedPlan
+
+_NO_LONGER: Final = "it no longer is as planned"
 
 
 class Result:
@@ -41,9 +44,15 @@ class Result:
         self.skipped.extend(skipped)
         told = {*done, *(each.target for each in skipped)}
         self.skipped.extend(
-            Skipped(target, why or "it no longer is as planned")
-            for target in wanted
-            if target not in told
+            Skipped(target, why or _NO_LONGER) for target in wanted if target not in told
+        )
+
+    def leave_out(self, saved: SavedPlan, still_planned: Collection[SavedItem]) -> None:
+        """Say of what a saved plan names, and one made now does not, that it is left alone."""
+        self.skipped.extend(
+            Skipped(item.target[:512], _NO_LONGER)
+            for item in saved.items
+            if item not in still_planned
         )
 
     @property
