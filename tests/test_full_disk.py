@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,13 +47,14 @@ except RunError as error:
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     """A home on a small filesystem of its own."""
-    image, place = tmp_path / "image", Path("/var/tmp") / f"hermes-exporter-{tmp_path.name}"
+    image = tmp_path / "image"
+    place = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hermes-exporter-test-"))
     with image.open("wb") as file:
         file.truncate(64 * 1024 * 1024)
     subprocess.run(["mkfs.ext4", "-q", "-b", "4096", "-m", "0", "-F", image], check=True)
-    place.mkdir()
     subprocess.run(["mount", "-o", "loop", image, place], check=True)
     try:
+        place.chmod(0o755)
         home = place / "home"
         (home / "sessions").mkdir(parents=True)
         home.chmod(0o700)
