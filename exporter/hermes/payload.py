@@ -9,7 +9,7 @@ number, and a session is measured again only if its rows have become others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import apsw
@@ -38,6 +38,7 @@ class Payloads:
 
     def _forget(self) -> None:
         self._packed: dict[int, int] = {}
+        self._asked: dict[int, int] = {}
         self._measured_up_to = 0
         self._highest = 0
         self._rows = 0
@@ -88,43 +89,45 @@ class Payloads:
         self._rows += count
         self._bytes += size
 
-    def correct(
-        self, connection: apsw.Connection, schema: Schema, sessions: Iterable[tuple[str, int]]
-    ) -> None:
-        """Measure sessions anew whose rows are others than were measured; forget all the rest.
+    def of(self, connection: apsw.Connection, schema: Schema, session_id: str, rows: int) -> int:
+        """The payload of a session with so many rows.
 
-        `sessions` are all of them with the number of their rows. Until everything was measured
-        once, a session with too few rows is merely not finished.
+        If those are others than were measured, they are measured again. Until everything was
+        measured once, what is missing is taken to be as all the rest.
         """
+        key = hash(session_id)
+        packed = self._packed.get(key, 0)
+        known, size = _unpack(packed)
         finished = self._measured_up_to >= self._highest
-        lengths = _lengths(schema) if schema.has("messages", "id", "session_id") else ""
-        kept: dict[int, int] = {}
+        if known != rows and rows <= _ROWS_MAX and (finished or known > rows):
+            known, size = _measured(connection, schema, session_id)
+            packed = _pack(known, size)
+        self._asked[key] = packed
+        return size + max(0, rows - known) * self.mean_bytes
+
+    def forget_others(self) -> None:
+        """Every session was asked for: of those that were not, nothing need be known any more."""
+        self._packed = {key: packed for key, packed in self._asked.items() if packed}
+        self._asked = {}
         self._rows = self._bytes = 0
-        for session_id, rows in sessions:
-            key = hash(session_id)
-            packed = self._packed.get(key, 0)
+        for packed in self._packed.values():
             known, size = _unpack(packed)
-            if known != rows and rows <= _ROWS_MAX and (finished or known > rows) and lengths:
-                found: Any = connection.execute(
-                    f"SELECT COUNT(*), SUM({lengths}) FROM messages WHERE session_id = ?",
-                    (session_id,),
-                ).fetchone()
-                known, size = int(found[0]), int(found[1] or 0)
-                packed = _pack(known, size)
-            if packed:
-                kept[key] = packed
             self._rows += known
             self._bytes += size
-        self._packed = kept
-
-    def of(self, session_id: str, rows: int) -> int:
-        """The payload of a session; what was not measured yet is taken to be as all the rest."""
-        known, size = _unpack(self._packed.get(hash(session_id), 0))
-        return size + max(0, rows - known) * self.mean_bytes
 
     @property
     def mean_bytes(self) -> int:
         return self._bytes // self._rows if self._rows else _ROW_BYTES
+
+
+def _measured(connection: apsw.Connection, schema: Schema, session_id: str) -> tuple[int, int]:
+    if not schema.has("messages", "id", "session_id"):
+        return 0, 0
+    found: Any = connection.execute(
+        f"SELECT COUNT(*), SUM({_lengths(schema)}) FROM messages WHERE session_id = ?",
+        (session_id,),
+    ).fetchone()
+    return int(found[0]), int(found[1] or 0)
 
 
 def highest_message(connection: apsw.Connection, schema: Schema) -> int:

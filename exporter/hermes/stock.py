@@ -100,6 +100,17 @@ def _marked(schema: Schema, marker: str) -> str:
     )
 
 
+def children(connection: apsw.Connection, schema: Schema) -> dict[str, int]:
+    """How many sessions name each as their parent; read from an index."""
+    if not schema.has("sessions", "parent_session_id"):
+        return {}
+    rows: Any = connection.execute(
+        "SELECT CAST(parent_session_id AS TEXT), COUNT(*) FROM sessions "
+        "WHERE parent_session_id IS NOT NULL GROUP BY parent_session_id"
+    )
+    return dict(rows)
+
+
 def turn_leases(connection: apsw.Connection, schema: Schema, now: float) -> frozenset[str]:
     """Sessions in the middle of a turn, where this release notes that."""
     if not schema.has("session_turn_leases", "conversation_id", "expires_at"):

@@ -144,7 +144,7 @@ def _files_by_session(
     files: Iterable[SessionFile], protection: Protection
 ) -> dict[str, list[SessionFile]]:
     found: dict[str, list[SessionFile]] = {}
-    for file in files:
+    for file in sorted(files, key=lambda each: each.name):
         if file.session_id is not None and file.is_own and path_of(file) not in protection.restored:
             found.setdefault(file.session_id, []).append(file)
     return found

@@ -8,6 +8,7 @@ back to the caller.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -22,10 +23,10 @@ from exporter.hermes import database
 from exporter.hermes.expected import expected_of
 from exporter.hermes.payload import Payloads, highest_message
 from exporter.hermes.routing import read_routing
-from exporter.hermes.schema import probe_schema
+from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.self_pruning import SelfPruning, read_self_pruning
 from exporter.hermes.sessions import SessionRecord
-from exporter.hermes.stock import Extras, StockQueries, turn_leases
+from exporter.hermes.stock import Extras, StockQueries, children, turn_leases
 from exporter.pruner.inventory import (
     Coverage,
     Inventory,
@@ -198,11 +199,7 @@ class Stocktaker:
         highest = highest_message(connection, schema)
         seconds = _READ_SECONDS if thorough else self._measure_seconds
         self._payloads.measure(connection, schema, seconds)
-        pairs = [pair for part in StockQueries(schema).slices(connection) for pair in part]
-        self._payloads.correct(
-            connection, schema, ((record.row.id, record.messages.rows) for record, _ in pairs)
-        )
-        sessions = self._stocked(pairs, now)
+        sessions = self._stocked(connection, schema, now)
         return _Found(
             sessions=sessions,
             holds=routing.holds,
@@ -214,58 +211,27 @@ class Stocktaker:
         )
 
     def _stocked(
-        self, pairs: list[tuple[SessionRecord, Extras]], now: float
+        self, connection: apsw.Connection, schema: Schema, now: float
     ) -> list[StockedSession]:
-        reasons = {record.row.id: record.row.end_reason for record, _ in pairs}
-        children: dict[str, int] = {}
-        for record, _ in pairs:
-            if record.row.parent_id is not None:
-                children[record.row.parent_id] = children.get(record.row.parent_id, 0) + 1
-        return [
-            self._session(record, extras, reasons, children.get(record.row.id, 0), now)
-            for record, extras in pairs
-        ]
-
-    def _session(
-        self,
-        record: SessionRecord,
-        extras: Extras,
-        reasons: Mapping[str, str],
-        children: int,
-        now: float,
-    ) -> StockedSession:
-        row, messages, _ = record
-        clocks = [row.started_at, messages.newest, row.last_activity_at, row.last_heartbeat_at]
-        known = [clock for clock in (*clocks, row.ended_at) if clock is not None]
-        latest = max(known, default=0.0)
-        expected = expected_of(
-            record, archived=extras.archived, titled=extras.titled, children=children
-        )
-        return StockedSession(
-            id=row.id,
-            source=row.source,
-            is_open=bool(row.is_open),
-            started_at=row.started_at or 0.0,
-            last_activity_at=latest,
-            clocks_sane=(
-                row.started_at is not None
-                and (bool(row.is_open) or row.ended_at is not None)
-                and (messages.newest is not None or messages.rows == 0)
-                and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS
-            ),
-            rows=messages.rows,
-            size=max(messages.rows, extras.message_count),
-            payload_bytes=extras.row_bytes + self._payloads.of(row.id, messages.rows),
-            end_reason=row.end_reason,
-            ended_at=row.ended_at,
-            parent_id=row.parent_id,
-            link=_link(row.parent_id, extras, reasons),
-            archived=extras.archived,
-            pinned=bool(row.pinned),
-            titled=extras.titled,
-            handed_off=row.handoff_state in ("pending", "running"),
-            expected=msgspec.json.encode(expected) if not row.is_open else b"{}",
-        )
+        """All sessions; of what was read no more than a slice is kept at a time."""
+        counts = children(connection, schema)
+        sessions: list[StockedSession] = []
+        with_parents: dict[int, Extras] = {}
+        reasons: dict[str, str] = {}
+        for part in StockQueries(schema).slices(connection):
+            for record, extras in part:
+                row, rows = record.row, record.messages.rows
+                reasons[row.id] = sys.intern(row.end_reason)
+                if row.parent_id is not None:
+                    with_parents[len(sessions)] = extras
+                size = self._payloads.of(connection, schema, row.id, rows)
+                sessions.append(_session(record, extras, counts.get(row.id, 0), size, now))
+        self._payloads.forget_others()
+        for number, extras in with_parents.items():
+            session = sessions[number]
+            link = _link(session.parent_id, extras, reasons)
+            sessions[number] = structs.replace(session, link=link)
+        return sessions
 
     def _coverage(
         self, known: DatabaseMemory | None, found: _Found, now: float
@@ -315,6 +281,44 @@ class Stocktaker:
     def _awaiting_gc(self, runs: RunStock) -> int:
         collected_at = self._checkpoints.collected_at()
         return sum(size for settled_at, size in runs.projects if settled_at > collected_at)
+
+
+def _session(
+    record: SessionRecord, extras: Extras, children: int, payload: int, now: float
+) -> StockedSession:
+    row, messages, _ = record
+    clocks = [row.started_at, messages.newest, row.last_activity_at, row.last_heartbeat_at]
+    known = [clock for clock in (*clocks, row.ended_at) if clock is not None]
+    latest = max(known, default=0.0)
+    expected = b"{}"
+    if not row.is_open:
+        expected = msgspec.json.encode(
+            expected_of(record, archived=extras.archived, titled=extras.titled, children=children)
+        )
+    return StockedSession(
+        id=row.id,
+        source=sys.intern(row.source),
+        is_open=bool(row.is_open),
+        started_at=row.started_at or 0.0,
+        last_activity_at=latest,
+        clocks_sane=(
+            row.started_at is not None
+            and (bool(row.is_open) or row.ended_at is not None)
+            and (messages.newest is not None or messages.rows == 0)
+            and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS
+        ),
+        rows=messages.rows,
+        size=max(messages.rows, extras.message_count),
+        payload_bytes=extras.row_bytes + payload,
+        end_reason=sys.intern(row.end_reason),
+        ended_at=row.ended_at,
+        parent_id=row.parent_id,
+        archived=extras.archived,
+        pinned=bool(row.pinned),
+        titled=extras.titled,
+        handed_off=row.handoff_state in ("pending", "running"),
+        expected=expected,
+    )
 
 
 def _later(moments: Iterable[float], than: float) -> bool:
