@@ -303,6 +303,34 @@ def test_nobody_but_the_owner_acts_on_a_home(home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
+# What outlives a power cut, and a full disk
+
+
+def test_what_was_noted_is_synced_with_its_folder(home: Path) -> None:
+    with run_in(home) as runs:
+        assert runs._connection.pragma("synchronous") == 3
+        assert runs._connection.pragma("journal_mode") == "delete"
+
+
+def test_a_run_keeps_space_for_the_next_one_where_there_is_plenty(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve = home / ".hermes-exporter/reserve"
+    free = 1 << 40
+    monkeypatch.setattr("exporter.runs.reserve._free_bytes", lambda folder: free)
+    with run_in(home):
+        assert not reserve.exists()
+    assert reserve.stat().st_blocks * 512 >= 1024 * 1024
+    inode = reserve.stat().st_ino
+    with run_in(home):
+        pass
+    assert reserve.stat().st_ino == inode
+    free = 4096
+    with run_in(home):
+        assert not reserve.exists()
+    assert not reserve.exists()
+
+
 # The lock
 
 _HOLD_LOCK = """
