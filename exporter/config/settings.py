@@ -107,9 +107,9 @@ class Settings:
         about="the homes to watch; by default every home on this host",
     )
     scan: Scan = nested(Scan, "looking at homes")
-    reaper: Reaper = nested(Reaper, "ending sessions whose process is gone; so far only shown")
+    reaper: Reaper = nested(Reaper, "ending sessions whose process is gone")
     marathon: Marathon = nested(Marathon, "when a session is too long")
-    prune: Prune = nested(Prune, "giving back disk; read and checked, so far nothing acts on it")
+    prune: Prune = nested(Prune, "giving back disk")
     alerts: Alerts = nested(Alerts, "what alerts link to")
 
     def for_home(self, name_or_path: str) -> HomeSettings:
