@@ -43,6 +43,7 @@ class Discovery:
         self._scout = scout or Scout()
         self._own_uid = os.geteuid()
         self._resolved: dict[str, str] = {}
+        self._asked: set[str] = set()
 
     def census(
         self,
@@ -52,6 +53,7 @@ class Discovery:
     ) -> Census:
         """All homes there are now; `watched` are those to show as down if they are not found."""
         self._scout.begin_round()
+        self._asked = set()
         labels = self._journal.labels()
         users = accounts()
         candidates = self._candidates(settings, users, processes)
@@ -64,6 +66,7 @@ class Discovery:
             user_names={user.uid: user.name for user in users},
             labels_by_owner=self._journal.labels_by_owner(),
         )
+        self._resolved = {path: led for path, led in self._resolved.items() if path in self._asked}
         homes = tuple(self._label(home, labels.get(home.path)) for home in census.homes)
         self._note(homes)
         return Census(homes, census.refused)
@@ -111,6 +114,7 @@ class Discovery:
         A path that a process names is looked at as that process's user: it may be any path.
         """
         path = candidate.path
+        self._asked.add(path)
         if not is_text(path):
             return Inspection(exists=True, unreadable="its name is not UTF-8")
         from_process = candidate.origin is Origin.PROCESS

@@ -21,6 +21,7 @@ from exporter.scan.inspect import Inspection
 from exporter.snapshot import FileIdentity
 
 HOMES_PER_OWNER_MAX: Final = 64
+REFUSALS_PER_USER_MAX: Final = 16
 LABELS_PER_OWNER_MAX: Final = 256
 """Names that one user's homes may ever have had: a profile renamed again and again makes new ones,
 and each new label is a set of new series."""
@@ -174,6 +175,7 @@ class CensusTaker:
         self._homes: dict[str, Home] = {}
         self._identities: set[FileIdentity] = set()
         self._refused: dict[str, Refusal] = {}
+        self._refused_of: dict[int | None, int] = {}
         self._reasons: dict[str, tuple[str, bool]] = {}
         self._per_owner: dict[int, int] = {}
         self._named: set[str] = set()
@@ -232,7 +234,14 @@ class CensusTaker:
         hidden = candidate.origin is Origin.USER and seen.identity is None and seen.unreadable
         if candidate.origin is Origin.NAMED or (seen.exists and not hidden):
             fix = "run as root, or as its owner" if seen.unreadable else _fix(candidate, path)
-            self._refused[path] = Refusal(path, why, fix)
+            self._note_refusal(candidate.asker, Refusal(path, why, fix))
+
+    def _note_refusal(self, asker: int | None, refusal: Refusal) -> None:
+        """Some of each user's: he could name any number."""
+        told = self._refused_of.get(asker, 0)
+        if asker is None or told < REFUSALS_PER_USER_MAX or refusal.path in self._refused:
+            self._refused_of[asker] = told + (refusal.path not in self._refused)
+            self._refused[refusal.path] = refusal
 
     def _label(self, path: str, candidate: Candidate, owner: int) -> str:
         remembered = self._remembered.get(path)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 import traceback
-from collections.abc import Hashable, Mapping
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -72,6 +74,28 @@ class StateChange:
     def forget(self, thing: Hashable) -> None:
         """Drop a thing that is gone; it is new when it comes back."""
         self._last.pop(thing, None)
+
+
+class Quota:
+    """So many lines in a time: what others do must not fill the log."""
+
+    def __init__(
+        self, lines: int, seconds: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._lines = lines
+        self._seconds = seconds
+        self._monotonic = monotonic
+        self._told: deque[float] = deque()
+
+    def take(self) -> bool:
+        """Whether one more line may be written now."""
+        now = self._monotonic()
+        while self._told and now - self._told[0] >= self._seconds:
+            self._told.popleft()
+        if len(self._told) >= self._lines:
+            return False
+        self._told.append(now)
+        return True
 
 
 def get(component: str) -> Log:

@@ -26,7 +26,7 @@ from exporter.evidence.liveness import start_times
 from exporter.evidence.survey import survey as survey_processes
 from exporter.faults import place_of
 from exporter.home_state import HomeState
-from exporter.homes import Census, Home
+from exporter.homes import Census, Home, Refusal
 from exporter.journal import Journal
 from exporter.lanes import Lane, Lanes, Scan
 from exporter.pool import Pool, Worker
@@ -44,6 +44,8 @@ _CLOCK_STEP_SECONDS: Final = 60.0
 """A clock that is kept right by small steps stays within this for a boot."""
 _LINGER_SECONDS: Final = 3600.0
 """How long a home that has gone is shown as down before it is forgotten."""
+_REFUSALS_PER_HOUR: Final = 64
+"""Log lines; `check` tells of all."""
 _APART_MAX: Final = 8
 """Homes of one owner that may have a process of their own each, and be scanned on their own."""
 
@@ -87,6 +89,8 @@ class Rounds:
         self._process_candidates: tuple[ProcessCandidate, ...] = ()
         self._last_survey: Survey | None = None
         self._changes = logs.StateChange()
+        self._refused: set[str] = set()
+        self._quota = logs.Quota(_REFUSALS_PER_HOUR, 3600.0, monotonic)
         self._closing = False
         self.census = Census((), ())
 
@@ -163,13 +167,18 @@ class Rounds:
         for path in self._states.keys() - paths:
             log.info("home forgotten", home=self._states.pop(path).home.label)
             self._changes.forget(path)
-        for refusal in self.census.refused:
-            if refusal.path not in paths and self._changes.changed(
-                ("refused", refusal.path), refusal.why
-            ):
-                log.info("home not adopted", path=refusal.path, why=refusal.why, fix=refusal.fix)
+        self._tell_refusals([each for each in self.census.refused if each.path not in paths])
         needed = [*self.census.homes, *(state.home for state in self._lanes.busy())]
         self._pool.keep_only({(home.owner, home.path) for home in needed})
+
+    def _tell_refusals(self, refused: Sequence[Refusal]) -> None:
+        """Once each, while it lasts; anybody can make more of them, so not for ever."""
+        for path in self._refused - {each.path for each in refused}:
+            self._changes.forget(("refused", path))
+        self._refused = {each.path for each in refused}
+        for each in refused:
+            if self._changes.changed(("refused", each.path), each.why) and self._quota.take():
+                log.info("home not adopted", path=each.path, why=each.why, fix=each.fix)
 
     def _lingers(self, state: HomeState) -> bool:
         return not state.home.problem or (self._monotonic() - state.last_seen < _LINGER_SECONDS)

@@ -11,6 +11,7 @@ import pytest
 from exporter.homes import (
     HOMES_PER_OWNER_MAX,
     LABELS_PER_OWNER_MAX,
+    REFUSALS_PER_USER_MAX,
     Account,
     Candidate,
     Census,
@@ -302,3 +303,16 @@ def test_of_very_many_homes_that_went_the_last_are_shown(host: Path) -> None:
     shown = census(found(home), watched=went).homes
     assert len(shown) == HOMES_PER_OWNER_MAX
     assert {each.path for each in shown if each.problem} == set(list(went)[-63:])
+
+
+def test_of_one_users_many_refused_paths_some_are_told(host: Path) -> None:
+    strays = []
+    for number in range(40):
+        stray = host / f"stray{number}"
+        stray.mkdir()
+        strays.append(Candidate(str(stray), Origin.PROCESS, uid=ADA, asker=ADA))
+    other = host / "other"
+    other.mkdir()
+    refused = census(*strays, Candidate(str(other), Origin.PROCESS, uid=BOB, asker=BOB)).refused
+    assert len(refused) == REFUSALS_PER_USER_MAX + 1
+    assert refused[-1].path == str(other)
