@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from git import Repo
 
 from exporter.pruner.trash import name_in_trash
+from exporter.runs import Action
 from tests.checkpoints_harness import Checkpoints
 from tests.disk_harness import git
 from tests.effects_harness import give_back, picture, take, taken, trash
@@ -127,6 +129,66 @@ def test_projects_that_only_a_ref_or_only_a_file_knows_are_taken_too(made: Check
     assert take(made.effect, made.home, *actions) == ["it is gone already"] * 2
     assert give_back(made.effect, made.home, *actions) == ["", ""]
     assert (made.refs(), made.own_files()) == (refs, files)
+
+
+def test_a_run_killed_before_the_ref_was_deleted_has_taken_nothing(made: Checkpoints) -> None:
+    before = picture(made.home)
+    action = made.planned("one")
+    kept = pack_by_hand(made, action)
+    assert taken(made.effect, made.home, action) == [False]
+    assert picture(made.home) == before
+    assert not kept.exists()
+
+
+def test_a_run_killed_after_the_ref_was_deleted_is_finished(made: Checkpoints) -> None:
+    refs, files = made.refs(), made.own_files()
+    action = made.planned("one")
+    pack_by_hand(made, action)
+    git(made.store, "update-ref", "-d", made.ref("one"), GIT_DIR=str(made.store))
+    assert taken(made.effect, made.home, action) == [True]
+    assert made.own_files("one") == {}
+    assert give_back(made.effect, made.home, action) == [""]
+    assert made.refs() == refs
+    assert {path: seen[3][0] for path, seen in made.own_files().items()} == {
+        path: seen[3][0] for path, seen in files.items()
+    }
+
+
+def test_what_hermes_made_anew_after_a_kill_is_left_alone(made: Checkpoints) -> None:
+    action = made.planned("one")
+    pack_by_hand(made, action)
+    git(made.store, "update-ref", "-d", made.ref("one"), GIT_DIR=str(made.store))
+    made.snapshot("one", turns=1)
+    refs, files = made.refs(), made.own_files()
+    assert taken(made.effect, made.home, action) == [True]
+    assert (made.refs(), made.own_files()) == (refs, files)
+
+
+def test_a_store_that_is_gone_since_a_kill_does_not_stand_in_the_way(made: Checkpoints) -> None:
+    actions = [made.planned("one", 0), made.planned("two", 1)]
+    assert take(made.effect, made.home, actions[0]) == [""]
+    shutil.rmtree(made.home / "checkpoints")
+    assert taken(made.effect, made.home, *actions) == [True, False]
+    assert give_back(made.effect, made.home, actions[0]) == ["checkpoints is gone"]
+
+
+def pack_by_hand(made: Checkpoints, action: Action) -> Path:
+    """What lies in the trash before the ref is deleted."""
+    with trash(made.home) as opened:
+        kept = Path(opened.path, os.fsdecode(name_in_trash(action)))
+    kept.mkdir()
+    tip = made.refs()[made.ref("one")]
+    (kept / "about.json").write_text(json.dumps({"project": made.name("one"), "tip": tip}))
+    git(
+        made.store,
+        "bundle",
+        "create",
+        "--quiet",
+        str(kept / "snapshots.bundle"),
+        made.ref("one"),
+        GIT_DIR=str(made.store),
+    )
+    return kept
 
 
 def test_a_project_never_goes_without_the_trash(made: Checkpoints) -> None:

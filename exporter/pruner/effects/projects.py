@@ -122,6 +122,8 @@ class ProjectEffect:
         try:
             # Git outlives a run that is killed, and may still do what it was told.
             self._wait_for_git(_QUIET_LOOKS)
+        except GoneError:
+            return _read_about(trash, kept) is not None  # the whole store is gone
         except LeftAloneError as reason:
             raise HomeError(f"{self._store}: {reason}; looked at again later") from reason
         remove_tree(trash.descriptor, kept + _PART)
@@ -168,6 +170,8 @@ class ProjectEffect:
                 with self._place.folder(STORE) as store:
                     refuse_if_git_works_in(store, self._place.owner, self._proc)
                 quiet += 1
+            except GoneError:
+                raise
             except LeftAloneError:
                 quiet = 0
                 if self._monotonic() > give_up_at:
