@@ -141,6 +141,12 @@ def browser(prometheus_url: str) -> Iterator[Browser]:
             driver.terminate()
 
 
+class _Server(ThreadingHTTPServer):
+    """All panels of a dashboard ask at once."""
+
+    request_queue_size = 256
+
+
 @contextmanager
 def _page_server(prometheus_url: str) -> Iterator[str]:
     class Handler(SimpleHTTPRequestHandler):
@@ -179,7 +185,7 @@ def _page_server(prometheus_url: str) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with _Server(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
