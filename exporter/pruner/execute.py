@@ -44,7 +44,7 @@ from exporter.runs.folder import RunFolder
 Progress = Callable[[int, int], None]
 """Told how many of how many actions are settled."""
 _SETTLED_AT_ONCE: Final = 64
-_MERGE_SHARE: Final = 0.25
+_MERGE_SHARE: Final = 0.15
 """Of the time that deleting took, so much may be spent on merging the text index."""
 _LEAST_MERGE_SECONDS: Final = 0.5
 

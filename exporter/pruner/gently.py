@@ -22,7 +22,7 @@ ATTEMPTS: Final = 6
 """A transaction that lasted too long may only have met with a busy machine."""
 _READ_ATTEMPTS: Final = 5
 _PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
-_REST: Final = 1.5
+_REST: Final = 1.0
 """For each second that the write lock was held, so many are left to others."""
 _LEAST_REST_SECONDS: Final = 0.005
 _WAL_BYTES: Final = 16 << 20
@@ -76,6 +76,7 @@ def in_slices(
     todo, attempts = list(message_ids), 0
     while todo:
         part = todo[: pace.fitting([work[number] for number in todo])]
+        writer.newcomers()
         try:
             with writer.transaction() as transaction:
                 done = until_due(transaction, part, partial(change, writer.connection))
@@ -116,9 +117,9 @@ def merge_index(site: Site, seconds: float) -> float:
         for table in probe_layout(writer.connection).index.tables:
             pages = -_FIRST_PAGES  # below zero: begin to merge everything into one
             while site.monotonic() < give_up_at:
+                writer.newcomers()
                 try:
                     with writer.transaction():
-                        writer.newcomers()
                         went_on = merge_a_little(writer.connection, table, pages)
                 except apsw.InterruptError:
                     if abs(pages) == 1:

@@ -33,6 +33,7 @@ from exporter.reaper.batches import CalledOffError
 from exporter.reaper.site import Site
 from exporter.runs import Action
 
+_STALE_SECONDS: Final = 0.1
 _NEEDED: Final = ("ended_at", "end_reason", "rows", "newest")
 _CHANGES: Final = {
     "ended_at": "it has been opened, or ended again, since",
@@ -81,6 +82,7 @@ class Inspection:
         self._routing = RoutingReader(site.home)
         self._mark: tuple[int, database.FileState | None] | None = None
         self._moved = True
+        self._looked_at = float("-inf")
         self.refresh()
 
     def refresh(self) -> None:
@@ -95,11 +97,22 @@ class Inspection:
         """From now on it is known whether anybody writes; in the transaction of the reading."""
         self._mark = self._look()
 
-    def look_again(self) -> None:
-        """Under the write lock, once: raise CalledOffError if nothing may be deleted."""
+    def look_around(self) -> None:
+        """Right before the write lock is taken: raise CalledOffError if somebody has come.
+
+        Not while it is held: for the table of locks the kernel waits until all processors have
+        passed a quiet point, ten milliseconds at times. Whoever comes in between could as well
+        have come right before the commit: what it does to a session is seen in its rows.
+        """
         newcomers = self.writer.newcomers()
         if newcomers:
             raise CalledOffError(f"process {newcomers[0]} has opened the database since")
+        self._looked_at = self._site.monotonic()
+
+    def look_again(self) -> None:
+        """Under the write lock, once: raise CalledOffError if nothing may be deleted."""
+        if self._site.monotonic() - self._looked_at > _STALE_SECONDS:
+            self.look_around()  # others had the lock for long
         self._moved = self._look() != self._mark
         if not self._moved:
             return

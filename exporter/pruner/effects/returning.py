@@ -154,8 +154,8 @@ class SessionReturn:
     ) -> list[Settlement]:
         settled: list[Settlement] = []
         weight = 0
+        writer.newcomers()  # whoever came may stay; but nobody may have lost its locks
         with writer.transaction() as transaction:
-            writer.newcomers()  # whoever came may stay; but nobody may have lost its locks
             for action, parts in batch:
                 if settled and transaction.is_due:
                     break
@@ -178,8 +178,8 @@ class SessionReturn:
         message_ids = parts.message_ids()
         index_again(self._site, writer, self._pace, layout.index, parts, message_ids)
         # The text index has the messages already, so the triggers must not put them in again.
+        writer.newcomers()
         with without_triggers(writer), writer.transaction():
-            writer.newcomers()
             settlement = _restored(writer, layout, action, parts, coming)
         self._held(writer, 0, 0.0)
         if settlement.state is not ActionState.DONE:
