@@ -7,6 +7,9 @@ from dashboards.panels import LOOK, NOW, QUIET, TROUBLE, Column, Panel, Query, l
 from dashboards.words import BLOCKED, HIGH, LOW, MARKS, NO_AGENT, NO_PRUNER, OUTCOMES
 
 
+ADDED_UP = "Of several homes bytes and marks are added up: choose one Home to compare."
+
+
 def disk() -> Section:
     return Section(
         "Disk",
@@ -67,7 +70,8 @@ def _transcripts() -> Panel:
     return lines(
         "Transcripts and their marks",
         "Bytes of transcripts and request dumps. From the high mark on the pruner takes the oldest "
-        "until the low mark is reached; see what it would take with `hermes-exporter prune`.",
+        "until the low mark is reached; see what it would take with `hermes-exporter prune`. "
+        + ADDED_UP,
         [
             Query(
                 'sum by (kind) (hermes_disk_bytes{<home>, kind=~"transcripts|request_dumps"})',
@@ -86,7 +90,8 @@ def _checkpoints() -> Panel:
     return lines(
         "Checkpoints and their marks",
         "Bytes of shadow repositories: old layout, shared store and archives. Orphans and stale "
-        "projects go first; `hermes-exporter prune --policy orphan_checkpoints` lists them.",
+        "projects go first; `hermes-exporter prune --policy orphan_checkpoints` lists them. "
+        + ADDED_UP,
         [
             Query(
                 'sum by (kind) (hermes_disk_bytes{<home>, kind=~"checkpoints_.+"})',
@@ -105,7 +110,8 @@ def _payload() -> Panel:
     return lines(
         "Content of state.db and its marks",
         "The marks are held against the estimated content, not the file: deleting rows does not "
-        "shrink a database file, only VACUUM does (`prune.upkeep.vacuum`, in quiet hours).",
+        "shrink a database file, only VACUUM does (`prune.upkeep.vacuum`, in quiet hours). "
+        + ADDED_UP,
         [
             Query(
                 'sum(hermes_prune_threshold_value{<home>, threshold="state_db"})',
