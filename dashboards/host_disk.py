@@ -6,7 +6,6 @@ from dashboards.board import Section, line, parted
 from dashboards.panels import LOOK, NOW, QUIET, TROUBLE, Column, Panel, Query, lines, rows, states
 from dashboards.words import BLOCKED, HIGH, LOW, MARKS, NO_AGENT, NO_PRUNER, OUTCOMES
 
-
 ADDED_UP = "Of several homes bytes and marks are added up: choose one Home to compare."
 
 
