@@ -10,12 +10,14 @@ import apsw
 import pytest
 from msgspec import structs
 
+from exporter.config.mode import Mode
 from exporter.config.prune import Prune, Threshold, Thresholds
 from exporter.pruner.duty import Planned, Seen, plan
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder
 from exporter.pruner.stocktaking import Stocktaker
 from exporter.reaper.findings import HomeFacts
+from exporter.scan.crew import is_alone
 from exporter.scan.disk import DiskScanner
 from tests.plan_harness import SEEN
 from tests.small_homes import small_home
@@ -46,9 +48,9 @@ class Looker:
     def stocktaker(self) -> Stocktaker:
         return self._taker
 
-    def look(self, *, by_hand: bool = False) -> Planned:
+    def look(self, *, by_hand: bool = False, aside: bool = False) -> Planned:
         order = PlanOrder(str(self.home), os.getuid(), self.settings, self._memory, by_hand=by_hand)
-        made = plan(order, self)
+        made = plan(order, self, aside=aside)
         self._memory = made.memory
         return made
 
@@ -96,23 +98,53 @@ def test_a_look_is_good_for_an_hour_and_for_no_person(looker: Looker) -> None:
 
 
 def test_a_filesystem_that_fills_up_is_noticed_at_once(looker: Looker) -> None:
-    looker.settings = Prune(
-        thresholds=Thresholds(disk_used=Threshold(1e-9, 1e-10, for_seconds=7200.0))
-    )
+    soft = Thresholds(disk_used=Threshold(1e-9, 1e-10, for_seconds=1800.0))
+    looker.settings = Prune(thresholds=soft)
     looker.look()
+    looker.hours = 0.4
     looker.look()
     assert looker.opened == 1
-    looker.hours = 0.5
-    looker.settings = Prune(thresholds=Thresholds(disk_used=Threshold(1e-9, 1e-10)))
+    looker.hours = 0.6
     made = looker.look()
     assert looker.opened == 2
     assert {each.name for each in made.report.thresholds if each.pressure} == {"disk_used"}
     assert {each.reason for each in made.report.unreachable} == {"no_policy"}
-    looker.look()
-    assert looker.opened == 3
+
+
+@pytest.mark.parametrize(("mode", "opened"), [(Mode.OBSERVE, 1), (Mode.ENFORCE, 2)])
+def test_under_pressure_only_a_home_that_is_observed_is_at_rest(
+    looker: Looker, mode: Mode, opened: int
+) -> None:
+    full = Thresholds(disk_used=Threshold(1e-9, 1e-10))
+    looker.settings = Prune(mode=mode, thresholds=full)
+    first = looker.look()
+    again = looker.look()
+    assert looker.opened == opened
+    assert again.report.unreachable
+    assert again.report.would_items == first.report.would_items
 
 
 def test_nothing_is_believed_of_processes_that_were_not_looked_for(tmp_path: Path) -> None:
     looker = Looker(small_home(tmp_path / "home"))
     looker.facts = HomeFacts()
     assert looker.look().plan.blocked == "not_looked_yet"
+
+
+def test_what_is_planned_aside_is_planned_as_well_and_what_was_learnt_is_kept(
+    tmp_path: Path,
+) -> None:
+    home = small_home(tmp_path / "home", sessions=5)
+    here, there = Looker(home), Looker(home)
+    looked = here.look()
+    told = there.look(aside=is_alone())
+    assert told.report.policies == looked.report.policies
+    assert _but_the_disk(told) == _but_the_disk(looked)
+    assert there.stocktaker().learnt() == here.stocktaker().learnt()
+    assert there.look().report.made_at == told.report.made_at
+
+
+def _but_the_disk(made: Planned) -> dict[str, float | None]:
+    """Others write to it too."""
+    thresholds = {each.name: each.value for each in made.report.thresholds}
+    del thresholds["disk_used"]
+    return thresholds

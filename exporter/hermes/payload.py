@@ -9,10 +9,12 @@ number, and a session is measured again only if its rows have become others.
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable
 from typing import Any, Final
 
 import apsw
+from msgspec import Struct
 
 from exporter.hermes.schema import Schema
 
@@ -24,6 +26,16 @@ _NUMBERS: Final = frozenset(
 )
 _ROW_BITS: Final = 24
 _ROWS_MAX: Final = (1 << _ROW_BITS) - 1
+_BYTES_MAX: Final = (1 << 62 - _ROW_BITS) - 1
+
+
+class Measured(Struct, frozen=True):
+    """What was measured, to be handed from one process to another that was forked from it."""
+
+    pairs: bytes
+    """Of the hash of an id, which two such processes agree on, and what is known of it."""
+    measured_up_to: int
+    highest: int
 
 
 class Payloads:
@@ -43,6 +55,19 @@ class Payloads:
         self._highest = 0
         self._rows = 0
         self._bytes = 0
+
+    def save(self) -> Measured:
+        pairs = array("q")
+        for pair in self._packed.items():
+            pairs.extend(pair)
+        return Measured(pairs.tobytes(), self._measured_up_to, self._highest)
+
+    def load(self, measured: Measured) -> None:
+        """Know what another has measured, instead of what was known."""
+        pairs = array("q", measured.pairs)
+        self._asked = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        self.forget_others()
+        self._measured_up_to, self._highest = measured.measured_up_to, measured.highest
 
     def measure(self, connection: apsw.Connection, schema: Schema, seconds: float) -> None:
         """Measure messages that are new, for no longer than this; the rest is for the next time.
@@ -167,7 +192,7 @@ def _quoted(column: str) -> str:
 
 
 def _pack(rows: int, size: int) -> int:
-    return size << _ROW_BITS | min(rows, _ROWS_MAX)
+    return min(size, _BYTES_MAX) << _ROW_BITS | min(rows, _ROWS_MAX)
 
 
 def _unpack(packed: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
+from exporter.child import die_with_parent
 from exporter.pruner.execute import Progress, execute
 from exporter.pruner.figures import PruneReport
 from exporter.pruner.memory import PruneMemory
@@ -17,11 +18,12 @@ from exporter.pruner.pressure import Pressure, assess, read_levels
 from exporter.pruner.protection import protect
 from exporter.pruner.report import report
 from exporter.pruner.rest import Resting
-from exporter.pruner.stocktaking import Asked, Stock, Stocktaker
+from exporter.pruner.stocktaking import Asked, Learnt, Stock, Stocktaker
 from exporter.pruner.words import HomePrunePlan
 from exporter.reaper.findings import HomeFacts
 from exporter.reaper.hosts import ProcessKey
 from exporter.reaper.site import Site
+from exporter.scan.crew import Crew, is_alone
 from exporter.scan.disk import DiskScanner
 from exporter.snapshot import DiskReport
 
@@ -55,8 +57,17 @@ class Planned(Struct, frozen=True):
     alibis: tuple[str, ...]
 
 
-def plan(order: PlanOrder, reader: Reader) -> Planned:
-    """Take stock and plan; raise HomeError if the home was not read just now."""
+class _Worked(Struct, frozen=True):
+    planned: Planned
+    learnt: Learnt
+
+
+def plan(order: PlanOrder, reader: Reader, *, aside: bool | None = None) -> Planned:
+    """Take stock and plan; raise HomeError if the home was not read just now.
+
+    For the agent this is done aside, in a process of its own where that can be: every session of a
+    home is in memory for a moment, and a worker lives for long.
+    """
     seen = reader.seen()
     taker, settings = reader.stocktaker(), order.settings
     mark = taker.rest.mark(seen.facts, settings, seen.walked)
@@ -64,12 +75,34 @@ def plan(order: PlanOrder, reader: Reader) -> Planned:
         resting = taker.rest.recall(mark, settings, order.memory, taker.now())
         if resting is not None:
             return _nothing(order, resting, taker.now(), seen.alibis)
+    planned: Planned | None = None
+    if not order.by_hand and (is_alone() if aside is None else aside):
+        planned = _plan_aside(order, taker, seen)
+    planned = planned or _plan(order, taker, seen)
+    taker.rest.note(mark, settings, planned.pressure, planned.report)
+    return planned
+
+
+def _plan_aside(order: PlanOrder, taker: Stocktaker, seen: Seen) -> Planned | None:
+    """Plan in a child; None if it came to nothing."""
+
+    def work(_: int) -> _Worked:
+        die_with_parent()
+        return _Worked(_plan(order, taker, seen), taker.learnt())
+
+    worked = Crew(1, _Worked).share(1, work).get(0)
+    if worked is None:
+        return None
+    taker.learn(worked.learnt)
+    return worked.planned
+
+
+def _plan(order: PlanOrder, taker: Stocktaker, seen: Seen) -> Planned:
+    settings = order.settings
     stock = _take_stock(order, taker, seen)
     inventory = stock.inventory
-    readings = read_levels(inventory)
-    pressure, memory = assess(readings, settings, stock.memory, inventory.taken_at)
+    pressure, memory = assess(read_levels(inventory), settings, stock.memory, inventory.taken_at)
     figures, automatic = report(inventory, settings, pressure)
-    taker.rest.note(mark, readings, figures)
     if order.by_hand:
         narrowed = order.narrowed
         made = plan_prune(

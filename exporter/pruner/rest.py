@@ -1,8 +1,8 @@
 """A home at rest needs no new stock: while nothing in it moved, only time and its disk go on.
 
-To read every session costs a second of a processor where there are ten thousand. So a look that
-found nothing to do is good for an hour, as long as all that it was made from is as it was; where
-the filesystem stands is asked anew each time.
+To read every session costs a second of a processor where there are ten thousand. So a look after
+which nothing is done, for there is nothing to do or it is only to be observed, is good for an hour
+as long as all that it was made from is as it was. How full the disk is, is asked anew each time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
+from exporter.config.mode import Mode
 from exporter.config.prune import Prune
 from exporter.hermes import database
 from exporter.hermes.routing import routing_file
@@ -49,7 +50,7 @@ class Resting(Struct, frozen=True):
 
 
 class Rest:
-    """Remembers the last look at one home, if that found nothing to do."""
+    """Remembers the last look at one home, if nothing was to be done after it."""
 
     def __init__(self, home: str) -> None:
         self._home = home
@@ -76,14 +77,16 @@ class Rest:
         )
 
     def note(
-        self,
-        mark: tuple[Any, ...],
-        readings: dict[Mark, Reading],
-        report: PruneReport,
+        self, mark: tuple[Any, ...], settings: Prune, pressure: Pressure, report: PruneReport
     ) -> None:
-        """Remember a look; one that found something to do is worth nothing the next time."""
+        """Remember a look; one that something will be done about is worth nothing the next time."""
         is_quiet = not report.would_items and not any(each.pressure for each in report.thresholds)
-        self._last = _Look(mark, report.made_at, readings, report) if is_quiet else None
+        readings = {
+            level.mark: level.reading for level in pressure.levels if level.reading is not None
+        }
+        self._last = None
+        if is_quiet or settings.mode is Mode.OBSERVE:
+            self._last = _Look(mark, report.made_at, readings, report)
 
     def recall(
         self, mark: tuple[Any, ...], settings: Prune, memory: PruneMemory, now: float
@@ -98,7 +101,11 @@ class Rest:
         if found is not None:
             readings[Mark.DISK_USED] = found
         pressure, remembered = assess(readings, settings, memory, now)
-        if pressure.emergency or any(level.pressing for level in pressure.levels):
-            return None
         report = structs.replace(last.report, thresholds=threshold_reports(pressure))
+        if pressure.emergency != report.emergency or _pressing(report) != _pressing(last.report):
+            return None
         return Resting(report, pressure, remembered)
+
+
+def _pressing(report: PruneReport) -> list[str]:
+    return [each.name for each in report.thresholds if each.pressure]

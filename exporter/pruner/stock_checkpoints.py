@@ -34,7 +34,8 @@ class CheckpointStock:
         self._home = os.fsencode(home)
         self._store = os.path.join(home, os.fsdecode(STORE))
         self._absences = Absences(home, mountinfo, fstab)
-        self._sizes: dict[str, tuple[float, int]] = {}
+        self.sizes: dict[str, tuple[float, int]] = {}
+        """Of projects, as of when they were last touched."""
         self._may_ask = 0
 
     def take(
@@ -146,10 +147,10 @@ class CheckpointStock:
             state, since = self._workdir(project.name, project.workdir, known, now)
             if since is not None:
                 missing[project.name] = since
-            size = self._sizes.get(project.name)
+            size = self.sizes.get(project.name)
             if (size is None or size[0] != project.last_touch) and self._may_ask > 0:
                 self._may_ask -= 1
-                size = self._sizes[project.name] = (project.last_touch, self._size(project.name))
+                size = self.sizes[project.name] = (project.last_touch, self._size(project.name))
             yield Checkpoint(
                 layout=Layout.STORE,
                 target=project.name,

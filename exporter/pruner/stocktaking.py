@@ -21,7 +21,7 @@ from exporter.errors import DatabaseError
 from exporter.evidence.statx import born_at
 from exporter.hermes import database
 from exporter.hermes.expected import expected_of
-from exporter.hermes.payload import Payloads, highest_message
+from exporter.hermes.payload import Measured, Payloads, highest_message
 from exporter.hermes.routing import read_routing
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.self_pruning import SelfPruning, read_self_pruning
@@ -75,6 +75,13 @@ class Stock(Struct, frozen=True):
 
     inventory: Inventory
     memory: PruneMemory
+
+
+class Learnt(Struct, frozen=True):
+    """What makes the next taking of stock cheap."""
+
+    payloads: Measured
+    project_sizes: dict[str, tuple[float, int]]
 
 
 class _Found(Struct):
@@ -174,6 +181,14 @@ class Stocktaker:
 
     def now(self) -> float:
         return self._clock()
+
+    def learnt(self) -> Learnt:
+        return Learnt(self._payloads.save(), self._checkpoints.sizes)
+
+    def learn(self, learnt: Learnt) -> None:
+        """Know what a process that was forked from this one has learnt."""
+        self._payloads.load(learnt.payloads)
+        self._checkpoints.sizes = learnt.project_sizes
 
     # The database
 

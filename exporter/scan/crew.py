@@ -31,7 +31,7 @@ class Crew(Generic[Result]):
 
     def can_share(self) -> bool:
         """Whether this process may fork and would gain by it."""
-        return self._processes > 1 and _thread_count() == 1
+        return self._processes > 1 and is_alone()
 
     def share(self, jobs: int, work: Callable[[int], Result | None]) -> dict[int, Result]:
         """The results of `work` by the number of the job; what a child lost is just not there."""
@@ -93,8 +93,9 @@ def _write_all(descriptor: int, content: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _thread_count() -> int:
+def is_alone() -> bool:
+    """Whether this process has a single thread, and so may fork."""
     try:
-        return len(os.listdir("/proc/self/task"))
+        return len(os.listdir("/proc/self/task")) == 1
     except OSError:
-        return threading.active_count()
+        return threading.active_count() == 1
