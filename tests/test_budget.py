@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from exporter import collectors
+from exporter.collectors import prune
 from exporter.collectors.budget import SERIES_PER_HOME, series_of, shown, worst_case
-from exporter.collectors.registry import Description, Kind, gauge
+from exporter.collectors.registry import Description, Kind, Samples, gauge
+from exporter.pruner.figures import PolicyReport, PruneReport, ThresholdReport
+from exporter.pruner.words import Policy, Unreachable
 
 DECLARED = [metric for each in collectors.collectors() for metric in each.descriptions]
 
@@ -35,3 +38,27 @@ def test_every_line_of_a_histogram_counts() -> None:
 def test_a_value_that_is_not_ours_is_other() -> None:
     assert shown("hermes_prune_blocked", "reason", "caps") == "caps"
     assert shown("hermes_prune_blocked", "reason", "/home/ada/secret") == "other"
+
+
+def test_what_a_worker_makes_up_becomes_no_series() -> None:
+    """It tells of its own home what it likes, but not in words of its own."""
+    lies = PruneReport(
+        thresholds=[ThresholdReport(f"mine{n}", 1.0, 2.0, 1.0, True) for n in range(16)],
+        unreachable=[Unreachable(t, f"why{n}", 5) for t in ("state_db", "mine") for n in range(20)],
+        blocked=[f"because{n}" for n in range(16)],
+        policies=[PolicyReport(Policy.OLD_SESSIONS, n) for n in range(16)],
+    )
+    samples = Samples(DECLARED)
+    prune._policies("h", lies, samples)
+    prune._thresholds("h", lies, samples)
+    told = {
+        (sample.name, *list(sample.labels.values())[1:]): sample.value
+        for family in samples.families()
+        for sample in family.samples
+    }
+    assert told == {
+        ("hermes_disk_reclaimable_bytes", "old_sessions"): 15,
+        ("hermes_retention_eligible", "old_sessions"): 0,
+        ("hermes_prune_blocked", "other"): 1,
+        ("hermes_prune_unreachable_bytes", "state_db", "other"): 100,
+    }

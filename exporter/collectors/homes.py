@@ -6,7 +6,11 @@ hermes_agent_info{home="default",version="0.19.0"} 1
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from exporter.collectors.registry import Samples, collector, gauge
+from exporter.labels import OTHER
 from exporter.view import HostView
 
 HOME_UP = gauge(
@@ -21,6 +25,8 @@ AGENT_INFO = gauge(
     "version",
 )
 
+_VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}[a-z0-9.+-]{0,16}")
+
 
 @collector("homes", "whether each home can be read", HOME_UP, AGENT_INFO)
 def collect(view: HostView, samples: Samples) -> None:
@@ -28,4 +34,6 @@ def collect(view: HostView, samples: Samples) -> None:
         if home.known:
             samples.add(HOME_UP, home.up, home.label)
         if home.snapshot is not None and home.snapshot.hermes_version is not None:
-            samples.add(AGENT_INFO, 1, home.label, home.snapshot.hermes_version)
+            version = home.snapshot.hermes_version
+            shown = version if _VERSION.fullmatch(version) else OTHER
+            samples.add(AGENT_INFO, 1, home.label, shown)
