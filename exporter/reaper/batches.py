@@ -73,7 +73,7 @@ def take_all(
     while waiting:
         batch = waiting[:size]
         try:
-            settled, held = _take_batch(site, change, batch)
+            settled, held, worked = _take_batch(site, change, batch)
         except CalledOffError as reason:
             called_off += 1
             if called_off < patient_rounds:
@@ -93,37 +93,44 @@ def take_all(
             break
         runs.settle(run, settled)
         called_off, longest = 0, max(longest, held)
-        size = _next_size(size, len(settled), held, site.lock_budget_seconds)
+        size = _next_size(size, len(settled), worked, site.lock_budget_seconds)
         waiting = waiting[len(settled) :]
-        if waiting:
+        if waiting and site.bystanders.pids:
             site.sleep(site.pause_seconds)
     return _finish(runs, run, why, longest)
 
 
 def _take_batch(
     site: Site, change: Change, batch: Sequence[Action]
-) -> tuple[list[Settlement], float]:
+) -> tuple[list[Settlement], float, float]:
+    """What became of a batch, how long the lock was held, and how long that took of it.
+
+    Looking around takes as long for few as for many, and longer on a busy machine: were it counted
+    with the work, batches would get smaller and smaller there.
+    """
     settled: list[Settlement] = []
     with site.writing() as writer:
         change.prepare(writer, probe_schema(writer.connection), batch)
         with writer.transaction() as transaction:
             change.check(writer)
+            checked = transaction.seconds
             for action in batch:
-                if settled and transaction.is_due:
+                if settled and transaction.seconds - checked > site.lock_budget_seconds / 2:
                     break
                 why = change.take(writer, action)
                 state = _SKIPPED if why else ActionState.DONE
                 settled.append(Settlement(action.number, state, why))
-        return settled, writer.held_seconds
+            worked = transaction.seconds - checked
+        return settled, writer.held_seconds, worked
 
 
 def _was_too_long(error: DatabaseError) -> bool:
     return isinstance(error, WriteError) and error.why is WriteTrouble.TOO_LONG
 
 
-def _next_size(size: int, taken: int, held_seconds: float, budget_seconds: float) -> int:
+def _next_size(size: int, taken: int, worked_seconds: float, budget_seconds: float) -> int:
     """As many as should fit into half the budget, by what the last ones took."""
-    fitting = int(budget_seconds / 2 * taken / max(held_seconds, 1e-6))
+    fitting = int(budget_seconds / 2 * taken / max(worked_seconds, 1e-6))
     return max(1, min(fitting, 2 * size, _LARGEST_BATCH))
 
 
