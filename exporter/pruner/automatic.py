@@ -17,6 +17,7 @@ from exporter import acts, logs
 from exporter.config.mode import Mode
 from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, RefusedError, WorkerError
+from exporter.evidence.findings import HomeEvidence
 from exporter.faults import place_of
 from exporter.home_state import HomeState
 from exporter.journal import Journal
@@ -54,12 +55,15 @@ class AutomaticPruner:
         self._one_at_a_time = threading.Lock()
         self._busy: set[str] = set()
         self._stopping = False
+        self._settings = Settings()
+        """As they are now: a run that waits for its turn may not be wanted any more."""
 
     def is_due(self, state: HomeState, settings: Settings) -> bool:
         """Whether this scan is to be followed by a look at the thresholds.
 
         The first scan of a home is not: whoever waits for it should not wait longer.
         """
+        self._settings = settings
         if state.snapshot is None or state.home.path in self._busy:
             return False
         last = self._last_look.get(state.home.path)
@@ -93,7 +97,12 @@ class AutomaticPruner:
         if own.prune.mode is not Mode.ENFORCE or not home.may_write:
             return
         if planned.plan.actions:
-            self._begin(state, lambda worker: self._prune(worker, state, own, planned))
+            # Whoever comes from now on is not among those that the plan has reckoned with.
+            evidence, planned_at = state.evidence, self._monotonic()
+            self._begin(
+                state,
+                lambda worker: self._prune(worker, state, own, planned, evidence, planned_at),
+            )
         elif self._upkeep_is_due(state, own):
             self._last_upkeep[home.path] = self._monotonic()
             self._begin(state, lambda worker: self._keep_up(worker, state, own))
@@ -123,11 +132,19 @@ class AutomaticPruner:
             self._last_look.pop(home.path, None)
 
     def _prune(
-        self, worker: Worker, state: HomeState, own: HomeSettings, planned: acts.PrunePlanned
+        self,
+        worker: Worker,
+        state: HomeState,
+        own: HomeSettings,
+        planned: acts.PrunePlanned,
+        evidence: HomeEvidence,
+        planned_at: float,
     ) -> None:
-        if state.evidence is None:
-            return
-        pruned = acts.prune(worker, state.home, planned, state.evidence, own)
+        wanted = self._settings.for_home(state.home.named_as).prune.mode is Mode.ENFORCE
+        waited = self._monotonic() - planned_at
+        if not wanted or waited > own.prune.plan_ttl_seconds:
+            return  # the next look plans anew, if it is to
+        pruned = acts.prune(worker, state.home, planned, evidence, own)
         self._tell(state, pruned)
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
