@@ -18,6 +18,7 @@ def run(setting: Setting) -> Iterator[Line]:
     ours, theirs = [], []
     with agent.running(home, interval=f"{_INTERVAL_SECONDS}s") as watched:
         watched.wait_until_ready()
+        watched.wait_for_scans(1)
         for _ in range(setting.rounds):
             before = processes.cpu_seconds(watched.pid)
             # Side by side, so that the kernel keeps the same things in memory for both.

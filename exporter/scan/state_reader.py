@@ -32,6 +32,10 @@ _FIRST_SLICE_SESSIONS: Final = 100
 _SLICE_SESSIONS: Final = range(10, 1_000)
 _SLICE_SECONDS: Final = 0.02
 """How long a read transaction should last: while it does, no checkpoint gets past it."""
+_SHORTEST_PAUSE_SECONDS: Final = 0.01
+_LONGEST_PAUSE_SECONDS: Final = 0.1
+"""As long as somebody writes, he gets as much time without us as with us: a WAL starts over only
+when all of it is in the database and nobody reads it."""
 _WHOLE_PASS_SECONDS: Final = 60.0
 _WHOLE_PASS_SHARE: Final = 200
 """A whole pass may take one part in this many of the time."""
@@ -222,6 +226,7 @@ class StateReader:
         seen: set[int] = set()
         after: str | None = None
         size, slice_began = _FIRST_SLICE_SESSIONS, began
+        written = database.file_state(self._path + "-wal")
         while records := queries.slice(connection, after, size, watermark):
             last = records[-1].row.id
             if after is not None and last <= after:
@@ -231,8 +236,12 @@ class StateReader:
                 seen.add(hash(record.row.id))
                 ties.add(record.row)
             connection.execute("COMMIT")
-            size = _next_size(size, self._monotonic() - slice_began)
+            seconds = self._monotonic() - slice_began
+            size = _next_size(size, seconds)
             yield usage
+            written, before = database.file_state(self._path + "-wal"), written
+            if written != before:
+                self._pause(min(max(seconds, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS))
             slice_began = self._monotonic()
             connection.execute("BEGIN")
             after = last
