@@ -121,6 +121,7 @@ def test_killed_fifteen_times_everything_is_taken_and_given_back_exactly(
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1200)
 def test_killed_two_hundred_times_everything_is_taken_and_given_back_exactly(
     hands: Crew, made: Checkpoints, tmp_path: Path
 ) -> None:
