@@ -128,7 +128,8 @@ class Journal:
             os.makedirs(state_dir, mode=0o700, exist_ok=True)
             connection = apsw.Connection(path)
             connection.set_busy_timeout(5000)
-            connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL")
+            connection.pragma("journal_mode", "wal")
+            connection.pragma("synchronous", "NORMAL")
             return cls(connection, path, clock)
         except OSError as error:
             raise StateError(f"cannot use state directory {state_dir}: {error.strerror}") from error
