@@ -15,7 +15,7 @@ from msgspec import Struct
 from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.ending import End, end_of
-from exporter.hermes.schema import Schema, probe_schema
+from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.writing import WriteError, Writer, WriteTrouble
 from exporter.reaper.orders import Skipped
 from exporter.reaper.site import Site
@@ -24,6 +24,7 @@ from exporter.snapshot import Trouble
 
 _FIRST_BATCH: Final = 16
 _LARGEST_BATCH: Final = 200
+_SETTLED_AT_ONCE: Final = 500
 _READ_ATTEMPTS: Final = 5
 _PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
 _SKIPPED: Final = ActionState.SKIPPED
@@ -68,60 +69,100 @@ def take_all(
     A batch that is called off is tried again that many times before the rest is given up.
     """
     waiting = runs.actions(run)
-    size, called_off, longest = _FIRST_BATCH, 0, 0.0
-    why = ""
+    batches, called_off, why = _Batches(), 0, ""
     while waiting:
-        batch = waiting[:size]
+        settled: list[Settlement] = []
         try:
-            settled, held, worked = _take_batch(site, change, batch)
+            _take_several(site, change, waiting, batches, settled)
+            called_off = 0
         except CalledOffError as reason:
-            called_off += 1
+            waiting = _settle(runs, run, waiting, settled)
+            called_off = 1 if settled else called_off + 1
             if called_off < patient_rounds:
                 site.sleep(site.pause_seconds)
                 continue
             runs.settle(run, [Settlement(each.number, _SKIPPED, str(reason)) for each in waiting])
             break
         except DatabaseError as error:
-            if _was_too_long(error) and size > 1:
-                size = 1  # it was taken back whole; the machine may be slow just now
+            waiting = _settle(runs, run, waiting, settled)
+            if _was_too_long(error) and batches.size > 1:
+                batches.size = 1  # it was taken back whole; the machine may be slow just now
                 continue
             why = str(error)
             try:
                 runs.settle(run, what_happened(site, runs.find(run).kind, waiting, why))
             except DatabaseError:
-                return _left_open(runs, run, why, longest)
+                return _left_open(runs, run, why, batches.longest_hold_seconds)
             break
+        waiting = _settle(runs, run, waiting, settled)
+    return _finish(runs, run, why, batches.longest_hold_seconds)
+
+
+class _Batches:
+    """How large they are, by what the last ones took."""
+
+    def __init__(self) -> None:
+        self.size = _FIRST_BATCH
+        self.longest_hold_seconds = 0.0
+
+
+def _settle(
+    runs: Runs, run: str, waiting: Sequence[Action], settled: Sequence[Settlement]
+) -> list[Action]:
+    """Note what became of the first of these; return the others."""
+    if settled:
         runs.settle(run, settled)
-        called_off, longest = 0, max(longest, held)
-        size = _next_size(size, len(settled), worked, site.lock_budget_seconds)
-        waiting = waiting[len(settled) :]
-        if waiting and site.bystanders.pids:
-            site.sleep(site.pause_seconds)
-    return _finish(runs, run, why, longest)
+    return list(waiting[len(settled) :])
+
+
+def _take_several(
+    site: Site,
+    change: Change,
+    waiting: Sequence[Action],
+    batches: _Batches,
+    settled: list[Settlement],
+) -> None:
+    """Take some of these, one short transaction after the other, and say what became of them.
+
+    Opening the database and noting what was done take longer than a transaction does, so neither
+    is done for each. What was not noted before a kill is found out afterwards.
+    """
+    with site.writing() as writer:
+        schema = probe_schema(writer.connection)
+        while len(settled) < min(_SETTLED_AT_ONCE, len(waiting)):
+            if schema_cookie(writer.connection) != schema.cookie:
+                schema = probe_schema(writer.connection)
+            batch = waiting[len(settled) : len(settled) + batches.size]
+            taken, worked = _take_batch(site, change, writer, schema, batch)
+            settled += taken
+            held = writer.held_seconds
+            batches.longest_hold_seconds = max(batches.longest_hold_seconds, held)
+            batches.size = _next_size(batches.size, len(taken), worked, site.lock_budget_seconds)
+            if site.bystanders.pids and len(settled) < len(waiting):
+                site.sleep(site.pause_seconds)
 
 
 def _take_batch(
-    site: Site, change: Change, batch: Sequence[Action]
-) -> tuple[list[Settlement], float, float]:
-    """What became of a batch, how long the lock was held, and how long that took of it.
+    site: Site, change: Change, writer: Writer, schema: Schema, batch: Sequence[Action]
+) -> tuple[list[Settlement], float]:
+    """What became of the first of a batch, and how long that took.
 
     Looking around takes as long for few as for many, and longer on a busy machine: were it counted
     with the work, batches would get smaller and smaller there.
     """
     settled: list[Settlement] = []
-    with site.writing() as writer:
-        change.prepare(writer, probe_schema(writer.connection), batch)
-        with writer.transaction() as transaction:
-            change.check(writer)
-            checked = transaction.seconds
-            for action in batch:
-                if settled and transaction.seconds - checked > site.lock_budget_seconds / 2:
-                    break
-                why = change.take(writer, action)
-                state = _SKIPPED if why else ActionState.DONE
-                settled.append(Settlement(action.number, state, why))
-            worked = transaction.seconds - checked
-        return settled, writer.held_seconds, worked
+    change.prepare(writer, schema, batch)
+    with writer.transaction() as transaction:
+        change.check(writer)
+        checked = transaction.seconds
+        for action in batch:
+            if settled and transaction.seconds - checked > site.lock_budget_seconds / 2:
+                break
+            why = change.take(writer, action)
+            state = _SKIPPED if why else ActionState.DONE
+            settled.append(Settlement(action.number, state, why))
+        worked = transaction.seconds - checked
+    return settled, worked
 
 
 def _was_too_long(error: DatabaseError) -> bool:

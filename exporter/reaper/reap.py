@@ -9,6 +9,7 @@ with all its clocks, every pointer to it, and whether a process has come that wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import apsw
 from msgspec import to_builtins
@@ -33,6 +34,9 @@ from exporter.reaper.site import Site
 from exporter.runs import Action, Intent, Kind, RunOutcome, journal_of
 from exporter.scan.session_table import SessionTable
 from exporter.snapshot import OpenSession
+
+_STALE_SECONDS: Final = 0.1
+"""After so long it is looked again who has the database open."""
 
 
 def execute(
@@ -122,6 +126,7 @@ class _Ending:
         self._queries: SessionQueries
         self._routing: Routing
         self._mark: tuple[int, database.FileState | None]
+        self._looked_at = float("-inf")
 
     def prepare(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> None:
         """Read all pointers to sessions now: a chat's file may be long, and is rarely written."""
@@ -133,12 +138,19 @@ class _Ending:
         self._mark = self._look(connection)
         self._read_routing(connection)
         connection.execute("COMMIT")
+        self._look_around(writer)
 
-    def check(self, writer: Writer) -> None:
-        connection = writer.connection
+    def _look_around(self, writer: Writer) -> None:
+        """Whether somebody has come; before the write lock is taken, for it may take a while."""
         newcomers = writer.newcomers()
         if newcomers:
             raise CalledOffError(f"process {newcomers[0]} has opened the database since")
+        self._looked_at = self._site.monotonic()
+
+    def check(self, writer: Writer) -> None:
+        connection = writer.connection
+        if self._site.monotonic() - self._looked_at > _STALE_SECONDS:
+            self._look_around(writer)  # others had the lock for long
         if self._look(connection) != self._mark:
             self._read_routing(connection)
         if not self._routing.readable:
