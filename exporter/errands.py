@@ -29,7 +29,7 @@ from exporter.reaper.orders import Report, Skipped
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.site import Site
 from exporter.reaper.undo import undo as undo_reap
-from exporter.runs import Kind, RunBusyError, RunError, journal_of
+from exporter.runs import Kind, RunBusyError, RunError, RunOutcome, journal_of, run_folder
 from exporter.scan.reader import HomeReader
 
 Tell = Callable[[wire.Reply], None]
@@ -137,6 +137,10 @@ def _throttled(tell: Tell) -> Callable[[int, int], None]:
 
 
 def _purge(request: wire.PurgeRequest) -> Iterator[wire.Reply]:
+    with run_folder(request.home, request.owner) as folder:
+        if folder is None:  # and none is made to find nothing in it
+            yield from _pruned(Outcome(None, RunOutcome.DONE))
+            return
     site = Site(request.home, request.owner, request.bystanders)
     yield from _pruned(purge(request.run, site))
 

@@ -153,6 +153,11 @@ class HomeState:
         self._sessions.close()
 
     @property
+    def reaping_has_stopped(self) -> bool:
+        """By itself, until a person has looked."""
+        return self._runs.tripped is not None
+
+    @property
     def sessions_revision(self) -> tuple[str, int]:
         """Moves when `session_rows` would tell something else."""
         return self.home.label, self._sessions.revision

@@ -18,7 +18,7 @@ from exporter import __version__, logs, wire
 from exporter.acts import plan_prune
 from exporter.config.settings import Settings
 from exporter.discovery import Discovery
-from exporter.errors import RefusedError, WorkerError
+from exporter.errors import HomeError, RefusedError, WorkerError
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.findings import Candidate as ProcessCandidate
 from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
@@ -402,6 +402,11 @@ class Rounds:
     def worker(self, home: Home) -> Worker:
         """The process that acts on this home as its owner."""
         return self._pool.worker(home.owner, home.path)
+
+    def failed(self, home: Home, error: Exception) -> None:
+        """End a worker that failed at what it was asked; one that only refused is as it was."""
+        if not isinstance(error, HomeError):
+            self._pool.fail(home.owner, home.path, apart=False)
 
     def states(self) -> list[HomeState]:
         return sorted(self._states.values(), key=lambda state: state.home.label)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from exporter import acts, logs, saved_plans
 from exporter.config.load import load
 from exporter.config.settings import Settings
-from exporter.errors import ExporterError, HomeError, RefusedError
+from exporter.errors import ExporterError, HomeError, RefusedError, WorkerError
 from exporter.hand.reap import ONLY_OBSERVED
 from exporter.hand.result import Result
 from exporter.home_state import HomeState
@@ -22,9 +22,8 @@ from exporter.host import looked
 from exporter.options import Options
 from exporter.pruner.orders import Narrowed
 from exporter.pruner.words import HomePrunePlan, PruneAction
-from exporter.reaper.orders import Skipped
 from exporter.rounds import Rounds
-from exporter.runs import RunOutcome, new_run_id
+from exporter.runs import Kind, RunOutcome, new_run_id
 from exporter.saved_plans import SavedItem, SavedPlan
 
 KIND: Final = "prune"
@@ -101,7 +100,8 @@ def _plans(
                 by_pressure=wish.by_pressure,
                 narrowed=wish.narrowed,
             )
-        except RefusedError as error:
+        except (RefusedError, WorkerError, TimeoutError) as error:
+            rounds.failed(home, error)
             log.warn("no plan", home=home.label, why=str(error))
             unread.append(home.label)
             continue
@@ -143,8 +143,9 @@ def _execute(
                 run=run,
                 progress=lambda done, total, label=label: progress(label, done, total),  # type: ignore[misc]
             )
-        except RefusedError as error:
-            result.add(wanted, outcome=RunOutcome.FAILED, why=str(error))
+        except (RefusedError, WorkerError, TimeoutError) as error:
+            rounds.failed(home, error)
+            result.add(wanted, outcome=RunOutcome.FAILED, why=str(error)[:300])
             continue
         result.add(
             wanted,
@@ -157,16 +158,11 @@ def _execute(
 
 
 def purge(options: Options, run: str | None) -> Result:
-    """Empty the trash: of one run, wherever it acted, or of all."""
+    """Empty the trash: of one run, wherever it acted, or of all. What stays behind is said."""
     result = Result("", time.time(), [])
     result.executed = True
     with looked(options, load(options.config_file), confirm=False) as (rounds, _):
         for state in rounds.states():
-            if state.home.problem:
-                continue
-            if not state.home.may_write:
-                result.add([], outcome=RunOutcome.DONE)
-                continue
             _purge(rounds, state, run, result)
     if run is not None and not result.done and not result.skipped:
         raise ExporterError(
@@ -176,19 +172,28 @@ def purge(options: Options, run: str | None) -> Result:
 
 
 def _purge(rounds: Rounds, state: HomeState, run: str | None, result: Result) -> None:
-    if state.evidence is None:
-        why = state.detail or "it could not be seen who uses this home"
-        result.add([state.home.label], outcome=RunOutcome.FAILED, why=why)
-        return
-    worker = rounds.worker(state.home)
-    known = [each.id for each in acts.history(worker, state.home)]
-    if not known or (run is not None and run not in known):
+    def not_done(why: str) -> None:
+        result.add([state.home.label], outcome=RunOutcome.FAILED, why=why[:300])
+
+    home, evidence = state.home, state.evidence
+    if home.problem:
+        not_done(home.problem)
         return
     try:
-        pruned = acts.purge(worker, state.home, state.evidence, run)
-    except HomeError as error:
-        if run is None:
-            result.skipped.append(Skipped(state.home.label, str(error)[:300]))
+        known = acts.history(rounds.worker(home), home)
+        if run is not None and run not in {each.id for each in known}:
+            return
+        if not home.may_write:
+            if any(each.kind is Kind.PRUNE and each.undoable_until for each in known):
+                not_done(ONLY_OBSERVED)
+            return
+        if evidence is None:
+            not_done(state.detail or "it could not be seen who uses this home")
+            return
+        pruned = acts.purge(rounds.worker(home), home, evidence, run)
+    except (HomeError, WorkerError, TimeoutError) as error:
+        rounds.failed(home, error)
+        not_done(str(error))
         return
     result.add(
         pruned.done,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from exporter import acts, logs, saved_plans
 from exporter.config.load import load
 from exporter.config.settings import Settings
-from exporter.errors import RefusedError
+from exporter.errors import RefusedError, WorkerError
 from exporter.hand.result import Result
 from exporter.home_state import HomeState
 from exporter.host import looked
@@ -42,7 +42,8 @@ def reap(
     settings = load(options.config_file)
     saved = saved_plans.load(options.state_dir, KIND, plan_hash) if plan_hash else None
     with looked(options, settings, _BETWEEN_CONFIRMATIONS_SECONDS) as (rounds, view):
-        plans = list(_plans(rounds, settings, sources, saved))
+        unread = [home.label for home in view.homes if not home.up]
+        plans = list(_plans(rounds, settings, sources, saved, unread))
         result = Result(
             plan_hash or hash_of(each.plan for each in plans),
             saved.created_at if saved is not None else time.time(),
@@ -55,7 +56,6 @@ def reap(
             _execute(rounds, settings, plans, sources, result)
         elif result.actions:
             _keep(options, settings, plans, result)
-        unread = [home.label for home in view.homes if not home.up]
     return result, unread
 
 
@@ -69,18 +69,24 @@ class _Planned:
 
 
 def _plans(
-    rounds: Rounds, settings: Settings, sources: Sequence[str], saved: SavedPlan | None
+    rounds: Rounds,
+    settings: Settings,
+    sources: Sequence[str],
+    saved: SavedPlan | None,
+    unread: list[str],
 ) -> Iterator[_Planned]:
     """The plans of all homes that were read just now; of a saved plan what still holds."""
     items = frozenset(saved.items) if saved is not None else None
     for state in rounds.states():
         order = _order(state, settings, sources)
-        if order is None:
+        if order is None or state.home.label in unread:
             continue
         try:
             plan = acts.plan_reap(rounds.worker(state.home), order)
-        except RefusedError as error:
+        except (RefusedError, WorkerError, TimeoutError) as error:
+            rounds.failed(state.home, error)
             log.warn("no plan", home=state.home.label, why=str(error))
+            unread.append(state.home.label)
             continue
         path = state.home.path
         wanted = [each for each in plan.actions if items is None or _item(path, each) in items]
@@ -111,16 +117,27 @@ def _execute(
     for each in plans:
         wanted = [action.target for action in each.actions]
         order = _order(each.state, settings, sources, only=wanted, run=run, plan=result.plan_hash)
-        if not wanted or order is None:
+        home = each.state.home
+        # Also where nothing is dead any more, a person lets automatic reaping go on.
+        stopped = home.may_write and each.state.reaping_has_stopped
+        if order is None or not (wanted or stopped):
             continue
-        if not each.state.home.may_write:
+        if not home.may_write:
             result.add(wanted, outcome=RunOutcome.FAILED, why=ONLY_OBSERVED)
             continue
         try:
-            outcome = acts.reap(rounds.worker(each.state.home), order).outcome
-        except RefusedError as error:
-            result.add(wanted, outcome=RunOutcome.FAILED, why=str(error))
+            report = acts.reap(rounds.worker(home), order)
+        except (RefusedError, WorkerError, TimeoutError) as error:
+            rounds.failed(home, error)
+            result.add(wanted, outcome=RunOutcome.FAILED, why=str(error)[:300])
             continue
+        outcome = report.outcome
+        if report.reopened:
+            log.warn(
+                "sessions reaped wrongly were opened again",
+                home=home.label,
+                sessions=len(report.reopened),
+            )
         result.add(
             wanted,
             outcome=outcome.outcome,

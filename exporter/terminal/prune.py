@@ -127,5 +127,7 @@ def purged(result: Mapping[str, Any]) -> Iterator[Block]:
     """What `purge` has done."""
     yield from _left_alone(result["skipped"])
     done = result["done"]
-    said = f"The trash of {human.counted(done, 'run')} is gone." if done else "The trash is empty."
+    said = "Nothing was purged." if result["skipped"] else "The trash is empty."
+    if done:
+        said = f"The trash of {human.counted(done, 'run')} is gone."
     yield Line((Cell(said, _OUTCOMES.get(result["outcome"], Tone.PLAIN)),))

@@ -1,0 +1,93 @@
+"""What commands say was done was done, and what was not done is said."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.runs import journal_of, running
+from tests.real.command import run, run_json
+from tests.real.hermes import NEWEST, python_for
+from tests.session_prune_harness import prunable_process
+
+OLD = tuple(f"20250101_00000{number}_aaaaaa" for number in range(3))
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("honest") / "home"
+    home.mkdir(mode=0o700)
+    with prunable_process(python_for(NEWEST), home) as writer:
+        for session in OLD:
+            writer.ask("old", session=session, count=0)
+    return home
+
+
+@pytest.fixture
+def home(template: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(template, tmp_path / "home")
+
+
+@pytest.fixture
+def where(home: Path, tmp_path: Path) -> list[str | Path]:
+    file = tmp_path / "agent.yml"
+    file.write_text("prune: {keep: {newest: 1}}\n")
+    return ["--home", home, "--state-dir", tmp_path / "state", "--config.file", file]
+
+
+def trash(home: Path) -> list[Path]:
+    return [each for each in home.glob(".hermes-exporter/backups/trash/**/*") if each.is_file()]
+
+
+def tripped(home: Path) -> bool:
+    with journal_of(str(home), home.stat().st_uid) as runs:
+        return runs is not None and runs.tripped() is not None
+
+
+def purge(*words: str | Path) -> tuple[int, dict[str, Any]]:
+    done = run("purge", "--yes", "--json", *words)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_trash_whose_journal_is_lost_is_purged_all_the_same(
+    home: Path, where: list[str | Path]
+) -> None:
+    assert run_json("prune", "--yes", *where)["done"]
+    assert trash(home)
+    (home / ".hermes-exporter" / "journal.db").unlink()
+    status, said = purge(*where)
+    assert (status, said["outcome"], said["done"], trash(home)) == (0, "done", 1, [])
+
+
+def test_a_purge_that_another_run_keeps_out_is_no_success(
+    home: Path, where: list[str | Path]
+) -> None:
+    pruned = run_json("prune", "--yes", *where)["run"]
+    with (home / ".hermes-exporter" / "run.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for words in ((), (pruned,)):
+            status, said = purge(*words, *where)
+            assert (status, said["outcome"], said["done"]) == (1, "failed", 0)
+            assert "another run is under way" in said["skipped"][0]["why"]
+    assert trash(home)
+
+
+def test_a_purge_makes_nothing_in_a_home_without_trash(home: Path, where: list[str | Path]) -> None:
+    assert purge(*where)[0] == 0
+    assert not (home / ".hermes-exporter").exists()
+
+
+def test_a_reap_by_hand_closes_the_breaker_also_where_nothing_is_dead_any_more(
+    home: Path, where: list[str | Path]
+) -> None:
+    with running(str(home), home.stat().st_uid, "test") as runs:
+        runs.trip("2 sessions were active after they had been reaped")
+    assert run_json("reap", *where)["plan"]["actions"] == []
+    assert tripped(home)
+    assert run_json("reap", "--yes", *where)["done"] == 0
+    assert not tripped(home)
