@@ -79,11 +79,11 @@ def main() -> None:
             for theme in THEMES:
                 looked = look(window, shot, theme, now)
                 file = f"{shot.dashboard}-{theme}.png"
-                (WHOLE / file).write_bytes(looked.picture)
-                (SHOWN / file).write_bytes(window.first_screens(shot.height))
                 print(file, *looked.troubles(), sep="\n  ", flush=True)
+                (WHOLE / file).write_bytes(looked.picture)
                 if looked.troubles():
                     sys.exit(f"error: {shot.dashboard} has panels in trouble")
+                (SHOWN / file).write_bytes(window.first_screens(shot.height))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A real Prometheus with a past of invented hosts and a present of real agents.
 
-The past is backfilled by promtool, the recording rules are the project's own.
+The past is backfilled by promtool and goes on: the invented hosts are scraped too. The recording
+rules are the project's own.
 """
 
 from __future__ import annotations
@@ -8,20 +9,27 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.dashboards.history import DAY, JOB, Host, write_history
+from tests.dashboards.history import DAY, JOB, Host, Series, host_series, write_history
 from tests.real.hermes import REPOSITORY
 from tests.real.prometheus import Prometheus, prometheus
 from tests.real.waiting import wait_until
 
 RECORDING_RULES = REPOSITORY / "dashboards" / "rules" / "recording.yaml"
+
+NOBODY = "127.0.0.1:9"
+"""Where nobody answers."""
+_EXPORTED = ("hermes_", "process_")
+"""What is not Prometheus's own, as `up` is."""
 
 Group = dict[str, Any]
 
@@ -51,7 +59,7 @@ def stage(
         _evaluate_past(folder, data, now)
     rules = folder / "rules.yaml"
     rules.write_text(json.dumps({"groups": [_hurried(group) for group in recording_groups()]}))
-    configuration = {
+    configuration: dict[str, Any] = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(rules)],
         "scrape_configs": [
@@ -64,9 +72,55 @@ def stage(
             }
         ],
     }
-    with prometheus([], configuration=json.dumps(configuration), data=data) as server:
-        _wait_for_rules(server)
-        yield server
+    with _going_on(hosts, now) as targets:
+        configuration["scrape_configs"].append({"job_name": "invented", "static_configs": targets})
+        with prometheus([], configuration=json.dumps(configuration), data=data) as server:
+            server.wait_for("up")
+            _wait_for_rules(server)
+            yield server
+
+
+@contextmanager
+def _going_on(hosts: Sequence[Host], since: float) -> Iterator[list[dict[str, Any]]]:
+    """Serve what the invented hosts say now: targets for Prometheus, one per host."""
+    series = [
+        [each for each in host_series(host, since) if each.name.startswith(_EXPORTED)]
+        for host in hosts
+    ]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = "".join(_samples(series[int(self.path.strip("/"))], time.time())).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        yield [
+            {
+                "targets": [NOBODY if host.down_for else address],
+                "labels": {"job": JOB, "instance": host.name, "__metrics_path__": f"/{number}"},
+            }
+            for number, host in enumerate(hosts)
+        ]
+        server.shutdown()
+
+
+def _samples(series: Iterable[Series], now: float) -> Iterator[str]:
+    """As an agent exposes them: whose they are Prometheus knows by itself."""
+    for each in series:
+        value = each.value(now)
+        if value is not None:
+            own = {k: v for k, v in each.labels.items() if k not in ("job", "instance")}
+            labels = ",".join(f'{key}="{text}"' for key, text in own.items())
+            yield f"{each.name}{{{labels}}} {value:.10g}\n"
 
 
 def recording_groups() -> list[Group]:
