@@ -670,6 +670,7 @@ def test_no_statement_can_write_through_our_connection(
 MAY_OPEN = {
     "hermes/database.py": "to read homes",
     "hermes/writing.py": "to write to them",
+    "hermes/vacuum.py": "to shrink one that nobody has open",
     "hermes/fabricate/database.py": "to make a new home",
     "journal.py": "the agent's own",
     "runs/journal.py": "ours, in a home",
