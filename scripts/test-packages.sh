@@ -11,6 +11,8 @@ amtool:prometheus-alertmanager
 sqlite3:sqlite3
 git:git
 fusermount3:fuse3
+bindfs:bindfs
+mkfs.ext4:e2fsprogs
 ip:iproute2
 unshare:util-linux
 setpriv:util-linux

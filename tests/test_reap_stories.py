@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -231,6 +232,30 @@ def test_while_routing_cannot_be_read_nothing_is_written(tmp_path: Path) -> None
         watch.wait_until_reaped(3)
         watch.scans(3)
     assert open_sessions(home) == {LEAKED[0]}
+
+
+def test_where_another_machine_may_write_nothing_is_dead_and_nothing_written(
+    tmp_path: Path,
+) -> None:
+    """A filesystem of which it is not known who else has it mounted."""
+    below = leaky_home(python_for(NEWEST), tmp_path / "below", LEAKED)
+    home = tmp_path / "home"
+    home.mkdir()
+    subprocess.run(["bindfs", below, home], check=True)
+    try:
+        with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+            metrics = watch.scans(6)
+            assert watch.ever == {session: {"unknown"} for session in LEAKED}
+            assert metrics.by("hermes_exporter_blind", "reason")["unknown_fs",] == 1
+            assert watch.reaped() == 0
+        options = ("--home", home, "--state-dir", tmp_path / "by-hand")
+        assert run_json("reap", "--yes", *options)["done"] == 0
+        (found,) = run_json("check", *options)["homes"]
+        assert any(each["grant"] for each in found["cannot"])
+    finally:
+        subprocess.run(["fusermount3", "-u", "-z", home], check=True)
+    assert open_sessions(below) == set(LEAKED)
+    assert not (below / ".hermes-exporter").exists()
 
 
 def test_what_an_undo_opened_stays_open(tmp_path: Path) -> None:
