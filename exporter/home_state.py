@@ -203,6 +203,8 @@ class HomeState:
         reasons = list(blindness(self.look, self.evidence)) if self.look is not None else []
         if self.snapshot is not None and not self.snapshot.routing_readable:
             reasons.append("routing")
+        if self.snapshot is not None and not self._runs.readable:
+            reasons.append("run_journal")
         if self.trouble is not Trouble.NONE:
             reasons.append("database")
         return tuple(dict.fromkeys(reasons))

@@ -58,6 +58,11 @@ _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
         "gateway_routing or sessions/sessions.json cannot be understood",
         "look at sessions/sessions.json; Hermes mends it when the gateway next saves",
     ),
+    "run_journal": (
+        "know what earlier runs did and what an undo gave back",
+        ".hermes-exporter/journal.db is in use for long, of a newer version, or broken",
+        "upgrade hermes-exporter, or move the folder .hermes-exporter away, trash and all",
+    ),
 }
 
 _TROUBLES: Final[dict[Trouble, str]] = {

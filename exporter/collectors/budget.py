@@ -25,7 +25,8 @@ SERIES_PER_HOME: Final = 400
 
 BLIND_REASONS: Final = (
     *(reason.value for reason in Blindness),
-    *("processes", "network_fs", "unknown_fs", "leases", "routing", "database", "clock"),
+    *("processes", "network_fs", "unknown_fs", "leases", "routing", "run_journal", "database"),
+    "clock",
 )
 _THRESHOLDS: Final = tuple(field.name for field in dataclasses.fields(Thresholds))
 
@@ -55,14 +56,14 @@ VALUES_OF: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
         *("trash", "upkeep", "cooldown", "no_help", "protected", "age", "no_policy", OTHER),
     ),
     ("hermes_prune_blocked", "reason"): (
-        *("caps", "too_many_orphans", "run_journal", "too_many_processes", OTHER),
+        *("caps", "too_many_orphans", "too_many_processes", OTHER),
         *BLIND_REASONS,
     ),
 }
 """What it can be in one metric."""
 
 AT_ONCE: Final[Mapping[str, int]] = {
-    "hermes_exporter_blind": 11,  # the filesystem is a network's or unknown, not both
+    "hermes_exporter_blind": 12,  # the filesystem is a network's or unknown, not both
     "hermes_prune_unreachable_bytes": 10,
     "hermes_prune_blocked": 6,
 }

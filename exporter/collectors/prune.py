@@ -130,7 +130,12 @@ def _thresholds(home: str, found: PruneReport, samples: Samples) -> None:
 
 
 def _runs(home: HomeView, samples: Samples) -> None:
-    """Counters begin at zero: an alert on the first failure needs the value before it."""
+    """Counters begin at zero: an alert on the first failure needs the value before it.
+
+    Where they cannot be read there are none: from zero back to what they were is no increase.
+    """
+    if not home.runs.readable:
+        return
     runs = {each.outcome: each for each in home.runs.pruned}
     for outcome in RunOutcome:
         found = runs.get(outcome)

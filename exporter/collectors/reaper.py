@@ -36,7 +36,7 @@ BREAKER_OPEN = gauge(
 @collector("reaper", "reaps, false positives and the breaker", REAPED, REOPENED, BREAKER_OPEN)
 def collect(view: HostView, samples: Samples) -> None:
     for home in view.homes:
-        if home.snapshot is None:
+        if home.snapshot is None or not home.runs.readable:
             continue
         reaped = _by_source(home, home.runs.reaped)
         reopened = _by_source(home, home.runs.reopened)

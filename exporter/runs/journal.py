@@ -272,7 +272,8 @@ class Runs:
         rows: list[Any] = self._connection.execute(
             _RUNS + condition + _NEWEST_RUNS_FIRST, values
         ).fetchall()
-        return [_run(row) for row in rows]
+        with _understood():
+            return [_run(row) for row in rows]
 
     def actions(self, run: str) -> list[Action]:
         """All actions of a run, in order."""
@@ -292,7 +293,8 @@ class Runs:
 
     def _actions(self, condition: str, *values: str) -> list[Action]:
         rows: list[Any] = self._connection.execute(_ACTIONS + condition, values).fetchall()
-        return [_action(row) for row in rows]
+        with _understood():
+            return [_action(row) for row in rows]
 
     def done_since(self, action: str, moment: float) -> int:
         """How many actions of this name were done since then, in all runs."""
@@ -404,6 +406,15 @@ def _columns(run: str, number: int, intent: Intent) -> tuple[Any, ...]:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """The file is its owner's, who may have written anything into it."""
+    try:
+        yield
+    except (ValueError, TypeError, msgspec.DecodeError) as error:
+        raise RunError(f"the run journal holds what no run writes: {error}"[:300]) from error
 
 
 def _run(row: Sequence[Any]) -> Run:

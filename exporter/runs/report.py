@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Final
 
+import msgspec
 from msgspec import Meta, Struct
 
 from exporter.runs.folder import NAME, RunError
@@ -15,6 +16,7 @@ from exporter.snapshot import Count, Timestamp, Word
 
 _LAST_RUNS: Final = 10
 _SOURCES_MAX: Final = 64
+_REPORT_BYTES_MAX: Final = 100_000
 
 Tally = Annotated[dict[Word, Count], Meta(max_length=_SOURCES_MAX)]
 
@@ -38,6 +40,9 @@ class Deleted(Struct, frozen=True):
 
 class RunReport(Struct, frozen=True):
     """What has been done to a home, as far as the agent shows it."""
+
+    readable: bool = True
+    """False if there is a journal that cannot be read: then the rest of this is not known."""
 
     reaped: Tally = {}
     """Sessions ever ended by us, by source, whatever became of them since."""
@@ -92,24 +97,36 @@ class RunReader:
                 if runs is None:
                     return RunMemory()
                 return RunMemory(
-                    RunReport(
-                        reaped=_bounded(runs.count_by(self._action, "source")),
-                        reopened=_bounded(runs.count_reversed(Kind.HEAL, "source")),
-                        tripped=runs.tripped(),
-                        pruned=[
-                            PruneRuns(RunOutcome(outcome), count, last)
-                            for outcome, (count, last) in runs.count_runs(Kind.PRUNE).items()
-                        ],
-                        deleted=[
-                            Deleted(policy[:128], items, freed)
-                            for policy, (items, freed) in runs.count_by_policy(Kind.PRUNE).items()
-                        ][:16],
-                        last=runs.list_runs()[:_LAST_RUNS],
+                    _valid(
+                        RunReport(
+                            reaped=_bounded(runs.count_by(self._action, "source")),
+                            reopened=_bounded(runs.count_reversed(Kind.HEAL, "source")),
+                            tripped=runs.tripped(),
+                            pruned=[
+                                PruneRuns(RunOutcome(outcome), count, last)
+                                for outcome, (count, last) in runs.count_runs(Kind.PRUNE).items()
+                            ],
+                            deleted=[
+                                Deleted(policy[:128], items, freed)
+                                for policy, (items, freed) in runs.count_by_policy(
+                                    Kind.PRUNE
+                                ).items()
+                            ][:16],
+                            last=runs.list_runs()[:_LAST_RUNS],
+                        )
                     ),
-                    runs.restored(),
+                    msgspec.convert(runs.restored(), dict[str, float]),
                 )
-        except RunError:
-            return RunMemory(readable=False)
+        except (RunError, ValueError, TypeError, msgspec.MsgspecError):
+            return RunMemory(RunReport(readable=False), readable=False)
+
+
+def _valid(report: RunReport) -> RunReport:
+    """Raise if the agent would not take it: whoever owns a home may write anything into it."""
+    encoded = msgspec.json.encode(report)
+    if len(encoded) > _REPORT_BYTES_MAX:
+        raise ValueError("no run of ours has that much to say")
+    return msgspec.json.decode(encoded, type=RunReport)
 
 
 def _bounded(tally: Mapping[str, int]) -> dict[str, int]:
