@@ -328,10 +328,10 @@ def _arranged(
 ) -> table.Panel:
     """One row for each set of labels, then columns in their order and by their titles."""
     count = len(columns) + len(facts)
-    # With one query the value's column has no letter.
-    values = ["Value"] if count == 1 else [f"Value #{_letter(index)}" for index in range(count)]
+    values = [f"Value #{_letter(index)}" for index in range(count)]
     shown = dict(zip(values, (column.title for column in columns), strict=False))
-    titles = {**labels, **facts, **shown}
+    # Where only one query has an answer, its column has no letter: the first, which leads the rest.
+    titles = {**labels, **facts, "Value": columns[0].title, **shown}
     left_out = ["Time", *values[len(columns) :]]
     if count > 1:
         panel.with_transformation(DataTransformerConfig(id_val="merge", options={}))

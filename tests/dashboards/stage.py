@@ -73,7 +73,10 @@ def stage(
         ],
     }
     with _going_on(hosts, now) as targets:
-        configuration["scrape_configs"].append({"job_name": "invented", "static_configs": targets})
+        patient = {"scrape_interval": "5s", "scrape_timeout": "5s"}
+        configuration["scrape_configs"].append(
+            {"job_name": "invented", "static_configs": targets, **patient}
+        )
         with prometheus([], configuration=json.dumps(configuration), data=data) as server:
             server.wait_for("up")
             _wait_for_rules(server)

@@ -222,6 +222,16 @@ def test_every_query_names_its_series(name: str) -> None:
 
 
 @each_dashboard
+def test_a_table_of_which_one_query_has_an_answer_keeps_its_titles(name: str) -> None:
+    """Grafana calls a lone answer's column `Value`, without the letter of its query."""
+    for panel in panels(load(name)):
+        if panel["type"] == "table":
+            (organize,) = (t for t in panel["transformations"] if t["id"] == "organize")
+            titles = organize["options"]["renameByName"]
+            assert titles["Value"] == titles["Value #A"] == panel["targets"][0]["legendFormat"]
+
+
+@each_dashboard
 def test_panels_fill_the_grid_without_overlap(name: str) -> None:
     places = [panel["gridPos"] for panel in load(name)["panels"]]
     for one, other in combinations(places, 2):
