@@ -77,7 +77,8 @@ def test_relabelling_gives_hosts_readable_names(configured: Path) -> None:
     targets.write_text(targets.read_text() + yaml.safe_dump(more))
     example = yaml.safe_load((configured / "relabel.yml").read_text())
     example["scrape_configs"][0]["file_sd_configs"] = [{"files": [str(targets)]}]
-    with prometheus([], configuration=json.dumps({**example, "rule_files": []})) as server:
+    example |= {"rule_files": [], "global": {"scrape_interval": "1s", "scrape_timeout": "1s"}}
+    with prometheus([], configuration=json.dumps(example)) as server:
         server.wait_for('count(up{job="hermes-exporter"}) >= 5')
         seen = {labels["instance"]: labels for labels, _ in server.query("up")}
     assert seen.keys() == {"10.0.0.11", "10.0.0.12", "desk-1", "desk-3", "laptop", "10.0.0.31:9100"}

@@ -45,10 +45,14 @@ def test_the_maintainer_scripts_are_sound(name: str) -> None:
 
 
 def test_the_wheel_has_every_module(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(REPOSITORY / "exporter", source / "exporter")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source)
     subprocess.run(
         [
             *(REPOSITORY / ".venv/bin/python", "-m", "pip", "--quiet", "wheel", "--no-deps"),
-            *("--wheel-dir", tmp_path, REPOSITORY),
+            *("--no-build-isolation", "--wheel-dir", tmp_path, source),
         ],
         check=True,
     )
@@ -155,6 +159,14 @@ def test_the_package_installs_upgrades_removes_and_purges(
     assert "hermes-exporter" in machine.run("hermes-exporter", "--version")
     assert machine.run("systemctl", "is-enabled", "hermes-exporter.socket").strip() == "enabled"
     machine.run("systemctl", "reload", "hermes-exporter")
+
+    # For node_exporter, beside the service: a file that anybody can read.
+    folder = machine.root / "var/lib/prometheus/node-exporter"
+    folder.mkdir(parents=True)
+    machine.run("systemctl", "start", "hermes-exporter-textfile.service")
+    assert 'hermes_home_up{home="ada"} 1' in (folder / "hermes.prom").read_text()
+    assert (folder / "hermes.prom").stat().st_mode & 0o777 == 0o644
+    shutil.rmtree(machine.root / "var/lib/prometheus")
 
     # An upgrade keeps what was changed by hand, and counts on.
     settings = machine.root / "etc/hermes-exporter/config.yml"
