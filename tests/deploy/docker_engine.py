@@ -103,9 +103,9 @@ def engine() -> Iterator[Engine]:
             finally:
                 process.terminate()
                 process.wait(timeout=60)
-        namespace = folder / "exec" / "netns" / "default"
-        if namespace.exists():
-            subprocess.run(["umount", namespace], check=False)
+                namespace = folder / "exec" / "netns" / "default"
+                if namespace.exists():  # else the folder could not be removed
+                    subprocess.run(["umount", "--lazy", namespace], check=False)
 
 
 def _answers(running: Engine, process: subprocess.Popen[bytes], log: Path) -> bool:
