@@ -280,8 +280,9 @@ def test_relatives_of_open_sessions_stay() -> None:
     open_one = session("open", is_open=True, ended_at=None, parent_id="parent", link=Link.CHILD)
     child = session("child", parent_id="open", link=Link.DELEGATE)
     grandchild = session("grandchild", parent_id="child", link=Link.CHILD)
-    found = plan(inventory(session("parent"), open_one, child, grandchild, session("other")))
-    assert targets(found) == ["other"]
+    for middle in (child, structs.replace(child, pinned=True)):
+        found = inventory(session("parent"), open_one, middle, grandchild, session("other"))
+        assert targets(plan(found)) == ["other"]
 
 
 def test_an_id_that_may_have_been_cut_stays() -> None:

@@ -6,7 +6,7 @@ speak for a session cannot be read, nothing in the home may go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
 from typing import Final
 
@@ -128,7 +128,10 @@ def _keep_relatives(
     A conversation goes whole or not at all, a session not without its delegates, nothing that an
     open session descends from or that descends from an open session.
     """
-    todo = [session for session in sessions if session.id in rules]
+    everyone = list(sessions)
+    for session in _below_open(everyone, lineages):
+        rules.setdefault(session.id, "open_parent")
+    todo = [session for session in everyone if session.id in rules]
 
     def keep(session: StockedSession, rule: str) -> None:
         if session.id not in rules:
@@ -144,6 +147,15 @@ def _keep_relatives(
             keep(parent, "delegates")
         if parent is not None and session.is_open:
             keep(parent, "open_child")
-        if session.is_open or rules[session.id] == "open_parent":
-            for child in lineages.children(session):
-                keep(child, "open_parent")
+
+
+def _below_open(sessions: Iterable[StockedSession], lineages: Lineages) -> Iterator[StockedSession]:
+    """All that descends from open sessions, whatever else keeps what is between."""
+    seen: set[str] = set()
+    todo = [session for session in sessions if session.is_open]
+    while todo:
+        for child in lineages.children(todo.pop()):
+            if child.id not in seen:
+                seen.add(child.id)
+                todo.append(child)
+                yield child
