@@ -24,6 +24,10 @@ from exporter.frames import Ready
 
 _RECEIVE_BYTES: Final = 256 * 1024
 _FRAMES_MAX: Final = 20_000
+_ERRAND_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of the answer to an errand, which is kept whole: half a million things to prune."""
+_LONGEST: Final = 24
+"""So many times its seconds an errand may take that tells of progress."""
 _START_SECONDS: Final = 60.0
 _SEND_SECONDS: Final = 5.0
 LET_GO_SECONDS: Final = 0.5
@@ -74,6 +78,8 @@ class Worker:
             theirs.close()
         self._channel = ours
         self._stream = wire.ReplyStream()
+        self._heard = 0
+        """Bytes of the answer so far."""
         self._ready = False
 
     @property
@@ -84,17 +90,21 @@ class Worker:
         """Send a request and give out replies as they come, up to the one that ends the answer.
 
         Raise TimeoutError if it takes longer than `seconds`, once the process has started, and
-        RefusedError if it was understood and not done. Whoever tells of progress has that long
-        again. An answer that is not heard to its end leaves the worker unfit for another question.
+        RefusedError if it was understood and not done. Whoever makes progress has that long again,
+        though not for ever. An answer that is not heard to its end leaves the worker unfit for
+        another question.
         """
         self.wait_ready()
         deadline = time.monotonic() + seconds
+        give_up_at = deadline + (_LONGEST - 1) * seconds
         self.send(request)
         allowed = _ANSWERS[type(request)]
-        frames = 0
+        frames, settled, self._heard = 0, -1, 0
         while True:
             for reply in self.receive(deadline - time.monotonic()):
                 frames += 1
+                if self._heard > _ERRAND_BYTES_MAX and isinstance(request, wire.Errand):
+                    raise WorkerError("a worker has too much to tell; it is ended")
                 if time.monotonic() > deadline:
                     raise TimeoutError("a worker did not finish its answer in time")
                 if isinstance(reply, wire.Failure):
@@ -103,8 +113,10 @@ class Worker:
                     raise RefusedError(reply.why, busy=reply.busy)
                 if frames > _FRAMES_MAX or not isinstance(reply, allowed):
                     raise WorkerError("a worker sent what it was not asked for; it is ended")
-                if isinstance(reply, wire.Progress):
-                    deadline, frames = time.monotonic() + seconds, 0
+                if isinstance(reply, wire.Progress) and reply.settled > settled:
+                    settled = reply.settled
+                    deadline = min(time.monotonic() + seconds, give_up_at)
+                    frames -= 1
                 yield reply
                 if isinstance(reply, allowed[0]):
                     return
@@ -142,6 +154,7 @@ class Worker:
             raise WorkerError("a worker is gone") from error
         if not data:
             raise WorkerError("a worker died")
+        self._heard += len(data)
         return self._stream.feed(data)
 
     def alive(self) -> bool:
