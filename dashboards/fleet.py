@@ -351,7 +351,6 @@ def _sources() -> Panel:
             "{{source}}",
         ),
         stacked=True,
-        shades=NOW,
         reaches=1,
         no_data="No leaked sessions",
     )
