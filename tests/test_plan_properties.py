@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
@@ -214,3 +215,20 @@ def _grouped(made: HomePrunePlan) -> bool:
     return any(action.group for action in made.actions) or any(
         action.policy is not made.actions[0].policy for action in made.actions
     )
+
+
+@pytest.mark.full
+@budget(max_examples=1000, deadline=None)
+@given(homes(), terms(), st.sampled_from(NAMES), st.booleans())
+def test_all_of_that_holds_of_very_many_homes(
+    found: Inventory, how: Prune, name: str, by_hand: bool
+) -> None:
+    _plain(test_nothing_protected_is_ever_planned)(found, how, by_hand)
+    _plain(test_more_protection_never_takes_more)(found, how, name)
+    _plain(test_conversations_go_whole_and_delegates_with_their_parent)(found, how)
+    _plain(test_files_of_a_session_go_after_it_and_never_without_it)(found, how)
+
+
+def _plain(test: Any) -> Any:
+    """A test that takes what it is given."""
+    return test.hypothesis.inner_test
