@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from exporter.runs import journal_of, running
+from exporter.runs import (
+    ActionState,
+    Intent,
+    Kind,
+    RunOutcome,
+    Settlement,
+    journal_of,
+    running,
+)
 from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, python_for
 from tests.session_prune_harness import prunable_process
@@ -75,6 +83,18 @@ def test_a_purge_that_another_run_keeps_out_is_no_success(
             assert (status, said["outcome"], said["done"]) == (1, "failed", 0)
             assert "another run is under way" in said["skipped"][0]["why"]
     assert trash(home)
+
+
+def test_the_last_run_is_the_last_that_can_be_given_back(
+    home: Path, where: list[str | Path]
+) -> None:
+    pruned = run_json("prune", "--yes", *where)
+    with running(str(home), home.stat().st_uid, "test") as runs:
+        emptied = runs.begin(Kind.PRUNE, [Intent("purge_trash", "20250101T000000-abcd", "old")])
+        runs.settle(emptied, [Settlement(0, ActionState.DONE)])
+        runs.finish(emptied, RunOutcome.DONE)
+    undone = run_json("undo", "--last", *where)
+    assert undone == {"run": pruned["run"], "restored": pruned["done"], "failed": []}
 
 
 def test_a_purge_makes_nothing_in_a_home_without_trash(home: Path, where: list[str | Path]) -> None:
