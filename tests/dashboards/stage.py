@@ -78,7 +78,8 @@ def stage(
             {"job_name": "invented", "static_configs": targets, **patient}
         )
         with prometheus([], configuration=json.dumps(configuration), data=data) as server:
-            server.wait_for("up")
+            for name in agents:
+                server.wait_for(f'hermes_home_up{{instance="{name}"}}')
             _wait_for_rules(server)
             yield server
 
