@@ -26,6 +26,7 @@ from tests.reader_harness import Scan, counted, python, read_request, scan, sql,
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.holders import holder
 from tests.real.homes import make_home
+from tests.session_prune_harness import prunable_process
 
 NOBODY = 65534
 PACKAGE = REPOSITORY / "exporter"
@@ -469,6 +470,15 @@ def test_integrity_is_checked_only_while_nobody_has_the_database_open(home: Path
     assert found.health is not None
     assert found.health.integrity_ok is None
     found = scan(reader, home, quiet=True).snapshot
+    assert found.health is not None
+    assert found.health.integrity_ok
+
+
+def test_a_picture_in_a_conversation_is_no_damage(home: Path) -> None:
+    """Hermes's SQLite and ours index its text differently, and ours calls that malformed."""
+    with prunable_process(python_for(NEWEST), home) as hermes:
+        hermes.ask("old", session="20260101_090000_abcdef", count=8)
+    found = scan_twice(home).snapshot
     assert found.health is not None
     assert found.health.integrity_ok
 

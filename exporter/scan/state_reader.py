@@ -18,6 +18,7 @@ from msgspec import Struct
 from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
+from exporter.hermes.health import is_sound
 from exporter.hermes.routing import Routing, RoutingReader, Ties, routing_file
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.sessions import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
@@ -315,7 +316,7 @@ class StateReader:
             with database.reading(
                 opening, deadline_seconds=_QUICK_CHECK_DEADLINE_SECONDS
             ) as connection:
-                sound = connection.execute("PRAGMA quick_check(1)").get == "ok"
+                sound = is_sound(connection)
         except DatabaseError as error:
             if error.trouble is not Trouble.CORRUPT:
                 return
