@@ -21,6 +21,7 @@ from exporter.runs import (
 )
 from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, python_for
+from tests.reap_harness import hermes_process
 from tests.session_prune_harness import prunable_process
 
 OLD = tuple(f"20250101_00000{number}_aaaaaa" for number in range(3))
@@ -111,3 +112,20 @@ def test_a_reap_by_hand_closes_the_breaker_also_where_nothing_is_dead_any_more(
     assert tripped(home)
     assert run_json("reap", "--yes", *where)["done"] == 0
     assert not tripped(home)
+
+
+def test_what_was_reaped_just_now_is_kept_whatever_reason_is_configured_since(
+    template: Path, tmp_path: Path
+) -> None:
+    home = shutil.copytree(template, tmp_path / "home")
+    with hermes_process(python_for(NEWEST), home) as writer:
+        writer.ask("leak", session="20250102_000000_cccccc")
+        writer.ask("leak", session="20250102_000001_cccccc")
+    file = tmp_path / "agent.yml"
+    settings = "prune: {keep: {newest: 1}, policies: {trivial_sessions: {older_than: 1h}}}\n"
+    where: list[str | Path] = ["--home", home, "--state-dir", tmp_path, "--config.file", file]
+    file.write_text(settings + "reaper: {end_reason: leaked}\n")
+    assert run_json("reap", "--yes", *where)["done"] == 2
+    file.write_text(settings)
+    planned = {each["target"] for each in run_json("prune", *where)["plan"]["actions"]}
+    assert planned == set(OLD)

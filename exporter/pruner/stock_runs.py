@@ -36,16 +36,14 @@ class RunStock(Struct, frozen=True):
     unreadable: tuple[str, ...] = ()
 
 
-def read_runs(
-    home: str, asked: Asked, with_our_reason: Sequence[StockedSession], now: float
-) -> RunStock:
+def read_runs(home: str, asked: Asked, sessions: Sequence[StockedSession], now: float) -> RunStock:
     """Read the journal. One that is there and cannot be read protects everything."""
     try:
         with journal_of(home, asked.owner) as runs:
             if runs is None:
-                reaped_at, strangers = _reaped(None, with_our_reason, asked, now)
+                reaped_at, strangers = _reaped(None, sessions, asked, now)
                 return RunStock(reaped_at=reaped_at, strangers=strangers)
-            reaped_at, strangers = _reaped(runs, with_our_reason, asked, now)
+            reaped_at, strangers = _reaped(runs, sessions, asked, now)
             return RunStock(
                 trash=tuple(_trash(home, asked, runs.list_runs())),
                 restored=frozenset(runs.restored_since(now - asked.undone_seconds)),
@@ -63,7 +61,10 @@ def read_runs(
 def _reaped(
     runs: Runs | None, sessions: Sequence[StockedSession], asked: Asked, now: float
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """When sessions that carry our end were reaped; of strangers, when they were first seen."""
+    """When sessions that carry our end were reaped; of strangers, when they were first seen.
+
+    The reason that is written today need not be the one of yesterday, or of another's settings.
+    """
     noted: dict[tuple[str, float | None], float] = {}
     if runs is not None and sessions:
         for each in runs.standing(REAP):
@@ -73,6 +74,8 @@ def _reaped(
     strangers: dict[str, float] = {}
     for session in sessions:
         when = noted.get((session.id, session.ended_at))
+        if when is None and session.end_reason != asked.end_reason:
+            continue
         if when is None:
             when = min(asked.memory.strangers.get(session.id, now), now)
             if len(strangers) < ITEMS_MAX:

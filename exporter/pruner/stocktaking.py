@@ -134,12 +134,7 @@ class Stocktaker:
         """
         now = self._clock()
         found = self._read_database(asked, now, before_open)
-        runs = read_runs(
-            self._home,
-            asked,
-            [each for each in found.sessions if each.end_reason == asked.end_reason],
-            now,
-        )
+        runs = read_runs(self._home, asked, found.sessions, now)
         files, transcripts_bytes = take_files(
             self._home, asked.owner, (session.id for session in found.sessions)
         )
