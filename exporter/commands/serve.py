@@ -10,7 +10,8 @@ SUMMARY = "scan the homes of this host and serve their metrics"
 DESCRIPTION = """\
 Run the agent: look at every Hermes home on this host again and again, and
 serve what was seen as Prometheus metrics and as a page for people. A scrape is
-answered from memory and touches no disk. Homes are only read, never changed.
+answered from memory and touches no disk. Homes are only read, unless the
+configuration says `mode: enforce`.
 
 SIGTERM ends it after the answers under way; SIGHUP reads the configuration
 again."""
