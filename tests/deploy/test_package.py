@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 import urllib.request
 import zipfile
@@ -70,7 +71,13 @@ def dist() -> Path:
 
 @pytest.fixture
 def machine(dist: Path) -> Iterator[Machine]:
-    """A Debian with the files of a release at hand, and a user whose Hermes has been used."""
+    """A Debian with the files of a release at hand, and a user whose Hermes has been used.
+
+    It shares the host's network, to fetch packages, and so the port that the README names.
+    """
+    with socket.socket() as probe:
+        taken = probe.connect_ex(("127.0.0.1", 9749)) == 0
+    assert not taken, "port 9749 is in use on this host; stop the agent that has it"
     with installed() as root:
         shutil.copytree(dist, root / "root/dist")
         with booted(root) as running:
