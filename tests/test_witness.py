@@ -52,6 +52,16 @@ def test_what_a_cli_shows_on_its_screen_is_no_message() -> None:
     assert bench.verdict("a") is Verdict.UNKNOWN
 
 
+def test_long_typing_between_two_looks_is_no_message_either() -> None:
+    """Every key draws a line anew; the looks at a large home are a minute apart."""
+    bench = Bench()
+    for number in range(4, 20, 2):
+        sessions = {"job": session("job", rows=number), "a": session("a")}
+        seen = facts(cli(written=number * 20_000))
+        bench.sit(sessions, seen, RULES, NOW + 60 * number)
+    assert bench.verdict("a") is Verdict.UNKNOWN
+
+
 def test_where_writing_is_not_counted_nothing_is_witnessed() -> None:
     bench = Bench()
     watch(bench, *[({"mine": n, "a": 4}, (cli(written=None),)) for n in range(4, 20, 2)])

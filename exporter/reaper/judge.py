@@ -56,7 +56,7 @@ class Bench:
         now: float,
     ) -> None:
         """Judge every session anew."""
-        self._witness.observe(sessions, facts.holders, complete=not facts.blind)
+        self._witness.observe(sessions, facts.holders, complete=not facts.blind, now=now)
         families = _children(sessions.values())
         known = self._accounted(sessions, facts)
         accounted = {process: _family(first, families) for process, first in known.items()}

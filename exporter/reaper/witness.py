@@ -22,11 +22,14 @@ from exporter.snapshot import OpenSession
 SIGHTINGS_NEEDED: Final = 2
 _MESSAGE_BYTES: Final = 16 * 1024
 """Every release writes at least three times as much into the log for one message."""
+_TYPING_BYTES_PER_SECOND: Final = 512
+"""What a fast typist makes a CLI write to its terminal, a screenful of escapes for each key."""
 _COMMIT_BYTES: Final = 512
 """The smallest page of SQLite: whoever wrote less has committed nothing."""
 
 
 class _Scan(NamedTuple):
+    at: float
     rows: dict[str, int]
     holders: dict[ProcessKey, Holder]
 
@@ -40,7 +43,11 @@ class Witness:
         self._left: set[tuple[ProcessKey, str]] = set()
 
     def observe(
-        self, sessions: Mapping[str, OpenSession], holders: tuple[Holder, ...], complete: bool
+        self,
+        sessions: Mapping[str, OpenSession],
+        holders: tuple[Holder, ...],
+        complete: bool,
+        now: float = 0.0,
     ) -> None:
         """Take in one scan. While not everybody can be seen, nothing is witnessed."""
         present = {key_of(holder): holder for holder in holders}
@@ -53,7 +60,7 @@ class Witness:
         if not complete:
             self._earlier = []
             return
-        scan = _Scan({session.id: session.rows for session in sessions.values()}, present)
+        scan = _Scan(now, {session.id: session.rows for session in sessions.values()}, present)
         self._earlier = [*self._earlier[-2:], scan]
         if len(self._earlier) == 3:
             self._credit_growth(sessions, *self._earlier)
@@ -116,7 +123,7 @@ class Witness:
             return
         if scans[-1].holders[writer].kind is not ProcessKind.CLI:
             return
-        if _written(writer, scans[0], scans[-1], unknown=0) < _MESSAGE_BYTES:
+        if _written(writer, scans[0], scans[-1], unknown=0) < _needed(scans[0], scans[-1]):
             return
         sighting = (writer, session.id)
         self._sightings[sighting] = self._sightings.get(sighting, 0) + 1
@@ -132,6 +139,11 @@ class Witness:
     def has_left(self, process: ProcessKey, session_id: str) -> bool:
         """Whether it was seen to name this session while that was closed."""
         return (process, session_id) in self._left
+
+
+def _needed(before: _Scan, now: _Scan) -> float:
+    """How much it must have written to have written a message, whatever was typed meanwhile."""
+    return _MESSAGE_BYTES + _TYPING_BYTES_PER_SECOND * abs(now.at - before.at)
 
 
 def _written(process: ProcessKey, before: _Scan, now: _Scan, *, unknown: int) -> int:
