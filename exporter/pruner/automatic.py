@@ -1,7 +1,7 @@
 """Pruning without being asked: look at the thresholds now and then, and act where it is enforced.
 
 The look follows a scan, in its thread and its worker, and gives the figures that are shown. A run
-has a thread and a worker of its own, so that scans go on while it lasts; there is one at a time.
+has a thread and a worker of its own, so that scans go on while it lasts; a user has one at a time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AutomaticPruner:
         self._last_upkeep: dict[str, float] = {}
         self._met: set[str] = set()
         self._changes = logs.StateChange()
-        self._one_at_a_time = threading.Lock()
+        self._turns: dict[int, threading.Lock] = {}
         self._busy: set[str] = set()
         self._stopping = False
         self._settings = Settings()
@@ -117,10 +117,14 @@ class AutomaticPruner:
         self._busy.add(state.home.path)
         threading.Thread(target=self._run, args=(state, errand), name="prune", daemon=True).start()
 
+    def _turn_of(self, owner: int) -> threading.Lock:
+        """One run at a time for each user: nobody can keep another's from beginning."""
+        return self._turns.setdefault(owner, threading.Lock())
+
     def _run(self, state: HomeState, errand: Errand) -> None:
         home = state.home
         try:
-            with self._one_at_a_time, self._pool.errand(home.owner) as worker:
+            with self._turn_of(home.owner), self._pool.errand(home.owner) as worker:
                 errand(worker)
         except (ExporterError, TimeoutError) as error:
             if not self._stopping:
