@@ -75,7 +75,7 @@ class _Agent:
             reload=self.reload if self._options.enable_lifecycle else None,
         )
         server = await serve_http(self._options.listen_address, site)
-        log.info("listening", address=server.address, version=__version__)
+        log.info("listening", address=server.address, version=__version__, **self._modes())
         scanner = threading.Thread(target=self._scan, name="scanner", daemon=True)
         scanner.start()
         self._service.ready()
@@ -143,6 +143,11 @@ class _Agent:
         if self._changes.changed(("collector", name), repr(error)):
             log.error("collector failed", collector=name, error=place_of(error))
 
+    def _modes(self) -> dict[str, str]:
+        """Whether something is ended or deleted, where a home has no settings of its own."""
+        settings = self._rounds.settings
+        return {"reaper": settings.reaper.mode.value, "prune": settings.prune.mode.value}
+
     # Reloading
 
     def _hang_up(self) -> None:
@@ -171,5 +176,5 @@ class _Agent:
             self._wake.set()
             raise
         self._rounds.config_reload_successful = True
-        log.info("configuration reloaded", file=self._options.config_file)
+        log.info("configuration reloaded", file=self._options.config_file, **self._modes())
         self._wake.set()

@@ -56,7 +56,10 @@ class Parser(ArgumentParser):
         )
         arguments.add_common(self)
         command.add_arguments(self)
-        places = "".join(f" {action.metavar}" for action in self._get_positional_actions())
+        places = "".join(
+            f" [{action.metavar}]" if action.nargs == "?" else f" {action.metavar}"
+            for action in self._get_positional_actions()
+        )
         self.usage = f"{self.prog}{places} [OPTIONS]"
 
     def parse(self, words: Sequence[str]) -> Namespace:

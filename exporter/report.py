@@ -48,6 +48,7 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
         "verdicts": _verdicts(home, open_now),
         "disk": disk_bytes(home),
         "thresholds": _thresholds(home),
+        "breaker": home.runs.tripped.why if home.runs.tripped is not None else None,
         "would_reap": sum(v.sessions for v in home.verdicts if v.verdict is Verdict.DEAD),
         "would_prune": {
             "items": home.prune.would_items if home.prune is not None else None,

@@ -56,7 +56,7 @@ def test_status_has_the_keys_that_scripts_rely_on(options: Words, home: Path) ->
     assert (first["path"], profile["home"]) == (str(home), "default/work")
     assert first.keys() == {
         *("home", "path", "up", "trouble", "blind", "sessions", "verdicts", "disk"),
-        *("not_listed", "thresholds", "would_reap", "would_prune"),
+        *("not_listed", "thresholds", "breaker", "would_reap", "would_prune"),
     }
     assert first["up"] is True
     assert first["sessions"].keys() == {"open", "ended", "empty", "trivial"}

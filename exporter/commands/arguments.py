@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -68,8 +69,25 @@ def add_plan(parser: ArgumentParser) -> None:
     )
 
 
-def exit_status(outcome: str | None) -> int:
-    """Of a run by its outcome; None if nothing was to be done."""
+def again(args: Namespace) -> str:
+    """The common options as they were given, for a command that is to be typed next."""
+    words: list[str] = []
+    for home in args.homes or ():
+        words += ["--home", home]
+    if args.config_file is not None:
+        words += ["--config.file", args.config_file]
+    if args.state_dir is not None:
+        words += ["--state-dir", args.state_dir]
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def exit_status(outcome: str | None, *, nothing_of_it: bool = False) -> int:
+    """Of a run by its outcome; None if nothing was to be done.
+
+    A saved plan of which nothing could be done has failed, though nothing went wrong.
+    """
+    if nothing_of_it:
+        return 1
     return {"failed": 1, "partial": 3}.get(outcome or "", 0)
 
 

@@ -95,9 +95,10 @@ def run(args: Namespace) -> int:
     else:
         from exporter.terminal import prune as report
 
-        output.show(report.blocks(result.json(), [(p.state.home.label, p.plan) for p in plans]))
+        shown = [(each.state.home.label, each.plan) for each in plans]
+        output.show(report.blocks(result.json(), shown, again=arguments.again(args)))
     if unread:
         raise PartlyDoneError(
             f"not done for {', '.join(unread)}: cannot be read; `hermes-exporter check` tells why"
         )
-    return arguments.exit_status(result.json()["outcome"])
+    return arguments.exit_status(result.json()["outcome"], nothing_of_it=result.nothing_of_it)

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from exporter.commands import arguments
 from exporter.errors import PartlyDoneError, UsageError
 from exporter.terminal import output
+from exporter.text import listed
 
 SUMMARY = "end the sessions whose process is proven dead; without --yes only say which"
 DESCRIPTION = """\
@@ -53,9 +54,15 @@ def run(args: Namespace) -> int:
     else:
         from exporter.terminal import plan
 
-        output.show(plan.blocks(result.json(), "reap", "session"))
+        shown = plan.blocks(
+            result.json(),
+            again=arguments.again(args),
+            chosen=listed(args.sources) if args.sources else "",
+            homes=result.homes,
+        )
+        output.show(shown)
     if unread:
         raise PartlyDoneError(
             f"not done for {', '.join(unread)}: cannot be read; `hermes-exporter check` tells why"
         )
-    return arguments.exit_status(result.json()["outcome"])
+    return arguments.exit_status(result.json()["outcome"], nothing_of_it=result.nothing_of_it)

@@ -82,9 +82,11 @@ def _runs(rounds: Rounds, unread: list[str]) -> Iterator[tuple[HomeState, Run]]:
 def _last(runs: list[Run]) -> str:
     """The last that can be given back; what only emptied the trash cannot."""
     acted = [each for each in runs if each.kind in _UNDOABLE and each.actions]
-    taken = [each for each in acted if each.undoable_until is not None]
+    taken = [
+        each for each in acted if each.undoable_until is not None and each.undone < each.actions
+    ]
     if not acted:
         raise ExporterError("no run has taken anything yet; there is nothing to give back")
     if not taken:
-        raise ExporterError("the trash of all runs is gone; there is nothing to give back")
+        raise ExporterError("all was given back, or its trash is gone; nothing can be given back")
     return max(taken, key=lambda each: (each.started_at, each.id)).id

@@ -74,7 +74,8 @@ def prune(
         )
         if saved is not None:
             still = {_item(each.state.home.path, a) for each in plans for a in each.actions}
-            result.leave_out(saved, still)
+            result.leave_out(saved, still, {each.state.home.path for each in plans})
+        result.homes = len(plans)
         if wish.execute:
             _execute(rounds, settings, plans, result, progress)
         elif result.actions:

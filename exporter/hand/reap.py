@@ -51,7 +51,8 @@ def reap(
         )
         if saved is not None:
             still = {_item(each.state.home.path, a) for each in plans for a in each.actions}
-            result.leave_out(saved, still)
+            result.leave_out(saved, still, {each.state.home.path for each in plans})
+        result.homes = len(plans)
         if execute:
             _execute(rounds, settings, plans, sources, result)
         elif result.actions:

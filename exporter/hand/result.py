@@ -10,6 +10,7 @@ from exporter.runs import RunOutcome
 from exporter.saved_plans import SavedItem, SavedPlan
 
 _NO_LONGER: Final = "it no longer is as planned"
+_NOT_LOOKED_AT: Final = "its home was not looked at; give the same --home and --config.file"
 
 
 class Result:
@@ -25,6 +26,9 @@ class Result:
         self.run: str | None = None
         self.done = 0
         self.skipped: list[Skipped] = []
+        self.homes = 0
+        """How many were looked at."""
+        self._saved = False
         self._outcomes: list[RunOutcome] = []
 
     def add(
@@ -47,13 +51,24 @@ class Result:
             Skipped(target, why or _NO_LONGER) for target in wanted if target not in told
         )
 
-    def leave_out(self, saved: SavedPlan, still_planned: Collection[SavedItem]) -> None:
-        """Say of what a saved plan names, and one made now does not, that it is left alone."""
+    def leave_out(
+        self, saved: SavedPlan, still_planned: Collection[SavedItem], homes: Collection[str]
+    ) -> None:
+        """Say of what a saved plan names, and one made now does not, that it is left alone.
+
+        `homes` are those that were looked at, by path.
+        """
+        self._saved = True
         self.skipped.extend(
-            Skipped(item.target[:512], _NO_LONGER)
+            Skipped(item.target[:512], _NO_LONGER if item.home in homes else _NOT_LOOKED_AT)
             for item in saved.items
             if item not in still_planned
         )
+
+    @property
+    def nothing_of_it(self) -> bool:
+        """Whether a saved plan was executed and nothing of it could be done."""
+        return self.executed and self._saved and not self.done and bool(self.skipped)
 
     @property
     def outcome(self) -> RunOutcome | None:

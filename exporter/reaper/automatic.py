@@ -16,9 +16,11 @@ from exporter.errors import RefusedError, WorkerError
 from exporter.home_state import HomeState
 from exporter.pool import Pool
 from exporter.reaper.orders import Report
+from exporter.session_list import shown_id
 from exporter.snapshot import Trouble
 
 _NOTHING: Final = ""
+_TOLD_MAX: Final = 5
 
 log = logs.get("reaper")
 
@@ -67,6 +69,7 @@ class AutomaticReaper:
                 "sessions reaped wrongly were opened again; reaping stopped",
                 home=label,
                 sessions=len(report.reopened),
+                ids=" ".join(shown_id(each) for each in report.reopened[:_TOLD_MAX]),
             )
         if outcome.done or outcome.skipped:
             log.info(

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import structs
 
+from exporter import human
 from exporter.reaper.heal import heal
 from exporter.reaper.orders import Outcome, ReapOrder, Report
 from exporter.reaper.plan import (
@@ -55,7 +56,7 @@ def reap(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.tim
     )
     reopened = tuple(heal(site))
     if reopened and not order.by_hand:
-        why = f"{len(reopened)} sessions were active after they had been reaped"
+        why = f"{human.counted(len(reopened), 'session')} active after a reap"
         return Report(Outcome(None, RunOutcome.DONE, why=why), Blocked.TRIPPED, 0, reopened)
     made = plan(order, judged, clock)
     if made.blocked in (Blocked.COUNT, Blocked.RATIO):

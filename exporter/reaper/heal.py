@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import apsw
 
+from exporter import human
 from exporter.hermes import database
 from exporter.hermes.ending import active_since, end_of, reopen_session
 from exporter.hermes.schema import Schema, probe_schema
@@ -41,7 +42,7 @@ def heal(site: Site) -> list[str]:
         run = runs.begin(
             Kind.HEAL, [reopening(each, "it was active after it had been ended") for each in wrong]
         )
-        runs.trip(f"{len(wrong)} sessions were active after they had been reaped")
+        runs.trip(f"{human.counted(len(wrong), 'session')} active after a reap")
         return list(take_all(site, runs, run, _Healing(wrong)).done)
 
 

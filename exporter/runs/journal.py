@@ -371,7 +371,8 @@ class Runs:
 
 _RUNS: Final = """
     SELECT runs.id, kind, plan, by_hand, started_at, finished_at, outcome, runs.why, undoable_until,
-           SUM(state IN ('done', 'undone')), SUM(bytes * (state IN ('done', 'undone')))
+           SUM(state IN ('done', 'undone')), SUM(bytes * (state IN ('done', 'undone'))),
+           SUM(state = 'undone')
       FROM runs LEFT JOIN actions ON actions.run = runs.id WHERE """
 _NEWEST_RUNS_FIRST: Final = " GROUP BY runs.id ORDER BY started_at DESC, runs.id DESC"
 _ACTIONS: Final = """
@@ -430,6 +431,7 @@ def _run(row: Sequence[Any]) -> Run:
         undoable_until=row[8],
         actions=row[9] or 0,
         bytes=row[10] or 0,
+        undone=row[11] or 0,
     )
 
 

@@ -93,6 +93,8 @@ class Run(Struct, frozen=True):
     actions: int
     """Those that were done, whether or not they were undone since."""
     bytes: int
+    undone: int = 0
+    """How many of the actions were taken back."""
 
     def row(self, home: str) -> dict[str, Any]:
         """The run as `history --json` prints it."""

@@ -25,7 +25,7 @@ _RULES: Final = {
 }
 _CHANGE: Final = {
     "source": "naming its source under reaper.sources, if that source is a one-shot",
-    "not_held": "the end of what points at it",
+    "not_held": "the end of what holds it (what an undo opened: of `prune.keep.undone`)",
     "idle": "time",
     "no_sign_of_life": "the end of the process that runs it, or its leaving the session",
     "all_visible": "what `hermes-exporter check` says to grant",

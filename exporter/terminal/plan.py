@@ -1,4 +1,4 @@
-"""The report of `reap` and `prune`: what would be done, or what has been."""
+"""The report of `reap`: what would be done, or what has been."""
 
 from __future__ import annotations
 
@@ -12,19 +12,28 @@ _COLUMNS = (Column("home", least=8), Column("target", least=22), Column("why", l
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 
 
-def blocks(result: Mapping[str, Any], command: str, noun: str) -> Iterator[Block]:
-    """Lines and tables for the value that `reap --json` prints."""
+def blocks(
+    result: Mapping[str, Any], *, again: str = "", chosen: str = "", homes: int = 1
+) -> Iterator[Block]:
+    """Lines and tables for the value that `reap --json` prints.
+
+    `again` are the options to be given to the next command as well, `chosen` is what the plan was
+    narrowed to, `homes` how many were looked at.
+    """
     plan = result["plan"]
     if result["executed"] and (result["done"] or result["skipped"]):
-        yield from _executed(result, noun)
+        yield from _executed(result, again)
     elif plan["actions"]:
         yield from _table(plan["actions"])
-        total = human.counted(len(plan["actions"]), noun)
+        total = human.counted(len(plan["actions"]), "session")
         yield Line((Cell(f"{total} would be ended. Nothing was changed.", Tone.STRONG),))
         yield Line((Cell("To do exactly this:", Tone.FAINT),))
-        yield Line((Cell(f"hermes-exporter {command} --plan {plan['hash']} --yes"),), level=1)
+        yield Line((Cell(f"hermes-exporter reap --plan {plan['hash']} --yes{again}"),), level=1)
+    elif not homes:
+        yield Line((Cell("No home was looked at; `hermes-exporter check` tells why.", Tone.WARN),))
     else:
-        yield Line((Cell("Nothing to do: no session is proven dead.", Tone.FAINT),))
+        none = f"no session of {chosen}" if chosen else "no session"
+        yield Line((Cell(f"Nothing to do: {none} is proven dead.", Tone.FAINT),))
 
 
 def _table(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
@@ -42,7 +51,7 @@ def _table(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     yield Line()
 
 
-def _executed(result: Mapping[str, Any], noun: str) -> Iterator[Block]:
+def _executed(result: Mapping[str, Any], again: str) -> Iterator[Block]:
     if result["skipped"]:
         yield Table(
             (Column("left alone", least=22), Column("why", least=20)),
@@ -53,10 +62,10 @@ def _executed(result: Mapping[str, Any], noun: str) -> Iterator[Block]:
         )
         yield Line()
     outcome = result["outcome"]
-    said = f"{human.counted(result['done'], noun)} ended"
+    said = f"{human.counted(result['done'], 'session')} ended"
     if result["skipped"]:
         said += f", {human.count(len(result['skipped']))} left alone"
     yield Line((Cell(f"{said}.", _OUTCOMES.get(outcome, Tone.PLAIN)),))
     if result["run"] is not None:
         yield Line((Cell("To take it back:", Tone.FAINT),))
-        yield Line((Cell(f"hermes-exporter undo {result['run']}"),), level=1)
+        yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), level=1)

@@ -15,12 +15,15 @@ _LISTED = 20
 
 
 def blocks(
-    result: Mapping[str, Any], plans: Sequence[tuple[str, HomePrunePlan]]
+    result: Mapping[str, Any], plans: Sequence[tuple[str, HomePrunePlan]], *, again: str = ""
 ) -> Iterator[Block]:
-    """Lines and tables for the value that `prune --json` prints, and the plans behind it."""
+    """Lines and tables for the value that `prune --json` prints, and the plans behind it.
+
+    `again` are the options to be given to the next command as well.
+    """
     actions = result["plan"]["actions"]
     if result["executed"] and (result["done"] or result["skipped"]):
-        yield from _executed(result)
+        yield from _executed(result, again)
     elif actions:
         yield from _totals(actions)
         yield from _items(actions)
@@ -28,7 +31,10 @@ def blocks(
             yield from _home(label, plan)
         yield Line((Cell("Nothing was changed.", Tone.STRONG),))
         yield Line((Cell("To do exactly this:", Tone.FAINT),))
-        yield Line((Cell(f"hermes-exporter prune --plan {result['plan']['hash']} --yes"),), level=1)
+        plan_hash = result["plan"]["hash"]
+        yield Line((Cell(f"hermes-exporter prune --plan {plan_hash} --yes{again}"),), level=1)
+    elif not plans:
+        yield Line((Cell("No home was looked at; `hermes-exporter check` tells why.", Tone.WARN),))
     else:
         for label, plan in plans:
             yield from _home(label, plan)
@@ -103,7 +109,7 @@ def _words(plan: HomePrunePlan) -> Iterator[tuple[str, Tone]]:
         yield f"{above} cannot be freed: {each.reason}", Tone.WARN
 
 
-def _executed(result: Mapping[str, Any]) -> Iterator[Block]:
+def _executed(result: Mapping[str, Any], again: str) -> Iterator[Block]:
     yield from _left_alone(result["skipped"])
     said = f"{human.counted(result['done'], 'item')} taken"
     if result["skipped"]:
@@ -111,7 +117,7 @@ def _executed(result: Mapping[str, Any]) -> Iterator[Block]:
     yield Line((Cell(f"{said}.", _OUTCOMES.get(result["outcome"], Tone.PLAIN)),))
     if result["run"] is not None:
         yield Line((Cell("To take it back, while its trash is kept:", Tone.FAINT),))
-        yield Line((Cell(f"hermes-exporter undo {result['run']}"),), level=1)
+        yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), level=1)
 
 
 def _left_alone(skipped: Iterable[Mapping[str, Any]]) -> Iterator[Block]:

@@ -52,6 +52,8 @@ def _detail(home: Home) -> Iterator[Block]:
     yield _fact("verdicts", *_verdicts(home))
     if home["blind"]:
         yield _fact("blind", _blind(home))
+    if home.get("breaker"):
+        yield _fact("breaker", Cell(f"{home['breaker']}; reap by hand to go on", Tone.BAD))
     yield _fact("disk", Cell(_disk_total(home), Tone.STRONG))
     yield from _disk(home)
     if home.get("thresholds"):
@@ -172,6 +174,8 @@ def _troubles(homes: list[Home]) -> Iterator[Line]:
             yield Line((name, Cell("is"), _up(home), *_why_down(home)))
         if home["blind"]:
             yield Line((name, Cell("is blind to"), _blind(home)))
+        if home.get("breaker"):
+            yield Line((name, Cell("reaps no more:"), Cell(home["breaker"], Tone.BAD)))
         if _crossed(home):
             yield Line((name, Cell("is over"), _pressure(home)))
 
