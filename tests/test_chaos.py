@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -25,7 +26,7 @@ from tests.agent_harness import (
     when_up,
 )
 from tests.real.agent import agent
-from tests.real.command import run_json
+from tests.real.command import run
 from tests.real.counts import allocated_bytes, files_below
 from tests.real.hanging import Opcode, hanging_filesystem
 from tests.small_homes import small_home
@@ -169,7 +170,9 @@ def test_a_command_does_not_hang_with_a_filesystem(tmp_path: Path) -> None:
     file.write_text(configuration({"good": good, "hung": mount}))
     with hanging_filesystem(source, mount) as filesystem:
         filesystem.hang()
-        status = run_json("status", "--config.file", file, "--state-dir", tmp_path / "state")
+        done = run("status", "--json", "--config.file", file, "--state-dir", tmp_path / "state")
+    assert done.returncode == 3, done.stderr
+    status = json.loads(done.stdout)
     assert [(home["home"], home["up"], home["trouble"]) for home in status["homes"]] == [
         ("good", True, "none"),
         ("hung", False, "timeout"),

@@ -57,7 +57,7 @@ def open_folder() -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", [OLDER[0], pytest.param(OLDER[1], marks=pytest.mark.full)])
 def test_a_killed_chat_is_dead_beside_one_that_is_not(
     version: str, model: StubModel, home: Path, tmp_path: Path
 ) -> None:
