@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.reader_harness import sql
 from tests.real.command import refusal, run, run_json
 from tests.real.hermes import NEWEST, python_for
 from tests.reap_harness import dump, hermes_process, leaky_home, open_sessions
@@ -133,3 +135,36 @@ def test_on_a_terminal_less_pipe_it_reads_like_a_report(where: list[str | Path])
     assert "hermes-exporter undo " in done
     assert "Nothing to do" in run("reap", *where).stdout
     assert "4 items" in run("undo", "--last", *where).stdout
+
+
+def test_signs_of_life_that_newer_releases_leave_are_heeded(
+    home: Path, where: list[str | Path]
+) -> None:
+    """A backend of the TUI says that it lives; a conversation is in the middle of a turn."""
+    first, second, third = LEAKED
+    now = time.time()
+    sql(
+        home,
+        f"UPDATE sessions SET source = 'tui' WHERE id = '{first}';"
+        "CREATE TABLE gateway_heartbeats (backend_id TEXT PRIMARY KEY, pid INTEGER NOT NULL, "
+        "started_at REAL NOT NULL, last_heartbeat REAL NOT NULL);"
+        f"INSERT INTO gateway_heartbeats VALUES ('b', 1, 1.0, {now});"
+        "CREATE TABLE session_turn_leases (conversation_id TEXT PRIMARY KEY, holder TEXT NOT NULL, "
+        "acquired_at REAL NOT NULL, expires_at REAL NOT NULL);"
+        f"INSERT INTO session_turn_leases VALUES ('{second}', 'pid=1', 1.0, {now + 600});",
+    )
+    rows = {row["id"]: row for row in run_json("sessions", *where)}
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        first: "live",
+        second: "live",
+        third: "dead",
+        CRON: "dead",
+    }
+    assert rows[first]["evidence"][0]["kind"] == "backend"
+    assert rows[second]["evidence"][0]["kind"] == "turn_lease"
+    sql(
+        home,
+        "UPDATE gateway_heartbeats SET last_heartbeat = last_heartbeat - 600;"
+        "UPDATE session_turn_leases SET expires_at = expires_at - 1200;",
+    )
+    assert targets(run_json("reap", *where)) == sorted([*LEAKED, CRON])

@@ -16,7 +16,14 @@ from tests.real.hermes import NEWEST, python_for
 from tests.real.stub_model import StubModel, stub_model
 from tests.real.waiting import wait_until
 from tests.reap_harness import GATEWAY, hermes_process, leaky_home, open_sessions
-from tests.verdict_harness import WAYS_TO_LEAK, Watch, enter_together, leak, watching
+from tests.verdict_harness import (
+    WAYS_TO_LEAK,
+    Watch,
+    a_week_passes,
+    enter_together,
+    leak,
+    watching,
+)
 
 RELEASES = (
     NEWEST,
@@ -85,7 +92,7 @@ def stored(home: Path, *sessions: str) -> list[str]:
 def test_the_leaked_are_reaped_beside_a_gateway_and_two_chats_that_are_not(
     version: str, model: StubModel, home: Path, tmp_path: Path
 ) -> None:
-    """A working day, and the morning after a power cut."""
+    """A working day, a week away, and the morning after a power cut."""
     hermes = python_for(version)
     with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch, ExitStack() as host:
         host.enter_context(gateway(hermes, home))
@@ -95,6 +102,11 @@ def test_the_leaked_are_reaped_beside_a_gateway_and_two_chats_that_are_not(
         assert not watch.breaker_is_open()
         ended = {row["id"] for row in ask(home, "SELECT id FROM sessions WHERE ended_at NOT NULL")}
         assert ended == set(leaked.values())
+
+        a_week_passes(home)
+        watch.scans(4)
+        assert watch.reaped() == 5
+        assert "dead" not in watch.ever[first.session] | watch.ever[second.session]
 
         resumed = leaked["idle"]
         first.resume(resumed)

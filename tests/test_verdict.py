@@ -100,6 +100,23 @@ def test_recent_activity_is_life() -> None:
     assert verdict(session(idle=600), NOBODY) is Verdict.DEAD
 
 
+def test_a_backend_that_gave_a_heartbeat_keeps_its_sessions_alive() -> None:
+    fresh = structs.replace(NOBODY, backend_beat_at=NOW - 30)
+    assert verdict(session(source="tui"), fresh) is Verdict.LIVE
+    assert verdict(session(source="cli"), fresh) is Verdict.DEAD
+    stale = structs.replace(NOBODY, backend_beat_at=NOW - 91)
+    assert verdict(session(source="tui"), stale) is Verdict.DEAD
+
+
+def test_a_turn_under_way_is_life_also_for_whom_it_may_belong_to() -> None:
+    mine = structs.replace(NOBODY, turns=frozenset({"s"}))
+    assert verdict(session("s"), mine) is Verdict.LIVE
+    assert verdict(session("t"), mine) is Verdict.DEAD
+    root = structs.replace(NOBODY, turns=frozenset({"root"}), turns_elsewhere=True)
+    assert verdict(session("s", parent="root"), root) is Verdict.LIVE
+    assert verdict(session("s"), root) is Verdict.DEAD
+
+
 def test_a_fresh_heartbeat_is_life_and_a_stale_one_says_nothing() -> None:
     assert verdict(session(heartbeat=NOW - 30), NOBODY) is Verdict.LIVE
     assert verdict(session(heartbeat=NOW - 91), NOBODY) is Verdict.DEAD

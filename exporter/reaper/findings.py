@@ -80,6 +80,12 @@ class HomeFacts(Struct, frozen=True):
     lock_probe: LockAnswer = LockAnswer.BLIND
     blind: tuple[str, ...] = ("not_looked_yet",)
     """Everything that keeps the absence of evidence from being evidence."""
+    backend_beat_at: float | None = None
+    """When a backend of the TUI, desktop or web last said that it lives; newer releases note it."""
+    turns: frozenset[str] = frozenset()
+    """Conversations in the middle of a turn, where a release notes that."""
+    turns_elsewhere: bool = False
+    """Some of them are named by a session that is not open: by the first of a lineage."""
 
 
 class ReaperRules(Struct, frozen=True):

@@ -8,7 +8,7 @@ unknown  anything else; nothing is ever done to such a session
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from exporter import human
 from exporter.evidence.findings import Liveness
+from exporter.hermes.heartbeats import BACKEND_SOURCES
 from exporter.reaper.findings import (
     Evidence,
     HomeFacts,
@@ -73,7 +74,7 @@ def conclude(session: OpenSession, scene: Scene, *, parent_is_live: bool = False
     idle = scene.now - session.last_activity_at
     idle_enough = session.clocks_sane and idle >= rules.min_idle_seconds
     may_live = not idle_enough or session.last_heartbeat_at is not None
-    if (may_live or session.id in scene.named) and _live(session, scene):
+    if (may_live or session.id in scene.named or _has_signs(facts)) and _live(session, scene):
         return Verdict.LIVE
     if session.holds or parent_is_live:
         return Verdict.HELD
@@ -123,12 +124,33 @@ def _held(session: OpenSession, parent_is_live: bool) -> list[Evidence]:
     return found
 
 
+def _has_signs(facts: HomeFacts) -> bool:
+    return facts.backend_beat_at is not None or bool(facts.turns)
+
+
+def _signs(session: OpenSession, scene: Scene) -> Iterator[Evidence]:
+    """What newer releases note of a session's backend and of its turn."""
+    facts = scene.facts
+    beat = facts.backend_beat_at
+    if beat is not None and session.source in BACKEND_SOURCES:
+        age = scene.now - beat
+        if age <= scene.rules.heartbeat_timeout_seconds:
+            said = f"a backend that may run it gave a heartbeat {max(0.0, age):.0f} s ago"
+            yield _says_live("backend", said)
+    if session.id in facts.turns:
+        yield _says_live("turn_lease", "it is in the middle of a turn")
+    elif facts.turns_elsewhere and session.parent_id is not None:
+        yield _says_live("turn_lease", "a conversation it may belong to is in the middle of a turn")
+
+
 def _live(session: OpenSession, scene: Scene) -> list[Evidence]:
     found = _named(session, scene.facts) if session.id in scene.named else []
     beat = session.last_heartbeat_at
     if beat is not None and scene.now - beat <= scene.rules.heartbeat_timeout_seconds:
         age = max(0.0, scene.now - beat)
         found.append(_says_live("heartbeat", f"its heartbeat is {age:.0f} s old"))
+    if _has_signs(scene.facts):
+        found.extend(_signs(session, scene))
     idle = scene.now - session.last_activity_at
     if session.clocks_sane and idle < scene.rules.min_idle_seconds:
         found.append(_says_live("activity", f"it was active {max(0.0, idle):.0f} s ago"))

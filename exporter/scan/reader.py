@@ -223,8 +223,17 @@ class HomeReader:
             blind = (*blind, "routing")
         if not self._runs.readable:
             blind = (*blind, "run_journal")
-        seen = structs.replace(request.facts, blind=blind)
-        self._bench.sit(self._open, seen, request.rules, self._clock())
+        now = self._clock()
+        signs = self._state.signs
+        turns = frozenset(each for each, until in signs.turns.items() if until > now)
+        seen = structs.replace(
+            request.facts,
+            blind=blind,
+            backend_beat_at=signs.backend_beat_at,
+            turns=turns,
+            turns_elsewhere=not turns <= self._open.keys(),
+        )
+        self._bench.sit(self._open, seen, request.rules, now)
         self._verdicts_are_new = True
 
     def explain(self, session_id: str) -> ExplainReply:

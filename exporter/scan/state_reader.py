@@ -19,6 +19,7 @@ from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
 from exporter.hermes.health import is_sound
+from exporter.hermes.heartbeats import Signs, read_signs
 from exporter.hermes.routing import Routing, RoutingReader, Ties, routing_file
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.sessions import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
@@ -88,6 +89,7 @@ class StateReader:
         self.table = SessionTable()
         self.watermark = 0
         self.routing: Routing | None = None
+        self.signs = Signs()
         self._routing = RoutingReader(self._home)
         self.health: DatabaseHealth | None = None
         self.missing_columns: list[str] = []
@@ -187,6 +189,7 @@ class StateReader:
             self._queries = SessionQueries(self._schema)
         schema, queries = self._schema, self._queries
         health = _health(connection, schema, journal)
+        signs = read_signs(connection, schema)
         # Both are of the first transaction: what is written during the pass is looked at next time.
         highest = queries.highest_message_id(connection)
         rowid = queries.highest_rowid(connection)
@@ -198,7 +201,7 @@ class StateReader:
         else:
             routing, usage = self._changes(connection, queries, watermark)
             yield usage
-        self.routing, self.health = routing, health
+        self.routing, self.health, self.signs = routing, health, signs
         self.watermark, self._rowid = highest, rowid
         self.passes += 1
 

@@ -1,0 +1,57 @@
+"""Signs of life that newer releases leave in the database.
+
+gateway_heartbeats   each backend (TUI, desktop, web) says now and then that it is alive
+session_turn_leases  a conversation that is in the middle of a turn, by the first of its sessions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import apsw
+from msgspec import Struct
+
+from exporter.hermes.schema import Schema
+
+BACKEND_SOURCES: Final = frozenset({"tui", "desktop", "webui"})
+"""Whose sessions live in a backend."""
+_BEATS: Final = ("last_heartbeat", "last_heartbeat_at", "updated_at")
+_LEASES_MAX: Final = 10_000
+
+
+class Signs(Struct, frozen=True):
+    """What was found at one reading."""
+
+    backend_beat_at: float | None = None
+    """The newest of all backends."""
+    turns: Mapping[str, float] = {}
+    """Conversations in the middle of a turn, and until when that is vouched for."""
+
+
+def read_signs(connection: apsw.Connection, schema: Schema) -> Signs:
+    """Both, as far as this schema has them."""
+    return Signs(_newest_beat(connection, schema), _turns(connection, schema))
+
+
+def _newest_beat(connection: apsw.Connection, schema: Schema) -> float | None:
+    column = next((name for name in _BEATS if schema.has("gateway_heartbeats", name)), None)
+    if column is None:
+        return None
+    newest = connection.execute(
+        f"SELECT MAX({column}) FROM gateway_heartbeats "
+        f"WHERE typeof({column}) IN ('integer', 'real')"
+    ).get
+    return None if newest is None else float(newest)
+
+
+def _turns(connection: apsw.Connection, schema: Schema) -> dict[str, float]:
+    if not schema.has("session_turn_leases", "conversation_id", "expires_at"):
+        return {}
+    rows: list[Any] = connection.execute(
+        "SELECT CAST(conversation_id AS TEXT), CAST(expires_at AS REAL) FROM session_turn_leases "
+        "WHERE conversation_id IS NOT NULL AND expires_at IS NOT NULL "
+        "ORDER BY expires_at DESC LIMIT ?",
+        (_LEASES_MAX,),
+    ).fetchall()
+    return dict(rows)
