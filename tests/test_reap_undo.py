@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from exporter.evidence.bystanders import Bystanders
 from exporter.hermes.writing import WriteError, WriteTrouble
-from exporter.reaper.undo import restored_by_undo, undo
+from exporter.reaper.undo import undo
 from exporter.runs import Kind, RunBusyError, RunError, running
+from exporter.scan.reader import HomeReader
+from exporter.snapshot import Hold
+from exporter.wire import ReadRequest, SessionsPage
+from tests.reader_harness import read_request
 from tests.real.hermes import NEWEST, python_for
 from tests.reap_harness import (
     GATEWAY,
@@ -80,13 +85,21 @@ def test_what_was_given_back_is_not_given_back_again(home: Path) -> None:
     assert [each.kind for each in history(home)] == [Kind.UNDO, Kind.REAP]
 
 
-def test_restored_sessions_are_known_for_as_long_as_they_are_to_be_kept(home: Path) -> None:
-    assert restored_by_undo(site(home), DAY) == set()
+def test_restored_sessions_are_held_for_as_long_as_they_are_to_be_kept(home: Path) -> None:
     undo(reap(home).run or "", site(home))
-    place = site(home)
-    assert restored_by_undo(place, DAY) == set(LEAKED)
-    later = replace(place, clock=lambda: place.clock() + 2 * DAY)
-    assert restored_by_undo(later, DAY) == set()
+    request = structs.replace(read_request(home, home.stat().st_uid), undone_seconds=DAY)
+    assert holds(home, request, time.time()) == {each: [Hold.RESTORED] for each in LEAKED}
+    assert holds(home, request, time.time() + 2 * DAY) == {each: [] for each in LEAKED}
+
+
+def holds(home: Path, request: ReadRequest, now: float) -> dict[str, list[Hold]]:
+    """What a scan at that moment finds to speak for the open sessions."""
+    pages = [
+        part
+        for part in HomeReader(str(home), clock=lambda: now).read(request)
+        if isinstance(part, SessionsPage)
+    ]
+    return {each.session.id: list(each.session.holds) for page in pages for each in page.items}
 
 
 def test_a_run_that_is_unknown_or_no_reap_is_refused(home: Path) -> None:

@@ -18,15 +18,6 @@ _BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _JUMP_SECONDS: Final = 2.0
 
 
-class ProcessIdentity(Struct, frozen=True):
-    """Names one process for ever."""
-
-    boot_id: str
-    pid_namespace: int
-    pid: int
-    start_ticks: int
-
-
 class Clock(Struct, frozen=True):
     """The wall clock and the time since boot, read together."""
 

@@ -46,11 +46,6 @@ class Layout(Struct, frozen=True):
     references: tuple[Reference, ...]
     columns: dict[str, tuple[str, ...]]
 
-    def deletable(self) -> bool:
-        return self.schema.has(SESSIONS, "parent_session_id") and self.schema.has(
-            MESSAGES, "id", "session_id"
-        )
-
 
 class SessionParts(Struct, frozen=True, array_like=True):
     """A session as it is stored: every row of it in every table, and who names it as parent."""

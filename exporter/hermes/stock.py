@@ -109,15 +109,3 @@ def children(connection: apsw.Connection, schema: Schema) -> dict[str, int]:
         "WHERE parent_session_id IS NOT NULL GROUP BY parent_session_id"
     )
     return dict(rows)
-
-
-def turn_leases(connection: apsw.Connection, schema: Schema, now: float) -> frozenset[str]:
-    """Sessions in the middle of a turn, where this release notes that."""
-    if not schema.has("session_turn_leases", "conversation_id", "expires_at"):
-        return frozenset()
-    rows = connection.execute(
-        "SELECT CAST(conversation_id AS TEXT) FROM session_turn_leases "
-        "WHERE CAST(expires_at AS REAL) > ? LIMIT ?",
-        (now, _TURN_LEASES_MAX),
-    )
-    return frozenset(session_id for (session_id,) in rows if session_id)

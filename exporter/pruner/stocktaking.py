@@ -21,12 +21,13 @@ from exporter.errors import DatabaseError
 from exporter.evidence.statx import born_at
 from exporter.hermes import database
 from exporter.hermes.expected import expected_of
+from exporter.hermes.heartbeats import read_signs
 from exporter.hermes.payload import Measured, Payloads, highest_message
 from exporter.hermes.routing import read_routing
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.self_pruning import SelfPruning, read_self_pruning
 from exporter.hermes.sessions import SessionRecord
-from exporter.hermes.stock import Extras, StockQueries, children, turn_leases
+from exporter.hermes.stock import Extras, StockQueries, children
 from exporter.pruner.inventory import (
     Coverage,
     Inventory,
@@ -204,7 +205,8 @@ class Stocktaker:
     def _read(self, connection: apsw.Connection, now: float, *, thorough: bool) -> _Found:
         schema = probe_schema(connection)
         routing = read_routing(self._home, connection, schema, now)
-        leases = turn_leases(connection, schema, now)
+        turns = read_signs(connection, schema).turns
+        leases = frozenset(session_id for session_id, until in turns.items() if until > now)
         self_pruning = read_self_pruning(self._home, connection, schema)
         highest = highest_message(connection, schema)
         seconds = _READ_SECONDS if thorough else self._measure_seconds

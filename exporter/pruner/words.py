@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from exporter.snapshot import Bytes, Count, SessionId, Text, Timestamp
+from exporter.snapshot import Bytes, Count, Text, Timestamp
 
 Target = Annotated[str, Meta(max_length=4096)]
 """What an action is taken on; see `Act`."""
@@ -100,10 +100,3 @@ class HomePrunePlan(Struct, frozen=True):
     """The same in a sentence."""
     warnings: tuple[Text, ...] = ()
     """What a person should know before saying yes: caps that an automatic run would not pass."""
-
-
-class Protected(Struct, frozen=True):
-    """A session and why no policy may take it."""
-
-    session_id: SessionId
-    rule: Text

@@ -59,15 +59,6 @@ def _refuse_unless_reap(run: str, kind: Kind) -> None:
         raise RunError(f"run {run} is no reap but one of kind {kind.value}; nothing was done")
 
 
-def restored_by_undo(site: Site, keep_seconds: float) -> set[str]:
-    """Sessions that an undo opened in that time: the reaper holds them.
-
-    Raise RunError if there is a journal that cannot be read: then nobody knows.
-    """
-    with journal_of(site.home, site.owner, site.clock) as journal:
-        return journal.restored_since(site.clock() - keep_seconds) if journal else set()
-
-
 def reopening(action: Action, reason: str) -> Intent:
     """The intent to take back an action that ended a session."""
     return Intent(
