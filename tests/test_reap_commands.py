@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -12,7 +16,7 @@ import pytest
 
 from tests.reader_harness import sql
 from tests.real.command import refusal, run, run_json
-from tests.real.hermes import NEWEST, python_for
+from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.reap_harness import dump, hermes_process, leaky_home, open_sessions
 
 LEAKED = [f"20260101_08000{number}_abcdef" for number in range(3)]
@@ -111,6 +115,31 @@ def test_a_home_of_root_that_was_only_found_is_planned_for_and_not_written(
         assert done.returncode == 1
         assert open_sessions(home) == {*LEAKED, CRON}
         assert not (home / ".hermes-exporter").exists()
+
+
+def test_without_proc_everything_is_unknown_and_nothing_is_written(
+    home: Path, where: list[str | Path]
+) -> None:
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    words = [sys.executable, "-m", "exporter", "--json", *map(str, where)]
+
+    def say(command: str, *more: str) -> Any:
+        line = shlex.join([*words[:3], command, *more, *words[3:]])
+        script = f"mount -t tmpfs none /proc; exec {line}"
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", script],
+            cwd=REPOSITORY,
+            check=True,
+            capture_output=True,
+            timeout=120,
+        )
+        return json.loads(done.stdout)
+
+    assert {row["verdict"] for row in say("sessions")} == {"unknown"}
+    assert say("reap", "--yes")["done"] == 0
+    (found,) = say("check")["homes"]
+    assert "mount /proc" in [each["grant"] for each in found["cannot"]]
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
 
 
 def test_mistakes_are_said_in_one_line(where: list[str | Path]) -> None:
