@@ -71,6 +71,17 @@ def test_what_cannot_be_read_is_not_zero(journal: Path) -> None:
     assert read(journal).report.readable
 
 
+def test_a_write_within_the_same_tick_of_the_clock_is_seen(journal: Path, tmp_path: Path) -> None:
+    reader = RunReader(str(tmp_path), "end_session")
+    before = journal.stat()
+    assert reader.read(os.geteuid()).report.tripped is not None
+    with running(str(tmp_path), os.geteuid(), "test") as runs:
+        runs.close_breaker()
+    os.utime(journal, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert journal.stat().st_size == before.st_size
+    assert reader.read(os.geteuid()).report.tripped is None
+
+
 @pytest.mark.parametrize(
     "lie",
     [
