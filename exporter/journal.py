@@ -14,22 +14,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import apsw
 import msgspec
-from msgspec import Struct
 
+from exporter.admission import Admission, admit
 from exporter.errors import StateError
-from exporter.labels import LIMITS, Family, by_weight, fit
+from exporter.labels import Family
 from exporter.pruner.memory import PruneMemory
-from exporter.snapshot import ModelUsage, SessionUsage
+from exporter.snapshot import SessionUsage
+from exporter.tally import Counter, Tally
 
 STATE_VERSION: Final = 2
 """Raised when an older agent could not read what this one writes."""
 _FILE: Final = "agent.db"
-OTHER: Final = "other"
 
 _SCHEMA: Final = """
 CREATE TABLE homes (
@@ -94,17 +93,6 @@ DELETE FROM session_counted
 KEEP_DAYS: Final = 90
 """How long a home, or a session, that is gone is remembered: as long as it may be given back."""
 _DAY_SECONDS: Final = 86400.0
-_TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
-
-
-class Counter(Struct, frozen=True):
-    """One counter series of a home; `model` and `kind` are empty where it has none."""
-
-    name: str
-    source: str
-    model: str
-    kind: str
-    value: float
 
 
 class Journal:
@@ -245,7 +233,7 @@ class Journal:
             counted = self._connection.execute(
                 "SELECT counted FROM homes WHERE path = ?", (path,)
             ).get
-            tally = _Tally(
+            tally = Tally(
                 self._connection, self._home(path), first_sight=not counted, today=self._today()
             )
             tally.admit(page)
@@ -304,7 +292,7 @@ class Journal:
     def admit(self, path: str, family: Family, values: Iterable[tuple[str, ...]]) -> Admission:
         """Which of these label values have a place; the first seen keep theirs for good."""
         with self._lock:
-            return _admit(self._connection, self._home(path), family, values)
+            return admit(self._connection, self._home(path), family, values)
 
     def _home(self, path: str) -> int:
         return int(self._connection.execute("SELECT id FROM homes WHERE path = ?", (path,)).get)
@@ -371,181 +359,3 @@ def _memories(connection: apsw.Connection) -> dict[str, str]:
     except apsw.SQLError:
         return {}
     return dict(rows)
-
-
-class Admission(Struct, frozen=True):
-    """The label values of one family that are shown; everything else is `other`."""
-
-    admitted: frozenset[tuple[str, ...]]
-
-    def __call__(self, *value: str) -> tuple[str, ...]:
-        """The value as it is shown: itself, or its first parts with `other`, or all `other`."""
-        if value in self.admitted:
-            return value
-        return tuple(OTHER for _ in value)
-
-
-_SEPARATOR: Final = "\x1f"
-
-
-def _admit(
-    connection: apsw.Connection, home: int, family: Family, values: Iterable[tuple[str, ...]]
-) -> Admission:
-    known = {
-        tuple(value.split(_SEPARATOR))
-        for (value,) in connection.execute(
-            "SELECT value FROM admitted WHERE home = ? AND family = ?", (home, family)
-        )
-    }
-    other = tuple(OTHER for _ in range(2 if "-" in family else 1))
-    for value in values:
-        if value in known or value == other or len(known) >= LIMITS[family]:
-            continue
-        connection.execute(
-            "INSERT OR IGNORE INTO admitted VALUES (?, ?, ?)",
-            (home, family, _SEPARATOR.join(value)),
-        )
-        known.add(value)
-    return Admission(frozenset(known))
-
-
-class _Counted(NamedTuple):
-    """What has been counted of one session, and how it stood then."""
-
-    rows: int
-    tool_calls: int
-    api_calls: int
-    active_rows: int
-    had_rows: int
-
-
-_NOTHING_COUNTED: Final = _Counted(0, 0, 0, 0, 0)
-
-
-def _copies(usage: SessionUsage, before: _Counted | None) -> int:
-    """The rows that compaction wrote once more, of those that say what was said before.
-
-    Compaction copies what is active, so a session that was seen rewound to nothing has no copies
-    but is told the same again. And it copies from the parent only into a session that had no row.
-    """
-    if before is None:
-        return usage.copied
-    all_new = usage.rows == usage.above_watermark
-    possible = not before.had_rows if all_new else before.active_rows > 0
-    return usage.copied if possible else 0
-
-
-class _Tally:
-    """The counting of one page, inside its transaction."""
-
-    def __init__(
-        self, connection: apsw.Connection, home: int, *, first_sight: bool, today: int
-    ) -> None:
-        self._connection = connection
-        self._home = home
-        self._first_sight = first_sight
-        self._today = today
-        self._added: dict[tuple[str, str, str, str], float] = {}
-        self._sources = self._models = Admission(frozenset())
-
-    def admit(self, page: Sequence[SessionUsage]) -> None:
-        """Give the label values of a page their places."""
-        sources: dict[tuple[str, ...], float] = {}
-        models: dict[tuple[str, ...], float] = {}
-        for usage in page:
-            source = fit(Family.SOURCE, usage.source)
-            sources[(source,)] = sources.get((source,), 0) + 1
-            for model in usage.models:
-                pair = source, fit(Family.SOURCE_MODEL, model.model)
-                models[pair] = models.get(pair, 0) + model.input + model.output
-        self._sources = self._places(Family.SOURCE, sources)
-        self._models = self._places(Family.SOURCE_MODEL, models)
-
-    def _places(self, family: Family, weights: dict[tuple[str, ...], float]) -> Admission:
-        return _admit(self._connection, self._home, family, by_weight(weights))
-
-    def count(self, usage: SessionUsage) -> None:
-        """Add what this session has used beyond what was counted of it before."""
-        source = self._sources(fit(Family.SOURCE, usage.source))[0]
-        before = self._session_before(usage.key)
-        counted = before or _NOTHING_COUNTED
-        if before is None and self._first_sight:
-            new_rows = usage.active_rows
-        else:
-            # Rows that an undo gave back are not above the watermark.
-            new_rows = min(usage.rows - counted.rows, usage.above_watermark)
-            new_rows -= _copies(usage, before)
-        self._add("messages", source, "", "", new_rows)
-        self._add("tool_calls", source, "", "", usage.tool_calls - counted.tool_calls)
-        self._add("api_calls", source, "", "", usage.api_calls - counted.api_calls)
-        had_rows = counted.had_rows or usage.rows > 0
-        self._connection.execute(
-            "INSERT OR REPLACE INTO session_counted VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                self._home,
-                usage.key,
-                usage.rows,
-                usage.tool_calls,
-                usage.api_calls,
-                usage.active_rows,
-                had_rows,
-                self._today,
-            ),
-        )
-        for model in usage.models:
-            self._count_model(usage, model)
-
-    def _session_before(self, key: int) -> _Counted | None:
-        found: tuple[int, int, int, int, int] | None = self._connection.execute(
-            "SELECT message_rows, tool_calls, api_calls, active_rows, had_rows "
-            "FROM session_counted WHERE home = ? AND session = ?",
-            (self._home, key),
-        ).fetchone()
-        return None if found is None else _Counted(*found)
-
-    def _count_model(self, usage: SessionUsage, model: ModelUsage) -> None:
-        source, name = self._models(
-            fit(Family.SOURCE, usage.source), fit(Family.SOURCE_MODEL, model.model)
-        )
-        key = hash_of(model.model)
-        before = self._connection.execute(
-            "SELECT input, output, cache_read, cache_write, reasoning, estimated, actual "
-            "FROM model_counted WHERE home = ? AND session = ? AND model = ?",
-            (self._home, usage.key, key),
-        ).fetchone() or (0, 0, 0, 0, 0, 0.0, 0.0)
-        now = (
-            model.input,
-            model.output,
-            model.cache_read,
-            model.cache_write,
-            model.reasoning,
-            model.estimated_usd,
-            model.actual_usd,
-        )
-        for kind, value, counted in zip(_TOKEN_KINDS, now, before, strict=False):
-            self._add("tokens", source, name, kind, value - counted)
-        self._add("cost_usd", source, name, "estimated", now[5] - before[5])
-        self._add("cost_usd", source, name, "actual", now[6] - before[6])
-        self._connection.execute(
-            "INSERT OR REPLACE INTO model_counted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (self._home, usage.key, key, *now),
-        )
-
-    def _add(self, name: str, source: str, model: str, kind: str, amount: float) -> None:
-        """Rows and figures that shrank (a rewritten transcript) take nothing back."""
-        key = (name, source, model, kind)
-        self._added[key] = self._added.get(key, 0) + max(0, amount)
-
-    def finish(self) -> None:
-        """Write the sums; a counter that has nothing to count yet is there with 0."""
-        self._connection.executemany(
-            "INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT DO UPDATE SET value = value + excluded.value",
-            [(self._home, *key, amount) for key, amount in self._added.items()],
-        )
-
-
-def hash_of(word: str) -> int:
-    """A stable 63-bit stand-in for a word of any length."""
-    digest = blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from exporter.admission import Admission
 from exporter.evidence.findings import HomeEvidence
 from exporter.homes import Refusal
-from exporter.journal import Admission, Counter
 from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, VerdictCount
 from exporter.runs.report import RunReport
 from exporter.snapshot import Look, Snapshot, Trouble
+from exporter.tally import Counter
 
 
 class HomeView(Struct, frozen=True):

@@ -1,0 +1,47 @@
+"""Which label values have a place: the first seen keep theirs for good, the rest is `other`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import apsw
+from msgspec import Struct
+
+from exporter.labels import LIMITS, OTHER, Family
+
+_SEPARATOR: Final = "\x1f"
+
+
+class Admission(Struct, frozen=True):
+    """The label values of one family that are shown; everything else is `other`."""
+
+    admitted: frozenset[tuple[str, ...]]
+
+    def __call__(self, *value: str) -> tuple[str, ...]:
+        """The value as it is shown: itself, or its first parts with `other`, or all `other`."""
+        if value in self.admitted:
+            return value
+        return tuple(OTHER for _ in value)
+
+
+def admit(
+    connection: apsw.Connection, home: int, family: Family, values: Iterable[tuple[str, ...]]
+) -> Admission:
+    """Give these values places as long as there are any, and remember who has one."""
+    known = {
+        tuple(value.split(_SEPARATOR))
+        for (value,) in connection.execute(
+            "SELECT value FROM admitted WHERE home = ? AND family = ?", (home, family)
+        )
+    }
+    other = tuple(OTHER for _ in range(2 if "-" in family else 1))
+    for value in values:
+        if value in known or value == other or len(known) >= LIMITS[family]:
+            continue
+        connection.execute(
+            "INSERT OR IGNORE INTO admitted VALUES (?, ?, ?)",
+            (home, family, _SEPARATOR.join(value)),
+        )
+        known.add(value)
+    return Admission(frozenset(known))

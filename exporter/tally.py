@@ -1,0 +1,172 @@
+"""Counting what sessions have used beyond what was counted of them before.
+
+The rows that counters are summed from are pruned, rewritten and restored, so for each session ever
+seen it is kept what has been counted of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+import apsw
+from msgspec import Struct
+
+from exporter.admission import Admission, admit
+from exporter.labels import Family, by_weight, fit
+from exporter.snapshot import ModelUsage, SessionUsage
+
+_TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
+
+
+class Counter(Struct, frozen=True):
+    """One counter series of a home; `model` and `kind` are empty where it has none."""
+
+    name: str
+    source: str
+    model: str
+    kind: str
+    value: float
+
+
+class _Counted(NamedTuple):
+    """What has been counted of one session, and how it stood then."""
+
+    rows: int
+    tool_calls: int
+    api_calls: int
+    active_rows: int
+    had_rows: int
+
+
+_NOTHING_COUNTED: Final = _Counted(0, 0, 0, 0, 0)
+
+
+def _copies(usage: SessionUsage, before: _Counted | None) -> int:
+    """The rows that compaction wrote once more, of those that say what was said before.
+
+    Compaction copies what is active, so a session that was seen rewound to nothing has no copies
+    but is told the same again. And it copies from the parent only into a session that had no row.
+    """
+    if before is None:
+        return usage.copied
+    all_new = usage.rows == usage.above_watermark
+    possible = not before.had_rows if all_new else before.active_rows > 0
+    return usage.copied if possible else 0
+
+
+class Tally:
+    """The counting of one page, inside its transaction."""
+
+    def __init__(
+        self, connection: apsw.Connection, home: int, *, first_sight: bool, today: int
+    ) -> None:
+        self._connection = connection
+        self._home = home
+        self._first_sight = first_sight
+        self._today = today
+        self._added: dict[tuple[str, str, str, str], float] = {}
+        self._sources = self._models = Admission(frozenset())
+
+    def admit(self, page: Sequence[SessionUsage]) -> None:
+        """Give the label values of a page their places."""
+        sources: dict[tuple[str, ...], float] = {}
+        models: dict[tuple[str, ...], float] = {}
+        for usage in page:
+            source = fit(Family.SOURCE, usage.source)
+            sources[(source,)] = sources.get((source,), 0) + 1
+            for model in usage.models:
+                pair = source, fit(Family.SOURCE_MODEL, model.model)
+                models[pair] = models.get(pair, 0) + model.input + model.output
+        self._sources = self._places(Family.SOURCE, sources)
+        self._models = self._places(Family.SOURCE_MODEL, models)
+
+    def _places(self, family: Family, weights: dict[tuple[str, ...], float]) -> Admission:
+        return admit(self._connection, self._home, family, by_weight(weights))
+
+    def count(self, usage: SessionUsage) -> None:
+        """Add what this session has used beyond what was counted of it before."""
+        source = self._sources(fit(Family.SOURCE, usage.source))[0]
+        before = self._session_before(usage.key)
+        counted = before or _NOTHING_COUNTED
+        if before is None and self._first_sight:
+            new_rows = usage.active_rows
+        else:
+            # Rows that an undo gave back are not above the watermark.
+            new_rows = min(usage.rows - counted.rows, usage.above_watermark)
+            new_rows -= _copies(usage, before)
+        self._add("messages", source, "", "", new_rows)
+        self._add("tool_calls", source, "", "", usage.tool_calls - counted.tool_calls)
+        self._add("api_calls", source, "", "", usage.api_calls - counted.api_calls)
+        had_rows = counted.had_rows or usage.rows > 0
+        self._connection.execute(
+            "INSERT OR REPLACE INTO session_counted VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                self._home,
+                usage.key,
+                usage.rows,
+                usage.tool_calls,
+                usage.api_calls,
+                usage.active_rows,
+                had_rows,
+                self._today,
+            ),
+        )
+        for model in usage.models:
+            self._count_model(usage, model)
+
+    def _session_before(self, key: int) -> _Counted | None:
+        found: tuple[int, int, int, int, int] | None = self._connection.execute(
+            "SELECT message_rows, tool_calls, api_calls, active_rows, had_rows "
+            "FROM session_counted WHERE home = ? AND session = ?",
+            (self._home, key),
+        ).fetchone()
+        return None if found is None else _Counted(*found)
+
+    def _count_model(self, usage: SessionUsage, model: ModelUsage) -> None:
+        source, name = self._models(
+            fit(Family.SOURCE, usage.source), fit(Family.SOURCE_MODEL, model.model)
+        )
+        key = _hash_of(model.model)
+        before = self._connection.execute(
+            "SELECT input, output, cache_read, cache_write, reasoning, estimated, actual "
+            "FROM model_counted WHERE home = ? AND session = ? AND model = ?",
+            (self._home, usage.key, key),
+        ).fetchone() or (0, 0, 0, 0, 0, 0.0, 0.0)
+        now = (
+            model.input,
+            model.output,
+            model.cache_read,
+            model.cache_write,
+            model.reasoning,
+            model.estimated_usd,
+            model.actual_usd,
+        )
+        for kind, value, counted in zip(_TOKEN_KINDS, now, before, strict=False):
+            self._add("tokens", source, name, kind, value - counted)
+        self._add("cost_usd", source, name, "estimated", now[5] - before[5])
+        self._add("cost_usd", source, name, "actual", now[6] - before[6])
+        self._connection.execute(
+            "INSERT OR REPLACE INTO model_counted VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (self._home, usage.key, key, *now),
+        )
+
+    def _add(self, name: str, source: str, model: str, kind: str, amount: float) -> None:
+        """Rows and figures that shrank (a rewritten transcript) take nothing back."""
+        key = (name, source, model, kind)
+        self._added[key] = self._added.get(key, 0) + max(0, amount)
+
+    def finish(self) -> None:
+        """Write the sums; a counter that has nothing to count yet is there with 0."""
+        self._connection.executemany(
+            "INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET value = value + excluded.value",
+            [(self._home, *key, amount) for key, amount in self._added.items()],
+        )
+
+
+def _hash_of(word: str) -> int:
+    """A stable 63-bit stand-in for a word of any length."""
+    digest = blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
