@@ -18,7 +18,7 @@ from dashboards.panels import (
     rows,
     to_host,
 )
-from dashboards.words import NO_AGENT, RELOADED, UP
+from dashboards.words import COLLECTORS, NO_AGENT, RELOADED, UP
 
 RAW = Choices("hermes_exporter_build_info", "hermes_exporter_build_info", "hermes_home_up")
 SERIES_LIMIT = 400
@@ -192,6 +192,7 @@ def _collectors() -> Panel:
             "{{collector}}",
         ),
         unit="s",
+        colours=COLLECTORS,
         no_data=NO_AGENT,
     )
 

@@ -24,7 +24,7 @@ from dashboards.panels import (
     rows,
     to_host,
 )
-from dashboards.words import DOWN, NO_RULES, OUTCOMES, VERDICTS
+from dashboards.words import DOWN, KINDS, NO_RULES, OUTCOMES, POLICIES, SOURCES, TOKENS, VERDICTS
 
 RECORDED = Choices(
     "job:hermes_agent_up:count", "instance:hermes_agent_up:min", "home:hermes_home_up:min"
@@ -351,6 +351,7 @@ def _sources() -> Panel:
             "{{source}}",
         ),
         stacked=True,
+        colours=SOURCES,
         reaches=1,
         no_data="No leaked sessions",
     )
@@ -380,6 +381,7 @@ def _kinds() -> Panel:
         Query("sum by (kind) (job:hermes_disk_bytes:sum{<job>})", "{{kind}}"),
         unit="bytes",
         stacked=True,
+        colours=KINDS,
         legend="table",
         no_data=NO_RULES,
     )
@@ -406,6 +408,7 @@ def _reclaimable() -> Panel:
         Query("sum by (policy) (job:hermes_disk_reclaimable_bytes:sum{<job>})", "{{policy}}"),
         unit="bytes",
         stacked=True,
+        colours=POLICIES,
         no_data="No policy could free anything",
     )
 
@@ -422,6 +425,7 @@ def _freed() -> Panel:
         ),
         unit="bytes",
         stacked=True,
+        colours=POLICIES,
         no_data="No run has freed anything yet",
     )
 
@@ -455,6 +459,7 @@ def _tokens() -> Panel:
             'sum by (kind) (job:hermes_tokens:rate10m{<job>, kind!="reasoning"}) * 60', "{{kind}}"
         ),
         stacked=True,
+        colours=TOKENS,
         no_data="No tokens were used",
     )
 

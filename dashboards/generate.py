@@ -1,4 +1,4 @@
-"""Writes the dashboards: `python -m dashboards.generate`, which `make dashboards` runs."""
+"""Writes the dashboards: `python -m dashboards.generate`, which `make docs` runs."""
 
 from __future__ import annotations
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dashboards.board import Section, line, parted
 from dashboards.panels import LOOK, NOW, QUIET, TROUBLE, Column, Panel, Query, lines, rows, states
-from dashboards.words import BLOCKED, HIGH, LOW, MARKS, NO_AGENT, NO_PRUNER, OUTCOMES
+from dashboards.words import (
+    BLOCKED,
+    HIGH,
+    KINDS,
+    LOW,
+    MARKS,
+    NO_AGENT,
+    NO_PRUNER,
+    OUTCOMES,
+    POLICIES,
+    PROJECTS,
+    THRESHOLDS,
+)
 
 ADDED_UP = "Of several homes bytes and marks are added up: choose one Home to compare."
 
@@ -13,9 +25,9 @@ def disk() -> Section:
     return Section(
         "Disk",
         [
-            parted(9, (16, _by_kind()), (8, _filesystem())),
-            line(8, _transcripts(), _checkpoints(), _payload()),
-            line(8, _thresholds(), _unreachable(), _blocked()),
+            line(9, _by_kind(), _files()),
+            line(8, _filesystem(), _thresholds(), _payload()),
+            line(8, _transcripts(), _checkpoints(), _projects()),
         ],
     )
 
@@ -24,8 +36,8 @@ def retention() -> Section:
     return Section(
         "Retention",
         [
-            parted(9, (12, _policies()), (12, _freed())),
-            line(8, _deleted(), _runs(), _projects()),
+            parted(9, (12, _policies()), (6, _unreachable()), (6, _blocked())),
+            line(8, _freed(), _deleted(), _runs()),
         ],
     )
 
@@ -39,6 +51,21 @@ def _by_kind() -> Panel:
         Query("sum by (kind) (hermes_disk_bytes{<home>})", "{{kind}}"),
         unit="bytes",
         stacked=True,
+        colours=KINDS,
+        legend="table",
+        no_data=NO_AGENT,
+    )
+
+
+def _files() -> Panel:
+    return lines(
+        "Files by kind",
+        "Many small files make scans and backups slow and use up inodes (`df -i`) while bytes are "
+        "still free. Checkpoints of the old layout are the usual cause: see what would go with "
+        "`hermes-exporter prune --policy orphan_checkpoints --policy stale_checkpoints`.",
+        Query("sum by (kind) (hermes_disk_files{<home>})", "{{kind}}"),
+        stacked=True,
+        colours=KINDS,
         legend="table",
         no_data=NO_AGENT,
     )
@@ -80,6 +107,7 @@ def _transcripts() -> Panel:
         ],
         unit="bytes",
         stacked=True,
+        colours=KINDS,
         marks=MARKS,
         no_data=NO_AGENT,
     )
@@ -100,6 +128,7 @@ def _checkpoints() -> Panel:
         ],
         unit="bytes",
         stacked=True,
+        colours=KINDS,
         marks=MARKS,
         no_data=NO_AGENT,
     )
@@ -149,6 +178,7 @@ def _thresholds() -> Panel:
             Query("0 * max(hermes_prune_threshold_high{<home>}) + 1", HIGH),
         ],
         unit="percentunit",
+        colours=THRESHOLDS,
         marks={HIGH: NOW},
         no_data=NO_PRUNER,
     )
@@ -222,14 +252,15 @@ def _policies() -> Panel:
 def _freed() -> Panel:
     return lines(
         "Freed by pruning in the last hour",
-        "What was given back, by policy. Runs below without bytes here freed nothing: the trash "
-        "still keeps it, or only VACUUM gives it back.",
+        "What was given back, by policy. Runs without bytes here freed nothing: the trash still "
+        "keeps it, or only VACUUM gives it back.",
         Query(
             "sum by (policy) (increase(hermes_prune_freed_bytes_total{<home>}[1h]))",
             "{{policy}}",
         ),
         unit="bytes",
         stacked=True,
+        colours=POLICIES,
         no_data=NO_PRUNER,
     )
 
@@ -245,6 +276,7 @@ def _deleted() -> Panel:
             "{{policy}}",
         ),
         stacked=True,
+        colours=POLICIES,
         no_data=NO_PRUNER,
     )
 
@@ -259,6 +291,7 @@ def _runs() -> Panel:
             "{{outcome}}",
         ),
         stacked=True,
+        edges=False,
         colours=OUTCOMES,
         no_data=NO_PRUNER,
     )
@@ -273,5 +306,6 @@ def _projects() -> Panel:
             "sum by (layout, state) (hermes_checkpoint_projects{<home>})", "{{layout}} {{state}}"
         ),
         stacked=True,
+        colours=PROJECTS,
         no_data="No checkpoints",
     )

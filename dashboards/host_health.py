@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Section, line
 from dashboards.panels import LOOK, NOW, QUIET, Panel, Query, lines, states
-from dashboards.words import NO_AGENT, SOUND, UP
+from dashboards.words import NO_AGENT, PROCESSES, SOUND, UP
 
 
 def database() -> Section:
@@ -41,7 +41,7 @@ def _size() -> Panel:
         ],
         unit="bytes",
         stacked=True,
-        colours={"in use": "blue", "unused": QUIET, "WAL": LOOK},
+        colours={"in use": "blue", "unused": QUIET, "WAL": "purple"},
         no_data=NO_AGENT,
     )
 
@@ -122,6 +122,7 @@ def _processes() -> Panel:
         "process.",
         Query("sum by (kind) (hermes_processes{<home>})", "{{kind}}"),
         stacked=True,
+        colours=PROCESSES,
         no_data=NO_AGENT,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Section, line, parted
 from dashboards.panels import LOOK, NOW, QUIET, Panel, Query, lines, spread
-from dashboards.words import NO_AGENT, NO_RULES, VERDICTS
+from dashboards.words import ENDINGS, NO_AGENT, NO_RULES, SOURCES, TOKENS, VERDICTS
 
 
 def sessions() -> Section:
@@ -48,6 +48,7 @@ def _by_source() -> Panel:
         "`hermes-exporter sessions --source SOURCE`.",
         Query("sum by (source) (hermes_sessions_open{<home>})", "{{source}}"),
         stacked=True,
+        colours=SOURCES,
         no_data=NO_AGENT,
     )
 
@@ -79,7 +80,7 @@ def _causes() -> Panel:
         Query("sum by (cause) (hermes_sessions_leaked{<home>})", "{{cause}}"),
         stacked=True,
         reaches=1,
-        colours={"mid_turn": NOW, "after_turn": LOOK, "empty": QUIET},
+        colours={"mid_turn": LOOK, "after_turn": "light-orange", "empty": QUIET},
         no_data="No leaked sessions",
     )
 
@@ -135,8 +136,8 @@ def _marathons() -> Panel:
             Query("max(hermes_session_messages_max{<home>})", "messages of the longest"),
         ],
         colours={
-            "near the limit": LOOK,
-            "over the limit": NOW,
+            "near the limit": "blue",
+            "over the limit": LOOK,
             "messages of the longest": QUIET,
         },
         right={"messages of the longest": "short"},
@@ -151,6 +152,7 @@ def _ended() -> Panel:
         "grows, no retention is at work: see Retention below.",
         Query("sum by (end_reason) (hermes_sessions_ended{<home>})", "{{end_reason}}"),
         stacked=True,
+        colours=ENDINGS,
         no_data="No ended sessions",
     )
 
@@ -169,7 +171,7 @@ def _small() -> Panel:
                 "written after end: {{end_reason}}",
             ),
         ],
-        colours={"empty": QUIET, "trivial": "blue", "written after end: reaped": NOW},
+        colours={"empty": QUIET, "trivial": "blue", "written after end: reaped": LOOK},
         no_data=NO_AGENT,
     )
 
@@ -183,7 +185,7 @@ def _streaks() -> Panel:
             Query("max(hermes_tool_error_streak_max{<home>})", "failed calls in a row"),
             Query("max(hermes_tool_repeat_streak_max{<home>})", "calls of one tool in a row"),
         ],
-        colours={"failed calls in a row": NOW, "calls of one tool in a row": "blue"},
+        colours={"failed calls in a row": LOOK, "calls of one tool in a row": "blue"},
         no_data="No open sessions",
     )
 
@@ -199,6 +201,7 @@ def _tokens() -> Panel:
             "{{kind}}",
         ),
         stacked=True,
+        colours=TOKENS,
         no_data="No tokens were used",
     )
 

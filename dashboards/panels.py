@@ -114,7 +114,7 @@ def lines(
     no_data: str,
     unit: str = "short",
     stacked: bool = False,
-    bars: bool = False,
+    edges: bool = True,
     shades: str | None = None,
     colours: Mapping[str, str] | None = None,
     marks: Mapping[str, str] | None = None,
@@ -126,6 +126,7 @@ def lines(
 ) -> timeseries.Panel:
     """Values over time.
 
+    Without `edges` a part of a stack that is zero does not show as a line on top of the others.
     All in `shades` of one colour, where there is only trouble to show. `colours` are by legend; so
     are `marks`, drawn as dashed lines that are no part of a stack; and `right`, with the unit of an
     axis of their own on the right. The axis goes up to `reaches` at least, so that a lone zero lies
@@ -139,9 +140,9 @@ def lines(
         .unit(unit)
         .no_value(no_data)
         .color_scheme(_scheme(shades))
-        .draw_style(common_model.GraphDrawStyle.BARS if bars else common_model.GraphDrawStyle.LINE)
-        .line_width(0 if bars else 1)
-        .fill_opacity(80 if bars else 35 if stacked else 0)
+        .draw_style(common_model.GraphDrawStyle.LINE)
+        .line_width(1 if edges else 0)
+        .fill_opacity(35 if stacked else 0)
         .gradient_mode(common_model.GraphGradientMode.NONE)
         .show_points(common_model.VisibilityMode.NEVER)
         .span_nulls(False)

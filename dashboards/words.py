@@ -2,11 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Final
 
 from dashboards.panels import LOOK, NOW, PLAIN, QUIET, WELL
+from exporter.collectors import collectors
+from exporter.collectors.budget import values_of
 
-VERDICTS: Final = {"live": WELL, "held": "blue", "dead": NOW, "unknown": QUIET}
+REMAINDER: Final = "other"
+_CALM: Final = [
+    f"{shade}{hue}"
+    for shade in ("", "light-", "dark-")
+    for hue in ("blue", "green", "purple", "yellow")
+]
+"""Colours without a meaning: neither orange nor red, which Grafana's own palette soon comes to."""
+
+
+def apart(names: Sequence[str]) -> Mapping[str, str]:
+    """A colour for each, only to tell them apart; the same in every panel. A remainder is grey."""
+    calm = cycle(_CALM)
+    return {name: QUIET if name == REMAINDER else next(calm) for name in names}
+
+
+KINDS: Final = apart(sorted(values_of("hermes_disk_bytes", "kind")))
+POLICIES: Final = apart(sorted(values_of("hermes_retention_eligible", "policy")))
+THRESHOLDS: Final = apart(sorted(values_of("hermes_prune_threshold_value", "threshold")))
+TOKENS: Final = apart(sorted(values_of("hermes_tokens_total", "kind")))
+PROCESSES: Final = apart(sorted(values_of("hermes_processes", "kind")))
+PROJECTS: Final = apart(
+    [
+        f"{layout} {state}"
+        for layout in values_of("hermes_checkpoint_projects", "layout")
+        for state in values_of("hermes_checkpoint_projects", "state")
+    ]
+)
+# Open sets: the usual ones, and what comes beyond them has Grafana's own palette.
+SOURCES: Final = apart(
+    ["cli", "cron", "telegram", "discord", "tui", "api_server", "slack", "desktop", REMAINDER]
+)
+ENDINGS: Final = apart(
+    [
+        *("cli_close", "cron_complete", "session_reset", "reaped", "agent_close", "compression"),
+        *("tui_close", "ws_orphan_reap", "new_session", "idle", REMAINDER),
+    ]
+)
+COLLECTORS: Final = apart(sorted(collector.name for collector in collectors()))
+
+VERDICTS: Final = {"live": WELL, "held": "blue", "dead": LOOK, "unknown": QUIET}
 """Colours of the verdicts on open sessions."""
 
 OUTCOMES: Final = {"done": WELL, "partial": LOOK, "failed": NOW}

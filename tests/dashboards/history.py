@@ -382,6 +382,10 @@ _KINDS = {
     "checkpoints_archive": 0.2, "state_db": 0.9, "state_wal": 0.02, "logs": 0.12, "cache": 0.2,
     "cron": 0.03, "trash": 0.25, "other": 0.06,
 }  # fmt: skip
+_FILES_PER_GIB = {
+    "transcripts": 12_000, "request_dumps": 3600, "checkpoints_legacy": 40_000,
+    "checkpoints_store": 900, "checkpoints_archive": 20, "state_db": 1, "state_wal": 1, "logs": 60,
+}  # fmt: skip
 
 
 def _disk(home: Home, now: float) -> Iterator[Series]:
@@ -398,7 +402,8 @@ def _disk(home: Home, now: float) -> Iterator[Series]:
             ),
             kind=kind,
         )
-        yield _plain("hermes_disk_files", _always(round(9000 * size * home.size)), kind=kind)
+        count = _FILES_PER_GIB.get(kind, 1000) * size * home.size
+        yield _plain("hermes_disk_files", _always(max(round(count), 1)), kind=kind)
     size_bytes = 200 * GIB
     used = 0.55 + 0.35 * (home.fills_in_days < 30)
     yield _plain("hermes_filesystem_size_bytes", _always(size_bytes))

@@ -39,8 +39,8 @@ class Shot:
 
 
 SHOTS = (
-    Shot("hermes-fleet", DAY, height=1500),
-    Shot("hermes-host", 6 * HOUR, "anvil-02:9749", height=1660),
+    Shot("hermes-fleet", DAY, height=1470),
+    Shot("hermes-host", 6 * HOUR, "anvil-02:9749", height=1506),
     Shot("hermes-agent", 6 * HOUR, height=1290),
 )
 

@@ -18,6 +18,8 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards import generate
 from exporter import commands
+from exporter.collectors import collectors
+from exporter.collectors.budget import values_of
 from exporter.parser import Parser
 from tests.dashboards.expressions import FILES, FOLDER, NAMES, load, panels, selectors, targets
 from tests.dashboards.stage import recorded_names
@@ -255,6 +257,37 @@ def test_the_others_are_a_click_away(name: str) -> None:
     assert (link["type"], link["tags"]) == ("dashboards", ["hermes"])
     assert link["includeVars"]
     assert link["keepTime"]
+
+
+@each_dashboard
+def test_whatever_is_known_to_be_drawn_has_its_colour(name: str) -> None:
+    """Grafana's palette soon comes to orange and red, which mean that something is wrong here."""
+    for panel in panels(load(name)):
+        if panel["type"] != "timeseries":
+            continue
+        if panel["fieldConfig"]["defaults"]["color"]["mode"] != "palette-classic":
+            continue
+        coloured = {
+            override["matcher"]["options"]
+            for override in panel["fieldConfig"]["overrides"]
+            if any(setting["id"] == "color" for setting in override["properties"])
+        }
+        for target in panel["targets"]:
+            assert possible_legends(target) - coloured == set(), panel["title"]
+
+
+def possible_legends(target: dict[str, Any]) -> set[str]:
+    """What the series of a query may be called; nothing where that is an open set."""
+    label = re.fullmatch(r"\{\{(\w+)\}\}", target["legendFormat"])
+    metric = re.search(r"hermes_\w+", target["expr"])
+    if label is None or metric is None or label[1] == "version":
+        return set()
+    if label[1] == "collector":
+        return {collector.name for collector in collectors()}
+    try:
+        return set(values_of(metric[0], label[1]))
+    except KeyError:
+        return set()
 
 
 def test_links_of_tables_lead_to_dashboards_that_there_are() -> None:

@@ -72,5 +72,6 @@ def test_a_leak_reaches_on_call_and_is_resolved_by_the_reap(tmp_path: Path) -> N
             assert "resolved" not in {each["status"] for _, each in hook.notifications}
             reap(folder)
             hook.wait_for(ALERT, "resolved")
-            assert watch.reaped() == 2
-            assert metrics.query(f'ALERTS{{alertname="{ALERT}", alertstate="firing"}}') == []
+            watch.wait_until_reaped(2)
+            firing = f'ALERTS{{alertname="{ALERT}", alertstate="firing"}}'
+            metrics.wait_for(firing, lambda found: found == [])

@@ -61,6 +61,6 @@ def test_what_is_wrong_is_told_and_nothing_else(tmp_path: Path) -> None:
                 }
 
             try:
-                wait_until(lambda: firing() == expected, "what is wrong is told", seconds=30)
+                wait_until(lambda: firing() == expected, "what is wrong is told")
             except AssertionError:
                 assert firing() == expected

@@ -18,9 +18,7 @@ from tests.real.hermes import REPOSITORY
 
 DASHBOARDS = REPOSITORY / "dashboards"
 
-OF_NO_USE_HERE: dict[str, str] = {
-    "hermes_disk_files": "for whoever looks into a slow scan or a lack of inodes; bytes are drawn",
-}
+OF_NO_USE_HERE: dict[str, str] = {}
 """Metrics that no rule and no panel reads, and why they are exported all the same."""
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
