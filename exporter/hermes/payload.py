@@ -16,11 +16,13 @@ from typing import Any, Final
 import apsw
 from msgspec import Struct
 
+from exporter.hermes.pace import Pace
 from exporter.hermes.schema import Schema
 
 _ROW_BYTES: Final = 64
 """What a row takes besides its texts."""
-_BLOCK_ROWS: Final = 5_000
+_FIRST_BLOCK_ROWS: Final = 1_000
+_BLOCK_ROWS: Final = range(100, 20_000)
 _NUMBERS: Final = frozenset(
     {"id", "session_id", "timestamp", "token_count", "observed", "active", "compacted"}
 )
@@ -72,7 +74,8 @@ class Payloads:
     def measure(self, connection: apsw.Connection, schema: Schema, seconds: float) -> None:
         """Measure messages that are new, for no longer than this; the rest is for the next time.
 
-        Each block is a read transaction of its own, so none is held for long.
+        Each block is a read transaction of its own, so none is held for long, and whoever writes
+        gets his turn in between.
         """
         if not schema.has("messages", "id", "session_id"):
             return
@@ -82,8 +85,11 @@ class Payloads:
         self._highest = highest
         lengths = _lengths(schema)
         until = self._monotonic() + seconds
+        pace = Pace(
+            connection, first=_FIRST_BLOCK_ROWS, sizes=_BLOCK_ROWS, monotonic=self._monotonic
+        )
         while self._measured_up_to < highest:
-            last = self._next_block(connection, highest)
+            last = self._next_block(connection, highest, pace.size)
             rows: list[Any] = connection.execute(
                 # NOT INDEXED: in the order of the rows themselves, so that pages are read once.
                 f"SELECT CAST(session_id AS TEXT), COUNT(*), SUM({lengths}) "
@@ -94,16 +100,16 @@ class Payloads:
                 self._add(session_id, count, int(size or 0))
             self._measured_up_to = last
             if connection.in_transaction:
-                connection.execute("COMMIT")
-                connection.execute("BEGIN")
+                pace.end()
+                pace.begin()
             if self._monotonic() >= until:
                 return
 
-    def _next_block(self, connection: apsw.Connection, highest: int) -> int:
+    def _next_block(self, connection: apsw.Connection, highest: int, rows: int) -> int:
         """Numbers may have large gaps, so a block is so many rows and not so many numbers."""
         found = connection.execute(
             "SELECT id FROM messages NOT INDEXED WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?",
-            (self._measured_up_to, _BLOCK_ROWS - 1),
+            (self._measured_up_to, rows - 1),
         ).fetchone()
         return int(found[0]) if found is not None else highest
 

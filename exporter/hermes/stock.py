@@ -8,11 +8,13 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from exporter.hermes.expected import ARCHIVED, TITLED
+from exporter.hermes.pace import Pace
 from exporter.hermes.payload import session_lengths
 from exporter.hermes.schema import Schema
 from exporter.hermes.sessions import SessionQueries, SessionRecord, SessionRow
 
-SLICE_SESSIONS: Final = 1_000
+_FIRST_SLICE_SESSIONS: Final = 100
+_SLICE_SESSIONS: Final = range(10, 1_000)
 _COUNT_MAX: Final = 2**53 - 1
 _TURN_LEASES_MAX: Final = 100_000
 
@@ -43,25 +45,26 @@ class StockQueries(SessionQueries):
     def slices(self, connection: apsw.Connection) -> Iterator[list[tuple[SessionRecord, Extras]]]:
         """All sessions in the order of ids, each slice read in a transaction of its own."""
         after: str | None = None
-        while rows := self._rows(connection, after):
+        pace = Pace(connection, first=_FIRST_SLICE_SESSIONS, sizes=_SLICE_SESSIONS)
+        while rows := self._rows(connection, after, pace.size):
             last = rows[-1][0].id
             if after is not None and last <= after:
                 return  # an id that is too long sorts behind its own beginning
             records = self.with_messages(connection, [row for row, _ in rows], 0)
-            connection.execute("COMMIT")
+            pace.end()
             yield [(record, extras) for record, (_, extras) in zip(records, rows, strict=True)]
-            connection.execute("BEGIN")
+            pace.begin()
             after = last
 
     def _rows(
-        self, connection: apsw.Connection, after: str | None
+        self, connection: apsw.Connection, after: str | None, limit: int
     ) -> list[tuple[SessionRow, Extras]]:
         rows = connection.execute(
             f"SELECT {self._session_columns}, {self._extra_columns} FROM sessions "
             "WHERE typeof(id) = 'text' "
             + ("" if after is None else "AND id > :after ")
             + "ORDER BY sessions.id LIMIT :limit",
-            {"after": after, "limit": SLICE_SESSIONS},
+            {"after": after, "limit": limit},
         )
         return [
             (SessionRow._make(values[:_SESSION_FIELDS]), _extras(values[_SESSION_FIELDS:]))

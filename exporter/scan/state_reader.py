@@ -20,6 +20,7 @@ from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
 from exporter.hermes.health import is_sound
 from exporter.hermes.heartbeats import Signs, read_signs
+from exporter.hermes.pace import Pace
 from exporter.hermes.routing import Routing, RoutingReader, Ties, routing_file
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.sessions import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
@@ -32,12 +33,6 @@ ALWAYS_WHOLE_SESSIONS: Final = 2_000
 _ALWAYS_OPEN_SESSIONS: Final = 500
 _FIRST_SLICE_SESSIONS: Final = 100
 _SLICE_SESSIONS: Final = range(10, 1_000)
-_SLICE_SECONDS: Final = 0.02
-"""How long a read transaction should last: while it does, no checkpoint gets past it."""
-_SHORTEST_PAUSE_SECONDS: Final = 0.01
-_LONGEST_PAUSE_SECONDS: Final = 0.1
-"""As long as somebody writes, he gets as much time without us as with us: a WAL starts over only
-when all of it is in the database and nobody reads it."""
 _WHOLE_PASS_SECONDS: Final = 60.0
 _WHOLE_PASS_SHARE: Final = 200
 """A whole pass may take one part in this many of the time."""
@@ -229,9 +224,14 @@ class StateReader:
         began = self._monotonic()
         seen: set[int] = set()
         after: str | None = None
-        size, slice_began = _FIRST_SLICE_SESSIONS, began
-        written = database.file_state(self._path + "-wal")
-        while records := queries.slice(connection, after, size, watermark):
+        pace = Pace(
+            connection,
+            first=_FIRST_SLICE_SESSIONS,
+            sizes=_SLICE_SESSIONS,
+            monotonic=self._monotonic,
+            pause=self._pause,
+        )
+        while records := queries.slice(connection, after, pace.size, watermark):
             last = records[-1].row.id
             if after is not None and last <= after:
                 break  # an id that is no text, or too long, sorts behind its own beginning
@@ -239,15 +239,9 @@ class StateReader:
             for record in records:
                 seen.add(hash(record.row.id))
                 ties.add(record.row)
-            connection.execute("COMMIT")
-            seconds = self._monotonic() - slice_began
-            size = _next_size(size, seconds)
+            pace.end()
             yield usage
-            written, before = database.file_state(self._path + "-wal"), written
-            if written != before:
-                self._pause(min(max(seconds, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS))
-            slice_began = self._monotonic()
-            connection.execute("BEGIN")
+            pace.begin()
             after = last
         self.table.keep_only(seen)
         self._forced_whole_pass = False
@@ -330,12 +324,6 @@ class StateReader:
     def integrity(self) -> tuple[bool, float] | None:
         """What the last quick_check found, and when."""
         return self._integrity
-
-
-def _next_size(size: int, seconds: float) -> int:
-    """How many sessions to read in a transaction, after so many have taken that long."""
-    fitting = round(size * min(2.0, _SLICE_SECONDS / max(seconds, 1e-9)))
-    return min(max(fitting, _SLICE_SESSIONS.start), _SLICE_SESSIONS.stop)
 
 
 def _health(

@@ -1,0 +1,116 @@
+"""Long readings give way to whoever writes, on real WAL databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from exporter.hermes.pace import Pace
+
+MEGABYTE = 1024 * 1024
+
+
+class Shelf:
+    """A database that one connection writes and another one reads, at a pace."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.writer = apsw.Connection(self.path)
+        self.writer.pragma("journal_mode", "wal")
+        self.writer.pragma("synchronous", "off")
+        self.writer.wal_autocheckpoint(1000)
+        self.writer.execute("CREATE TABLE shelf (book BLOB)")
+        self.reader = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
+        self.moment = 0.0
+        self.pauses: list[float] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def pace(self, *, first: int = 100) -> Pace:
+        self.reader.execute("BEGIN")
+        return Pace(
+            self.reader,
+            first=first,
+            sizes=range(10, 1000),
+            monotonic=lambda: self.moment,
+            pause=self._pause,
+        )
+
+    def _pause(self, seconds: float) -> None:
+        assert not self.reader.in_transaction
+        self.pauses.append(seconds)
+        self.meanwhile()
+
+    def write(self, size: int = 1) -> None:
+        self.writer.execute("INSERT INTO shelf VALUES (zeroblob(?))", (size,))
+
+    def close(self) -> None:
+        self.reader.close()
+        self.writer.close()
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Iterator[Shelf]:
+    made = Shelf(tmp_path / "shelf.db")
+    yield made
+    made.close()
+
+
+def test_nobody_is_waited_for_while_nobody_writes(shelf: Shelf) -> None:
+    pace = shelf.pace()
+    for _ in range(5):
+        pace.end()
+        pace.begin()
+    assert shelf.pauses == []
+    assert shelf.reader.in_transaction
+
+
+def test_who_writes_gets_as_much_time_without_us_as_with_us(shelf: Shelf) -> None:
+    pace = shelf.pace()
+    shelf.write()
+    shelf.moment += 0.03
+    pace.end()
+    pace.begin()
+    assert shelf.pauses == [pytest.approx(0.03)]
+
+
+def test_a_transaction_becomes_as_long_as_it_may_be(shelf: Shelf) -> None:
+    pace = shelf.pace(first=100)
+    pace.end()
+    assert pace.size == 200
+    pace.begin()
+    shelf.moment += 0.2
+    pace.end()
+    assert pace.size == 20
+    pace.begin()
+    shelf.moment += 60
+    pace.end()
+    assert pace.size == 10
+
+
+def test_a_wal_that_should_have_started_over_is_waited_for_until_it_grows_no_more(
+    shelf: Shelf,
+) -> None:
+    deeds = [lambda: shelf.write(5 * MEGABYTE), lambda: shelf.write(7 * MEGABYTE)]
+    shelf.meanwhile = lambda: deeds.pop(0)() if deeds else shelf.write()
+    pace = shelf.pace()
+    shelf.write()
+    pace.end()
+    pace.begin()
+    assert deeds == []
+    assert len(shelf.pauses) == 3
+
+
+def test_a_wal_that_never_starts_over_is_not_waited_for_for_ever(shelf: Shelf) -> None:
+    shelf.writer.wal_autocheckpoint(0)
+    shelf.write(5 * MEGABYTE)
+    shelf.meanwhile = shelf.write
+    pace = shelf.pace()
+    shelf.write()
+    for _ in range(3):
+        pace.end()
+        pace.begin()
+        shelf.write()
+    assert 4 < sum(shelf.pauses) < 6
