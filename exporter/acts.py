@@ -23,7 +23,6 @@ from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import Narrowed, PlanOrder, PruneOrder
 from exporter.pruner.pressure import Pressure
-from exporter.pruner.upkeep import UpkeepOrder, is_quiet
 from exporter.pruner.words import HomePrunePlan, PruneAction
 from exporter.reaper.orders import ReapOrder, Report, Skipped, Undone
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits
@@ -210,6 +209,8 @@ def keep_up(
     worker: Worker, home: Home, evidence: HomeEvidence, *, vacuum: bool, gc: bool
 ) -> list[wire.UpkeepDone]:
     """VACUUM and `git gc` of a home that nobody uses, as the evidence shows."""
+    from exporter.pruner.upkeep import UpkeepOrder, is_quiet  # few want any
+
     order = UpkeepOrder(
         home=home.path,
         owner=home.owner,

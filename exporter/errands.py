@@ -1,14 +1,13 @@
-"""What a worker is asked to do to a home besides reading it, and how it answers.
+"""What a worker is asked about a home besides reading it, and how it answers.
 
-Loaded only when the first such request comes: most homes are never acted on.
+Loaded only when the first such request comes. To plan is asked of it every few minutes; what acts
+on a home is in `exporter.deeds`, and loaded when something is to be done.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import inf
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import msgspec
 from msgspec import structs
@@ -16,92 +15,34 @@ from msgspec import structs
 from exporter import wire
 from exporter.errors import HomeError
 from exporter.pruner import duty as pruning
-from exporter.pruner.execute import purge
-from exporter.pruner.figures import PruneOutcome
 from exporter.pruner.memory import PruneMemory
-from exporter.pruner.orders import PlanOrder, PruneOrder
-from exporter.pruner.outcome import LeftAlone, Outcome
-from exporter.pruner.undo import undo as undo_prune
-from exporter.pruner.upkeep import UpkeepOrder, keep_up
-from exporter.pruner.words import Frees
-from exporter.reaper import duty
-from exporter.reaper.orders import Report, Skipped
-from exporter.reaper.plan import HomePlan
-from exporter.reaper.site import Site
-from exporter.reaper.undo import undo as undo_reap
-from exporter.runs import Kind, RunBusyError, RunError, RunOutcome, journal_of, run_folder
+from exporter.pruner.orders import PlanOrder
+from exporter.runs import RunBusyError
 from exporter.scan.reader import HomeReader
 
-Tell = Callable[[wire.Reply], None]
-_Item = TypeVar("_Item")
 _MEMORY_BYTES_MAX: Final = 700_000
-_PROGRESS_SECONDS: Final = 0.2
 
 
-def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wire.Reply]:
+def answer(
+    request: wire.Errand, reader: HomeReader, tell: Callable[[wire.Reply], None]
+) -> Iterator[wire.Reply]:
     """The replies to a request, the one that ends them last; `tell` sends one at once."""
     try:
-        match request:
-            case wire.PlanReapRequest(order):
-                yield from _plan(duty.plan(order, reader))
-            case wire.ReapRequest(order):
-                yield from _reap(duty.reap(order, reader))
-            case wire.UndoRequest():
-                yield from _undo(request, tell)
-            case wire.HistoryRequest(home, owner):
-                yield from _history(home, owner)
-            case wire.PlanPruneRequest(_, order):
-                yield from _plan_prune(msgspec.json.decode(order, type=PlanOrder), reader)
-            case wire.PruneRequest(_, order):
-                wanted = msgspec.json.decode(order, type=PruneOrder)
-                yield from _pruned(pruning.prune(wanted, _throttled(tell)))
-            case wire.PurgeRequest():
-                yield from _purge(request)
-            case wire.UpkeepRequest(_, order):
-                yield _keep_up(msgspec.json.decode(order, type=UpkeepOrder))
+        if isinstance(request, wire.PlanPruneRequest):
+            yield from _plan_prune(msgspec.json.decode(request.order, type=PlanOrder), reader)
+        else:
+            from exporter import deeds
+
+            yield from deeds.answer(request, reader, tell)
     except RunBusyError as error:
         yield wire.Refusal(str(error)[:300], busy=True)
     except HomeError as error:
         yield wire.Refusal(str(error)[:300])
 
 
-def _plan(plan: HomePlan) -> Iterator[wire.Reply]:
-    for page in _pages(plan.actions):
-        yield wire.ReapActionsPage(list(page))
-    yield wire.PlanReapReply(structs.replace(plan, actions=()))
-
-
-def _reap(report: Report) -> Iterator[wire.Reply]:
-    yield from _outcome(report.outcome.done, report.outcome.skipped)
-    told = structs.replace(report.outcome, done=(), skipped=())
-    yield wire.ReapReply(structs.replace(report, outcome=told))
-
-
-def _undo(request: wire.UndoRequest, tell: Tell) -> Iterator[wire.Reply]:
-    site = Site(
-        request.home,
-        request.owner,
-        request.bystanders,
-        lock_budget_seconds=request.lock_budget_seconds,
-    )
-    with journal_of(request.home, request.owner) as journal:
-        if journal is None:
-            raise RunError(f"there is no run {request.run} in {request.home}")
-        kind = journal.find(request.run).kind
-    if kind is not Kind.PRUNE:
-        undone = undo_reap(request.run, site)
-        yield from _outcome(undone.restored, undone.failed)
-        yield wire.UndoReply(undone.why[:300])
-        return
-    returned = undo_prune(request.run, site, progress=_throttled(tell))
-    notes = (structs.replace(e, why=f"given back, but {e.why}"[:300]) for e in returned.notes)
-    yield from _outcome(returned.restored, _skipped((*returned.failed, *notes)))
-    yield wire.UndoReply(returned.why[:300])
-
-
 def _plan_prune(order: PlanOrder, reader: HomeReader) -> Iterator[wire.Reply]:
     planned = pruning.plan(order, reader)
-    for page in _pages(planned.plan.actions):
+    for page in wire.pages(planned.plan.actions):
         yield wire.PruneActionsPage(list(page))
     yield wire.PlanPruneReply(
         structs.replace(planned.plan, actions=()),
@@ -121,73 +62,3 @@ def _fitting(memory: PruneMemory) -> PruneMemory:
             strangers=dict(list(memory.strangers.items())[: len(memory.strangers) // 2]),
         )
     return memory
-
-
-def _throttled(tell: Tell) -> Callable[[int, int], None]:
-    """Tell of progress a few times a second: so the agent knows that it goes on."""
-    told_at = -inf
-
-    def progress(settled: int, total: int) -> None:
-        nonlocal told_at
-        if time.monotonic() - told_at >= _PROGRESS_SECONDS:
-            told_at = time.monotonic()
-            tell(wire.Progress(settled, total))
-
-    return progress
-
-
-def _purge(request: wire.PurgeRequest) -> Iterator[wire.Reply]:
-    with run_folder(request.home, request.owner) as folder:
-        if folder is None:  # and none is made to find nothing in it
-            yield from _pruned(Outcome(None, RunOutcome.DONE))
-            return
-    site = Site(request.home, request.owner, request.bystanders)
-    yield from _pruned(purge(request.run, site))
-
-
-def _keep_up(order: UpkeepOrder) -> wire.UpkeepReply:
-    return wire.UpkeepReply(
-        [
-            wire.UpkeepDone(each.work, each.why[:300], each.before_bytes, each.after_bytes)
-            for each in keep_up(order)
-        ]
-    )
-
-
-def _pruned(outcome: Outcome) -> Iterator[wire.Reply]:
-    yield from _outcome(outcome.done, _skipped(outcome.skipped))
-    yield wire.PruneReply(
-        PruneOutcome(
-            run=outcome.run,
-            outcome=outcome.outcome,
-            why=outcome.why,
-            freed_now_bytes=outcome.freed.get(Frees.NOW, 0),
-            freed_at_purge_bytes=outcome.freed.get(Frees.AT_PURGE, 0),
-            freed_after_upkeep_bytes=outcome.freed.get(Frees.AFTER_UPKEEP, 0),
-            longest_hold_seconds=outcome.longest_hold_seconds,
-        )
-    )
-
-
-def _skipped(left: Iterable[LeftAlone]) -> list[Skipped]:
-    return [Skipped(each.target[:512], each.why) for each in left]
-
-
-def _history(home: str, owner: int) -> Iterator[wire.Reply]:
-    with journal_of(home, owner) as journal:
-        runs = journal.list_runs() if journal is not None else []
-    for page in _pages(runs):
-        yield wire.HistoryPage(list(page))
-    yield wire.HistoryReply()
-
-
-def _outcome(done: Sequence[str], skipped: Sequence[Skipped]) -> Iterator[wire.Reply]:
-    for targets in _pages(done):
-        yield wire.OutcomePage(done=list(targets))
-    for left in _pages(skipped):
-        yield wire.OutcomePage(skipped=list(left))
-
-
-def _pages(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    for start in range(0, len(items), wire.PAGE_ITEMS):
-        yield items[start : start + wire.PAGE_ITEMS]

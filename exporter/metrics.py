@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import Metric
-from prometheus_client.registry import CollectorRegistry
-
 from exporter import collectors
+from exporter.client_library import (
+    CollectorRegistry,
+    GCCollector,
+    Metric,
+    PlatformCollector,
+    ProcessCollector,
+)
 from exporter.collectors.registry import Samples, collect_guarded, gauge
 from exporter.view import HostView
 from exporter.web.exposition import Rendered, render

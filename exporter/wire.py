@@ -7,7 +7,8 @@ of their types; anything else ends the worker. No path ever comes from a worker.
 from __future__ import annotations
 
 import socket
-from typing import Annotated, Final
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -52,6 +53,7 @@ from exporter.snapshot import (
 
 PAGE_ITEMS: Final = 100
 """So few that a page fits into a frame whatever names clients have given their sessions."""
+_Item = TypeVar("_Item")
 
 
 class Holding(Struct, frozen=True):
@@ -332,6 +334,12 @@ def receive_request(stream: socket.socket) -> Request | None:
     """The next request, None when the agent is gone."""
     body = receive_frame(stream)
     return None if body is None else _request_decoder.decode(body)
+
+
+def pages(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """A long list as it travels, a page at a time."""
+    for start in range(0, len(items), PAGE_ITEMS):
+        yield items[start : start + PAGE_ITEMS]
 
 
 class ReplyStream:

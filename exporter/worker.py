@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     """`python -m exporter.worker PARENT [UID GID]`; not for people."""
     with child.begin(int(arguments[0])) as channel:
         if len(arguments) == 3:
-            _load_errands()
+            _load_everything()
             _become(int(arguments[1]), int(arguments[2]))
         wire.send(channel, Ready())
         _answer(channel)
@@ -82,11 +82,16 @@ def _answer(channel: socket.socket) -> None:
 
 
 def _load_errands() -> ModuleType:
-    """When first needed, or before the right to read the agent's installation is given up."""
+    """When first needed: much of it is never."""
     from exporter import errands
-    from exporter.pruner import duty, stocktaking  # noqa: F401 - a reader needs them for errands
 
     return errands
+
+
+def _load_everything() -> None:
+    """While this process may still read the agent's installation."""
+    from exporter import deeds, errands  # noqa: F401 - they are loaded by that
+    from exporter.pruner import duty, execute, stocktaking  # noqa: F401 - so are these
 
 
 def _run_errand(channel: socket.socket, request: wire.Errand, reader: HomeReader) -> None:

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
-from prometheus_client.core import Metric
 
+from exporter.client_library import Metric
 from exporter.view import HostView
 from exporter.web.exposition import GaugeHistogram
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Final
 
-from exporter.evidence import portable
 from exporter.evidence.boot import Clock, read_clock
 from exporter.evidence.findings import HIDES_PROCESSES, Blindness, HomeEvidence, Liveness
 from exporter.evidence.procfs import read_stat
@@ -26,6 +25,8 @@ StartTimes = Callable[[int], Timestamp | None]
 def start_times(proc: str = "/proc", platform: str = sys.platform) -> StartTimes:
     """The start times of this host's processes, by the wall clock as it is set now."""
     if platform != "linux":
+        from exporter.evidence import portable  # psutil, of which Linux needs nothing
+
         return portable.started_at
     clock = read_clock()
     return lambda pid: _started_at(pid, proc, clock)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from exporter.evidence import portable
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.findings import (
     Blindness,
@@ -52,6 +51,8 @@ def survey(
     lockless, and the wait in between.
     """
     if platform != "linux":
+        from exporter.evidence import portable  # psutil, of which Linux needs nothing
+
         return portable.survey(targets)
     wanted = Wanted(targets)
     try:

@@ -24,7 +24,6 @@ from exporter.journal import Journal
 from exporter.pool import Pool, Worker
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.relief import note_done
-from exporter.pruner.upkeep import is_quiet
 from exporter.snapshot import Trouble
 
 _NOTHING: Final = ""
@@ -157,7 +156,11 @@ class AutomaticPruner:
     def _upkeep_is_due(self, state: HomeState, own: HomeSettings) -> bool:
         """Once a day, where it is wanted and nobody is there."""
         wanted = own.prune.upkeep.vacuum or own.prune.upkeep.gc
-        if not wanted or state.evidence is None or not is_quiet(state.evidence):
+        if not wanted or state.evidence is None:
+            return False
+        from exporter.pruner.upkeep import is_quiet  # few want any
+
+        if not is_quiet(state.evidence):
             return False
         last = self._last_upkeep.get(state.home.path)
         return last is None or self._monotonic() - last >= _UPKEEP_SECONDS

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
 
 from exporter.child import die_with_parent
-from exporter.pruner.execute import Progress, execute
 from exporter.pruner.figures import PruneReport
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder, PruneOrder
@@ -22,10 +21,12 @@ from exporter.pruner.stocktaking import Asked, Learnt, Stock, Stocktaker
 from exporter.pruner.words import HomePrunePlan
 from exporter.reaper.findings import HomeFacts
 from exporter.reaper.hosts import ProcessKey
-from exporter.reaper.site import Site
 from exporter.scan.crew import Crew, is_alone
 from exporter.scan.disk import DiskScanner
 from exporter.snapshot import DiskReport
+
+if TYPE_CHECKING:
+    from exporter.pruner.execute import Progress
 
 
 class Seen(Struct, frozen=True):
@@ -156,6 +157,9 @@ def _take_stock(order: PlanOrder, stocktaker: Stocktaker, seen: Seen) -> Stock:
 
 def prune(order: PruneOrder, progress: Progress | None = None) -> Outcome:
     """Execute a plan; raise RunBusyError or RunError as `exporter.pruner.execute` does."""
+    from exporter.pruner.execute import execute  # who only plans needs nothing of it
+    from exporter.reaper.site import Site
+
     site = Site(
         order.plan.home,
         order.owner,

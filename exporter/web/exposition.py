@@ -14,8 +14,8 @@ from itertools import accumulate
 from typing import cast
 
 from msgspec import Struct
-from prometheus_client.core import Metric
-from prometheus_client.utils import floatToGoString
+
+from exporter.client_library import Metric, floatToGoString
 
 _GZIP_LEVEL = 1
 """A fifth more bytes than at level 6, for a quarter of the time, twice at every scan."""

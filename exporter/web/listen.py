@@ -46,7 +46,9 @@ def open_listener(text: str) -> socket.socket:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # As bytes: for text Python loads the tables of international names, at a megabyte.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     # A name such as localhost has both; the older family is what scrapers' configurations mean.
     family, address = min(
         ((entry[0], entry[4]) for entry in found), key=lambda pair: pair[0] != socket.AF_INET

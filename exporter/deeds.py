@@ -1,0 +1,153 @@
+"""What a worker does to a home on request, and how it tells of it.
+
+Loaded when the first such request comes: most homes are planned for and never acted on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from exporter import wire
+from exporter.pruner import duty as pruning
+from exporter.pruner.execute import purge
+from exporter.pruner.figures import PruneOutcome
+from exporter.pruner.orders import PruneOrder
+from exporter.pruner.outcome import LeftAlone, Outcome
+from exporter.pruner.undo import undo as undo_prune
+from exporter.pruner.upkeep import UpkeepOrder, keep_up
+from exporter.pruner.words import Frees
+from exporter.reaper import duty
+from exporter.reaper.orders import Report, Skipped
+from exporter.reaper.plan import HomePlan
+from exporter.reaper.site import Site
+from exporter.reaper.undo import undo as undo_reap
+from exporter.runs import Kind, RunError, RunOutcome, journal_of, run_folder
+from exporter.scan.reader import HomeReader
+
+Tell = Callable[[wire.Reply], None]
+_PROGRESS_SECONDS: Final = 0.2
+
+
+def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wire.Reply]:
+    """The replies to a request, the one that ends them last; `tell` sends one at once."""
+    match request:
+        case wire.PlanReapRequest(order):
+            yield from _plan(duty.plan(order, reader))
+        case wire.ReapRequest(order):
+            yield from _reap(duty.reap(order, reader))
+        case wire.UndoRequest():
+            yield from _undo(request, tell)
+        case wire.HistoryRequest(home, owner):
+            yield from _history(home, owner)
+        case wire.PruneRequest(_, order):
+            wanted = msgspec.json.decode(order, type=PruneOrder)
+            yield from _pruned(pruning.prune(wanted, _throttled(tell)))
+        case wire.PurgeRequest():
+            yield from _purge(request)
+        case wire.UpkeepRequest(_, order):
+            yield _keep_up(msgspec.json.decode(order, type=UpkeepOrder))
+
+
+def _plan(plan: HomePlan) -> Iterator[wire.Reply]:
+    for page in wire.pages(plan.actions):
+        yield wire.ReapActionsPage(list(page))
+    yield wire.PlanReapReply(structs.replace(plan, actions=()))
+
+
+def _reap(report: Report) -> Iterator[wire.Reply]:
+    yield from _outcome(report.outcome.done, report.outcome.skipped)
+    told = structs.replace(report.outcome, done=(), skipped=())
+    yield wire.ReapReply(structs.replace(report, outcome=told))
+
+
+def _undo(request: wire.UndoRequest, tell: Tell) -> Iterator[wire.Reply]:
+    site = Site(
+        request.home,
+        request.owner,
+        request.bystanders,
+        lock_budget_seconds=request.lock_budget_seconds,
+    )
+    with journal_of(request.home, request.owner) as journal:
+        if journal is None:
+            raise RunError(f"there is no run {request.run} in {request.home}")
+        kind = journal.find(request.run).kind
+    if kind is not Kind.PRUNE:
+        undone = undo_reap(request.run, site)
+        yield from _outcome(undone.restored, undone.failed)
+        yield wire.UndoReply(undone.why[:300])
+        return
+    returned = undo_prune(request.run, site, progress=_throttled(tell))
+    notes = (structs.replace(e, why=f"given back, but {e.why}"[:300]) for e in returned.notes)
+    yield from _outcome(returned.restored, _skipped((*returned.failed, *notes)))
+    yield wire.UndoReply(returned.why[:300])
+
+
+def _throttled(tell: Tell) -> Callable[[int, int], None]:
+    """Tell of progress a few times a second: so the agent knows that it goes on."""
+    told_at = -inf
+
+    def progress(settled: int, total: int) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at >= _PROGRESS_SECONDS:
+            told_at = time.monotonic()
+            tell(wire.Progress(settled, total))
+
+    return progress
+
+
+def _purge(request: wire.PurgeRequest) -> Iterator[wire.Reply]:
+    with run_folder(request.home, request.owner) as folder:
+        if folder is None:  # and none is made to find nothing in it
+            yield from _pruned(Outcome(None, RunOutcome.DONE))
+            return
+    site = Site(request.home, request.owner, request.bystanders)
+    yield from _pruned(purge(request.run, site))
+
+
+def _keep_up(order: UpkeepOrder) -> wire.UpkeepReply:
+    return wire.UpkeepReply(
+        [
+            wire.UpkeepDone(each.work, each.why[:300], each.before_bytes, each.after_bytes)
+            for each in keep_up(order)
+        ]
+    )
+
+
+def _pruned(outcome: Outcome) -> Iterator[wire.Reply]:
+    yield from _outcome(outcome.done, _skipped(outcome.skipped))
+    yield wire.PruneReply(
+        PruneOutcome(
+            run=outcome.run,
+            outcome=outcome.outcome,
+            why=outcome.why,
+            freed_now_bytes=outcome.freed.get(Frees.NOW, 0),
+            freed_at_purge_bytes=outcome.freed.get(Frees.AT_PURGE, 0),
+            freed_after_upkeep_bytes=outcome.freed.get(Frees.AFTER_UPKEEP, 0),
+            longest_hold_seconds=outcome.longest_hold_seconds,
+        )
+    )
+
+
+def _skipped(left: Iterable[LeftAlone]) -> list[Skipped]:
+    return [Skipped(each.target[:512], each.why) for each in left]
+
+
+def _history(home: str, owner: int) -> Iterator[wire.Reply]:
+    with journal_of(home, owner) as journal:
+        runs = journal.list_runs() if journal is not None else []
+    for page in wire.pages(runs):
+        yield wire.HistoryPage(list(page))
+    yield wire.HistoryReply()
+
+
+def _outcome(done: Sequence[str], skipped: Sequence[Skipped]) -> Iterator[wire.Reply]:
+    for targets in wire.pages(done):
+        yield wire.OutcomePage(done=list(targets))
+    for left in wire.pages(skipped):
+        yield wire.OutcomePage(skipped=list(left))

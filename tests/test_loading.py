@@ -1,0 +1,56 @@
+"""What a process loads stays in its memory for as long as it runs, so it loads what it uses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def run(program: str) -> str:
+    """The output of a program in an interpreter that has loaded nothing of ours."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_agent_loads_no_http_client_and_nothing_that_acts_on_a_home() -> None:
+    unwanted = "{'http.client', 'http.server', 'exporter.deeds', 'exporter.pruner.execute'}"
+    assert run(f"import sys, exporter.agent; print({unwanted} & set(sys.modules) or '')") == ""
+
+
+def test_a_worker_that_plans_loads_nothing_that_acts_on_a_home() -> None:
+    unwanted = "{'exporter.deeds', 'exporter.pruner.execute', 'exporter.reaper.reap'}"
+    program = f"import sys, exporter.worker, exporter.errands; print({unwanted} & set(sys.modules)"
+    assert run(f"{program} or '')") == ""
+
+
+def test_a_worker_that_becomes_another_user_has_loaded_what_acts_on_a_home_before() -> None:
+    """That user need not be able to read the agent's installation."""
+    program = (
+        "import sys\n"
+        "from exporter import worker\n"
+        "worker._load_everything()\n"
+        "loaded = set(sys.modules)\n"
+        "import exporter.deeds, exporter.errands, exporter.pruner.duty, exporter.pruner.execute\n"
+        "import exporter.pruner.stocktaking, exporter.reaper.site\n"
+        "print(set(sys.modules) - loaded or '')"
+    )
+    assert run(program) == ""
+
+
+def test_who_asks_the_client_library_for_more_than_we_use_gets_all_of_it() -> None:
+    program = (
+        "from exporter.client_library import Metric\n"
+        "import prometheus_client\n"
+        "assert prometheus_client.exposition.generate_latest\n"
+        "from prometheus_client import Gauge, start_http_server\n"
+        "from prometheus_client.core import Metric as same\n"
+        "assert prometheus_client.Metric is same is Metric\n"
+        "try:\n"
+        "    prometheus_client.no_such_name\n"
+        "except AttributeError as error:\n"
+        "    print(error)"
+    )
+    assert run(program) == "module 'prometheus_client' has no attribute 'no_such_name'"
