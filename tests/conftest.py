@@ -5,10 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 
+import hypothesis
 import pytest
 
 NO_SKIPS = "HERMES_EXPORTER_NO_SKIPS"
 """Set to 1 (as CI does): a test that is skipped or expected to fail is a failure."""
+
+# The same examples in every run, however slow the machine is.
+hypothesis.settings.register_profile(
+    "steady",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("steady")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -80,7 +80,8 @@ def stored(home: Path) -> dict[str, tuple[Any, ...]]:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(homes, st.sets(st.sampled_from(NAMES)), changes)
 def test_no_more_than_the_plan_and_of_it_only_what_is_as_judged(
