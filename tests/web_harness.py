@@ -16,7 +16,7 @@ from exporter.web.limits import DEFAULT_LIMITS, Limits
 from exporter.web.server import Server, serve
 
 T = TypeVar("T")
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 120.0
 
 
 class Running:
