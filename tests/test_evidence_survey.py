@@ -55,6 +55,8 @@ def test_a_holder_is_named_by_its_start_as_well_as_its_pid(home: Path) -> None:
 
 def test_a_commit_shows_in_what_its_process_has_written_and_in_nobody_elses(home: Path) -> None:
     with holding(home) as writer, holding(home) as idler:
+        # What it answered is counted as written a moment after it was heard.
+        wait_until(lambda: idler.stat().state == "S", "it waits for its next order")
         before = {h.pid: h.written or 0 for h in evidence(home).holders}
         writer.do("connection.execute('INSERT INTO t VALUES (2)'); connection.commit()")
         after = {h.pid: h.written or 0 for h in evidence(home).holders}

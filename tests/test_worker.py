@@ -7,6 +7,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,7 @@ from tests.agent_harness import (
 )
 from tests.reader_harness import sql
 from tests.real.agent import Agent, Metrics, agent
+from tests.real.waiting import wait_until
 from tests.small_homes import small_home
 
 ADA, BOB = 54321, 54322
@@ -81,12 +83,19 @@ def test_a_worker_has_nothing_of_the_agents_but_its_channel(running: Agent) -> N
     for worker in workers(running).values():
         assert worker.environ() == {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
         assert worker.cwd() == "/"
-        folder = Path(f"/proc/{worker.pid}/fd")
-        targets = {name.name: os.readlink(name) for name in folder.iterdir()}
-        channel = targets.pop("0")
-        assert channel.startswith("socket:")
-        assert {targets.pop("1"), targets.pop("2")} == {"/dev/null"}
-        assert set(targets.values()) <= {channel}, "a copy of the channel, and nothing else"
+        wait_until(partial(has_only_its_channel, worker.pid), "nothing else is open between scans")
+
+
+def has_only_its_channel(pid: int) -> bool:
+    """And copies of it; in the middle of a scan it has the home's files open."""
+    try:
+        targets = {name.name: os.readlink(name) for name in Path(f"/proc/{pid}/fd").iterdir()}
+    except FileNotFoundError:  # one was closed meanwhile
+        return False
+    channel = targets.pop("0")
+    assert channel.startswith("socket:")
+    assert {targets.pop("1"), targets.pop("2")} == {"/dev/null"}
+    return set(targets.values()) <= {channel}
 
 
 def test_the_scout_has_the_agents_privileges_and_opens_nothing(running: Agent) -> None:
