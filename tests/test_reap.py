@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import time
 from collections.abc import Callable
@@ -199,6 +200,64 @@ def test_a_process_that_resumes_between_verdict_and_write_wins(leaky: Leaky) -> 
         assert f"process {resumed.pid} has opened the database" in outcome.skipped[0].why
         assert resumed.ask("show", session=FIRST) == before
     assert open_sessions(leaky.path) == set(LEAKED)
+
+
+def test_what_happens_between_the_last_look_and_the_write_lock_wins(newest: Leaky) -> None:
+    """Sessions are looked at before the lock is taken, so that it is held for a moment only."""
+    with hermes_process(newest.hermes, newest.path, *GATEWAY) as gateway:
+        plan, place = planned(newest.path)
+        meanwhile: list[object] = []
+
+        def monotonic() -> float:
+            """It is asked for the first time when all sessions have been looked at."""
+            if not meanwhile:
+                meanwhile.append(gateway.ask("append", session=FIRST))
+            return time.monotonic()
+
+        outcome = execute(plan, replace(place, monotonic=monotonic), end_reason=REASON)
+        assert meanwhile
+        assert sorted(outcome.done) == sorted(set(LEAKED) - {FIRST})
+        assert [(each.target, each.why) for each in outcome.skipped] == [
+            (FIRST, "it has been active since it was judged")
+        ]
+        assert gateway.ask("show", session=FIRST)["ended_at"] is None
+
+
+def test_a_chat_that_leads_to_a_session_since_the_last_look_holds_it(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home")
+    plan, place = planned(home)
+    chats = home / "sessions" / "sessions.json"
+
+    def monotonic() -> float:
+        if not chats.exists():
+            chats.write_text(json.dumps({"chat": {"session_id": plan.actions[1].target}}))
+        return time.monotonic()
+
+    outcome = execute(plan, replace(place, monotonic=monotonic), end_reason=REASON)
+    assert [(each.target, each.why) for each in outcome.skipped] == [
+        (plan.actions[1].target, "it is held: routed")
+    ]
+    assert len(outcome.done) == 2
+
+
+def test_many_sessions_end_in_few_transactions_of_which_none_takes_long(tmp_path: Path) -> None:
+    """Each row takes 50 µs by this clock: there is time for some hundred at once."""
+    home = small_home(tmp_path / "home", 1_500)
+    plan, place = planned(home)
+    ticks = itertools.count()
+    timed = replace(place, monotonic=lambda: next(ticks) * 50e-6)
+    outcome = execute(plan, timed, end_reason=REASON)
+    assert len(outcome.done) == 1_500
+    assert 0 < outcome.longest_hold_seconds <= place.lock_budget_seconds
+    assert _commits(home) < 20
+
+
+def _commits(home: Path) -> int:
+    """How many transactions the log holds: the last frame of each tells how large it leaves the
+    database."""
+    log = (home / "state.db-wal").read_bytes()
+    frame = 24 + int.from_bytes(log[8:12])
+    return sum(any(log[at + 4 : at + 8]) for at in range(32, len(log), frame))
 
 
 def test_a_process_that_only_had_a_short_look_does_not_stop_a_reap(newest: Leaky) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from exporter.evidence.bystanders import Bystanders
-from exporter.reaper.heal import heal, reaped_at
+from exporter.reaper.heal import heal
 from exporter.reaper.plan import Blocked, JudgedHome, plan_reap
 from exporter.reaper.reap import execute
-from exporter.runs import Kind, RunBusyError, Runs, journal_of, running
+from exporter.runs import Kind, RunBusyError, journal_of, running
 from tests.reader_harness import sql
 from tests.real.hermes import python_for
 from tests.reap_harness import (
@@ -152,25 +151,3 @@ def test_healing_waits_for_no_other_run(home: Path, version: str) -> None:
         with running(str(home), 0, "prune"), pytest.raises(RunBusyError):
             heal(place)
         assert heal(place) == [FIRST]
-
-
-def test_a_row_with_our_reason_and_no_journal_counts_as_reaped_when_first_seen(
-    home: Path,
-) -> None:
-    reap(home)
-    (row,) = [row for session, row in dump(home).items() if session == FIRST]
-    ended_at = float(row["ended_at"])
-    place = site(home)
-
-    def ask(runs: Runs) -> float:
-        return reaped_at(runs, FIRST, ended_at, REASON)
-
-    with running(str(home), 0, "test") as runs:
-        assert abs(ask(runs) - time.time()) < 3600
-        noted = ask(runs)
-    shutil.rmtree(home / ".hermes-exporter")
-    later = replace(place, clock=lambda: noted + 5000)
-    with later.running("test") as runs:
-        assert ask(runs) == noted + 5000
-    with replace(place, clock=lambda: noted + 9000).running("test") as runs:
-        assert ask(runs) == noted + 5000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import apsw
@@ -25,6 +26,15 @@ def end_of(connection: apsw.Connection, session_id: str) -> End | None:
         "SELECT ended_at, end_reason FROM sessions WHERE id = ?", (session_id,)
     ).fetchone()
     return End(*found) if found is not None else None
+
+
+def ends_of(connection: apsw.Connection, session_ids: Iterable[str]) -> dict[str, End]:
+    """How these sessions ended; those that are gone are not in it."""
+    found = connection.executemany(
+        "SELECT id, ended_at, end_reason FROM sessions WHERE id = ?",
+        ((session_id,) for session_id in session_ids),
+    )
+    return {session_id: End(ended_at, reason) for session_id, ended_at, reason in found}
 
 
 def end_session(connection: apsw.Connection, session_id: str, end: End) -> bool:

@@ -14,17 +14,31 @@ from msgspec import Struct
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
-from exporter.hermes.ending import End, end_of
+from exporter.hermes.ending import End, ends_of
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.writing import WriteError, Writer, WriteTrouble
 from exporter.reaper.orders import Skipped
 from exporter.reaper.site import Site
-from exporter.runs import Action, ActionState, Kind, RunOutcome, Runs, Settlement
+from exporter.runs import (
+    Action,
+    ActionState,
+    Fate,
+    Intent,
+    Kind,
+    RunOutcome,
+    Runs,
+    Settlement,
+    intended,
+)
 from exporter.snapshot import Trouble
 
-_FIRST_BATCH: Final = 16
-_LARGEST_BATCH: Final = 200
-_SETTLED_AT_ONCE: Final = 500
+_FIRST_BATCH: Final = 32
+_LARGEST_BATCH: Final = 2_000
+_GROWTH: Final = 8
+_SHARE: Final = 0.4
+"""Of the budget: a busy machine lets others go on while we hold the lock, and that takes the rest.
+"""
+_SETTLED_AT_ONCE: Final = 5_000
 _READ_ATTEMPTS: Final = 5
 _PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
 _SKIPPED: Final = ActionState.SKIPPED
@@ -62,13 +76,19 @@ class Change(Protocol):
 
 
 def take_all(
-    site: Site, runs: Runs, run: str, change: Change, *, patient_rounds: int = 3
+    site: Site,
+    runs: Runs,
+    run: str,
+    intents: Sequence[Intent],
+    change: Change,
+    *,
+    patient_rounds: int = 3,
 ) -> Result:
-    """Take the actions of a run that has begun, and finish it.
+    """Do what a run that has begun with these intents is for, and finish it.
 
     A batch that is called off is tried again that many times before the rest is given up.
     """
-    waiting = runs.actions(run)
+    waiting = intended(run, intents)
     batches, called_off, why = _Batches(), 0, ""
     while waiting:
         settled: list[Settlement] = []
@@ -133,11 +153,12 @@ def _take_several(
             if schema_cookie(writer.connection) != schema.cookie:
                 schema = probe_schema(writer.connection)
             batch = waiting[len(settled) : len(settled) + batches.size]
-            taken, worked = _take_batch(site, change, writer, schema, batch)
+            taken, checked = _take_batch(site, change, writer, schema, batch)
             settled += taken
             held = writer.held_seconds
             batches.longest_hold_seconds = max(batches.longest_hold_seconds, held)
-            batches.size = _next_size(batches.size, len(taken), worked, site.lock_budget_seconds)
+            size, budget = batches.size, site.lock_budget_seconds
+            batches.size = _next_size(size, len(taken), held - checked, budget)
             if site.bystanders.pids and len(settled) < len(waiting):
                 site.sleep(site.pause_seconds)
 
@@ -145,7 +166,7 @@ def _take_several(
 def _take_batch(
     site: Site, change: Change, writer: Writer, schema: Schema, batch: Sequence[Action]
 ) -> tuple[list[Settlement], float]:
-    """What became of the first of a batch, and how long that took.
+    """What became of the first of a batch, and how long the lock was held before the first.
 
     Looking around takes as long for few as for many, and longer on a busy machine: were it counted
     with the work, batches would get smaller and smaller there.
@@ -156,41 +177,40 @@ def _take_batch(
         change.check(writer)
         checked = transaction.seconds
         for action in batch:
-            if settled and transaction.seconds - checked > site.lock_budget_seconds / 2:
+            if settled and transaction.seconds - checked > site.lock_budget_seconds * _SHARE:
                 break
             why = change.take(writer, action)
             state = _SKIPPED if why else ActionState.DONE
             settled.append(Settlement(action.number, state, why))
-        worked = transaction.seconds - checked
-    return settled, worked
+    return settled, checked
 
 
 def _was_too_long(error: DatabaseError) -> bool:
     return isinstance(error, WriteError) and error.why is WriteTrouble.TOO_LONG
 
 
-def _next_size(size: int, taken: int, worked_seconds: float, budget_seconds: float) -> int:
-    """As many as should fit into half the budget, by what the last ones took."""
-    fitting = int(budget_seconds / 2 * taken / max(worked_seconds, 1e-6))
-    return max(1, min(fitting, 2 * size, _LARGEST_BATCH))
+def _next_size(size: int, taken: int, took_seconds: float, budget_seconds: float) -> int:
+    """As many as should fit, by what the last ones took with their commit."""
+    fitting = int(budget_seconds * _SHARE * taken / max(took_seconds, 1e-6))
+    return max(1, min(fitting, _GROWTH * size, _LARGEST_BATCH))
 
 
 def _finish(runs: Runs, run: str, why: str, longest: float) -> Result:
-    result = _result(runs.actions(run), why, longest)
+    result = _result(runs.fates(run), why, longest)
     runs.finish(run, result.outcome, why)
     return result
 
 
 def _left_open(runs: Runs, run: str, why: str, longest: float) -> Result:
     """The database can neither be written nor read: what became of the last batch is not known."""
-    return _result(runs.actions(run), f"{why}; the next run finds out what was done", longest)
+    return _result(runs.fates(run), f"{why}; the next run finds out what was done", longest)
 
 
-def _result(actions: Sequence[Action], why: str, longest: float) -> Result:
-    done = tuple(each.intent.target for each in actions if each.state is ActionState.DONE)
+def _result(fates: Sequence[Fate], why: str, longest: float) -> Result:
+    done = tuple(each.target for each in fates if each.state is ActionState.DONE)
     skipped = tuple(
-        Skipped(each.intent.target, each.why or why)
-        for each in actions
+        Skipped(each.target, each.why or why)
+        for each in fates
         if each.state is not ActionState.DONE
     )
     return Result(
@@ -271,8 +291,7 @@ def read_ends(site: Site, targets: Iterable[str]) -> dict[str, End]:
     for attempt in range(_READ_ATTEMPTS):
         try:
             with site.reading() as connection:
-                found = [(target, end_of(connection, target)) for target in wanted]
-                ends = {target: end for target, end in found if end is not None}
+                ends = ends_of(connection, wanted)
             break
         except DatabaseError as error:
             if error.trouble not in _PASSING or attempt == _READ_ATTEMPTS - 1:

@@ -20,7 +20,7 @@ from exporter.reaper.batches import recover, take_all, written_end
 from exporter.reaper.plan import ACTION
 from exporter.reaper.site import Site
 from exporter.reaper.undo import reopening, why_not_reopened
-from exporter.runs import Action, Kind, Runs, journal_of
+from exporter.runs import Action, Kind, journal_of
 
 
 def heal(site: Site) -> list[str]:
@@ -39,11 +39,10 @@ def heal(site: Site) -> list[str]:
         wrong = _find_wrong(site, runs.standing(ACTION))
         if not wrong:
             return []
-        run = runs.begin(
-            Kind.HEAL, [reopening(each, "it was active after it had been ended") for each in wrong]
-        )
+        intents = [reopening(each, "it was active after it had been ended") for each in wrong]
+        run = runs.begin(Kind.HEAL, intents)
         runs.trip(f"{human.counted(len(wrong), 'session')} active after a reap")
-        return list(take_all(site, runs, run, _Healing(wrong)).done)
+        return list(take_all(site, runs, run, intents, _Healing(wrong)).done)
 
 
 def _find_wrong(site: Site, reaps: Sequence[Action]) -> list[Action]:
@@ -86,15 +85,3 @@ class _Healing:
         if reopen_session(connection, target, end):
             return ""
         return why_not_reopened(end_of(connection, target))
-
-
-def reaped_at(runs: Runs, session_id: str, ended_at: float, end_reason: str) -> float:
-    """When a session with our end reason was reaped.
-
-    One that is in no journal (it was lost, or is another tool's) counts as reaped when it was
-    first seen here.
-    """
-    for reap in runs.done_on(ACTION, session_id):
-        if written_end(reap) == (ended_at, end_reason) and reap.settled_at is not None:
-            return reap.settled_at
-    return runs.first_seen(session_id, repr(ended_at))

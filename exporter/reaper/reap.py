@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import apsw
-from msgspec import to_builtins
+from msgspec import structs
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
@@ -20,6 +20,7 @@ from exporter.hermes.ending import OPEN, End, end_of, end_session, has_turn_leas
 from exporter.hermes.routing import Routing, read_routing, routing_file
 from exporter.hermes.schema import Schema
 from exporter.hermes.sessions import SessionQueries
+from exporter.hermes.turns import NOTHING_SAID
 from exporter.hermes.writing import Writer, look_at_bystanders, refuse_unwritable
 from exporter.reaper.batches import (
     CalledOffError,
@@ -32,7 +33,7 @@ from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome, Skipped
 from exporter.reaper.plan import ACTION, Expected, HomePlan, ReapAction
 from exporter.reaper.site import Site
 from exporter.runs import Action, Intent, Kind, RunOutcome, journal_of
-from exporter.scan.session_table import SessionTable
+from exporter.scan.session_table import open_session
 from exporter.snapshot import OpenSession
 
 _STALE_SECONDS: Final = 0.1
@@ -66,15 +67,17 @@ def execute(
             actions, over = _still_open(site, plan.actions)
             if not actions:
                 return Outcome(None, RunOutcome.DONE, skipped=over)
+            intents = [_intent(action, end_reason) for action in actions]
             run = runs.begin(
                 Kind.REAP,
-                [_intent(action, end_reason) for action in actions],
+                intents,
                 run=run_id,
                 plan=plan_hash,
                 by_hand=by_hand,
                 undoable_seconds=undoable_seconds,
             )
-            result = take_all(site, runs, run, _Ending(site, actions, plan.alibis))
+            ending = _Ending(site, actions, plan.alibis)
+            result = take_all(site, runs, run, intents, ending)
     except DatabaseError as error:
         return Outcome(None, RunOutcome.FAILED, why=str(error))
     return Outcome(
@@ -109,14 +112,18 @@ def _intent(action: ReapAction, end_reason: str) -> Intent:
         action=ACTION,
         target=action.target,
         reason=action.reason,
-        before=to_builtins(action.expected),
+        before=structs.asdict(action.expected),
         after={"ended_at": action.expected.last_activity_at, "end_reason": end_reason},
-        evidence=to_builtins(action.evidence),
+        evidence=list(action.evidence),
     )
 
 
 class _Ending:
-    """Ends sessions; see `exporter.reaper.batches.Change`."""
+    """Ends sessions; see `exporter.reaper.batches.Change`.
+
+    What can be read before the write lock is held is read before. Under the lock it still counts
+    if nobody has written since; if somebody has, all of it is read again there.
+    """
 
     def __init__(self, site: Site, actions: Sequence[ReapAction], alibis: Sequence[str]) -> None:
         self._site = site
@@ -125,20 +132,32 @@ class _Ending:
         self._schema: Schema
         self._queries: SessionQueries
         self._routing: Routing
-        self._mark: tuple[int, database.FileState | None]
+        self._seen: tuple[Writer, int, database.FileState | None] | None = None
+        self._answers: dict[str, str] = {}
+        """Why a session may not be ended, empty if it may: by all that was seen."""
         self._looked_at = float("-inf")
 
     def prepare(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> None:
-        """Read all pointers to sessions now: a chat's file may be long, and is rarely written."""
-        del batch
+        """Look at these sessions and at all that points at them; a chat's file may be long."""
         self._schema = schema
         self._queries = SessionQueries(schema)
         connection = writer.connection
         connection.execute("BEGIN")
-        self._mark = self._look(connection)
-        self._read_routing(connection)
+        self._notice(writer)
+        targets = (action.intent.target for action in batch)
+        unknown = [target for target in targets if target not in self._answers]
+        self._answers.update(self._examine(connection, unknown))
         connection.execute("COMMIT")
         self._look_around(writer)
+
+    def _notice(self, writer: Writer) -> None:
+        """Forget all answers if anybody else has written the database or the file of chats."""
+        file = database.file_state(routing_file(self._site.home))
+        seen = (writer, int(writer.connection.pragma("data_version")), file)
+        if seen != self._seen:
+            self._seen, self._answers = seen, {}
+            now = self._site.clock()
+            self._routing = read_routing(self._site.home, writer.connection, self._schema, now)
 
     def _look_around(self, writer: Writer) -> None:
         """Whether somebody has come; before the write lock is taken, for it may take a while."""
@@ -151,8 +170,7 @@ class _Ending:
         connection = writer.connection
         if self._site.monotonic() - self._looked_at > _STALE_SECONDS:
             self._look_around(writer)  # others had the lock for long
-        if self._look(connection) != self._mark:
-            self._read_routing(connection)
+        self._notice(writer)
         if not self._routing.readable:
             raise CalledOffError("it cannot be read any more which chats lead to which session")
         for session_id in self._alibis:
@@ -160,31 +178,36 @@ class _Ending:
             if found is None or found.ended_at is not None:
                 raise CalledOffError("a living process has left the session it was on")
 
-    def _look(self, connection: apsw.Connection) -> tuple[int, database.FileState | None]:
-        """What moves when anybody writes the database or the file of chats."""
-        file = database.file_state(routing_file(self._site.home))
-        return int(connection.pragma("data_version")), file
-
-    def _read_routing(self, connection: apsw.Connection) -> None:
-        now = self._site.clock()
-        self._routing = read_routing(self._site.home, connection, self._schema, now)
-
     def take(self, writer: Writer, action: Action) -> str:
-        target = action.intent.target
-        why = self._why_not(writer.connection, target, self._expected[target])
+        connection, target = writer.connection, action.intent.target
+        why = self._answers.get(target)
+        if why is None:
+            why = self._examine(connection, [target])[target]
         if why:
             return why
-        ended = end_session(writer.connection, target, written_end(action))
+        if self._expected[target].last_activity_at > self._site.clock():
+            return "its clocks are ahead of ours"
+        ended = end_session(connection, target, written_end(action))
         return "" if ended else "it could not be ended"
 
-    def _why_not(self, connection: apsw.Connection, target: str, expected: Expected) -> str:
+    def _examine(self, connection: apsw.Connection, targets: Sequence[str]) -> dict[str, str]:
+        """Why each of these may not be ended; empty if it may."""
         now = self._site.clock()
-        session = self._open_session(connection, target, now)
+        rows = self._queries.records(connection, targets, 0)
+        found = {
+            each.row.id: open_session(each, NOTHING_SAID, now) for each in rows if each.row.is_open
+        }
+        return {
+            target: self._why_not(connection, target, found.get(target), now) for target in targets
+        }
+
+    def _why_not(
+        self, connection: apsw.Connection, target: str, session: OpenSession | None, now: float
+    ) -> str:
+        """`session` is exactly what a scan would see now; None unless it is open."""
         if session is None:
             return _how_it_ended(end_of(connection, target))
-        if session.last_activity_at > now:
-            return "its clocks are ahead of ours"
-        if Expected.of(session) != expected:
+        if Expected.of(session) != self._expected[target]:
             return "it has been active since it was judged"
         holds = [*session.holds, *self._routing.holds.get(target, ())]
         if holds:
@@ -192,17 +215,6 @@ class _Ending:
         if has_turn_lease(connection, self._schema, target, now):
             return "somebody is in the middle of a turn"
         return ""
-
-    def _open_session(
-        self, connection: apsw.Connection, target: str, now: float
-    ) -> OpenSession | None:
-        """The session exactly as a scan would see it now; None unless it is open."""
-        record = self._queries.record(connection, target, 0)
-        if record is None or not record.row.is_open:
-            return None
-        table = SessionTable()
-        table.put([record], {}, now)
-        return table.open.get(target)
 
 
 def _how_it_ended(end: End | None) -> str:

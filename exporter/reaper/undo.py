@@ -42,15 +42,14 @@ def undo(run: str, site: Site) -> Undone:
         changed = [
             Skipped(each.intent.target, why_not_reopened(ends.get(each.intent.target)))
             for each in done
-            if each not in as_written
+            if ends.get(each.intent.target) != written_end(each)
         ]
         failed = (*changed, *taken_back)
         if not as_written:
             return Undone(run, (), failed)
-        undoing = runs.begin(
-            Kind.UNDO, [reopening(each, f"undo of {run}") for each in as_written], by_hand=True
-        )
-        result = take_all(site, runs, undoing, _Reopening())
+        intents = [reopening(each, f"undo of {run}") for each in as_written]
+        undoing = runs.begin(Kind.UNDO, intents, by_hand=True)
+        result = take_all(site, runs, undoing, intents, _Reopening())
     return Undone(run, result.done, (*result.skipped, *failed), result.why)
 
 

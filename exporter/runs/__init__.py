@@ -5,6 +5,7 @@ from exporter.runs.journal import Runs, journal_of, new_run_id, running
 from exporter.runs.records import (
     Action,
     ActionState,
+    Fate,
     Intent,
     Kind,
     Reversal,
@@ -12,11 +13,13 @@ from exporter.runs.records import (
     RunOutcome,
     Settlement,
     Trip,
+    intended,
 )
 
 __all__ = [
     "Action",
     "ActionState",
+    "Fate",
     "Intent",
     "Kind",
     "Reversal",
@@ -28,6 +31,7 @@ __all__ = [
     "Runs",
     "Settlement",
     "Trip",
+    "intended",
     "journal_of",
     "new_run_id",
     "run_folder",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -66,6 +67,20 @@ class Action(Struct, frozen=True):
     state: ActionState
     why: str
     settled_at: float | None
+
+
+def intended(run: str, intents: Iterable[Intent]) -> list[Action]:
+    """The actions of a run that has just begun with these intents."""
+    state = ActionState.INTENDED
+    return [Action(run, number, each, state, "", None) for number, each in enumerate(intents)]
+
+
+class Fate(Struct, frozen=True):
+    """What has become of a target so far."""
+
+    target: str
+    state: ActionState
+    why: str
 
 
 class Settlement(Struct, frozen=True):

@@ -166,7 +166,7 @@ class SessionTable:
                     changed.append(record)
             if row.is_open:
                 conversation = conversations.get(row.id, NOTHING_SAID)
-                self._put_open(_open_session(record, conversation, now), now)
+                self._put_open(open_session(record, conversation, now), now)
             elif row.id in self.open:
                 self._drop_open(row.id)
         for contribution, sessions in Counter(added).items():
@@ -319,7 +319,8 @@ def _some(counter: Mapping[_K, int]) -> list[tuple[_K, int]]:
     return [(key, n) for key, n in counter.items() if n > 0]
 
 
-def _open_session(record: SessionRecord, conversation: Conversation, now: float) -> OpenSession:
+def open_session(record: SessionRecord, conversation: Conversation, now: float) -> OpenSession:
+    """An open session as its row and its messages tell it."""
     row, messages, _ = record
     clocks = [row.started_at, messages.newest, row.last_activity_at, row.last_heartbeat_at]
     known = [clock for clock in clocks if clock is not None]

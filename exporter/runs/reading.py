@@ -1,0 +1,201 @@
+"""Reading the run journal: runs, their actions, and how many there were of what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from exporter.runs.folder import RunError
+from exporter.runs.records import (
+    Action,
+    ActionState,
+    Fate,
+    Intent,
+    Kind,
+    Reversal,
+    Run,
+    RunOutcome,
+    Trip,
+)
+
+
+class JournalReader:
+    """What an open journal says."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def tripped(self) -> Trip | None:
+        found = self._connection.execute("SELECT tripped_at, why FROM breaker").fetchone()
+        return Trip(*found) if found else None
+
+    def list_runs(self) -> list[Run]:
+        """All runs, the newest first."""
+        return self._runs("1")
+
+    def unfinished_runs(self) -> list[Run]:
+        """Those under way; under the run lock those that were killed. The oldest first."""
+        return self._runs("runs.finished_at IS NULL")[::-1]
+
+    def find(self, run: str) -> Run:
+        found = self._runs("runs.id = ?", run)
+        if not found:
+            raise RunError(f"there is no run {run} in this home")
+        return found[0]
+
+    def _runs(self, condition: str, *values: str) -> list[Run]:
+        rows: list[Any] = self._connection.execute(
+            _RUNS + condition + _NEWEST_RUNS_FIRST, values
+        ).fetchall()
+        with _understood():
+            return [_run(row) for row in rows]
+
+    def actions(self, run: str) -> list[Action]:
+        """All actions of a run, in order."""
+        return self._actions("run = ? ORDER BY number", run)
+
+    def standing(self, action: str) -> list[Action]:
+        """Actions of this name that were done and not taken back, in any run; the newest first."""
+        return self._actions("state = 'done' AND action = ? ORDER BY settled_at DESC", action)
+
+    def fates(self, run: str) -> list[Fate]:
+        """What has become of the actions of a run, in order, without what they are."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT target, state, why FROM actions WHERE run = ? ORDER BY number", (run,)
+        ).fetchall()
+        with _understood():
+            return [Fate(target, ActionState(state), why) for target, state, why in rows]
+
+    def _actions(self, condition: str, *values: str) -> list[Action]:
+        rows: list[Any] = self._connection.execute(_ACTIONS + condition, values).fetchall()
+        with _understood():
+            return [_action(row) for row in rows]
+
+    def done_since(self, action: str, moment: float) -> int:
+        """How many actions of this name were done since then, in all runs."""
+        return int(
+            self._connection.execute(
+                "SELECT COUNT(*) FROM actions "
+                "WHERE action = ? AND state IN ('done', 'undone') AND settled_at >= ?",
+                (action, moment),
+            ).get
+        )
+
+    def restored_since(self, moment: float) -> set[str]:
+        """What somebody took back by hand since then."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT DISTINCT target FROM actions JOIN runs ON runs.id = actions.run "
+            "WHERE kind = 'undo' AND state = 'done' AND settled_at >= ?",
+            (moment,),
+        ).fetchall()
+        return {target for (target,) in rows}
+
+    def restored(self) -> dict[str, float]:
+        """Everything that somebody took back by hand, and when it was last."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT target, MAX(settled_at) FROM actions JOIN runs ON runs.id = actions.run "
+            "WHERE kind = 'undo' AND state = 'done' GROUP BY target"
+        ).fetchall()
+        return dict(rows)
+
+    def count_by(self, action: str, detail: str) -> dict[str, int]:
+        """How many actions of this name were ever done, by a detail of what their targets were."""
+        return self._tally(
+            "SELECT json_extract(before, ?), COUNT(*) FROM actions "
+            "WHERE action = ? AND state IN ('done', 'undone') GROUP BY 1",
+            f"$.{detail}",
+            action,
+        )
+
+    def count_reversed(self, kind: Kind, detail: str) -> dict[str, int]:
+        """The same of those that runs of this kind took back."""
+        return self._tally(
+            "SELECT json_extract(first.before, ?), COUNT(*) "
+            "FROM runs JOIN actions AS later ON later.run = runs.id "
+            "JOIN actions AS first "
+            "ON first.run = later.reverses_run AND first.number = later.reverses_number "
+            "WHERE runs.kind = ? AND later.state = 'done' GROUP BY 1",
+            f"$.{detail}",
+            kind.value,
+        )
+
+    def count_runs(self, kind: Kind) -> dict[str, tuple[int, float]]:
+        """How many runs of this kind had which outcome, and when the last of them ended."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT outcome, COUNT(*), MAX(finished_at) FROM runs "
+            "WHERE kind = ? AND outcome IS NOT NULL GROUP BY outcome",
+            (kind.value,),
+        ).fetchall()
+        return {outcome: (count, last) for outcome, count, last in rows}
+
+    def count_by_policy(self, kind: Kind) -> dict[str, tuple[int, int]]:
+        """What runs of this kind ever did by each policy: actions, and bytes freed at once."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT policy, COUNT(*), "
+            "SUM(bytes * (json_extract(after, '$.frees') = 'now')) "
+            "FROM actions JOIN runs ON runs.id = actions.run "
+            "WHERE kind = ? AND state IN ('done', 'undone') GROUP BY policy",
+            (kind.value,),
+        ).fetchall()
+        return {policy: (count, int(size or 0)) for policy, count, size in rows}
+
+    def _tally(self, query: str, *values: str) -> dict[str, int]:
+        rows: list[Any] = self._connection.execute(query, values).fetchall()
+        return {str(word or ""): count for word, count in rows}
+
+
+_RUNS: Final = """
+    SELECT runs.id, kind, plan, by_hand, started_at, finished_at, outcome, runs.why, undoable_until,
+           SUM(state IN ('done', 'undone')), SUM(bytes * (state IN ('done', 'undone'))),
+           SUM(state = 'undone')
+      FROM runs LEFT JOIN actions ON actions.run = runs.id WHERE """
+_NEWEST_RUNS_FIRST: Final = " GROUP BY runs.id ORDER BY started_at DESC, runs.id DESC"
+_ACTIONS: Final = """
+    SELECT run, number, action, target, reason, policy, bytes, before, after, evidence,
+           reverses_run, reverses_number, state, why, settled_at
+      FROM actions WHERE """
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """The file is its owner's, who may have written anything into it."""
+    try:
+        yield
+    except (ValueError, TypeError, msgspec.DecodeError) as error:
+        raise RunError(f"the run journal holds what no run writes: {error}"[:300]) from error
+
+
+def _run(row: Sequence[Any]) -> Run:
+    return Run(
+        id=row[0],
+        kind=Kind(row[1]),
+        plan=row[2],
+        by_hand=bool(row[3]),
+        started_at=row[4],
+        finished_at=row[5],
+        outcome=RunOutcome(row[6]) if row[6] else None,
+        why=row[7],
+        undoable_until=row[8],
+        actions=row[9] or 0,
+        bytes=row[10] or 0,
+        undone=row[11] or 0,
+    )
+
+
+def _action(row: Sequence[Any]) -> Action:
+    intent = Intent(
+        action=row[2],
+        target=row[3],
+        reason=row[4],
+        policy=row[5],
+        bytes=row[6],
+        before=msgspec.json.decode(row[7]),
+        after=msgspec.json.decode(row[8]),
+        evidence=msgspec.json.decode(row[9]),
+        reverses=Reversal(row[10], row[11]) if row[10] is not None else None,
+    )
+    return Action(row[0], row[1], intent, ActionState(row[12]), row[13], row[14])

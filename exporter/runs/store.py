@@ -1,0 +1,94 @@
+"""The file of a run journal: an SQLite database that outlives a power cut at any instant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import apsw
+
+from exporter.runs.folder import RunError, RunFullError
+
+VERSION: Final = 1
+"""Raised when an older hermes-exporter could not read what this one writes."""
+FILE: Final = "journal.db"
+_BUSY_TIMEOUT_MS: Final = 5000
+_CACHE_KIB: Final = 8192
+
+_SCHEMA: Final = """
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, plan TEXT NOT NULL, by_hand INTEGER NOT NULL,
+    started_at REAL NOT NULL, finished_at REAL, outcome TEXT, why TEXT NOT NULL DEFAULT '',
+    undoable_until REAL
+) WITHOUT ROWID;
+CREATE TABLE actions (
+    run TEXT NOT NULL REFERENCES runs(id), number INTEGER NOT NULL,
+    action TEXT NOT NULL, policy TEXT NOT NULL, target TEXT NOT NULL, reason TEXT NOT NULL,
+    bytes INTEGER NOT NULL, before TEXT NOT NULL, after TEXT NOT NULL, evidence TEXT NOT NULL,
+    reverses_run TEXT, reverses_number INTEGER,
+    state TEXT NOT NULL, why TEXT NOT NULL DEFAULT '', settled_at REAL,
+    PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+CREATE INDEX actions_by_state ON actions (state, action, settled_at);
+CREATE TABLE breaker (tripped_at REAL NOT NULL, why TEXT NOT NULL);
+CREATE TABLE strangers (
+    target TEXT NOT NULL, mark TEXT NOT NULL, seen_at REAL NOT NULL, PRIMARY KEY (target, mark)
+) WITHOUT ROWID;
+"""
+
+
+@contextmanager
+def opened(path: str) -> Iterator[apsw.Connection]:
+    """A connection to a file that is there; raise RunError or RunFullError whatever goes wrong."""
+    connection: apsw.Connection | None = None
+    try:
+        # Read-write also to read: a run that was killed may have left something to roll back.
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+        connection = apsw.Connection(path, flags=flags)
+        connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+        # What was noted must outlive a power cut, and a reader must not need files of its own.
+        connection.execute("PRAGMA synchronous=EXTRA")
+        connection.execute("PRAGMA journal_mode=DELETE")
+        # A run of thousands of actions fits: what does not is written, and waited for, twice.
+        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        yield connection
+    except apsw.FullError as error:
+        raise RunFullError(f"cannot use {path}: {error}") from error
+    except apsw.Error as error:
+        raise RunError(f"cannot use {path}: {error}") from error
+    finally:
+        if connection is not None:
+            connection.close(force=True)
+
+
+def prepare(connection: apsw.Connection, path: str) -> None:
+    """Make the tables if there are none yet."""
+    if not version_of(connection, path):
+        with transaction(connection):
+            connection.execute(_SCHEMA)
+            connection.pragma("user_version", VERSION)
+
+
+@contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """All or nothing. Where the disk is full SQLite takes it back by itself."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def version_of(connection: apsw.Connection, path: str) -> int:
+    """The version of a journal that can be read; 0 if there is nothing in it yet."""
+    version = int(connection.pragma("user_version"))
+    if version > VERSION:
+        raise RunError(
+            f"{path} was written by a newer hermes-exporter (version {version}, this one knows "
+            f"{VERSION}); upgrade to act on this home"
+        )
+    return version
