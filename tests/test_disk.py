@@ -262,6 +262,41 @@ def test_what_grows_in_place_in_a_large_home_shows_soon(home: Path) -> None:
     watched.assert_as_du()
 
 
+def test_transcripts_that_grow_are_counted_without_a_look_at_all_others(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(home / "sessions", 2500)
+    growing = [home / f"sessions/session_{number:05d}.json" for number in range(0, 2000, 100)]
+    dump = next(home.glob("sessions/request_dump_*"))
+    for path in set((home / "sessions").iterdir()) - {*growing, dump}:
+        os.utime(path, (1, 1))
+    settle(home / "sessions", home)
+    watched = Watched(home)
+    for _ in range(5):  # so that the next scans are none of those that also take a share
+        before = watched.scan()
+    looks = 0
+    lstat = os.lstat
+
+    def counting(path: bytes) -> os.stat_result:
+        nonlocal looks
+        looks += 1
+        return lstat(path)
+
+    sizes = [sum(map(du, paths)) for paths in (growing, [dump])]
+    for path in (*growing, dump):
+        grow(path)
+    monkeypatch.setattr(os, "lstat", counting)
+    report = watched.assert_as_du()
+    assert looks < 500
+    for kind, paths, size in zip(
+        (DiskKind.TRANSCRIPTS, DiskKind.REQUEST_DUMPS), (growing, [dump]), sizes, strict=True
+    ):
+        grown = report.usage[kind].allocated_bytes - before.usage[kind].allocated_bytes
+        assert grown == sum(map(du, paths)) - size > 0
+    growing[3].unlink()
+    watched.assert_as_du()
+
+
 def test_every_part_of_a_large_tree_is_read_again_in_turn(home: Path) -> None:
     for number in range(60):
         (home / f"skills/pack{number}/deep/er").mkdir(parents=True)

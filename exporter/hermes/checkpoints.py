@@ -154,12 +154,12 @@ class StoreReader:
             names = []
         known, self._files = self._files, {}
         for name in names:
-            if not name.endswith(_SUFFIX) or not is_project_name(name.removesuffix(_SUFFIX)):
+            before = known.get(name)
+            if before is None and not _is_project_file(name):
                 continue
             seen = _seen(folder + name)
             if seen is None:
                 continue
-            before = known.get(name)
             if before is None or before[0] != seen:
                 before = (seen, _read_project(folder + name, name))
             self._files[name] = before
@@ -189,6 +189,10 @@ class StoreReader:
             return os.lstat(self._store + b"/indexes/" + name.encode()).st_mtime
         except OSError:
             return 0.0
+
+
+def _is_project_file(name: bytes) -> bool:
+    return name.endswith(_SUFFIX) and is_project_name(name.removesuffix(_SUFFIX))
 
 
 def _read_project(path: bytes, name: bytes) -> StoreProject:

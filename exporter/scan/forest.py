@@ -69,8 +69,9 @@ class Forest:
         self._owed = 0.0
         self.nodes: dict[bytes, Node] = {}
         self.revision = 0
-        """Moves when a node comes, goes, or counts something else."""
+        """Moves when a node comes, goes, is to be read anew, or counts something else."""
         self._totals: tuple[int, dict[DiskKind, Tally]] = (-1, {})
+        self._complete: tuple[int, bool] = (-1, False)
 
     def refresh(self, moment: Moment, skip: Skip) -> None:
         """Bring the nodes up to date, as far as the time of this scan allows."""
@@ -103,7 +104,10 @@ class Forest:
 
     def is_complete(self) -> bool:
         """Whether every node was read at least once."""
-        return all(node.seen is not None for node in self.nodes.values())
+        if self._complete[0] != self.revision:
+            complete = all(node.seen is not None for node in self.nodes.values())
+            self._complete = (self.revision, complete)
+        return self._complete[1]
 
     def forget(self, path: bytes) -> None:
         """Have a folder read again whether it moves or not."""
@@ -154,8 +158,12 @@ class Forest:
         if not isinstance(node, FolderNode) or node.sample is None:
             return False
         began = moment.clock()
-        if not node.sample.recent_are_same(node.prefix):
+        growth = node.sample.take_growth(node.prefix)
+        if growth is None:
             return False
+        for each in growth:
+            node.take_growth(_classifier(node)(each.name, False), each)
+        self.revision += bool(growth)
         if self._scan % _SHARE_SCANS == 0:
             if not node.sample.share_is_same(node.prefix, LARGE_ENTRIES):
                 return False
@@ -208,11 +216,11 @@ class Forest:
         node.walk = walk = node.walk or self._set_out(node, moment)
         if walk is None:
             return self._drop(node)
-        before = node.tallies
+        before, was_unread = node.tallies, node.seen is None
         while walk.work.run(moment.is_over):
             if self._take(node, walk, skip):
                 node.walk = None
-                self.revision += node.tallies != before
+                self.revision += was_unread or node.tallies != before
                 node.read_at = moment.monotonic
                 return self._note(node, moment, began)
         return None
@@ -229,8 +237,7 @@ class Forest:
         if node.is_whole:
             return FolderWalk(found, settled, _whole(node, found))
         sample = Sample() if node.entries > LARGE_ENTRIES else None
-        classify = paths.classifier(node.path) or (lambda _name, _is_folder: node.kind)
-        listing = Listing(node.prefix, found, node.kind, classify, sample)
+        listing = Listing(node.prefix, found, node.kind, _classifier(node), sample)
         return FolderWalk(found, settled, listing)
 
     def _take(self, node: FolderNode, walk: FolderWalk, skip: Skip) -> bool:
@@ -243,7 +250,8 @@ class Forest:
         names = {name for name in work.subfolders if not skip(node.path, name)}
         if len(names) > CROWD_FOLDERS and not paths.stands_alone(node.path):
             self._drop_children(node, node.children)
-            node.is_whole, node.seen = True, None
+            node.is_whole = True
+            self._read_anew(node)
             walk.work = _whole(node, walk.found)
             return False
         self._take_listing(node, work, names)
@@ -254,14 +262,20 @@ class Forest:
         node.take_tallies({node.kind: tally})
         node.sample = None
         if node.entries > 2 * WHOLE_ENTRIES and tally.folders <= CROWD_FOLDERS:
-            node.is_whole, node.seen = False, None
+            node.is_whole = False
+            self._read_anew(node)
             self._growing.append(node)
+
+    def _read_anew(self, node: FolderNode) -> None:
+        """Until it was read in its new form, the forest is not complete."""
+        node.seen = None
+        self.revision += 1
 
     def _take_listing(self, node: FolderNode, listing: Listing, names: set[bytes]) -> None:
         node.sample = listing.sample
         node.take_tallies(listing.tallies)
         self._drop_children(node, node.children - names)
-        classify = paths.classifier(node.path) or (lambda _name, _is_folder: node.kind)
+        classify = _classifier(node)
         for name in names - node.children:
             is_repo = paths.is_shadow_repo(node.path, name)
             path, kind = node.prefix + name, classify(name, True)
@@ -325,6 +339,10 @@ class Forest:
         for name in list(names):
             self._drop(self.nodes[node.prefix + name])
         node.children = node.children - names
+
+
+def _classifier(node: FolderNode) -> paths.Classify:
+    return paths.classifier(node.path) or (lambda _name, _is_folder: node.kind)
 
 
 def _whole(node: FolderNode, found: os.stat_result) -> Descent:

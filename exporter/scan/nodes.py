@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from exporter.scan.moment import Seen
-from exporter.scan.sample import Sample
+from exporter.scan.sample import Growth, Sample
 from exporter.scan.shadow import RepoReading, RepoWalk
 from exporter.scan.walk import Descent, Listing, Tally
 from exporter.snapshot import DiskKind
@@ -85,6 +85,13 @@ class FolderNode(Node):
     @property
     def prefix(self) -> bytes:
         return self.path + b"/" if self.path else b""
+
+    def take_growth(self, kind: DiskKind, growth: Growth) -> None:
+        """Count one of its files, which is of this kind, as it is now."""
+        tally = self.tallies[kind]
+        tally.blocks += growth.blocks
+        tally.newest = max(tally.newest, growth.mtime)
+        self.newest = max(self.newest, growth.mtime)
 
 
 class RepoNode(Node):

@@ -37,6 +37,7 @@ class Projects:
         """When the states were told, and when the first of them will be another by its age."""
         self._repos: list[tuple[RepoNode, ProjectState]] = []
         self._stored: list[tuple[StoreProject, ProjectState]] = []
+        self._counts = self._count()
 
     @property
     def problem(self) -> GitError | None:
@@ -66,6 +67,7 @@ class Projects:
         # Few answers are not kept at all.
         self._known = known if self._workdirs.remembers() else None
         self._judged_at = now
+        self._counts = self._count()
 
     def _state(self, workdir: bytes | None, last_touch: float, now: float) -> ProjectState:
         missing = self._workdirs.is_missing(workdir)
@@ -76,6 +78,9 @@ class Projects:
 
     def counts(self) -> list[CheckpointCount]:
         """How many projects there are of each layout and state, none left out for being 0."""
+        return list(self._counts)
+
+    def _count(self) -> list[CheckpointCount]:
         found = {
             Layout.LEGACY: Counter(state for _, state in self._repos),
             Layout.STORE: Counter(state for _, state in self._stored),

@@ -1,19 +1,43 @@
 """Telling whether any file of a large folder changed, without looking at all of them.
 
 Names that come or go move the folder itself. A file that grows in place does not; it is most
-likely one of those written last, and otherwise it is found when its share has its turn.
+likely one of those written last, and otherwise it is found when its share has its turn. How much
+one of those written last has grown is told, so that the folder need not be read again.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from heapq import heapreplace
-from typing import Final
+from heapq import heapify, heapreplace
+from typing import Final, NamedTuple
 from zlib import crc32
+
+from msgspec import Struct
 
 _BUCKETS: Final = 256
 _RECENT: Final = 32
+
+
+class Growth(Struct, frozen=True):
+    """How a file that was written again differs from what was counted of it."""
+
+    name: bytes
+    blocks: int
+    """More than before; negative if it shrank."""
+    mtime: int
+    """In whole seconds."""
+
+
+class _Recent(NamedTuple):
+    """One of the files written last, in the order of which they were."""
+
+    mtime_ns: int
+    name: bytes
+    trace: int
+    inode: int
+    """0 if it has several names: then it is not counted with this folder alone."""
+    blocks: int
 
 
 class Sample:
@@ -24,25 +48,44 @@ class Sample:
     def __init__(self) -> None:
         self._files = 0
         self._sums = [0] * _BUCKETS
-        self._recent = [(0, b"", 0)] * _RECENT
+        self._recent = [_Recent(0, b"", 0, 0, 0)] * _RECENT
         self._turn = 0
 
     def add(self, name: bytes, found: os.stat_result) -> None:
-        mtime = found.st_mtime_ns
-        trace = mtime + found.st_ctime_ns + found.st_ino + found.st_blocks
+        trace = _trace(found)
         self._files += 1
         self._sums[crc32(name) % _BUCKETS] += trace
-        if mtime > self._recent[0][0]:
-            heapreplace(self._recent, (mtime, name, trace))
+        if found.st_mtime_ns > self._recent[0].mtime_ns:
+            heapreplace(self._recent, _recent(name, trace, found))
 
-    def recent_are_same(self, prefix: bytes) -> bool:
-        """Whether the files that were written last are as they were."""
+    def take_growth(self, prefix: bytes) -> list[Growth] | None:
+        """How the files that were written last differ from what they were, which is then forgotten.
+
+        None if only reading the folder can tell what it now holds: one of them is gone, is another
+        file, or looks older than it was.
+        """
+        grown: list[Growth] = []
+        recent: list[_Recent] = []
         try:
-            return all(
-                _trace(os.lstat(prefix + name)) == trace for _, name, trace in self._recent if name
-            )
+            for known in self._recent:
+                found = os.lstat(prefix + known.name) if known.name else None
+                if found is None or (trace := _trace(found)) == known.trace:
+                    recent.append(known)
+                    continue
+                now = _recent(known.name, trace, found)
+                if not known.inode or now.inode != known.inode or now.mtime_ns < known.mtime_ns:
+                    return None
+                recent.append(now)
+                mtime = found[stat.ST_MTIME]
+                grown.append(Growth(known.name, now.blocks - known.blocks, mtime))
         except OSError:
-            return False
+            return None
+        if grown:
+            for before, after in zip(self._recent, recent, strict=True):
+                self._sums[crc32(before.name) % _BUCKETS] += after.trace - before.trace
+            heapify(recent)
+            self._recent = recent
+        return grown
 
     def share_is_same(self, prefix: bytes, files: int) -> bool:
         """Whether the next share, of about so many files, is as it was."""
@@ -60,6 +103,11 @@ class Sample:
             return False
         self._turn = high % _BUCKETS
         return sums[low:high] == self._sums[low:high]
+
+
+def _recent(name: bytes, trace: int, found: os.stat_result) -> _Recent:
+    inode = found.st_ino if found.st_nlink == 1 else 0
+    return _Recent(found.st_mtime_ns, name, trace, inode, found.st_blocks)
 
 
 def _trace(found: os.stat_result) -> int:
