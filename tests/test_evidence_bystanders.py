@@ -32,6 +32,18 @@ def test_whoever_is_not_known_is_a_newcomer(tmp_path: Path) -> None:
         assert look(tmp_path, known.pid) == FINE
 
 
+def test_whoever_has_the_pid_of_one_that_ended_is_a_newcomer(tmp_path: Path) -> None:
+    """A PID cannot be had again at will, so the one that ended is said to have begun earlier."""
+    with holding(tmp_path) as process:
+        known = Bystanders.of(evidence(tmp_path))
+        assert look_around(known, files(tmp_path)) == FINE
+        earlier = {pid: ticks - 1 for pid, ticks in known.started.items()}
+        ended = structs.replace(known, started=earlier)
+        assert look_around(ended, files(tmp_path)) == Standing((), (process.pid,))
+        process.do("connection.close()")
+        assert look_around(ended, files(tmp_path)) == FINE
+
+
 def test_those_who_have_closed_or_ended_are_fine(tmp_path: Path) -> None:
     with holding(tmp_path) as stays, holding(tmp_path) as closes, holding(tmp_path) as ends:
         closes.do("connection.close()")
@@ -91,14 +103,15 @@ def test_forked_heirs_need_no_locks(tmp_path: Path) -> None:
         found = evidence(tmp_path)
         assert len(found.holders) == 2
         known = Bystanders.of(found)
-        assert known == Bystanders((process.pid,), lockless=False)
+        assert (known.pids, known.lockless) == ((process.pid,), False)
         assert look(tmp_path, *known.pids) == FINE
 
 
 def test_what_a_survey_found_lost_is_remembered(tmp_path: Path) -> None:
     with holding(tmp_path) as process:
         process.do(f"touch({str(tmp_path / 'state.db')!r})")
-        assert Bystanders.of(evidence(tmp_path)) == Bystanders((process.pid,), lockless=True)
+        known = Bystanders.of(evidence(tmp_path))
+        assert (known.pids, known.lockless) == ((process.pid,), True)
 
 
 def test_where_no_locks_are_shown_nothing_can_be_said(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_another_user_who_can_only_read_can_raise_no_alarm(home: Path) -> None:
             hermes.pid: False,
             stranger.pid: True,
         }
-        assert Bystanders.of(found) == Bystanders(pids=(hermes.pid,))
+        assert Bystanders.of(found).pids == (hermes.pid,)
         assert [h.pid for h in found.holders if h.shm_inode is not None] == [hermes.pid]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -32,18 +32,24 @@ class Bystanders(Struct, frozen=True):
     """Those that must have locks of their own: neither forked heirs nor strangers."""
     lockless: bool = False
     """One of them had lost a lock, or wrote into deleted files, already then."""
+    started: dict[int, int] = {}
+    """Their start ticks, by PID: whoever has the PID of one that has ended is somebody else.
+
+    That names a process only within one boot; but this passes from a survey to the next write, and
+    nothing that was surveyed outlives a boot.
+    """
 
     @classmethod
     def of(cls, evidence: HomeEvidence) -> Bystanders:
         """What a survey knows of one database."""
+        owners = [each for each in evidence.holders if not each.heir and not each.stranger]
         return cls(
-            pids=tuple(
-                holder.pid for holder in evidence.holders if not holder.heir and not holder.stranger
-            ),
+            pids=tuple(holder.pid for holder in owners),
             lockless=any(
                 holder.lockless_database or holder.lockless_shm or holder.deleted_wal
                 for holder in evidence.holders
             ),
+            started={holder.pid: holder.start_ticks for holder in owners},
         )
 
 
@@ -78,7 +84,10 @@ def look_around(
     owners = _owners(table, files)
     own = os.getpid() if own_pid is None else own_pid
     suspects = [pid for pid in known.pids if pid not in owners.both and pid != own]
-    strangers = owners.any - {own, *known.pids}
+    others = owners.any - {own}
+    strangers = {
+        pid for pid in others if pid not in known.pids or _is_another(pid, known.started, proc)
+    }
     lost = next((pid for pid in suspects if _has_lost(pid, files, proc, pause)), None)
     return Standing(
         lost=() if lost is None else (lost,),
@@ -111,6 +120,20 @@ def _has_lost(pid: int, files: HomeFiles, proc: str, pause: Callable[[], None]) 
         if not has.deleted and missing_locks(files, has, own_locks(has)) == NONE:
             return False
     return True
+
+
+def _is_another(pid: int, started: Mapping[int, int], proc: str) -> bool:
+    """Whether a PID that is known has come round, and names another process now."""
+    if pid not in started:
+        return False
+    try:
+        with PinnedProcess(proc, pid) as process:
+            stat = process.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False  # it has ended
+    return stat is not None and stat.start_ticks != started[pid]
 
 
 def _uses(pid: int, files: HomeFiles, proc: str) -> bool:
