@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from exporter import commands, logs
 from exporter.commands import Command
 from exporter.errors import ConfigError, ExporterError, UsageError
-from exporter.parser import PROGRAM, Parser, overview, version
+from exporter.parser import Parser, overview, version
 from exporter.terminal import output
+from exporter.terminal.output import PROGRAM
 from exporter.text import nearest, quoted, visible
 
 INTERRUPTED = 130
@@ -24,22 +25,22 @@ def main(words: Sequence[str] | None = None, load: Callable[[str], Command] = co
     try:
         return _run(sys.argv[1:] if words is None else list(words), load)
     except ConfigError as error:
-        _complain(*str(error).split("\n"))
+        output.tell(*str(error).split("\n"))
         return error.exit_status
     except ExporterError as error:
-        _complain(str(error))
+        output.tell(str(error))
         return error.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
         _log.debug("system call failed", traceback=traceback.format_exc())
         where = f"{error.filename}: " if error.filename is not None else ""
-        _complain(f"{where}{error.strerror or error}")
+        output.tell(f"{where}{error.strerror or error}")
         return 1
     except Exception as error:  # noqa: BLE001 - the last line of defence
         _log.debug("internal error", traceback=traceback.format_exc())
         cause = f"{type(error).__name__}: {error}"
-        _complain(f"internal error: {cause}; run with --log.level=debug for details")
+        output.tell(f"internal error: {cause}; run with --log.level=debug for details")
         return 1
 
 
@@ -79,12 +80,3 @@ def _checked(name: str) -> str:
     meant = nearest(name, commands.NAMES)
     fix = f", did you mean '{meant}'?" if meant else ""
     raise UsageError(f"unknown command {quoted(name)}{fix} {hint}")
-
-
-def _complain(*messages: str) -> None:
-    """One line on stderr for each message, whatever is in it; a closed stderr is no concern."""
-    try:
-        sys.stderr.write("".join(f"{PROGRAM}: {visible(message)}\n" for message in messages))
-        sys.stderr.flush()
-    except (OSError, AttributeError, ValueError):
-        pass

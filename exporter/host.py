@@ -12,6 +12,7 @@ from exporter import human, report
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, UsageError
+from exporter.hand.sources import unknown_sources
 from exporter.journal import Journal, recall, state_lock
 from exporter.metrics import Metrics
 from exporter.options import Options
@@ -34,8 +35,9 @@ def status(options: Options) -> dict[str, Any]:
 
 def sessions(
     options: Options, verdict: str | None = None, source: str | None = None
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """The open sessions of every home, and of which homes not all are known, with the reason."""
+) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+    """The open sessions of every home; of which homes not all are known, with the reason; and what
+    is to be said of a source that no session has."""
     with looked(options, load(options.config_file)) as (rounds, view):
         rows = [
             row
@@ -43,13 +45,15 @@ def sessions(
             for row in state.session_rows(public=False)
             if verdict in (None, row["verdict"]) and source in (None, row["source"])
         ]
+        wanted = () if source is None else (source,)
+        notes = unknown_sources(wanted, (state.snapshot for state in rounds.states()))
     missing = [f"{home.label} (cannot be read)" for home in view.homes if not home.up]
     missing += [
         f"{home.label} ({home.sessions_left_out} more are too many to list)"
         for home in view.homes
         if home.sessions_left_out
     ]
-    return rows, missing
+    return rows, missing, notes
 
 
 def explain(options: Options, session_id: str) -> dict[str, Any]:

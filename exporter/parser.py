@@ -17,9 +17,8 @@ from exporter.commands import Command, arguments
 from exporter.config.paths import SYSTEM_STATE_DIR
 from exporter.errors import UsageError
 from exporter.terminal import output
+from exporter.terminal.output import PROGRAM
 from exporter.text import nearest, quoted
-
-PROGRAM = "hermes-exporter"
 
 _FIRST_STEPS = (
     ("every home on this host", f"{PROGRAM} serve"),

@@ -13,6 +13,7 @@ import pytest
 
 from exporter import cli, commands
 from exporter.commands import arguments
+from exporter.config import paths
 from exporter.errors import ConfigError, ExporterError
 from exporter.options import Options
 from exporter.parser import Parser
@@ -129,6 +130,9 @@ BAD_USAGE = {
     "use logfmt or json (see 'hermes-exporter status --help')",
     "sessions --verdict deda": "argument --verdict: unknown value 'deda', "
     "did you mean 'dead'? (see 'hermes-exporter sessions --help')",
+    "prune --policy old_session": "argument --policy: unknown value 'old_session', "
+    "did you mean 'old_sessions'? (see 'hermes-exporter prune --help')",
+    "demo --home /x": "demo serves a home of its own; to serve yours: 'serve --home PATH'",
     "textfile": "the following arguments are required: PATH "
     "(see 'hermes-exporter textfile --help')",
     "serve --no-collector.dsk": "unknown option '--no-collector.dsk', "
@@ -211,6 +215,57 @@ def test_commands_for_people_log_only_warnings_by_default() -> None:
     assert parsed("serve").log_level == "info"
 
 
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that the packaged service reads."""
+    file = tmp_path / "service.yml"
+    monkeypatch.setattr(paths, "SYSTEM_CONFIG_FILE", str(file))
+    return file
+
+
+def test_a_command_by_hand_goes_by_what_the_service_goes_by_and_says_so(
+    service: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert parsed("prune").config_file is None
+    assert capsys.readouterr().err == ""
+    service.write_text("prune: {keep: {newest: 7}}\n")
+    assert parsed("prune").config_file == str(service)
+    said = f"hermes-exporter: configuration: {service}; --config.file names another\n"
+    assert capsys.readouterr() == ("", said)
+    assert parsed("prune", "--config.file", "mine.yml").config_file == "mine.yml"
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["serve", "demo"])
+def test_an_agent_reads_only_what_it_is_given(
+    service: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """It may act by itself: nobody shall find it enforcing what they did not name."""
+    service.write_text("prune: {mode: enforce}\n")
+    assert parsed(name).config_file is None
+    assert capsys.readouterr().err == ""
+
+
+def test_a_mistake_in_the_file_of_the_service_is_told_as_any_other(
+    service: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.write_text("prune: {mode: enforced}\n")
+    assert cli.main(["status"]) == 2
+    problem = "prune.mode: unknown mode 'enforced', did you mean 'enforce'?"
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1:] == [f"hermes-exporter: {service}:1: {problem}"]
+
+
+def test_a_user_who_may_not_read_the_file_of_the_service_is_told(
+    service: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A link to nowhere stands in for a file without the right to read it: root may read all."""
+    service.symlink_to("nowhere")
+    assert parsed("status").config_file is None
+    said = f"configuration: the defaults, for {service} cannot be read as this user"
+    assert capsys.readouterr().err == f"hermes-exporter: {said}\n"
+
+
 # Endings
 
 
@@ -234,6 +289,7 @@ def test_no_command_starts_with_a_bad_configuration(name: str, tmp_path: Path) -
         "textfile": [f"{tmp_path}/x.prom"],
         "explain": ["20260131_093000_3f2a1b"],
         "undo": ["--last"],
+        "purge": ["--yes"],
     }
     answer = run(*words, *operand.get(name, []))
     assert answer.returncode == 2

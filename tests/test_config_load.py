@@ -30,6 +30,21 @@ BAD_VALUES = {
     "prune: {policies: {old_sessions: {max_messages: 9}}}": (
         "1: prune.policies.old_sessions.max_messages: unknown key, use older_than"
     ),
+    "prune: {policies: {old_sessions: never}}": (
+        "1: prune.policies.old_sessions: expected keys such as 'older_than:' or the word off, "
+        "found 'never'"
+    ),
+    "prune: {policies: {old_sessions: true}}": (
+        "1: prune.policies.old_sessions: expected keys such as 'older_than:' or the word off, "
+        "found 'true'"
+    ),
+    "prune: {policies: {old_sessions: {older_than: never}}}": (
+        "1: prune.policies.old_sessions.older_than: "
+        "to switch a policy off, write `off` in place of its keys"
+    ),
+    "prune: {thresholds: {state_db: off}}": (
+        "1: prune.thresholds.state_db: expected keys such as 'high:', found 'off'"
+    ),
     "prune: {sources: {cron: {request_dumps: {older_than: 1d}}}}": (
         "1: prune.sources.cron.request_dumps: unknown policy, "
         "use empty_sessions, trivial_sessions or old_sessions"

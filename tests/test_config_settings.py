@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from exporter.config.load import load
 from exporter.config.mode import Mode
+from exporter.config.prune import Policies
 from exporter.config.settings import Settings
 
 DOCUMENTED = """
@@ -46,6 +48,7 @@ prune:
   lock_budget: 50ms
 alerts: {runbook_base: "", dashboard_base: ""}
 """
+POLICIES = [field.name for field in dataclasses.fields(Policies)]
 DAY = 86400
 
 
@@ -137,6 +140,35 @@ def test_a_source_overrides_what_its_home_says(given: Settings) -> None:
     assert cron.trivial_sessions.max_messages == 2, "from the home's own settings of cron"
     assert cron.trivial_sessions.older_than_seconds == 7 * DAY
     assert cron.old_sessions.older_than_seconds == 30 * DAY, "from the home's policies"
+
+
+@pytest.mark.parametrize("word", ["off", "false"])
+def test_a_policy_is_switched_off_by_a_word_and_on_again_by_its_keys(
+    tmp_path: Path, word: str
+) -> None:
+    file = tmp_path / "exporter.yaml"
+    file.write_text(
+        f"prune:\n"
+        f"  policies: {{request_dumps: {word}, old_sessions: {word}, trivial_sessions: {word}}}\n"
+        f"  sources: {{cron: {{old_sessions: {{older_than: 14d}}, empty_sessions: {word}}}}}\n"
+        f"homes:\n"
+        f"  - {{path: /a, prune: {{policies: {{request_dumps: {{older_than: 2d}}}}}}}}\n"
+        f"  - {{path: /b, prune: {{policies: {{trivial_sessions: {{}}}}}}}}\n"
+    )
+    prune = load(str(file)).prune
+    assert [name for name in POLICIES if prune.is_off(name)] == [
+        "request_dumps",
+        "trivial_sessions",
+    ]
+    assert prune.policies.trivial_sessions.max_messages == 5, "still what trivial means"
+    assert prune.policies_for("cli").old_sessions.off
+    cron = prune.policies_for("cron")
+    assert (cron.old_sessions.off, cron.old_sessions.older_than_seconds) == (False, 14 * DAY)
+    assert (cron.empty_sessions.off, prune.policies.empty_sessions.off) == (True, False)
+    first, second = (load(str(file)).for_home(path).prune for path in ("/a", "/b"))
+    assert first.policies.request_dumps.older_than_seconds == 2 * DAY
+    assert not first.is_off("request_dumps")
+    assert second.is_off("trivial_sessions"), "who gives no key changes nothing"
 
 
 def test_other_homes_keep_the_general_settings(given: Settings) -> None:

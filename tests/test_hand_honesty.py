@@ -98,6 +98,37 @@ def test_the_last_run_is_the_last_that_can_be_given_back(
     assert undone == {"run": pruned["run"], "restored": pruned["done"], "failed": []}
 
 
+def test_a_purge_that_nobody_confirms_does_nothing(home: Path, where: list[str | Path]) -> None:
+    assert run_json("prune", "--yes", *where)["done"]
+    kept = trash(home)
+    done = run("purge", *where)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "hermes-exporter: a purge cannot be undone, and there is nobody to ask here: give --yes\n"
+    )
+    assert trash(home) == kept != []
+
+
+def test_a_source_or_policy_that_can_take_nothing_is_named(
+    home: Path, where: list[str | Path], tmp_path: Path
+) -> None:
+    for command in (("reap",), ("prune",), ("sessions",)):
+        done = run(*command, "--source", "clii", *where)
+        assert done.returncode == 0
+        assert done.stderr == (
+            "hermes-exporter: no session has source 'clii', did you mean 'cli'?\n"
+        )
+    done = run("reap", "--json", "--source", "telegram", *where)
+    assert json.loads(done.stdout)["plan"]["actions"] == []
+    assert done.stderr == ("hermes-exporter: no session has source 'telegram'; there are cli\n")
+    (tmp_path / "agent.yml").write_text("prune: {policies: {empty_sessions: off}}\n")
+    done = run("prune", "--policy", "empty_sessions", *where)
+    assert done.stderr == (
+        "hermes-exporter: policy empty_sessions is off in the configuration, for default\n"
+    )
+    assert "Nothing to do" in done.stdout
+
+
 def test_a_purge_makes_nothing_in_a_home_without_trash(home: Path, where: list[str | Path]) -> None:
     assert purge(*where)[0] == 0
     assert not (home / ".hermes-exporter").exists()

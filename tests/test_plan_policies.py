@@ -102,6 +102,36 @@ def test_a_source_may_have_its_own_terms() -> None:
     assert targets(plan(found, how)) == ["small cron", "cron"]
 
 
+def test_a_policy_that_is_off_takes_nothing_whoever_asks() -> None:
+    off = PolicySettings(90 * DAY, off=True)
+    found = inventory(
+        session("short", days=8, rows=2), session("old"), session("nightly", source="cron")
+    )
+    for filters in (
+        Filters(),
+        Filters(frozenset({Policy.OLD_SESSIONS})),
+        Filters(frozenset({Policy.OLD_SESSIONS}), older_than_seconds=1.0),
+    ):
+        made = plan(found, settings(policies=Policies(old_sessions=off)), filters=filters)
+        assert targets(made) == ([] if filters.policies else ["short"])
+        assert (made.blocked, made.warnings) == ("", ())
+    some = SourcePolicies(old_sessions=PolicyOverride(14 * DAY, off=False))
+    how = settings(policies=Policies(old_sessions=off), sources={"cron": some})
+    assert targets(plan(found, how)) == ["short", "nightly"]
+    none = {"cron": SourcePolicies(old_sessions=PolicyOverride(off=True))}
+    assert targets(plan(found, settings(sources=none))) == ["short", "old"]
+
+
+def test_files_of_a_policy_that_is_off_stay_too() -> None:
+    dump = file("request_dump_a.json", kind=DiskKind.REQUEST_DUMPS)
+    off = Policies(
+        request_dumps=PolicySettings(DAY, off=True), stale_checkpoints=PolicySettings(DAY, off=True)
+    )
+    found = inventory(files=(dump,), checkpoints=(checkpoint("checkpoints/a"),))
+    assert len(plan(found).actions) == 2
+    assert plan(found, settings(policies=off)).actions == ()
+
+
 def test_transcripts_go_with_their_session_and_after_it() -> None:
     mine = file("a.jsonl", session_id="a", inode=1, size=2, mtime_ns=3)
     dump = file("request_dump_a_x.json", 1, session_id="a", kind=DiskKind.REQUEST_DUMPS)

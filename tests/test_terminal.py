@@ -9,13 +9,14 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from exporter.terminal import check, fancy, output, plain, sessions, status
-from exporter.terminal.blocks import Bar, Cell, Column, Line, Table
+from exporter.terminal import check, fancy, output, past, plain, plan, sessions, status
+from exporter.terminal.blocks import Bar, Block, Cell, Column, Line, Table
 from exporter.text import visible
 
 ROOT = Path(__file__).parent.parent
@@ -64,6 +65,37 @@ SESSION: dict[str, Any] = {
         {"kind": "lock_probe", "says": "dead", "detail": "nobody has the database open"},
         {"kind": "boot", "says": "dead", "detail": "older than this boot"},
     ],
+}
+REAP_PLAN: dict[str, Any] = {
+    "plan": {
+        "hash": "0123456789abcdef",
+        "actions": [
+            {
+                "action": "end_session",
+                "home": "default",
+                "policy": None,
+                "target": "20261116_033000_abcdef",
+                "reason": "idle for 2d 15h; no process on this host has the database open",
+                "bytes": 0,
+            }
+        ],
+    },
+    "executed": False,
+    "run": None,
+    "outcome": None,
+    "done": 0,
+    "skipped": [],
+}
+RUN: dict[str, Any] = {
+    "run": "20261116T093000-3f2a",
+    "kind": "prune",
+    "home": "default",
+    "started_at": 0.0,
+    "finished_at": 1.0,
+    "outcome": "partial",
+    "actions": 12_345,
+    "bytes": 2**30,
+    "undoable_until": 9e9,
 }
 CHECK: dict[str, Any] = {
     "ok": False,
@@ -198,13 +230,51 @@ def test_a_pipe_gets_long_ids_whole_and_on_one_line() -> None:
     assert "x" * 500 in lines[1]
 
 
-@pytest.mark.parametrize("width", [200, 100, 80, 60, 40])
-def test_a_narrow_terminal_wraps_and_loses_nothing(width: int) -> None:
-    """Each cell is read down its column, so the check is on the letters, not on their order."""
-    session = SESSION | {"id": "0123456789" * 7, "evidence": []}
-    text = ESCAPE.sub("", fancy.render(sessions.blocks([session], {}, now=0), width))
-    assert max(map(len, text.splitlines())) <= width
-    assert all(text.count(digit) >= 7 for digit in "0123456789")
+def on_screen(blocks: Iterable[Block], width: int) -> list[str]:
+    return ESCAPE.sub("", fancy.render(blocks, width)).splitlines()
+
+
+@pytest.mark.parametrize("width", [200, 120, 80, 50])
+def test_a_narrow_terminal_keeps_ids_whole_and_says_what_it_leaves_out(width: int) -> None:
+    """An id is copied into the next command: whatever else has to go, it is never folded."""
+    for identity in (SESSION["id"], "cron_000000000002_20261019_100149"):
+        lines = on_screen(sessions.blocks([SESSION | {"id": identity}], {}, now=91000), width)
+        assert any(identity in line and "dead" in line for line in lines)
+        assert max(map(len, lines)) <= width
+        titles = ["home", "session", "source", "age", "idle", "msgs", "verdict", "evidence"]
+        text = " ".join(" ".join(lines).split())
+        told = text.partition("(not shown for want of width: ")[2].partition(")")[0]
+        named = told.split(", ") if told else []
+        assert sorted([*lines[0].split(), *named]) == sorted(titles)
+
+
+def test_an_id_wider_than_the_terminal_is_still_one_word() -> None:
+    identity = "0123456789" * 7
+    lines = on_screen(sessions.blocks([SESSION | {"id": identity}], {}, now=91000), 50)
+    assert any(identity in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [80, 50])
+def test_a_run_of_the_history_can_be_copied_from_a_narrow_terminal(width: int) -> None:
+    other = RUN | {"home": "someone/profile"}
+    lines = on_screen(past.history([RUN, other], now=86400.0), width)
+    assert sum(RUN["run"] in line for line in lines) == 2
+    assert max(map(len, lines)) <= width
+
+
+def test_the_command_to_type_next_is_one_line_on_any_terminal() -> None:
+    lines = on_screen(plan.blocks(REAP_PLAN, again=" --home /a/rather/long/path/to/a/home"), 50)
+    command = (
+        "hermes-exporter reap --plan 0123456789abcdef --yes --home /a/rather/long/path/to/a/home"
+    )
+    assert f"  {command}" in lines
+
+
+@pytest.mark.parametrize("width", [120, 80, 60])
+def test_no_word_of_a_squeezed_table_is_cut_off(width: int) -> None:
+    words = " ".join(on_screen(plan.blocks(REAP_PLAN), width)).split()
+    (action,) = REAP_PLAN["plan"]["actions"]
+    assert [word for word in action["reason"].split() if word not in words] == []
 
 
 def test_the_terminal_shows_the_same_facts() -> None:
@@ -299,10 +369,17 @@ def on_a_terminal(environ: dict[str, str]) -> bytes:
     control, terminal = pty.openpty()
     try:
         shown(environ, terminal)
-        return os.read(control, 65536)
     finally:
         os.close(terminal)
+    written = b""
+    try:
+        while chunk := os.read(control, 65536):
+            written += chunk
+    except OSError:
+        pass  # the other end is closed: all is read
+    finally:
         os.close(control)
+    return written
 
 
 def test_a_real_terminal_gets_colour_and_a_pipe_none() -> None:

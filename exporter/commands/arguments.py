@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from exporter import logs
-from exporter.config.paths import default_state_dir
+from exporter.config import paths
 from exporter.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_TELEMETRY_PATH, Options
+from exporter.terminal import output
 from exporter.text import listed, nearest, quoted
 
 _COLLECTOR = "collector."
@@ -19,9 +20,13 @@ _COLLECTOR = "collector."
 
 def add_common(parser: ArgumentParser) -> None:
     """The options of every command."""
+    parser.set_defaults(as_service=True)
     group = parser.add_argument_group("common options")
     group.add_argument(
-        "--config.file", dest="config_file", metavar="FILE", help="YAML configuration"
+        "--config.file",
+        dest="config_file",
+        metavar="FILE",
+        help="YAML configuration (default: see files below)",
     )
     group.add_argument(
         "--home",
@@ -156,16 +161,33 @@ def add_collectors(parser: ArgumentParser) -> None:
 
 
 def options(args: Namespace) -> Options:
-    """The options that were given; those a command does not have keep their defaults."""
+    """The options that were given; those a command does not have keep their defaults.
+
+    Where no configuration was named, and a service has one on this host, a person's command goes by
+    the same, and says so: else it would not do what the agent does.
+    """
     given = vars(args)
+    if args.config_file is None and args.as_service:
+        given = {**given, "config_file": _service_config_file()}
     shared = {field.name for field in dataclasses.fields(Options)} & given.keys()
     off = {name for name, on in given.items() if name.startswith(_COLLECTOR) and not on}
     return dataclasses.replace(
-        Options(state_dir=args.state_dir or default_state_dir()),
+        Options(state_dir=args.state_dir or paths.default_state_dir()),
         **{name: given[name] for name in shared - {"homes", "state_dir"}},
         homes=tuple(args.homes or ()),
         disabled_collectors=frozenset(name.removeprefix(_COLLECTOR) for name in off),
     )
+
+
+def _service_config_file() -> str | None:
+    """The configuration of the service; None where there is none, or it is not for this user."""
+    file = paths.SYSTEM_CONFIG_FILE
+    if os.access(file, os.R_OK):
+        output.tell(f"configuration: {file}; --config.file names another")
+        return file
+    if os.path.lexists(file):
+        output.tell(f"configuration: the defaults, for {file} cannot be read as this user")
+    return None
 
 
 def one_of(words: Iterable[str]) -> Callable[[str], str]:

@@ -9,26 +9,29 @@ import time
 from argparse import ArgumentParser, Namespace
 
 from exporter.commands import arguments
+from exporter.errors import UsageError
 from exporter.terminal import output
 
 SUMMARY = "serve a small invented home, to see everything without Hermes"
 DESCRIPTION = """\
 Make a small, realistic home in a temporary directory and serve it like any
 other. Nothing in it is true, no real home is looked at, and all of it is
-removed at the end. Stop it with Ctrl-C."""
+removed at the end. Stop it with Ctrl-C. It takes no --home: `serve` does."""
 EXAMPLES = (("then open http://127.0.0.1:9749/", "hermes-exporter demo"),)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_web(parser)
     arguments.add_collectors(parser)
-    parser.set_defaults(log_level="info")
+    parser.set_defaults(log_level="info", as_service=False)
 
 
 def run(args: Namespace) -> int:
     from exporter import agent, demo
     from exporter.config.load import load
 
+    if args.homes:
+        raise UsageError("demo serves a home of its own; to serve yours: 'serve --home PATH'")
     options = arguments.options(args)
     load(options.config_file)  # a bad one is told before a home is made for nothing
     with tempfile.TemporaryDirectory(

@@ -90,13 +90,15 @@ def run(args: Namespace) -> int:
     )
     with progress_bar() as progress:
         result, plans, unread = prune(arguments.options(args), wish, progress)
+    output.tell(*result.notes)
     if args.json:
         output.show_json(result.json())
     else:
         from exporter.terminal import prune as report
 
-        shown = [(each.state.home.label, each.plan) for each in plans]
-        output.show(report.blocks(result.json(), shown, again=arguments.again(args)))
+        shown = [report.HomePlan(each.state.home.label, each.plan, each.own) for each in plans]
+        again = arguments.again(args)
+        output.show(report.blocks(result.json(), shown, freed=result.freed, again=again))
     if unread:
         raise PartlyDoneError(
             f"not done for {', '.join(unread)}: cannot be read; `hermes-exporter check` tells why"

@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from exporter.commands import arguments
-from exporter.errors import ExporterError
+from exporter.errors import ExporterError, UsageError
 from exporter.terminal import output
 from exporter.text import visible
 
@@ -14,8 +14,8 @@ SUMMARY = "empty the trash now, for good"
 DESCRIPTION = """\
 Delete what prunes have put into the trash, of one run or of all, before its
 keep time is over: to have the disk at once, or because somebody asks for their
-data to be gone. It cannot be undone: on a terminal it asks, unless --yes is
-given."""
+data to be gone. It cannot be undone: on a terminal it asks, and without one it
+needs --yes."""
 EXAMPLES = (
     ("one run from the list of `history`", "hermes-exporter purge 20260131T093000-3f2a"),
     ("all of it", "hermes-exporter purge --yes"),
@@ -24,15 +24,19 @@ EXAMPLES = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help="the id of a run (default: all)")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="do it without asking")
     arguments.add_json(parser)
 
 
 def run(args: Namespace) -> int:
     of = f"of run {visible(args.run)}" if args.run is not None else "of all runs"
-    if not (args.yes or _confirmed(f"Empty the trash {of}, for good?")):
-        raise ExporterError("nothing was purged")
+    if not args.yes:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise UsageError("a purge cannot be undone, and there is nobody to ask here: give --yes")
+        if not _confirmed(f"Empty the trash {of}, for good?"):
+            raise ExporterError("nothing was purged")
     from exporter.hand.prune import purge
+    from exporter.pruner.words import Frees
 
     result = purge(arguments.options(args), args.run)
     if args.json:
@@ -40,14 +44,11 @@ def run(args: Namespace) -> int:
     else:
         from exporter.terminal import prune
 
-        output.show(prune.purged(result.json()))
+        output.show(prune.purged(result.json(), result.freed[Frees.NOW]))
     return arguments.exit_status(result.json()["outcome"])
 
 
 def _confirmed(question: str) -> bool:
-    """A script has no one to ask: calling it is its yes."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        return True
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

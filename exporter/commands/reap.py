@@ -49,6 +49,7 @@ def run(args: Namespace) -> int:
         execute=args.yes,
         plan_hash=args.plan,
     )
+    output.tell(*result.notes)
     if args.json:
         output.show_json(result.json())
     else:

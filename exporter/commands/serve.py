@@ -27,7 +27,7 @@ EXAMPLES = (
 def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_web(parser)
     arguments.add_collectors(parser)
-    parser.set_defaults(log_level="info")
+    parser.set_defaults(log_level="info", as_service=False)
 
 
 def run(args: Namespace) -> int:

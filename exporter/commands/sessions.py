@@ -38,9 +38,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from exporter import host
 
-    found, missing = host.sessions(
+    found, missing, notes = host.sessions(
         arguments.options(args), verdict=args.verdict, source=args.source
     )
+    output.tell(*notes)
     if args.json:
         output.show_json(found)
     else:

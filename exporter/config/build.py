@@ -12,6 +12,9 @@ from exporter.config.document import Block, Listing, Node, Scalar
 from exporter.config.table import Each, Leaf, PerName, Section, Spec, Words
 from exporter.text import listed, nearest, quoted, shortened, visible
 
+_OFF = ("off", "false")
+"""The second is what programs that write YAML make of the first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -32,12 +35,16 @@ class Builder:
         """`base` with what the document changes. A section without a body changes nothing."""
         if isinstance(node, Scalar) and node.null:
             return base
+        if spec.can_be_off and isinstance(node, Scalar) and node.text in _OFF:
+            return dataclasses.replace(base, off=True)
         if not isinstance(node, Block):
-            self._wrong_type(node, key, f"keys such as '{next(iter(spec.entries))}:'")
+            or_off = " or the word off" if spec.can_be_off else ""
+            self._wrong_type(node, key, f"keys such as '{next(iter(spec.entries))}:'{or_off}")
             return base
         before = len(self.problems)
         given = self._given(spec, node, key)
-        changes: dict[str, Any] = {}
+        # Whoever gives a key of what is off elsewhere wants it here.
+        changes: dict[str, Any] = {"off": False} if spec.can_be_off and given else {}
         # Lists of sections come last: they start from what their neighbours turned out to be.
         for name in sorted(given, key=lambda name: isinstance(spec.entries[name].spec, Each)):
             entry = spec.entries[name]

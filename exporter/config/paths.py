@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from exporter.errors import UsageError
 
 SYSTEM_STATE_DIR = "/var/lib/hermes-exporter"
+SYSTEM_CONFIG_FILE = "/etc/hermes-exporter/config.yml"
+"""What the service of the Debian package reads."""
 
 
 def default_state_dir(uid: int | None = None, environ: Mapping[str, str] | None = None) -> str:

@@ -75,17 +75,26 @@ class Policy:
     older_than_seconds: float
     max_messages: int | None = None
     """Only of trivial_sessions: sessions with more messages are not trivial."""
+    off: bool = False
+    """It takes nothing, whoever asks."""
 
 
+def _age(text: str) -> float:
+    if text.lower() in ("off", "false", "never", "none", "0"):
+        raise ValueError("to switch a policy off, write `off` in place of its keys")
+    return DURATION.parse(text)
+
+
+_AGE = Unit(DURATION.name, _age)
 _OLDER_THAN = "age by the newest of every clock there is"
 _MAX_MESSAGES = "sessions with more messages than this are not trivial"
 
 
 def _policy(older_than: str, about: str, max_messages: str | None = None) -> Policy:
-    leaves = {"older_than_seconds": Leaf(DURATION, older_than, _OLDER_THAN)}
+    leaves = {"older_than_seconds": Leaf(_AGE, older_than, _OLDER_THAN)}
     if max_messages is not None:
         leaves["max_messages"] = Leaf(COUNT, max_messages, _MAX_MESSAGES)
-    return nested_with(Policy, about, leaves)
+    return nested_with(Policy, about, leaves, can_be_off=True)
 
 
 @settings
@@ -107,13 +116,14 @@ class PolicyOverride:
 
     older_than_seconds: float | None = None
     max_messages: int | None = None
+    off: bool | None = None
 
 
 def _override(about: str, max_messages: bool = False) -> PolicyOverride:
-    leaves = {"older_than_seconds": Leaf(DURATION, None, _OLDER_THAN)}
+    leaves = {"older_than_seconds": Leaf(_AGE, None, _OLDER_THAN)}
     if max_messages:
         leaves["max_messages"] = Leaf(COUNT, None, _MAX_MESSAGES)
-    return nested_with(PolicyOverride, about, leaves)
+    return nested_with(PolicyOverride, about, leaves, can_be_off=True)
 
 
 @settings
@@ -167,7 +177,9 @@ class Prune:
         Thresholds, "crossing `high` starts a run, which stops at `low`", noun="threshold"
     )
     policies: Policies = nested(
-        Policies, "what may go and when, in order of what is safest to lose", noun="policy"
+        Policies,
+        "what may go and when, in order of what is safest to lose; `NAME: off` switches one off",
+        noun="policy",
     )
     sources: Mapping[str, SourcePolicies] = per_name(
         WORD,
@@ -181,6 +193,15 @@ class Prune:
     lock_budget_seconds: float = setting(
         at_most(DURATION, "250ms"), "50ms", "aim for one write transaction on a live state.db"
     )
+
+    def is_off(self, name: str) -> bool:
+        """Whether a policy takes nothing, of any source."""
+        found: Policy | None = getattr(self.policies, name, None)
+        if found is None or not found.off:
+            return False
+        return all(
+            getattr(each, name, PolicyOverride()).off is not False for each in self.sources.values()
+        )
 
     def policies_for(self, source: str) -> Policies:
         """The policies for sessions of one source, its overrides applied."""
@@ -198,4 +219,5 @@ def _applied(policy: Policy, override: PolicyOverride) -> Policy:
     return Policy(
         override.older_than_seconds or policy.older_than_seconds,
         override.max_messages or policy.max_messages,
+        policy.off if override.off is None else override.off,
     )

@@ -16,9 +16,12 @@ _INTRODUCTION = """\
 
 <!-- Made by `python -m exporter.config.reference`; change exporter/config/ instead. -->
 
-Every command reads the file given by `--config.file`. It is YAML, every key is optional, and
-without a file the defaults below hold: the agent watches every home it finds and changes nothing.
-`hermes-exporter check --config.file FILE` tells what is wrong with a file, with line, key and fix.
+Every command reads the file given by `--config.file`. Where none is given, all but `serve` and
+`demo` read `/etc/hermes-exporter/config.yml`, the file of the packaged service, if it is there, and
+say so on stderr: a command by hand then goes by what the agent goes by. The file is YAML, every key
+is optional, and without a file the defaults below hold: the agent watches every home it finds and
+changes nothing. `hermes-exporter check --config.file FILE` tells what is wrong with a file, with
+line, key and fix.
 
 | value | is written as |
 | --- | --- |
@@ -29,6 +32,11 @@ without a file the defaults below hold: the agent watches every home it finds an
 
 0 and negative numbers are errors, and so are unknown keys, keys given twice, a missing unit, and
 `low` at or above `high`. Anchors, aliases and tags of YAML are refused.
+
+A policy is switched off by `off` in place of its keys: `old_sessions: off`. It then takes nothing,
+neither by itself nor by `prune --policy`; a later policy may still take what it would have taken,
+so that with `trivial_sessions: off` a short session goes when `old_sessions` takes it. Under
+`sources:` or in a home it can be off, or given keys again, for that source or home alone.
 
 On `SIGHUP` the agent reads the file again. A file with an error changes nothing: the old settings
 stay, `hermes_exporter_config_last_reload_successful` falls to 0 and the log names each problem.
@@ -124,9 +132,10 @@ def _value(spec: Spec) -> str:
         case Words():
             return f"list, each {spec.unit.name}"
         case Section() if spec.inline:
-            return ", ".join(
+            keys = ", ".join(
                 f"`{key}`: {_value(entry.spec)}" for key, entry in spec.entries.items()
             )
+            return f"{keys}; or `off`" if spec.can_be_off else keys
         case PerName():
             return "any of " + ", ".join(f"`{key}`" for key in spec.section.entries)
     return "keys"

@@ -50,6 +50,8 @@ class Section:
     check_rule: str = ""
     inline: bool = False
     """Short enough to be written on one line: `{high: 2GiB, low: 1.5GiB}`."""
+    can_be_off: bool = False
+    """Whether `off` may stand in place of its keys; its attribute `off` is then true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +125,19 @@ def nested_with(
     leaves: Mapping[str, Leaf],
     check: Callable[[T], bool] | None = None,
     check_rule: str = "",
+    can_be_off: bool = False,
 ) -> T:
     """A section of the same kind as others, with units and defaults of its own."""
     entries = {key_of(name): Entry(name, leaf) for name, leaf in leaves.items()}
-    section = Section(kind, entries, about, check=check, check_rule=check_rule, inline=True)
+    section = Section(
+        kind,
+        entries,
+        about,
+        check=check,
+        check_rule=check_rule,
+        inline=True,
+        can_be_off=can_be_off,
+    )
     return _field(section, kind(**{name: leaf.value() for name, leaf in leaves.items()}))
 
 

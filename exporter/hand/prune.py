@@ -13,18 +13,21 @@ from msgspec import Struct
 
 from exporter import acts, logs, saved_plans
 from exporter.config.load import load
+from exporter.config.prune import Prune
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, HomeError, RefusedError, WorkerError
 from exporter.hand.reap import ONLY_OBSERVED
 from exporter.hand.result import Result
+from exporter.hand.sources import unknown_sources
 from exporter.home_state import HomeState
 from exporter.host import looked
 from exporter.options import Options
 from exporter.pruner.orders import Narrowed
-from exporter.pruner.words import HomePrunePlan, PruneAction
+from exporter.pruner.words import Frees, HomePrunePlan, Policy, PruneAction
 from exporter.rounds import Rounds
 from exporter.runs import Kind, RunOutcome, new_run_id
 from exporter.saved_plans import SavedItem, SavedPlan
+from exporter.text import visible
 
 KIND: Final = "prune"
 _HASH_DIGITS: Final = 16
@@ -46,6 +49,7 @@ class Planned:
     """A home, its plan, and what of that is wanted."""
 
     state: HomeState
+    own: Prune
     planned: acts.PrunePlanned
     actions: tuple[PruneAction, ...]
 
@@ -76,6 +80,9 @@ def prune(
             still = {_item(each.state.home.path, a) for each in plans for a in each.actions}
             result.leave_out(saved, still, {each.state.home.path for each in plans})
         result.homes = len(plans)
+        sources = wish.narrowed.sources
+        result.notes += unknown_sources(sources, (each.state.snapshot for each in plans))
+        result.notes += _switched_off(wish.narrowed.policies, plans)
         if wish.execute:
             _execute(rounds, settings, plans, result, progress)
         elif result.actions:
@@ -91,11 +98,12 @@ def _plans(
         if state.snapshot is None or state.evidence is None or state.home.label in unread:
             continue
         home = state.home
+        own = settings.for_home(home.named_as)
         try:
             planned = acts.plan_prune(
                 rounds.worker(home),
                 home,
-                settings.for_home(home.named_as),
+                own,
                 rounds.prune_memory(home),
                 by_hand=True,
                 by_pressure=wish.by_pressure,
@@ -111,7 +119,7 @@ def _plans(
             for each in planned.plan.actions
             if items is None or _item(home.path, each) in items
         )
-        yield Planned(state, planned, wanted)
+        yield Planned(state, own.prune, planned, wanted)
 
 
 def _execute(
@@ -156,6 +164,18 @@ def _execute(
             skipped=pruned.skipped,
             why=pruned.outcome.why,
         )
+        result.freed[Frees.NOW] += pruned.outcome.freed_now_bytes
+        result.freed[Frees.AT_PURGE] += pruned.outcome.freed_at_purge_bytes
+        result.freed[Frees.AFTER_UPKEEP] += pruned.outcome.freed_after_upkeep_bytes
+
+
+def _switched_off(policies: Sequence[Policy], plans: Sequence[Planned]) -> Iterator[str]:
+    """A line for each policy that was named and may take nothing."""
+    for policy in policies:
+        off = [each.state.home.label for each in plans if each.own.is_off(policy.value)]
+        if off:
+            homes = visible(", ".join(off))
+            yield f"policy {policy.value} is off in the configuration, for {homes}"
 
 
 def purge(options: Options, run: str | None) -> Result:
@@ -196,6 +216,7 @@ def _purge(rounds: Rounds, state: HomeState, run: str | None, result: Result) ->
         rounds.failed(home, error)
         not_done(str(error))
         return
+    result.freed[Frees.NOW] += pruned.outcome.freed_now_bytes
     result.add(
         pruned.done,
         outcome=pruned.outcome.outcome,

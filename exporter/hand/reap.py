@@ -12,6 +12,7 @@ from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
 from exporter.hand.result import Result
+from exporter.hand.sources import unknown_sources
 from exporter.home_state import HomeState
 from exporter.host import looked
 from exporter.options import Options
@@ -20,6 +21,7 @@ from exporter.reaper.plan import ACTION, HomePlan, ReapAction, digest, hash_of
 from exporter.rounds import Rounds
 from exporter.runs import RunOutcome, new_run_id
 from exporter.saved_plans import SavedItem, SavedPlan
+from exporter.text import listed, visible
 
 KIND: Final = "reap"
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
@@ -53,6 +55,8 @@ def reap(
             still = {_item(each.state.home.path, a) for each in plans for a in each.actions}
             result.leave_out(saved, still, {each.state.home.path for each in plans})
         result.homes = len(plans)
+        result.notes += unknown_sources(sources, (each.state.snapshot for each in plans))
+        result.notes += _never_reaped(sources, settings, plans)
         if execute:
             _execute(rounds, settings, plans, sources, result)
         elif result.actions:
@@ -147,6 +151,29 @@ def _execute(
             skipped=outcome.skipped,
             why=outcome.why,
         )
+
+
+def _never_reaped(
+    sources: Sequence[str], settings: Settings, plans: Sequence[_Planned]
+) -> Iterator[str]:
+    """A line for each source that is there and that the configuration lets nobody end."""
+    allowed = {
+        source
+        for each in plans
+        for source in settings.for_home(each.state.home.named_as).reaper.sources
+    }
+    found = {
+        source
+        for each in plans
+        if each.state.snapshot is not None and each.state.snapshot.sessions is not None
+        for source in each.state.snapshot.sessions.open_by_source
+    }
+    for source in dict.fromkeys(sources):
+        if source in found - allowed:
+            yield (
+                f"sessions of {visible(source)} are never reaped: "
+                f"reaper.sources has {listed(sorted(allowed), 'and')}"
+            )
 
 
 def _item(path: str, action: ReapAction) -> SavedItem:

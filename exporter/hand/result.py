@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
+from exporter.pruner.words import Frees
 from exporter.reaper.orders import Skipped
 from exporter.runs import RunOutcome
 from exporter.saved_plans import SavedItem, SavedPlan
@@ -28,6 +29,10 @@ class Result:
         self.skipped: list[Skipped] = []
         self.homes = 0
         """How many were looked at."""
+        self.notes: list[str] = []
+        """What a person should know besides: a source that nothing has, a policy that is off."""
+        self.freed: dict[Frees, int] = dict.fromkeys(Frees, 0)
+        """Bytes of what was done, by when they come free."""
         self._saved = False
         self._outcomes: list[RunOutcome] = []
 

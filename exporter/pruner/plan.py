@@ -125,7 +125,10 @@ def find_all(
     )
     sources = _sources(inventory) if filters.sources else {}
     wanted = [policy for policy in POLICIES if not filters.policies or policy in filters.policies]
-    findings = {policy: POLICIES[policy](scope) for policy in wanted}
+    findings = {
+        policy: Finding(()) if settings.is_off(policy.value) else POLICIES[policy](scope)
+        for policy in wanted
+    }
     left = _once(
         [
             each

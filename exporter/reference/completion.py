@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from exporter import logs
-from exporter.parser import PROGRAM
 from exporter.reference.model import CommandPage, Option, pages
+from exporter.terminal.output import PROGRAM
 
 _WORDS = {"LEVEL": logs.LEVELS, "FORMAT": logs.FORMATS}
 """Values that are one of a few words."""

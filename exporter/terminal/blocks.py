@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -60,7 +61,17 @@ class Column:
     title: str = ""
     right: bool = False
     least: int | None = None
-    """The width to which a narrow terminal may squeeze it by wrapping; None: it never is."""
+    """The width to which a narrow terminal may squeeze it by wrapping; None: it never is, as an id
+    that is copied into the next command must not be."""
+    spare: int = 0
+    """Where a terminal is too narrow even so, columns are left out, the lowest number first; 0 is
+    for those that never are."""
+
+
+def target_column(title: str, targets: Iterable[str]) -> Column:
+    """A column of ids, which stay whole, and of paths, which a narrow terminal may fold."""
+    ids = [len(visible(each)) for each in targets if "/" not in each]
+    return Column(title, least=max([22, *ids]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,8 @@ class Line:
 
     pieces: tuple[Cell, ...] = ()
     level: int = 0
+    whole: bool = False
+    """A command to be copied: it is never broken into two lines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Blocks with colour, by rich. Imported only when the output is a terminal: rich is not small."""
+"""Blocks as wide as a terminal, by rich. Imported only for one: rich is not small."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -23,26 +23,68 @@ _STYLES = {
     Tone.BAD: "bold red",
 }
 _FULL, _EMPTY = "━", "─"
+_GAP = 2
 
 
-def render(blocks: Iterable[Block], width: int | None = None, *, ascii_only: bool = False) -> str:
-    """The text of a report with its colour codes, as wide as the terminal."""
+def render(
+    blocks: Iterable[Block],
+    width: int | None = None,
+    *,
+    ascii_only: bool = False,
+    colour: bool = True,
+) -> str:
+    """The text of a report, as wide as the terminal, with its colour codes if they are welcome."""
     out = io.StringIO()
     console = Console(
-        file=out, force_terminal=True, width=width, highlight=False, markup=False, emoji=False
+        file=out,
+        force_terminal=colour,
+        color_system="auto" if colour else None,
+        width=width,
+        highlight=False,
+        markup=False,
+        emoji=False,
     )
     for block in blocks:
         if isinstance(block, Line) and not block.pieces:
             console.line()
             continue
         indent = len(INDENT) * block.level
-        content: RenderableType
-        if isinstance(block, Line):
-            content = _line(block)
+        if isinstance(block, Line) and block.whole:
+            console.print(Text(" " * indent) + _line(block), soft_wrap=True)
+        elif isinstance(block, Line):
+            console.print(Padding(_line(block), (0, 0, 0, indent), expand=False))
         else:
-            content = _table(block, console.width - indent, ascii_only)
-        console.print(Padding(content, (0, 0, 0, indent), expand=False))
+            _print_table(console, block, indent, ascii_only)
     return out.getvalue()
+
+
+def _print_table(console: Console, table: Table, indent: int, ascii_only: bool) -> None:
+    """Where not all columns fit, some are left out, and named; what is never squeezed stays whole,
+    if need be by lines longer than the terminal is wide."""
+    screen = console.width
+    fitting, left_out = _fitted(table, screen - indent)
+    console.width = max(screen, indent + sum(_least_widths(fitting)))
+    console.print(Padding(_table(fitting, ascii_only), (0, 0, 0, indent), expand=False))
+    console.width = screen
+    if left_out:
+        said = f"{INDENT * table.level}(not shown for want of width: {', '.join(left_out)})"
+        console.print(Text(said, style=_STYLES[Tone.FAINT]))
+
+
+def _fitted(table: Table, room: int) -> tuple[Table, list[str]]:
+    """The table with as many columns as there is room for, and the titles of the others."""
+    gone: set[int] = set()
+    widths = _least_widths(table)
+    spare = [index for index, column in enumerate(table.columns) if column.spare]
+    for index in sorted(spare, key=lambda index: table.columns[index].spare):
+        if sum(width for each, width in enumerate(widths) if each not in gone) <= room:
+            break
+        gone.add(index)
+    kept = [index for index in range(len(widths)) if index not in gone]
+    columns = tuple(table.columns[index] for index in kept)
+    rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
+    titles = [column.title for index, column in enumerate(table.columns) if index in gone]
+    return Table(columns, rows, table.level), titles
 
 
 def _line(line: Line) -> Text:
@@ -53,9 +95,7 @@ def _text(cell: Cell) -> Text:
     return Text(cell.text, style=_STYLES[cell.tone], overflow="fold")
 
 
-def _table(table: Table, room: int, ascii_only: bool) -> RichTable:
-    """Where even the least widths do not fit, every column is wrapped: nothing is ever cut off."""
-    crowded = sum(_least_widths(table)) > room
+def _table(table: Table, ascii_only: bool) -> RichTable:
     drawn = RichTable(
         box=box.SIMPLE_HEAD if table.titled and not ascii_only else None,
         show_header=table.titled,
@@ -64,12 +104,12 @@ def _table(table: Table, room: int, ascii_only: bool) -> RichTable:
         pad_edge=False,
         padding=(0, 1, 0, 0) if table.titled else (0, 2, 0, 0),
     )
-    for column in table.columns:
+    for column, least in zip(table.columns, _least_widths(table), strict=True):
         drawn.add_column(
             column.title,
             justify="right" if column.right else "left",
-            no_wrap=column.least is None and not crowded,
-            min_width=None if crowded else column.least,
+            no_wrap=column.least is None,
+            min_width=least - _GAP,
             overflow="fold",
         )
     for row in table.rows:
@@ -79,10 +119,9 @@ def _table(table: Table, room: int, ascii_only: bool) -> RichTable:
 
 def _least_widths(table: Table) -> list[int]:
     """Of each column and the gap after it."""
-    gap = 2
     widths = [max(map(width_of, texts), default=0) for texts in columns_of(table)]
     return [
-        gap + (width if column.least is None else min(width, column.least))
+        _GAP + (width if column.least is None else min(width, column.least))
         for width, column in zip(widths, table.columns, strict=True)
     ]
 

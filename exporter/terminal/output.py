@@ -12,14 +12,21 @@ from typing import TextIO
 from exporter.errors import ExporterError
 from exporter.terminal import plain
 from exporter.terminal.blocks import Block
+from exporter.text import visible
 
+PROGRAM = "hermes-exporter"
 READER_GONE = 141
 """Exit status when the reader of a pipe left: 128 + SIGPIPE, as a shell reports it."""
 
 
+def is_screen(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether the stream is a terminal with a width to fit into."""
+    return stream.isatty() and environ.get("TERM", "dumb") != "dumb"
+
+
 def wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Whether the stream is a terminal that can show colour and whose user has not refused it."""
-    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
+    return is_screen(stream, environ) and not environ.get("NO_COLOR")
 
 
 def show(
@@ -27,13 +34,15 @@ def show(
     stream: TextIO | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> None:
-    """Print a report, with colour where it is welcome."""
+    """Print a report: to fit a terminal, with colour where it is welcome; else as plain text."""
     stream = stream or sys.stdout
-    if stream is not None and wants_colour(stream, os.environ if environ is None else environ):
+    environ = os.environ if environ is None else environ
+    if stream is not None and is_screen(stream, environ):
         from exporter.terminal import fancy
 
         ascii_only = "utf" not in (stream.encoding or "").lower()
-        emit(fancy.render(blocks, ascii_only=ascii_only), stream)
+        colour = wants_colour(stream, environ)
+        emit(fancy.render(blocks, ascii_only=ascii_only, colour=colour), stream)
     else:
         emit(plain.render(blocks), stream)
 
@@ -41,6 +50,15 @@ def show(
 def show_json(value: object, stream: TextIO | None = None) -> None:
     """Print JSON in ASCII: whatever a name holds, a terminal has nothing in it to act on."""
     emit(json.dumps(value, indent=2) + "\n", stream)
+
+
+def tell(*messages: str) -> None:
+    """One line on stderr for each message, whatever is in it; a closed stderr is no concern."""
+    try:
+        sys.stderr.write("".join(f"{PROGRAM}: {visible(message)}\n" for message in messages))
+        sys.stderr.flush()
+    except (OSError, AttributeError, ValueError):
+        pass
 
 
 def emit(text: str, stream: TextIO | None = None) -> None:

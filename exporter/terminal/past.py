@@ -7,17 +7,17 @@ from typing import Any
 
 from exporter import human
 from exporter.reaper.orders import Undone
-from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone
+from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 
 _COLUMNS = (
     Column("run"),
-    Column("home", least=8),
+    Column("home", least=8, spare=5),
     Column("kind"),
-    Column("begun", right=True),
-    Column("outcome"),
-    Column("actions", right=True),
-    Column("bytes", right=True),
-    Column("undo within", right=True),
+    Column("begun", right=True, spare=1),
+    Column("outcome", spare=6),
+    Column("actions", right=True, spare=2),
+    Column("bytes", right=True, spare=3),
+    Column("undo within", right=True, spare=4),
 )
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 
@@ -55,7 +55,10 @@ def undone(result: Undone) -> Iterator[Block]:
     """What an undo gave back, and what it could not."""
     if result.failed:
         yield Table(
-            (Column("not given back", least=22), Column("why", least=20)),
+            (
+                target_column("not given back", (each.target for each in result.failed)),
+                Column("why", least=20),
+            ),
             tuple(
                 (Cell(each.target, Tone.STRONG), Cell(each.why, Tone.FAINT))
                 for each in result.failed

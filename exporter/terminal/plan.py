@@ -8,7 +8,7 @@ from typing import Any
 from exporter import human
 from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone
 
-_COLUMNS = (Column("home", least=8), Column("target", least=22), Column("why", least=20))
+_COLUMNS = (Column("home", least=8, spare=2), Column("target"), Column("why", least=20, spare=1))
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 
 
@@ -28,7 +28,9 @@ def blocks(
         total = human.counted(len(plan["actions"]), "session")
         yield Line((Cell(f"{total} would be ended. Nothing was changed.", Tone.STRONG),))
         yield Line((Cell("To do exactly this:", Tone.FAINT),))
-        yield Line((Cell(f"hermes-exporter reap --plan {plan['hash']} --yes{again}"),), level=1)
+        yield Line(
+            (Cell(f"hermes-exporter reap --plan {plan['hash']} --yes{again}"),), 1, whole=True
+        )
     elif not homes:
         yield Line((Cell("No home was looked at; `hermes-exporter check` tells why.", Tone.WARN),))
     else:
@@ -54,7 +56,7 @@ def _table(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 def _executed(result: Mapping[str, Any], again: str) -> Iterator[Block]:
     if result["skipped"]:
         yield Table(
-            (Column("left alone", least=22), Column("why", least=20)),
+            (Column("left alone"), Column("why", least=20)),
             tuple(
                 (Cell(each["target"], Tone.STRONG), Cell(each["why"], Tone.FAINT))
                 for each in result["skipped"]
@@ -68,4 +70,4 @@ def _executed(result: Mapping[str, Any], again: str) -> Iterator[Block]:
     yield Line((Cell(f"{said}.", _OUTCOMES.get(outcome, Tone.PLAIN)),))
     if result["run"] is not None:
         yield Line((Cell("To take it back:", Tone.FAINT),))
-        yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), level=1)
+        yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), 1, whole=True)

@@ -3,41 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from exporter import human
-from exporter.pruner.words import HomePrunePlan, Policy
-from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone
+from exporter.config.prune import Prune
+from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 _LISTED = 20
 """Items that are shown one by one; `--json` has them all."""
+_NOTHING: Mapping[Frees, int] = dict.fromkeys(Frees, 0)
+_FREED = {
+    Frees.NOW: "now",
+    Frees.AT_PURGE: "when the trash is emptied",
+    Frees.AFTER_UPKEEP: "after VACUUM or git gc",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HomePlan:
+    """The plan of one home, and the settings that say when its bytes come free."""
+
+    label: str
+    plan: HomePrunePlan
+    settings: Prune
 
 
 def blocks(
-    result: Mapping[str, Any], plans: Sequence[tuple[str, HomePrunePlan]], *, again: str = ""
+    result: Mapping[str, Any],
+    plans: Sequence[HomePlan],
+    *,
+    freed: Mapping[Frees, int] = _NOTHING,
+    again: str = "",
 ) -> Iterator[Block]:
     """Lines and tables for the value that `prune --json` prints, and the plans behind it.
 
-    `again` are the options to be given to the next command as well.
+    `freed` is what a run did by when it comes free, `again` are the options to be given to the next
+    command as well.
     """
     actions = result["plan"]["actions"]
     if result["executed"] and (result["done"] or result["skipped"]):
-        yield from _executed(result, again)
+        yield from _executed(result, freed, again)
     elif actions:
         yield from _totals(actions)
+        yield from _when_free(plans)
         yield from _items(actions)
-        for label, plan in plans:
-            yield from _home(label, plan)
+        for each in plans:
+            yield from _home(each.label, each.plan)
         yield Line((Cell("Nothing was changed.", Tone.STRONG),))
         yield Line((Cell("To do exactly this:", Tone.FAINT),))
         plan_hash = result["plan"]["hash"]
-        yield Line((Cell(f"hermes-exporter prune --plan {plan_hash} --yes{again}"),), level=1)
+        yield Line((Cell(f"hermes-exporter prune --plan {plan_hash} --yes{again}"),), 1, whole=True)
     elif not plans:
         yield Line((Cell("No home was looked at; `hermes-exporter check` tells why.", Tone.WARN),))
     else:
-        for label, plan in plans:
-            yield from _home(label, plan)
+        for each in plans:
+            yield from _home(each.label, each.plan)
         yield Line((Cell("Nothing to do: no policy may take anything.", Tone.FAINT),))
 
 
@@ -62,13 +85,77 @@ def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     yield Line()
 
 
+def _when_free(plans: Sequence[HomePlan]) -> Iterator[Block]:
+    """How much of the disk comes back at once, later, or only by work that somebody must allow."""
+    planned = [(each.settings, action) for each in plans for action in each.plan.actions]
+    at_purge = [settings for settings, action in planned if action.frees is Frees.AT_PURGE]
+    vacuumed = [settings for settings, action in planned if _waits_for_vacuum(action)]
+    collected = [settings for settings, action in planned if _waits_for_gc(action)]
+    rows = (
+        (
+            "at once",
+            _sum(action for _, action in planned if action.frees is Frees.NOW),
+            "what is in the trash for longer than it has to be",
+        ),
+        (
+            "with the trash",
+            _sum(action for _, action in planned if action.frees is Frees.AT_PURGE),
+            f"emptied {_keep_times(at_purge)} after the run, or by `purge`",
+        ),
+        (
+            "by VACUUM",
+            _sum(action for _, action in planned if _waits_for_vacuum(action)),
+            "rows of state.db, which shrinks when nobody has it open "
+            + _allowed("vacuum", [each.upkeep.vacuum for each in vacuumed]),
+        ),
+        (
+            "by git gc",
+            _sum(action for _, action in planned if _waits_for_gc(action)),
+            "checkpoints of the store, when nobody uses it "
+            + _allowed("gc", [each.upkeep.gc for each in collected]),
+        ),
+    )
+    yield Table(
+        (Column("comes free"), Column("bytes", right=True), Column("when", least=24)),
+        tuple(
+            (Cell(name), Cell(human.size(size)), Cell(how, Tone.FAINT))
+            for name, size, how in rows
+            if size
+        ),
+    )
+    yield Line()
+
+
+def _sum(actions: Iterable[PruneAction]) -> int:
+    return sum(action.bytes for action in actions)
+
+
+def _waits_for_gc(action: PruneAction) -> bool:
+    return action.frees is Frees.AFTER_UPKEEP and action.action is Act.DELETE_PROJECT
+
+
+def _waits_for_vacuum(action: PruneAction) -> bool:
+    return action.frees is Frees.AFTER_UPKEEP and action.action is not Act.DELETE_PROJECT
+
+
+def _keep_times(settings: Sequence[Prune]) -> str:
+    """`3d`, or `3d to 7d` where homes differ."""
+    times = sorted({each.trash.keep_seconds for each in settings})
+    return " to ".join(dict.fromkeys(human.age(each) for each in (*times[:1], *times[-1:])))
+
+
+def _allowed(key: str, switches: Sequence[bool]) -> str:
+    state = "on" if all(switches) else "off" if not any(switches) else "on in some homes"
+    return f"(prune.upkeep.{key} is {state})"
+
+
 def _items(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     yield Table(
         (
-            Column("home", least=8),
-            Column("target", least=22),
+            Column("home", least=8, spare=2),
+            target_column("target", (each["target"] for each in actions[:_LISTED])),
             Column("bytes", right=True),
-            Column("why", least=20),
+            Column("why", least=20, spare=1),
         ),
         tuple(
             (
@@ -109,31 +196,36 @@ def _words(plan: HomePrunePlan) -> Iterator[tuple[str, Tone]]:
         yield f"{above} cannot be freed: {each.reason}", Tone.WARN
 
 
-def _executed(result: Mapping[str, Any], again: str) -> Iterator[Block]:
+def _executed(result: Mapping[str, Any], freed: Mapping[Frees, int], again: str) -> Iterator[Block]:
     yield from _left_alone(result["skipped"])
     said = f"{human.counted(result['done'], 'item')} taken"
     if result["skipped"]:
         said += f", {human.count(len(result['skipped']))} left alone"
     yield Line((Cell(f"{said}.", _OUTCOMES.get(result["outcome"], Tone.PLAIN)),))
+    parts = [f"{human.size(freed[each])} {when}" for each, when in _FREED.items() if freed[each]]
+    if parts:
+        yield Line((Cell(f"Disk comes free: {', '.join(parts)}."),))
     if result["run"] is not None:
         yield Line((Cell("To take it back, while its trash is kept:", Tone.FAINT),))
-        yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), level=1)
+        yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), 1, whole=True)
 
 
-def _left_alone(skipped: Iterable[Mapping[str, Any]]) -> Iterator[Block]:
+def _left_alone(skipped: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     rows = tuple(
         (Cell(each["target"], Tone.STRONG), Cell(each["why"], Tone.FAINT)) for each in skipped
     )
     if rows:
-        yield Table((Column("left alone", least=22), Column("why", least=20)), rows)
+        targets = target_column("left alone", (each["target"] for each in skipped))
+        yield Table((targets, Column("why", least=20)), rows)
         yield Line()
 
 
-def purged(result: Mapping[str, Any]) -> Iterator[Block]:
+def purged(result: Mapping[str, Any], freed_bytes: int = 0) -> Iterator[Block]:
     """What `purge` has done."""
     yield from _left_alone(result["skipped"])
     done = result["done"]
     said = "Nothing was purged." if result["skipped"] else "The trash is empty."
     if done:
-        said = f"The trash of {human.counted(done, 'run')} is gone."
+        size = human.size(freed_bytes)
+        said = f"The trash of {human.counted(done, 'run')} is gone: {size} came free."
     yield Line((Cell(said, _OUTCOMES.get(result["outcome"], Tone.PLAIN)),))

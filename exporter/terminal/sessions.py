@@ -11,14 +11,14 @@ from exporter.terminal.blocks import VERDICT_TONES, Block, Cell, Column, Line, T
 Session = Mapping[str, Any]
 
 _COLUMNS = (
-    Column("home", least=8),
-    Column("session", least=22),
-    Column("source"),
-    Column("age", right=True),
-    Column("idle", right=True),
-    Column("msgs", right=True),
+    Column("home", least=8, spare=6),
+    Column("session"),
+    Column("source", spare=5),
+    Column("age", right=True, spare=1),
+    Column("idle", right=True, spare=4),
+    Column("msgs", right=True, spare=2),
     Column("verdict"),
-    Column("evidence", least=10),
+    Column("evidence", least=20, spare=3),
 )
 
 

@@ -23,8 +23,11 @@ def find_sessions(scope: Scope, policy: Policy, fits: Fits, of: Of, what: str) -
         if any(session.is_open for session in conversation) or not fits(conversation, scope):
             continue
         members = scope.lineages.with_delegates(conversation)
+        policies = [of(scope.policies_for(session)) for session in members]
+        if any(each.off for each in policies):
+            continue
         clock = max([session.last_activity_at for session in members])
-        older_than = max([scope.age_of(of(scope.policies_for(session))) for session in members])
+        older_than = max([scope.age_of(each) for each in policies])
         found = Candidate(
             policy=policy,
             clock=clock,
