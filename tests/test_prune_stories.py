@@ -184,7 +184,7 @@ def test_what_is_purged_is_gone_and_gives_its_bytes_back(newest: MadeHome, tmp_p
     size = allocated(trash)
     assert size > 0
     before = allocated(home)
-    assert run_json("purge", done["run"], *where)["done"] == 1
+    assert run_json("purge", done["run"], "--yes", *where)["done"] == 1
     assert not trash.exists()
     assert before - allocated(home) >= size - 16384  # the journal has grown by a few lines
     again = run("undo", done["run"], *where)
