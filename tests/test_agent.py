@@ -70,7 +70,7 @@ def test_both_formats_parse_also_when_compressed(running: Agent) -> None:
         request = urllib.request.Request(
             f"{running.url}/metrics", headers={"Accept": accept, "Accept-Encoding": "gzip"}
         )
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=120) as response:
             assert response.headers["Content-Encoding"] == "gzip"
             assert response.headers["Content-Type"].startswith(accept.partition(";")[0])
             body = gzip.decompress(response.read()).decode()
@@ -190,7 +190,7 @@ def test_sigterm_lets_answers_finish_and_leaves_nothing_behind(tmp_path: Path) -
         ours = [*children(running), *children(running, "exporter.scout")]
         assert len(ours) == 2
         host, port = running.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=30) as slow:
+        with socket.create_connection((host, int(port)), timeout=120) as slow:
             slow.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n")
             wait_until(lambda: unread(running, slow) == 0, "the agent has read the first half")
             running.process.send_signal(signal.SIGTERM)
@@ -200,8 +200,8 @@ def test_sigterm_lets_answers_finish_and_leaves_nothing_behind(tmp_path: Path) -
             response.begin()
             assert response.status == 200
             assert b"hermes_home_up" in response.read()
-        assert running.process.wait(30) == 0
-        assert not [child for child in ours if child.is_running()]
+        assert running.process.wait(90) == 0
+        assert psutil.wait_procs(ours, timeout=90)[1] == []
     assert {file.name for file in (tmp_path / "state").iterdir()} == {"agent.db", "agent.lock"}
     assert {file.name for file in home.iterdir()} == {"state.db", "sessions"}
 
@@ -222,7 +222,7 @@ def test_a_signal_at_any_moment_of_the_start_ends_it(
 ) -> None:
     with agent(tmp_path, [small_home(tmp_path / "home")], ready=False) as running:
         running.process.send_signal(number)
-        assert running.process.wait(30) == 0
+        assert running.process.wait(90) == 0
     assert "level=warn" not in running.log()
     assert "level=error" not in running.log()
 
@@ -231,8 +231,7 @@ def test_workers_do_not_outlive_a_killed_agent(tmp_path: Path) -> None:
     with agent(tmp_path, [small_home(tmp_path / "home")]) as running:
         ours = [*children(running), *children(running, "exporter.scout")]
         running.kill()
-        psutil.wait_procs(ours, timeout=30)
-        assert not [child for child in ours if child.is_running()]
+        assert psutil.wait_procs(ours, timeout=90)[1] == []
 
 
 # Reloading
@@ -276,8 +275,8 @@ def test_a_bad_file_changes_nothing_and_says_so(idle: tuple[Agent, Path]) -> Non
     assert "interval" in line
     file.write_text("marathon: {max_messages: 1}\n")
     running.process.send_signal(signal.SIGHUP)
-    metrics = when(running, lambda metrics: metrics.value(RELOADED) == 1, "the reload is mended")
-    assert over_the_limit(metrics) == 3
+    metrics = when(running, lambda metrics: over_the_limit(metrics) == 3, "the file is in effect")
+    assert metrics.value(RELOADED) == 1
 
 
 def test_a_home_taken_out_of_the_configuration_is_forgotten_at_once(tmp_path: Path) -> None:
@@ -296,7 +295,7 @@ def test_a_home_taken_out_of_the_configuration_is_forgotten_at_once(tmp_path: Pa
 def post(running: Agent, path: str) -> tuple[int, str]:
     request = urllib.request.Request(f"{running.url}{path}", data=b"", method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=120) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -43,8 +43,9 @@ def test_homes_and_profiles_come_and_go(folder: Path, tmp_path: Path) -> None:
     environment = {"HOME": str(folder), "HERMES_HOME": ""}
     with agent(tmp_path, environment=environment) as running:
         assert is_up(running.metrics(), "default/work") is None
-        small_home(root / "profiles" / "work")
-        (root / "profiles" / "Not A Profile").mkdir()
+        # It comes whole: half a home would be one more thing to complain of.
+        (root / "profiles" / "Not A Profile").mkdir(parents=True)
+        small_home(folder / "made").rename(root / "profiles" / "work")
         metrics = when_up(running, "default/work")
         homes = [home for (home,) in metrics.by("hermes_home_up", "home")]
         assert [home for home in homes if home.startswith("default/")] == ["default/work"]

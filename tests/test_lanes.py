@@ -71,7 +71,7 @@ def test_homes_behind_one_that_hangs_are_scanned_in_the_same_round(journal: Jour
             apart.append(slow.home.path)
             return True
 
-        slow = running.finish([lane], 4.0, make_way)
+        slow = running.finish([lane], 8.0, make_way)
         assert scans.done == ["second", "fourth"]
         assert [each.home.path for each in slow] == apart == ["first", "third"]
 

@@ -146,16 +146,16 @@ LIES = {
 
 
 @contextmanager
-def rounds(homes: list[Path], lie: Lie) -> Iterator[Rounds]:
-    """Rounds in which the worker of one owner tells this lie."""
+def rounds(homes: list[Path], lie: Lie, seconds: float = 3.0) -> Iterator[Rounds]:
+    """Rounds in which the worker of one owner tells this lie, and has so long for an answer."""
     journal = Journal.in_memory()
     running = Rounds(
         Settings(),
         journal,
         named=[str(home) for home in homes],
         pool=Pool(lambda owner: lie.tell() if owner == LIAR else start_worker(owner)),
-        look_seconds=3.0,
-        read_seconds=3.0,
+        look_seconds=seconds,
+        read_seconds=seconds,
         acting=False,
     )
     try:
@@ -196,13 +196,14 @@ def test_a_worker_that_lies_costs_only_its_home(homes: dict[int, Path], lie: Lie
 
 def test_nobody_waits_for_a_home_that_is_slow(homes: dict[int, Path]) -> None:
     """A round ends when its time is up, and the slow home is still at it at the next."""
-    with rounds(list(homes.values()), Lie()) as running:
-        assert views(running, homes, patience=30)[HONEST].up
+    with rounds(list(homes.values()), Lie(), seconds=600.0) as running:
+        running._pool.worker(HONEST, str(homes[HONEST])).wait_ready()
+        assert views(running, homes, patience=8)[HONEST].up
         began = time.monotonic()
-        scans = []
-        while time.monotonic() - began < 2:
-            scans.append(views(running, homes, patience=0.5)[HONEST].scanned_at)
-        assert len(set(scans)) == len(scans) >= 3
+        scans = [views(running, homes, patience=100)[HONEST].scanned_at for _ in range(3)]
+        assert len(set(scans)) == 3
+        assert time.monotonic() - began < 100
+        assert [state.home.owner for state in running._lanes.busy()] == [LIAR]
 
 
 def test_many_homes_that_hang_take_no_turn_from_the_others(homes: dict[int, Path]) -> None:
@@ -227,9 +228,10 @@ def test_many_homes_that_hang_take_no_turn_from_the_others(homes: dict[int, Path
     running = Rounds(Settings(), journal, named=named, pool=pool, look_seconds=60.0)
     for owner, path in hanging:
         pool.set_apart(owner, path)
+    pool.worker(HONEST, str(homes[HONEST])).wait_ready()
     try:
         for _ in range(2):
-            up = {view.path: view.up for view in running.run(4.0).homes}
+            up = {view.path: view.up for view in running.run(10.0).homes}
             assert up.pop(str(homes[HONEST]))
             assert len(up) == 80
             assert not any(up.values())
