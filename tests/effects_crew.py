@@ -6,7 +6,6 @@ Run as a module it obeys one line of JSON after another, each in a child of its 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from exporter.pruner.purge import PurgeEffect
 from exporter.pruner.trash import trash_of
 from exporter.pruner.words import Act
 from exporter.runs import Action, run_folder
+from tests.kill_instants import Instants
 from tests.real.hermes import REPOSITORY
 
 
@@ -105,12 +105,12 @@ class Crew:
         answer: list[Any] | None = msgspec.json.decode(line)
         return answer
 
-    def until_done(
-        self, home: Path, do: str, actions: Sequence[Action], seconds: float, chance: random.Random
-    ) -> int:
+    def until_done(self, home: Path, do: str, actions: Sequence[Action], instants: Instants) -> int:
         """Do it again and again, killed at random instants, until it gets through; how often."""
         for killed in range(10_000):
-            if (said := self.ask(home, do, actions, chance.uniform(0, seconds))) is not None:
+            said = self.ask(home, do, actions, instants.draw())
+            instants.heed(killed=said is None)
+            if said is not None:
                 assert not any(said), said
                 return killed
         raise AssertionError(f"{do} never gets through")

@@ -18,6 +18,7 @@ from exporter.pruner.execute import execute
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs import ActionState, Kind, journal_of
 from tests.evidence_harness import REPOSITORY
+from tests.kill_instants import Instants
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.reap_harness import GATEWAY, history, site
@@ -71,12 +72,13 @@ class Crew:
         assert self._ask(f"{home} {what} {beside}") == "begun"
         assert self._ask("wait") == "0"
 
-    def work_and_die(self, seconds: float, home: Path, what: str, beside: int) -> bool:
+    def work_and_die(self, instants: Instants, home: Path, what: str, beside: int) -> bool:
         """Whether it was killed before it had come to its end."""
         assert self._ask(f"{home} {what} {beside}") == "begun"
-        time.sleep(seconds)
+        time.sleep(instants.draw())
         ended = self._ask("kill")
         assert ended in ("0", "-9")
+        instants.heed(killed=ended == "-9")
         return ended == "-9"
 
     def _ask(self, line: str) -> str:
@@ -180,14 +182,15 @@ def kill_again_and_again(crew: Crew, home: Path, tmp_path: Path, kills: int) -> 
     original = picture(home)
     spare = shutil.copytree(home, tmp_path / "spare")
     shutil.copyfile(tmp_path / "home-plan.json", tmp_path / "spare-plan.json")
-    prune_seconds = measure(crew, spare, "prune")
-    undo_seconds = measure(crew, spare, history(spare)[0].id)
     chance = random.Random(kills)
+    prunes = Instants(chance, measure(crew, spare, "prune"))
+    undos = Instants(chance, measure(crew, spare, history(spare)[0].id))
+    purges = Instants(chance, 0.05)
     killed = 0
     with prunable_process(python_for(NEWEST), home, *GATEWAY) as gateway:
         gateway.ask("create", session="chat", source="telegram")
         while killed < kills:
-            while crew.work_and_die(chance.uniform(0, prune_seconds), home, "prune", gateway.pid):
+            while crew.work_and_die(prunes, home, "prune", gateway.pid):
                 killed += 1
                 gateway.ask("append", session="chat")
                 check_whole_or_gone(home, gateway, original)
@@ -196,13 +199,12 @@ def kill_again_and_again(crew: Crew, home: Path, tmp_path: Path, kills: int) -> 
             for run in [run.id for run in history(home) if run.kind is Kind.PRUNE]:
                 if not has_trash(home, run):
                     continue
-                while crew.work_and_die(chance.uniform(0, undo_seconds), home, run, gateway.pid):
+                while crew.work_and_die(undos, home, run, gateway.pid):
                     killed += 1
                     check_whole_or_gone(home, gateway, original)
             assert picture(home) == original
             check_journal(home)
-            seconds = chance.uniform(0, 0.05)
-            killed += crew.work_and_die(seconds, home, "purge", gateway.pid)
+            killed += crew.work_and_die(purges, home, "purge", gateway.pid)
             crew.work(home, "purge", gateway.pid)
             assert list((home / ".hermes-exporter/backups/trash").iterdir()) == []
             shutil.rmtree(home / ".hermes-exporter")

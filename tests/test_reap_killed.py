@@ -19,6 +19,7 @@ from exporter.reaper.plan import HomePlan
 from exporter.reaper.reap import _intent, execute
 from exporter.runs import ActionState, Kind, RunOutcome, journal_of, running
 from tests.evidence_harness import REPOSITORY
+from tests.kill_instants import Instants
 from tests.reader_harness import sql
 from tests.real.hermes import NEWEST, python_for
 from tests.reap_harness import (
@@ -74,11 +75,13 @@ class Crew:
         assert self._ask(f"{home} {what} {beside}") == "begun"
         assert self._ask("wait") == "0"
 
-    def work_and_die(self, seconds: float, home: Path, what: str, beside: int) -> bool:
+    def work_and_die(self, instants: Instants, home: Path, what: str, beside: int) -> bool:
         """Whether it was killed before it had come to its end."""
         assert self._ask(f"{home} {what} {beside}") == "begun"
-        time.sleep(seconds)
-        return self._ask("kill") == "-9"
+        time.sleep(instants.draw())
+        killed = self._ask("kill") == "-9"
+        instants.heed(killed=killed)
+        return killed
 
     def _ask(self, line: str) -> str:
         assert self._process.stdin is not None
@@ -143,19 +146,19 @@ def kill_again_and_again(crew: Crew, home: Path, tmp_path: Path, kills: int) -> 
     original = dump(home)
     spare = shutil.copytree(home, tmp_path / "spare")
     shutil.copyfile(tmp_path / "home-plan.json", tmp_path / "spare-plan.json")
-    reap_seconds = measure(crew, spare, "reap")
-    undo_seconds = measure(crew, spare, history(spare)[0].id)
     chance = random.Random(kills)
+    reaps = Instants(chance, measure(crew, spare, "reap"))
+    undos = Instants(chance, measure(crew, spare, history(spare)[0].id))
     killed = 0
     with hermes_process(python_for(NEWEST), home, *GATEWAY) as gateway:
         gateway.ask("create", session="chat", source="telegram")
         while killed < kills:
-            while crew.work_and_die(chance.uniform(0, reap_seconds), home, "reap", gateway.pid):
+            while crew.work_and_die(reaps, home, "reap", gateway.pid):
                 killed += 1
                 gateway.ask("append", session="chat")
             check_reaped(home, original)
             for run in [run.id for run in history(home) if run.kind is Kind.REAP and run.actions]:
-                while crew.work_and_die(chance.uniform(0, undo_seconds), home, run, gateway.pid):
+                while crew.work_and_die(undos, home, run, gateway.pid):
                     killed += 1
             check_undone(home, original)
             shutil.rmtree(home / ".hermes-exporter")

@@ -16,6 +16,7 @@ from tests.checkpoints_harness import Checkpoints
 from tests.disk_harness import make_shadow_repo
 from tests.effects_crew import Crew, crew
 from tests.effects_harness import RUN, picture, planned_file, planned_repo
+from tests.kill_instants import Instants
 from tests.real.hermes import NEWEST, python_for
 
 PROJECTS = ("one", "two", "three")
@@ -76,17 +77,17 @@ def kill_again_and_again(hands: Crew, made: Checkpoints, tmp_path: Path, kills: 
     kept = sorted(f"{each.number:06}-{Path(each.intent.target).name}" for each in actions)
     spare = shutil.copytree(made.home, tmp_path / "spare", symlinks=True)
     spared = planned(Checkpoints(made.hermes, spare, made.work))
-    seconds = {}
+    chance, killed = random.Random(kills), 0
+    instants = {}
     for do in ("take", "give_back"):
         began = time.monotonic()
         assert hands.ask(spare, do, spared) == [""] * len(actions)
-        seconds[do] = time.monotonic() - began
-    chance, killed = random.Random(kills), 0
+        instants[do] = Instants(chance, time.monotonic() - began)
     while killed < kills:
-        killed += take_killed(hands, made, actions, seconds["take"], chance)
+        killed += take_killed(hands, made, actions, instants["take"])
         assert in_trash(made) == kept
         assert made.refs() == {}
-        killed += hands.until_done(made.home, "give_back", actions, seconds["give_back"], chance)
+        killed += hands.until_done(made.home, "give_back", actions, instants["give_back"])
         assert made.refs() == refs
         assert outside_of_git(made) == before
         assert made.fsck() == ""
@@ -94,13 +95,12 @@ def kill_again_and_again(hands: Crew, made: Checkpoints, tmp_path: Path, kills: 
     assert len(made.snapshots("one")) == 2
 
 
-def take_killed(
-    hands: Crew, made: Checkpoints, actions: list[Action], seconds: float, chance: random.Random
-) -> int:
+def take_killed(hands: Crew, made: Checkpoints, actions: list[Action], instants: Instants) -> int:
     """Take all as runs would: what a kill has left is found out about before the next."""
     killed, left = 0, list(actions)
     while left:
-        done = hands.ask(made.home, "take", left, chance.uniform(0, seconds))
+        done = hands.ask(made.home, "take", left, instants.draw())
+        instants.heed(killed=done is None)
         killed += done is None
         taken = hands.ask(made.home, "taken", left)
         assert taken is not None
@@ -137,7 +137,7 @@ def test_a_purge_that_was_killed_is_brought_to_its_end_and_touches_nothing_else(
     copy = shutil.copytree(made.home, made.home.parent / "copy", symlinks=True)
     began = time.monotonic()
     assert hands.ask(copy, "purge", actions) == [""]
-    seconds = time.monotonic() - began
-    hands.until_done(made.home, "purge", actions, seconds, random.Random(1))
+    instants = Instants(random.Random(1), time.monotonic() - began)
+    hands.until_done(made.home, "purge", actions, instants)
     assert list(trash_of_run(made).parent.iterdir()) == []
     assert picture(made.home) == before
