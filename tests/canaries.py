@@ -181,4 +181,4 @@ def secretive_holder(home: Path, folder: Path, cage: Cage) -> Iterator[None]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(30)
+            process.wait(90)

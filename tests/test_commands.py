@@ -221,14 +221,14 @@ def test_the_demo_serves_and_cleans_up(tmp_path: Path, number: signal.Signals) -
             assert Path(made[1]).is_relative_to(tmp_path)
             assert Path(made[1], "state.db").exists()
             process.send_signal(number)
-            assert process.wait(30) == 0
+            assert process.wait(90) == 0
         finally:
             process.kill()
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 def shows_demo(address: str) -> bool:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as response:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=120) as response:
         return 'hermes_home_up{home="default"} 1' in response.read().decode()
 
 

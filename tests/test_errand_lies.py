@@ -51,8 +51,8 @@ def test_who_tells_it_for_ever_is_not_heard_to_the_end(
     worker = Worker([sys.executable, "-I", "-c", PROGRAM, frame(Ready()).hex(), repeat.hex()])
     try:
         with pytest.raises(WorkerError, match=why):
-            for _ in worker.ask(question, 60.0):
+            for _ in worker.ask(question, 300.0):
                 pass
     finally:
         worker.end()
-        worker.is_gone(10.0)
+        worker.is_gone(60.0)

@@ -51,7 +51,7 @@ def calls_per_idle_scan(home: Path, folder: Path) -> float:
 def settle(home: Path) -> None:
     """Wait until the home is at rest: a folder that changed a moment ago is looked at again."""
     changed = max(os.stat(parent).st_ctime for parent, _, _ in os.walk(home))
-    wait_until(lambda: time.time() - changed > 3, "the folders are no longer new", 10)
+    wait_until(lambda: time.time() - changed > 3, "the folders are no longer new")
 
 
 def add_objects(repo: Path, numbers: range) -> None:

@@ -28,12 +28,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
 
 @pytest.mark.xdist_group("prometheus")
 def test_prometheus_scrapes_every_series(running: Agent) -> None:
+    told = running.metrics().by("hermes_sessions_open", "source")
     with prometheus([running.address]) as server:
         assert server.wait_for("up == 1")
-        scraped = {
-            (labels["source"],): value for labels, value in server.query("hermes_sessions_open")
-        }
-    assert scraped == running.metrics().by("hermes_sessions_open", "source")
+        answer = server.wait_for("hermes_sessions_open")
+    assert {(labels["source"],): value for labels, value in answer} == told
 
 
 @pytest.mark.xdist_group("prometheus")

@@ -30,7 +30,9 @@ def unpacked(suite: str, package: str) -> Path:
             subprocess.run(["apt-get", "-qq", *options, *words], cwd=work, check=True)
         (archive,) = work.glob("*.deb")
         subprocess.run(["dpkg-deb", "-x", archive, work / "files"], check=True)
-        if not folder.exists():
+        try:
             (work / "files").rename(folder)
+        except OSError:  # another process was faster
+            assert folder.exists()
         shutil.rmtree(work)
     return folder

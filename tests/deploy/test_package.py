@@ -24,6 +24,7 @@ from tests.real.prometheus import prometheus
 from tests.real.waiting import wait_until
 
 README = (REPOSITORY / "README.md").read_text()
+DASHBOARDS = REPOSITORY / "dashboards"
 SCRIPTS = ("postinst", "prerm", "postrm")
 STATE = Path("var/lib/hermes-exporter")
 ADA = 1500
@@ -47,7 +48,8 @@ def test_the_maintainer_scripts_are_sound(name: str) -> None:
 
 def test_the_wheel_has_every_module(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    shutil.copytree(REPOSITORY / "exporter", source / "exporter")
+    ignored = shutil.ignore_patterns("__pycache__")  # other tests may be writing there
+    shutil.copytree(REPOSITORY / "exporter", source / "exporter", ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
     subprocess.run(
@@ -237,6 +239,22 @@ def test_either_architecture_has_its_own_libraries_for_every_python(
         assert (packages / "apsw").is_dir()
         assert (packages / "msgspec").is_dir()
     assert (tmp_path / "usr/lib/hermes-exporter/shared/exporter/cli.py").exists()
+
+
+@pytest.mark.full
+def test_the_package_brings_what_the_servers_of_a_fleet_need(dist: Path, tmp_path: Path) -> None:
+    """Rules, dashboards and a runbook for each alert, as they are here."""
+    (package,) = dist.glob(f"*_{debian_architecture()}.deb")
+    subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True)
+    shared = tmp_path / "usr/share/hermes-exporter"
+    for folder, ours in (
+        ("rules", "rules/*.yaml"),
+        ("dashboards", "grafana/*.json"),
+        ("runbooks", "runbooks/*.md"),
+    ):
+        expected = {path.name: path.read_bytes() for path in DASHBOARDS.glob(ours)}
+        assert expected
+        assert {path.name: path.read_bytes() for path in (shared / folder).iterdir()} == expected
 
 
 @pytest.mark.full

@@ -67,7 +67,7 @@ class Agent:
         """Status and body of a GET."""
         request = urllib.request.Request(f"{self.url}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=120) as response:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -100,7 +100,7 @@ class Agent:
         self._wait_for_scan()
         return self._wait_for_scan()
 
-    def stop(self, seconds: float = 30) -> int:
+    def stop(self, seconds: float = 90) -> int:
         """SIGTERM; return the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=seconds)
@@ -179,7 +179,7 @@ def agent(
 
 def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
     try:
-        process.wait(timeout=30)
+        process.wait(timeout=90)
     except subprocess.TimeoutExpired:
         process.kill()
-        raise AssertionError("the agent did not leave within 30 s of SIGTERM") from None
+        raise AssertionError("the agent did not leave within 90 s of SIGTERM") from None

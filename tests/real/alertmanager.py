@@ -33,12 +33,12 @@ class Alertmanager:
             data=json.dumps(alerts).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30):
+        with urllib.request.urlopen(request, timeout=120):
             pass
 
     def inhibited(self) -> dict[str, bool]:
         """Every alert by its name, and whether another one silences it."""
-        with urllib.request.urlopen(f"http://{self.address}/api/v2/alerts", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://{self.address}/api/v2/alerts", timeout=120) as answer:
             alerts = json.load(answer)
         return {each["labels"]["alertname"]: bool(each["status"]["inhibitedBy"]) for each in alerts}
 
@@ -91,7 +91,7 @@ class Receiver:
                     return path, each
             return None
 
-        return wait_until(find, f"{alert} is {status} at the receiver", seconds=120)
+        return wait_until(find, f"{alert} is {status} at the receiver")
 
 
 @contextmanager

@@ -84,7 +84,7 @@ class Chat:
 
     def quit(self) -> None:
         self.window.type("/quit")
-        self.window.process.wait(timeout=60)
+        self.window.process.wait(timeout=120)
 
     def kill(self) -> None:
         """SIGKILL to the process itself, whatever it runs in."""
@@ -113,8 +113,12 @@ class Chat:
         return line
 
     def _is_busy(self) -> bool:
-        """While it works there is a hint at what can be typed behind the sign of the prompt."""
-        return self.window.output.rpartition(_PROMPT_SIGN)[2].startswith(_BUSY_HINT)
+        """While it works there is a hint at what can be typed behind the sign of the prompt.
+
+        Of a sign that was just drawn the rest may still be on its way.
+        """
+        behind = self.window.output.rpartition(_PROMPT_SIGN)[2]
+        return len(behind) < len(_BUSY_HINT) or behind.startswith(_BUSY_HINT)
 
     def _wait_for_message(self, role: str, *, since: str) -> None:
         """Wait for the last message to be stored; older releases store it when the turn ends."""
@@ -250,10 +254,18 @@ def ask(home: Path, sql: str) -> list[dict[str, Any]]:
     if not database.exists():
         return []
     done = subprocess.run(
-        ["sqlite3", "-json", "-readonly", "-cmd", ".timeout 5000", f"file:{database}?mode=ro", sql],
+        [
+            "sqlite3",
+            "-json",
+            "-readonly",
+            "-cmd",
+            ".timeout 60000",
+            f"file:{database}?mode=ro",
+            sql,
+        ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     if "no such table" in done.stderr:  # Hermes is still making it
         return []
@@ -270,7 +282,7 @@ def _run(hermes: Hermes, home: Path, *arguments: str) -> subprocess.CompletedPro
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 

@@ -57,7 +57,9 @@ class Hermes:
         """The command line that runs one of the modules in `inside/`."""
         return [str(self.python), "-m", f"tests.real.inside.{module}", *arguments]
 
-    def run(self, module: str, home: Path, **request: Any) -> Any:
+    def run(
+        self, module: str, home: Path, *, patience_seconds: float = 120.0, **request: Any
+    ) -> Any:
         """Run a module of `inside/` to its end: `request` in as JSON, its answer out as JSON."""
         done = subprocess.run(
             self.command(module),
@@ -66,7 +68,7 @@ class Hermes:
             cwd=home.parent,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         if done.returncode != 0:
             raise AssertionError(f"hermes {self.version}: {module} failed\n{done.stderr}")

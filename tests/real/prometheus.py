@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import socket
 import subprocess
 import tempfile
@@ -40,7 +41,7 @@ class Prometheus:
     def get(self, path: str, **parameters: str) -> Any:
         """The `data` of an API call."""
         url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=30) as response:
+        with urllib.request.urlopen(url, timeout=120) as response:
             return json.load(response)["data"]
 
     def wait_for(
@@ -107,10 +108,12 @@ def check_metrics(exposition: str) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that stays free: the system gives none of these to whoever asks for any port."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 def _is_ready(server: Prometheus, process: subprocess.Popen[bytes], log: Path) -> bool:

@@ -88,7 +88,7 @@ class Terminal:
     def hang_up(self) -> None:
         """What happens when the window is closed."""
         self.process.send_signal(signal.SIGHUP)
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=120)
 
     def close(self) -> None:
         """Leave nothing running."""

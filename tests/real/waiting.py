@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T | None], what: str, seconds: float = 60.0) -> T:
+def wait_until(condition: Callable[[], T | None], what: str, seconds: float = 150.0) -> T:
     """Ask until the answer is true, and return it; fail with `what` when time is up."""
     deadline = time.monotonic() + seconds
     while True:
