@@ -7,11 +7,13 @@ that no read transaction lasts and no more than a slice is in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import apsw
+import msgspec
 
 from exporter.hermes.schema import Schema
 from exporter.snapshot import ModelUsage
@@ -43,30 +45,35 @@ OPTIONAL_COLUMNS: Final = (
 )
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_COUNT_MAX)]
+_Money = Annotated[float, msgspec.Meta(ge=0.0, le=_MONEY_MAX)]
+_Clock = Annotated[float, msgspec.Meta(ge=0.0, le=_CLOCK_MAX)] | None
+
+
 class SessionRow(NamedTuple):
     """One row of `sessions`; a clock that is not a number is None."""
 
     id: str
     source: str
-    started_at: float | None
-    ended_at: float | None
+    started_at: _Clock
+    ended_at: _Clock
     is_open: int
     end_reason: str
-    tool_calls: int
-    api_calls: int
+    tool_calls: _Count
+    api_calls: _Count
     model: str
-    input: int
-    output: int
-    cache_read: int
-    cache_write: int
-    reasoning: int
-    estimated_usd: float
-    actual_usd: float
-    last_activity_at: float | None
-    last_heartbeat_at: float | None
+    input: _Count
+    output: _Count
+    cache_read: _Count
+    cache_write: _Count
+    reasoning: _Count
+    estimated_usd: _Money
+    actual_usd: _Money
+    last_activity_at: _Clock
+    last_heartbeat_at: _Clock
     parent_id: str | None
     handoff_state: str
-    pinned: int
+    pinned: _Count
 
 
 _TOOL_CALLS: Final = SessionRow._fields.index("tool_calls")
@@ -84,15 +91,6 @@ class MessageStats(NamedTuple):
     """None if there are no messages, or the newest time is not a number: text sorts last."""
     above_watermark: int
 
-    @classmethod
-    def of(cls, values: Sequence[Any]) -> MessageStats:
-        rows, active, newest, above_watermark = values
-        if not isinstance(newest, float | int):
-            newest = None
-        elif not 0.0 <= newest <= _CLOCK_MAX:
-            newest = _CLOCK_MAX if newest > 0 else 0.0
-        return cls(rows, active, newest, above_watermark)
-
     def with_others(self, other: MessageStats) -> MessageStats:
         """Of two parts of the same session's messages, neither of them empty, together."""
         known = self.newest is not None and other.newest is not None
@@ -105,6 +103,13 @@ class MessageStats(NamedTuple):
 
 
 NO_MESSAGES: Final = MessageStats(0, 0, None, 0)
+
+
+def _sane(newest: Any) -> float | None:
+    """A time as a number of seconds in its range; None if it is no number."""
+    if not isinstance(newest, float | int):
+        return None
+    return min(max(newest, 0.0), _CLOCK_MAX)
 
 
 UsageRow = tuple[Any, ...]
@@ -129,8 +134,13 @@ class SessionRecord(NamedTuple):
 
     def fingerprint(self) -> int:
         """32 bits that change when what the session has used changes."""
-        used = (self.row.source, *self.row[_TOOL_CALLS:_AFTER_COSTS], *self.messages[:2])
-        return hash((used, *self.usage)) & 0xFFFFFFFF
+        row, messages, usage = self
+        used = (row.source, row[_TOOL_CALLS:_AFTER_COSTS], messages[:2], *usage)
+        return hash(used) & 0xFFFFFFFF
+
+
+_BETWEEN: Final = "session_id BETWEEN :first AND :last"
+_AMONG: Final = "session_id IN (SELECT value FROM json_each(:ids))"
 
 
 class SessionQueries:
@@ -139,9 +149,10 @@ class SessionQueries:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self._session_columns = ", ".join(_session_expressions(schema))
+        self._plain_columns = ", ".join(_plain_expressions(schema))
         self._has_messages = schema.has("messages", "id", "session_id", "timestamp")
-        self._active = schema.expression("messages", "active", "1")
-        self._stats_columns = ", ".join(_stats_expressions(schema))
+        has_active = schema.has("messages", "active")
+        self._active = "messages.active" if has_active else "1"
         self._has_usage = schema.has("session_model_usage", "session_id", "model", *TOKEN_COLUMNS)
         self._usage_columns = ", ".join(_usage_expressions(schema))
 
@@ -149,16 +160,14 @@ class SessionQueries:
         self, connection: apsw.Connection, after: str | None, limit: int, watermark: int
     ) -> list[SessionRecord]:
         """The next sessions after an id, in the order of ids; an empty list at the end."""
-        rows = [
-            SessionRow._make(values)
-            for values in connection.execute(
-                # Hermes's ids are text. Others sort behind them all, and would hide where to go on.
-                f"SELECT {self._session_columns} FROM sessions WHERE typeof(id) = 'text' "
-                + ("" if after is None else "AND id > :after ")
-                + "ORDER BY sessions.id LIMIT :limit",
-                {"after": after, "limit": limit},
-            )
-        ]
+        rows = self._session_rows(
+            connection,
+            # Hermes's ids are text. Others sort behind them all, and would hide where to go on.
+            "WHERE typeof(id) = 'text' "
+            + ("" if after is None else "AND id > :after ")
+            + "ORDER BY sessions.id LIMIT :limit",
+            {"after": after, "limit": limit},
+        )
         return self.with_messages(connection, rows, watermark)
 
     def with_messages(
@@ -167,79 +176,84 @@ class SessionQueries:
         """Rows that follow each other in the order of ids, with what other tables say of them."""
         if not rows:
             return []
-        bounds = {"first": rows[0].id, "last": rows[-1].id, "watermark": watermark}
-        stats = self._stats_between(connection, bounds)
-        usage: dict[str, list[UsageRow]] = {}
-        for found in self._usage_between(connection, bounds):
-            usage.setdefault(found[0], []).append(found)
-        return [
-            SessionRecord(row, stats.get(row.id, NO_MESSAGES), usage.get(row.id, ()))
-            for row in rows
-        ]
-
-    def _stats_between(
-        self, connection: apsw.Connection, bounds: dict[str, Any]
-    ) -> dict[str, MessageStats]:
-        """Of all sessions between two ids: one row for each of the few values of `active`."""
-        stats: dict[str, MessageStats] = {}
-        if not self._has_messages:
-            return stats
-        # The first time everything is new, and need not be compared one by one.
-        fresh = "COUNT(*)" if bounds["watermark"] <= 0 else "SUM(id > :watermark)"
-        for session_id, inactive, *values in connection.execute(
-            f"SELECT {_text('session_id', _ID_CHARACTERS)}, {self._active} IS 0, COUNT(*), "
-            f"MAX(timestamp), {fresh} FROM messages WHERE session_id BETWEEN :first AND :last "
-            f"GROUP BY session_id, {self._active} ORDER BY session_id",
-            bounds,
-        ):
-            rows, newest, above_watermark = values
-            found = MessageStats.of((rows, 0 if inactive else rows, newest, above_watermark))
-            known = stats.get(session_id)
-            stats[session_id] = found if known is None else known.with_others(found)
-        return stats
-
-    def _usage_between(
-        self, connection: apsw.Connection, bounds: dict[str, Any]
-    ) -> Iterable[tuple[Any, ...]]:
-        if not self._has_usage:
-            return ()
-        return connection.execute(
-            f"SELECT {_text('session_id', _ID_CHARACTERS)}, {self._usage_columns} "
-            "FROM session_model_usage WHERE session_id BETWEEN :first AND :last "
-            "ORDER BY session_id",
-            bounds,
-        )
+        bounds = {"first": rows[0].id, "last": rows[-1].id}
+        return self._records(connection, rows, _BETWEEN, bounds, watermark)
 
     def records(
         self, connection: apsw.Connection, session_ids: Sequence[str], watermark: int
     ) -> list[SessionRecord]:
         """These sessions, without those that are gone."""
-        rows = [
-            SessionRow._make(values)
-            for values in connection.executemany(
-                f"SELECT {self._session_columns} FROM sessions WHERE id = ?",
-                ((session_id,) for session_id in session_ids),
-            )
-        ]
-        stats: Iterable[tuple[Any, ...]] = repeat((0, 0, None, 0), len(rows))
-        if self._has_messages:
-            stats = connection.executemany(
-                f"SELECT {self._stats_columns} FROM messages WHERE session_id = :id",
-                ({"id": row.id, "watermark": watermark} for row in rows),
-            )
-        found = [MessageStats.of(values) if values[0] else NO_MESSAGES for values in stats]
+        bindings = {"ids": json.dumps(list(session_ids))}
+        rows = self._session_rows(
+            connection, "WHERE id IN (SELECT value FROM json_each(:ids))", bindings
+        )
+        return self._records(connection, rows, _AMONG, bindings, watermark)
+
+    def _session_rows(
+        self, connection: apsw.Connection, which: str, bindings: dict[str, Any]
+    ) -> list[SessionRow]:
+        """Rows of `sessions`: as they are if Hermes can have written them, else put right."""
+        found = connection.execute(f"SELECT {self._plain_columns} FROM sessions {which}", bindings)
+        try:
+            return msgspec.convert(found.fetchall(), list[SessionRow])
+        except msgspec.ValidationError:
+            statement = f"SELECT {self._session_columns} FROM sessions {which}"
+            return list(map(SessionRow._make, connection.execute(statement, bindings)))
+
+    def _records(
+        self,
+        connection: apsw.Connection,
+        rows: Sequence[SessionRow],
+        which: str,
+        bindings: dict[str, Any],
+        watermark: int,
+    ) -> list[SessionRecord]:
+        """The rows with what other tables say of the sessions that they are of."""
+        stats = self._stats(connection, which, bindings, watermark)
+        usage = self._usage(connection, which, bindings)
+        ids = [row.id for row in rows]
+        messages = map(stats.get, ids, repeat(NO_MESSAGES))
+        return list(map(SessionRecord, rows, messages, map(usage.get, ids, repeat(()))))
+
+    def _stats(
+        self, connection: apsw.Connection, which: str, bindings: dict[str, Any], watermark: int
+    ) -> dict[str, MessageStats]:
+        """By session: counted in an index, the newest sought in it; no message is touched.
+
+        There is one group for each of the few values of `active`.
+        """
+        stats: dict[str, MessageStats] = {}
+        if not self._has_messages:
+            return stats
+        # The first time everything is new, and need not be compared one by one.
+        fresh = "COUNT(*)" if watermark <= 0 else "SUM(id > :watermark)"
+        for session_id, inactive, rows, newest, above_watermark in connection.execute(
+            f"SELECT substr(session, 1, {_ID_CHARACTERS}), found.active IS 0, rows, ("
+            f"SELECT MAX(timestamp) FROM messages WHERE session_id = session "
+            f"AND {self._active} IS found.active), fresh FROM ("
+            f"SELECT session_id AS session, {self._active} AS active, COUNT(*) AS rows, "
+            f"{fresh} AS fresh FROM messages WHERE {which} GROUP BY session_id, {self._active}"
+            ") AS found",
+            {**bindings, "watermark": watermark},
+        ):
+            active = 0 if inactive else rows
+            found = MessageStats(rows, active, _sane(newest), above_watermark)
+            known = stats.get(session_id)
+            stats[session_id] = found if known is None else known.with_others(found)
+        return stats
+
+    def _usage(
+        self, connection: apsw.Connection, which: str, bindings: dict[str, Any]
+    ) -> Mapping[str, Sequence[UsageRow]]:
         usage: dict[str, list[UsageRow]] = {}
         if self._has_usage:
-            for values in connection.executemany(
-                f"SELECT session_id, {self._usage_columns} FROM session_model_usage "
-                "WHERE session_id = ?",
-                ((row.id,) for row in rows),
+            for found in connection.execute(
+                f"SELECT substr(session_id, 1, {_ID_CHARACTERS}), {self._usage_columns} "
+                f"FROM session_model_usage WHERE {which} ORDER BY session_id",
+                bindings,
             ):
-                usage.setdefault(values[0], []).append(values)
-        return [
-            SessionRecord(row, messages, usage.get(row.id, ()))
-            for row, messages in zip(rows, found, strict=True)
-        ]
+                usage.setdefault(found[0], []).append(found)
+        return usage
 
     def record(
         self, connection: apsw.Connection, session_id: str, watermark: int
@@ -308,10 +322,39 @@ def _session_expressions(schema: Schema) -> list[str]:
     ]
 
 
-def _stats_expressions(schema: Schema) -> list[str]:
-    """Only columns of the index on (session_id, active, timestamp): the rows are not touched."""
-    active = schema.expression("messages", "active", "1")
-    return ["COUNT(*)", f"SUM({active} IS NOT 0)", "MAX(timestamp)", "SUM(id > :watermark)"]
+def _plain_expressions(schema: Schema) -> list[str]:
+    """The same where Hermes wrote every value, and nothing need be put right but its absence.
+
+    Values are checked when they are here; only texts might be too long to be had at all.
+    """
+
+    def known(column: str, missing: str = "NULL") -> str:
+        return schema.expression("sessions", column, missing)
+
+    def text(column: str) -> str:
+        return f"COALESCE(substr({column}, 1, {_WORD_CHARACTERS}), '')"
+
+    def number(column: str) -> str:
+        return f"COALESCE({known(column)}, 0)"
+
+    return [
+        f"substr(id, 1, {_ID_CHARACTERS})",
+        text("source"),
+        "started_at",
+        "ended_at",
+        "ended_at IS NULL",
+        text(known("end_reason")),
+        number("tool_call_count"),
+        number("api_call_count"),
+        text(known("model")),
+        *map(number, TOKEN_COLUMNS),
+        *map(number, COST_COLUMNS),
+        known("last_activity_at"),
+        known("last_heartbeat_at"),
+        f"substr({known('parent_session_id')}, 1, {_ID_CHARACTERS})",
+        text(known("handoff_state")),
+        number("pinned"),
+    ]
 
 
 def _usage_expressions(schema: Schema) -> list[str]:

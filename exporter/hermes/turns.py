@@ -7,7 +7,9 @@ failed or repeated calls is going on only while its turn is open.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import apsw
@@ -15,6 +17,8 @@ import apsw
 from exporter.hermes.schema import Schema
 from exporter.snapshot import Turn
 
+_FIRST_LOOK_MESSAGES: Final = 6
+"""So many decide nearly every time; they are read of all sessions at once."""
 _LOOK_BACK_MESSAGES: Final = 400
 _ERROR_PREFIX_CHARACTERS: Final = 500
 
@@ -53,13 +57,19 @@ class TurnQuery:
                    AND role IN ('user', 'assistant', 'tool')
                  ORDER BY timestamp DESC, id DESC LIMIT 1)
         """
-        self._tools = f"""
-            SELECT role IS 'user',
+        said = f"""role IS 'user',
                    CASE role WHEN 'tool'
                    THEN substr(CAST(COALESCE({name}, '') AS TEXT), 1, 128) END,
-                   CASE role WHEN 'tool' THEN {_failed(name, content)} END
-              FROM messages WHERE session_id = ? {active}
-             ORDER BY timestamp DESC, id DESC LIMIT {_LOOK_BACK_MESSAGES}
+                   CASE role WHEN 'tool' THEN {_failed(name, content)} END"""
+        newest = f"WHERE session_id = {{}} {active} ORDER BY timestamp DESC, id DESC LIMIT {{}}"
+        self._first_look = f"""
+            SELECT ids.value, {said}
+              FROM json_each(?) AS ids JOIN messages ON messages.id IN (
+                SELECT id FROM messages {newest.format("ids.value", _FIRST_LOOK_MESSAGES)})
+             ORDER BY ids.key, timestamp DESC, messages.id DESC
+        """
+        self._look_back = f"""
+            SELECT NULL, {said} FROM messages {newest.format("?", _LOOK_BACK_MESSAGES)}
         """
 
     def conversations(
@@ -69,6 +79,7 @@ class TurnQuery:
         if not self._possible or not session_ids:
             return {}
         found: dict[str, Conversation] = {}
+        open_turns: list[str] = []
         ids = json.dumps(list(session_ids))
         rows: list[Any] = connection.execute(self._last, (ids,)).fetchall()
         for session_id, role, calls_tools in rows:
@@ -77,27 +88,47 @@ class TurnQuery:
             elif role == "assistant" and not calls_tools:
                 found[session_id] = _ANSWERED
             else:
-                found[session_id] = self._open_turn(connection, session_id)
+                open_turns.append(session_id)
+        return found | self._open_turns(connection, open_turns)
+
+    def _open_turns(
+        self, connection: apsw.Connection, session_ids: Sequence[str]
+    ) -> dict[str, Conversation]:
+        found: dict[str, Conversation] = {}
+        rows = connection.execute(self._first_look, (json.dumps(session_ids),))
+        for session_id, messages in groupby(rows.fetchall(), key=itemgetter(0)):
+            newest = list(messages)
+            conversation, decided = _walk_back(newest)
+            if not decided and len(newest) == _FIRST_LOOK_MESSAGES:
+                further = connection.execute(self._look_back, (session_id,))
+                conversation, _ = _walk_back(further)
+            found[session_id] = conversation
         return found
 
-    def _open_turn(self, connection: apsw.Connection, session_id: str) -> Conversation:
-        """Walk back to the last word of a person, or until both streaks have ended."""
-        errors = repeats = 0
-        errors_end = repeats_end = False
-        tool: str | None = None
-        for by_user, name, failed in connection.execute(self._tools, (session_id,)):
-            if by_user:
-                break
-            if name is None:
-                continue
-            tool = name if tool is None else tool
-            errors_end = errors_end or not failed
-            repeats_end = repeats_end or name != tool
-            errors += not errors_end
-            repeats += not repeats_end
-            if errors_end and repeats_end:
-                break
-        return Conversation(Turn.MID_TURN, errors, repeats)
+
+def _walk_back(newest: Iterable[Sequence[Any]]) -> tuple[Conversation, bool]:
+    """Go back to the last word of a person, or until both streaks have ended.
+
+    Also whether it came to that: if not, older messages might still lengthen them.
+    """
+    errors = repeats = 0
+    errors_end = repeats_end = decided = False
+    tool: str | None = None
+    for _, by_user, name, failed in newest:
+        if by_user:
+            decided = True
+            break
+        if name is None:
+            continue
+        tool = name if tool is None else tool
+        errors_end = errors_end or not failed
+        repeats_end = repeats_end or name != tool
+        errors += not errors_end
+        repeats += not repeats_end
+        if errors_end and repeats_end:
+            decided = True
+            break
+    return Conversation(Turn.MID_TURN, errors, repeats), decided
 
 
 def _failed(name: str, content: str) -> str:

@@ -45,27 +45,8 @@ def session_key(session_id: str) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-class _Contribution(NamedTuple):
-    """What one session adds to the sums."""
-
-    source: int
-    reason: int
-    active: int
-    is_open: bool
-    written_after_end: bool
-
-    @classmethod
-    def unpack(cls, packed: int) -> _Contribution:
-        return cls(
-            source=packed >> 2 & 0xFF,
-            reason=packed >> 10 & 0xFF,
-            active=packed >> 18,
-            is_open=bool(packed & 1),
-            written_after_end=bool(packed & 2),
-        )
-
-
 _CONTRIBUTION_BITS: Final = 42
+"""What one session adds to the sums: two flags, the numbers of source and reason, its messages."""
 _CONTRIBUTION_MASK: Final = (1 << _CONTRIBUTION_BITS) - 1
 
 
@@ -120,6 +101,8 @@ class SessionTable:
 
     def __init__(self) -> None:
         self._packed: dict[int, int] = {}
+        self._unsettled: Counter[int] = Counter()
+        """Contributions that are not in the sums yet, with how many sessions make them."""
         self._sources = _Words()
         self._reasons = _Words()
         self._open_by_source: Counter[int] = Counter()
@@ -151,52 +134,52 @@ class SessionTable:
         """
         changed: list[SessionRecord] = []
         added: list[int] = []
+        known = self._packed
         for record in records:
             row = record.row
-            key = hash(row.id)
+            session_id = row.id
+            key = hash(session_id)
             packed = self._pack(record)
-            before = self._packed.get(key)
+            before = known.get(key)
             if packed != before:
-                if before is not None:
-                    self._add(before & _CONTRIBUTION_MASK, -1)
                 added.append(packed & _CONTRIBUTION_MASK)
-                self._packed[key] = packed
-                used_more = before is None or (packed ^ before) >> _CONTRIBUTION_BITS
-                if used_more and (before is not None or record.used_anything()):
-                    changed.append(record)
+                known[key] = packed
+                if before is None:
+                    if record.used_anything():
+                        changed.append(record)
+                else:
+                    self._unsettled[before & _CONTRIBUTION_MASK] -= 1
+                    if (packed ^ before) >> _CONTRIBUTION_BITS:
+                        changed.append(record)
             if row.is_open:
-                conversation = conversations.get(row.id, NOTHING_SAID)
+                conversation = conversations.get(session_id, NOTHING_SAID)
                 self._put_open(open_session(record, conversation, now), now)
-            elif row.id in self.open:
-                self._drop_open(row.id)
-        for contribution, sessions in Counter(added).items():
-            self._add(contribution, sessions)
+            elif session_id in self.open:
+                self._drop_open(session_id)
+        self._unsettled.update(added)
         return changed
 
     def _pack(self, record: SessionRecord) -> int:
         row, messages, _ = record
-        after_end = (
-            row.ended_at is not None
-            and messages.newest is not None
-            and messages.newest > row.ended_at
-        )
+        flags, ended_at, newest = row.is_open, row.ended_at, messages.newest
+        if ended_at is not None and newest is not None and newest > ended_at:
+            flags |= 2
         numbers = min(messages.active, _ACTIVE_MAX) << 8 | self._reasons.number(row.end_reason)
         contribution = (numbers << 8 | self._sources.number(row.source)) << 2
-        flags = row.is_open | after_end << 1
         return record.fingerprint() << _CONTRIBUTION_BITS | contribution | flags
 
     def drop(self, session_id: str) -> None:
         """Forget a session that is no longer in the database."""
         packed = self._packed.pop(hash(session_id), None)
         if packed is not None:
-            self._add(packed & _CONTRIBUTION_MASK, -1)
+            self._unsettled[packed & _CONTRIBUTION_MASK] -= 1
         if session_id in self.open:
             self._drop_open(session_id)
 
     def keep_only(self, keys: set[int]) -> None:
         """Forget all but the sessions whose ids hash to these: a pass has seen every session."""
         for key in self._packed.keys() - keys:
-            self._add(self._packed.pop(key) & _CONTRIBUTION_MASK, -1)
+            self._unsettled[self._packed.pop(key) & _CONTRIBUTION_MASK] -= 1
         gone = [session_id for session_id in self.open if hash(session_id) not in keys]
         for session_id in gone:
             self._drop_open(session_id)
@@ -233,24 +216,30 @@ class SessionTable:
         self._lately = {each for each in self._lately if self.open[each].last_activity_at >= since}
         return self._lately
 
-    def _add(self, contribution: int, sessions: int) -> None:
-        """Add that many sessions of one kind to the sums; take out, if it is negative."""
+    def _settle(self) -> None:
+        """Bring the sums up to date: add so many sessions of each kind, or take them out."""
+        if not self._unsettled:
+            return
         self._summary = None
-        source, reason, active, is_open, written_after_end = _Contribution.unpack(contribution)
-        self._sizes[source, active] += sessions
-        if is_open:
-            self._open_by_source[source] += sessions
-            self._open_sizes[active] += sessions
-        else:
-            self._ended[source, reason] += sessions
-            self._ended_sizes[active] += sessions
-            if written_after_end:
-                self._written_after_end[reason] += sessions
+        for contribution, sessions in self._unsettled.items():
+            source, reason = contribution >> 2 & 0xFF, contribution >> 10 & 0xFF
+            active = contribution >> 18
+            self._sizes[source, active] += sessions
+            if contribution & 1:
+                self._open_by_source[source] += sessions
+                self._open_sizes[active] += sessions
+            else:
+                self._ended[source, reason] += sessions
+                self._ended_sizes[active] += sessions
+                if contribution & 2:
+                    self._written_after_end[reason] += sessions
+        self._unsettled.clear()
 
     def summary(
         self, now: float, *, trivial_max_messages: int, marathon_max: int, marathon_near: float
     ) -> SessionSummary:
         """The figures that metrics show, as of `now`."""
+        self._settle()
         limits = (trivial_max_messages, marathon_max, marathon_near)
         if self._summary is None or self._summary[0] != limits:
             self._summary = (limits, self._sum_up(*limits))
@@ -322,12 +311,11 @@ def _some(counter: Mapping[_K, int]) -> list[tuple[_K, int]]:
 def open_session(record: SessionRecord, conversation: Conversation, now: float) -> OpenSession:
     """An open session as its row and its messages tell it."""
     row, messages, _ = record
-    clocks = [row.started_at, messages.newest, row.last_activity_at, row.last_heartbeat_at]
-    known = [clock for clock in clocks if clock is not None]
-    latest = max(known, default=0.0)
+    started_at, newest, beat_at = row.started_at, messages.newest, row.last_heartbeat_at
+    latest = max(started_at or 0.0, newest or 0.0, row.last_activity_at or 0.0, beat_at or 0.0)
     sane = (
-        row.started_at is not None
-        and (messages.newest is not None or messages.rows == 0)
+        started_at is not None
+        and (newest is not None or messages.rows == 0)
         and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS
     )
     holds: list[Hold] = []
@@ -338,7 +326,7 @@ def open_session(record: SessionRecord, conversation: Conversation, now: float) 
     return OpenSession(
         id=row.id,
         source=row.source,
-        started_at=row.started_at or 0.0,
+        started_at=started_at or 0.0,
         last_activity_at=latest,
         clocks_sane=sane,
         messages=messages.active,
@@ -346,7 +334,7 @@ def open_session(record: SessionRecord, conversation: Conversation, now: float) 
         turn=conversation.turn,
         holds=holds,
         parent_id=row.parent_id,
-        last_heartbeat_at=row.last_heartbeat_at,
+        last_heartbeat_at=beat_at,
         tool_error_streak=conversation.tool_error_streak,
         tool_repeat_streak=conversation.tool_repeat_streak,
     )
