@@ -89,6 +89,7 @@ put usr/lib/systemd/system deploy/systemd/hermes-exporter*
 put usr/lib/systemd/user deploy/systemd/user/hermes-exporter.service
 put usr/share/hermes-exporter/rules dashboards/rules/*.yaml
 put usr/share/hermes-exporter/dashboards dashboards/grafana/*.json
+put usr/share/hermes-exporter/runbooks dashboards/runbooks/*.md
 put usr/share/doc/hermes-exporter README.md docs/*.md deploy/debian/copyright
 put usr/share/doc/hermes-exporter/examples deploy/prometheus dashboards/alertmanager \
     deploy/systemd/enforce.conf

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from exporter import child
+from exporter.config.units import parse_size
 from tests.real.hermes import REPOSITORY
 from tests.real.prometheus import free_port
 from tests.real.waiting import wait_until
@@ -80,6 +82,15 @@ def test_nothing_hides_processes_and_locks_from_the_agent(unit: str) -> None:
     assert chosen["ProcSubset"] == "all"
     assert chosen.get("PrivateUsers", "no") == "no"
     assert "CAP_SYS_PTRACE" in chosen["CapabilityBoundingSet"]
+
+
+@pytest.mark.parametrize("unit", ["hermes-exporter.service", "hermes-exporter-textfile.service"])
+def test_a_home_that_fills_the_memory_costs_its_worker_and_not_the_agent(unit: str) -> None:
+    chosen = settings(unit)
+    limit, most = (parse_size(f"{chosen[name]}iB") for name in ("LimitDATA", "MemoryMax"))
+    assert limit < most
+    assert limit < child.MEMORY_BYTES_MAX, "the unit's own would never be met"
+    assert chosen["OOMPolicy"] == "continue"
 
 
 def test_a_users_unit_asks_for_nothing_that_needs_a_user_namespace() -> None:
