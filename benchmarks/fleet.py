@@ -12,6 +12,7 @@ import re
 import subprocess
 import tempfile
 import time
+import urllib.request
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, Final
 import yaml
 from msgspec import Struct
 
+from exporter.config.units import parse_duration
 from tests.dashboards.history import (
     DAY,
     HOUR,
@@ -54,11 +56,28 @@ class Question(Struct, frozen=True):
         return Question(self.panel, unfolded(self.expression), self.instant)
 
 
+class Group(Struct, frozen=True):
+    """Rules that Prometheus evaluates one after the other, as often as this."""
+
+    name: str
+    interval_seconds: float
+    rules: dict[str, str]
+    """What is recorded, and from what."""
+
+
 class Fleet(Struct, frozen=True):
     """A server, and the moment up to which it knows everything."""
 
     server: Prometheus
     now: float
+
+    def cpu_seconds(self) -> float:
+        """Processor time that the server has used, all told."""
+        with urllib.request.urlopen(f"{self.server.url}/metrics", timeout=60) as answer:
+            found = re.search(rb"^process_cpu_seconds_total (\S+)$", answer.read(), re.MULTILINE)
+        if found is None:
+            raise RuntimeError("Prometheus does not tell its processor time")
+        return float(found[1])
 
     def ask(self, question: Question) -> list[dict[str, Any]]:
         """The series of the answer: at this moment, or over the last hour for a graph."""
@@ -96,10 +115,22 @@ def _questions(part: Any, panel: str) -> Iterator[Question]:
             yield from _questions(value, panel)
 
 
+def groups() -> list[Group]:
+    """The recording rules as Prometheus reads them."""
+    rules = yaml.safe_load((_DASHBOARDS / "rules" / "recording.yaml").read_text())
+    return [
+        Group(
+            group["name"],
+            parse_duration(group["interval"]),
+            {rule["record"]: rule["expr"] for rule in group["rules"]},
+        )
+        for group in rules["groups"]
+    ]
+
+
 def recorded() -> dict[str, str]:
     """What is recorded, and from what."""
-    rules = yaml.safe_load((_DASHBOARDS / "rules" / "recording.yaml").read_text())
-    return {rule["record"]: rule["expr"] for group in rules["groups"] for rule in group["rules"]}
+    return {name: rule for group in groups() for name, rule in group.rules.items()}
 
 
 def unfolded(expression: str) -> str:
