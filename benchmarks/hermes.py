@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,46 @@ from typing import Any
 from tests.real.hermes import NEWEST, python_for
 
 
-class HermesProcess:
-    """A Hermes of the newest release that has the home's database open."""
+class Line:
+    """Orders to a program of `inside/`, and what it answers; its first answer says it is ready."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self._hear()
+        self.hear()
+
+    def tell(self, order: Mapping[str, Any]) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> Any:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"Hermes ended with status {self._process.wait()}")
+        return json.loads(line)
+
+
+@contextmanager
+def line_to(program: str, home: Path) -> Iterator[Line]:
+    """Run a program of `inside/` with the newest release; it leaves cleanly when the block ends."""
+    hermes = python_for(NEWEST)
+    with subprocess.Popen(
+        [str(hermes.python), "-m", f"benchmarks.inside.{program}"],
+        env=hermes.environment(home),
+        cwd=home.parent,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield Line(process)
+
+
+class HermesProcess:
+    """A Hermes of the newest release that has the home's database open."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
 
     def append(
         self, messages: int, sessions: int, *, pause_seconds: float = 0.0, optimize: bool = False
@@ -30,37 +64,21 @@ class HermesProcess:
         self, messages: int, sessions: int, *, pause_seconds: float = 0.0, optimize: bool = False
     ) -> None:
         """The same without waiting; `appended` gives the times."""
-        order = {
-            "messages": messages,
-            "sessions": sessions,
-            "pause_seconds": pause_seconds,
-            "optimize": optimize,
-        }
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
+        self._line.tell(
+            {
+                "messages": messages,
+                "sessions": sessions,
+                "pause_seconds": pause_seconds,
+                "optimize": optimize,
+            }
+        )
 
     def appended(self) -> list[float]:
-        return [float(latency) for latency in self._hear()]
-
-    def _hear(self) -> Any:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"Hermes ended with status {self._process.wait()}")
-        return json.loads(line)
+        return [float(latency) for latency in self._line.hear()]
 
 
 @contextmanager
 def holding(home: Path) -> Iterator[HermesProcess]:
     """Have a Hermes hold this home's database; it closes it cleanly when the block ends."""
-    hermes = python_for(NEWEST)
-    with subprocess.Popen(
-        [str(hermes.python), "-m", "benchmarks.inside.writer"],
-        env=hermes.environment(home),
-        cwd=home.parent,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield HermesProcess(process)
+    with line_to("writer", home) as line:
+        yield HermesProcess(line)

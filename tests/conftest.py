@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+import subprocess
+from collections.abc import Callable, Generator, Iterator
 
 import hypothesis
 import pytest
@@ -20,6 +21,20 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("steady")
+
+
+@pytest.fixture
+def mounts() -> Iterator[Callable[..., None]]:
+    """`mount` with these arguments, taken off again after the test."""
+    made: list[str] = []
+
+    def mount(*arguments: str) -> None:
+        subprocess.run(["mount", *arguments], check=True)
+        made.append(arguments[-1])
+
+    yield mount
+    for place in reversed(made):
+        subprocess.run(["umount", place], check=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -235,19 +234,6 @@ def test_what_is_no_plain_file_of_the_owner_is_refused_with_the_reason(
         assert reason in effect.take(action, None)
     assert picture(home) == before
     assert picture(outside) == there
-
-
-@pytest.fixture
-def mounts() -> Iterator[Callable[..., None]]:
-    made: list[str] = []
-
-    def mount(*arguments: str) -> None:
-        subprocess.run(["mount", *arguments], check=True)
-        made.append(arguments[-1])
-
-    yield mount
-    for place in reversed(made):
-        subprocess.run(["umount", place], check=True)
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "bind"])

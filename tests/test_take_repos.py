@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -206,19 +206,6 @@ def test_a_link_in_a_repository_is_moved_as_a_link(
     assert picture(tmp_path / "victim") == there
     assert give_back(effect, home, action) == [""]
     assert picture(home) == before
-
-
-@pytest.fixture
-def mounts() -> Iterator[Callable[..., None]]:
-    made: list[str] = []
-
-    def mount(*arguments: str) -> None:
-        subprocess.run(["mount", *arguments], check=True)
-        made.append(arguments[-1])
-
-    yield mount
-    for place in reversed(made):
-        subprocess.run(["umount", place], check=True)
 
 
 @pytest.mark.parametrize("where", ["", "/objects/info"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -173,19 +172,6 @@ def test_what_has_another_name_elsewhere_frees_nothing(full: Path, tmp_path: Pat
     size = du(full) - (tmp_path / "kept").stat().st_blocks * 512
     assert removed_from(full) == (size, [])
     assert (tmp_path / "kept").read_bytes() == b"x" * 5000
-
-
-@pytest.fixture
-def mounts() -> Iterator[Callable[..., None]]:
-    made: list[str] = []
-
-    def mount(*arguments: str) -> None:
-        subprocess.run(["mount", *arguments], check=True)
-        made.append(arguments[-1])
-
-    yield mount
-    for place in reversed(made):
-        subprocess.run(["umount", place], check=True)
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "bind"])
