@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -25,9 +25,12 @@ _PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
 _REST: Final = 1.0
 """For each second that the write lock was held, so many are left to others."""
 _LEAST_REST_SECONDS: Final = 0.005
+_LOOKED_AT: Final = 5_000
+"""So many messages at most are changed in one transaction."""
 _WAL_BYTES: Final = 16 << 20
 _FIRST_PAGES: Final = 16
 _MOST_PAGES: Final = 1_000
+_MERGE_AHEAD_SECONDS: Final = 5.0
 
 
 def rest(site: Site, held_seconds: float) -> None:
@@ -52,30 +55,42 @@ def index_again(
     writer: Writer,
     pace: Pace,
     index: SearchIndex,
-    parts: SessionParts,
-    message_ids: Sequence[int],
-) -> None:
-    """Put messages of a session into the text index, in short transactions."""
+    sessions: Sequence[SessionParts],
+    message_ids: Container[int] | None = None,
+) -> float:
+    """Put messages of sessions, all or these, into the text index, in short transactions.
+
+    In the order of their ids: FTS5 begins a new segment each time one is lower than the last, and
+    merging those takes longer than all the rest. Return the longest hold.
+    """
+    whose = {number: parts for parts in sessions for number in parts.message_ids()}
+    work = {k: v for parts in sessions for k, v in weights(parts.messages).items()}
+    todo = sorted(each for each in whose if message_ids is None or each in message_ids)
 
     def put_in(connection: apsw.Connection, message_id: int) -> None:
+        parts = whose[message_id]
         put_in_again(connection, index, parts.messages, [message_id], parts.cut)
 
-    in_slices(site, writer, pace, parts, message_ids, put_in)
+    return in_slices(site, writer, pace, index, work, todo, put_in)
 
 
 def in_slices(
     site: Site,
     writer: Writer,
     pace: Pace,
-    parts: SessionParts,
+    index: SearchIndex,
+    work: Mapping[int, int],
     message_ids: Sequence[int],
     change: Callable[[apsw.Connection, int], None],
-) -> None:
-    """Make a change to messages of a session, as many at a time as the budget allows."""
-    work = weights(parts.messages)
+) -> float:
+    """Make a change to messages, as many at a time as the budget allows; return the longest hold.
+
+    `work` says how much each is.
+    """
+    longest = 0.0
     todo, attempts = list(message_ids), 0
     while todo:
-        part = todo[: pace.fitting([work[number] for number in todo])]
+        part = todo[: pace.fitting([work[number] for number in todo[:_LOOKED_AT]])]
         writer.newcomers()
         try:
             with writer.transaction() as transaction:
@@ -87,11 +102,14 @@ def in_slices(
                 raise
             site.sleep(attempts * site.pause_seconds)
             pace.was_too_long(sum(work[number] for number in part), LOCK_LIMIT_SECONDS)
+            longest = max(longest, writer.held_seconds, merge_what_is_due(site, writer, index))
             continue
         attempts = 0
+        longest = max(longest, writer.held_seconds)
         pace.took(sum(work[number] for number in todo[:done]), seconds)
         todo = todo[done:]
         rest(site, writer.held_seconds)
+    return longest
 
 
 def until_due(
@@ -111,27 +129,44 @@ def merge_index(site: Site, seconds: float) -> float:
     Deleting leaves tombstones, and only merging gives their pages back. What is not merged now
     the next run goes on with.
     """
+    with site.writing() as writer:
+        tables = probe_layout(writer.connection).index.tables
+        # Below zero: begin to merge everything into one.
+        return _merge(site, writer, tables, -_FIRST_PAGES, seconds)
+
+
+def merge_what_is_due(site: Site, writer: Writer, index: SearchIndex) -> float:
+    """Merge in small steps what FTS5 would merge in the next transaction; the longest hold.
+
+    It merges a megabyte at a time as part of whatever is being written. Where that has made a
+    transaction last too long, it would be no shorter the next time.
+    """
+    return _merge(site, writer, index.tables, _FIRST_PAGES, _MERGE_AHEAD_SECONDS)
+
+
+def _merge(
+    site: Site, writer: Writer, tables: Sequence[str], first_pages: int, seconds: float
+) -> float:
     longest = 0.0
     give_up_at = site.monotonic() + seconds
-    with site.writing() as writer:
-        for table in probe_layout(writer.connection).index.tables:
-            pages = -_FIRST_PAGES  # below zero: begin to merge everything into one
-            while site.monotonic() < give_up_at:
-                writer.newcomers()
-                try:
-                    with writer.transaction():
-                        went_on = merge_a_little(writer.connection, table, pages)
-                except apsw.InterruptError:
-                    if abs(pages) == 1:
-                        break
-                    pages = max(1, abs(pages) // 4)
-                    continue
-                longest = max(longest, writer.held_seconds)
-                pages = _next_pages(abs(pages), writer.held_seconds, site.lock_budget_seconds)
-                rest(site, writer.held_seconds)
-                if not went_on:
+    for table in tables:
+        pages = first_pages
+        while site.monotonic() < give_up_at:
+            writer.newcomers()
+            try:
+                with writer.transaction():
+                    went_on = merge_a_little(writer.connection, table, pages)
+            except apsw.InterruptError:
+                if abs(pages) == 1:
                     break
-            checkpoint(site, writer)
+                pages = max(1, abs(pages) // 4)
+                continue
+            longest = max(longest, writer.held_seconds)
+            pages = _next_pages(abs(pages), writer.held_seconds, site.lock_budget_seconds)
+            rest(site, writer.held_seconds)
+            if not went_on:
+                break
+        checkpoint(site, writer)
     return longest
 
 

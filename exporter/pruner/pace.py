@@ -39,7 +39,7 @@ class Pace:
 
     def fits(self, weight: int) -> bool:
         """Whether so much may go in one transaction."""
-        return weight <= 2 * self.capacity
+        return weight <= self.capacity
 
     def fitting(self, weights: Sequence[int]) -> int:
         """How many of these fit into one transaction; at least one. Each costs a bit itself."""

@@ -1,8 +1,9 @@
 """Giving back sessions: their rows with the ids they had, found by search as before.
 
-A session comes back in one transaction, so that Hermes sees all of it or nothing. One that would
-not fit into the budget is put into the text index first, slice by slice, where nobody sees it
-without its rows. Nothing that Hermes has written since is ever overwritten.
+A session comes back in one transaction, so that Hermes sees all of it or nothing. Nearly all the
+time goes into the text index. So messages are put there first, slice by slice, where nobody sees
+them without their rows; those follow, of many sessions at a time. Nothing that Hermes has written
+since is ever overwritten.
 """
 
 from __future__ import annotations
@@ -56,8 +57,12 @@ class SessionReturn:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._pace = Pace(site.lock_budget_seconds)
+        self._rows = Pace(site.lock_budget_seconds)
+        """The same for rows alone, without the text index."""
         self._attempts: Counter[int] = Counter()
         self._weights: dict[str, int] = {}
+        self._indexed: set[str] = set()
+        """Sessions whose messages are in the text index already."""
         self.longest_hold_seconds = 0.0
 
     def give_back(self, returning: Mapping[int, Action], trash: TrashRun, settle: Settle) -> str:
@@ -116,27 +121,25 @@ class SessionReturn:
         coming: set[str],
     ) -> list[Settlement]:
         """The first of these, in one transaction; what became of those that were dealt with."""
+        pace = self._rows if layout.index.known else self._pace
         work = [self._weight(parts) for _, parts in waiting[:_LOOKED_AT]]
-        batch = waiting[: self._pace.fitting(work)]
-        whole = [not each.is_cut for _, each in batch]
-        if not all(whole):
-            batch = batch[: max(1, whole.index(False))]
+        batch = waiting[: pace.fitting(work)]
         coming = coming | {action.intent.target for action, _ in waiting}
         action, parts = batch[0]
         try:
-            if not layout.index.known or (self._pace.fits(work[0]) and not parts.is_cut):
-                return self._restore(writer, layout, batch, coming)
-            return [self._restore_large(writer, layout, action, parts, coming)]
+            if layout.index.known:
+                return self._restore_indexed(writer, layout, batch, coming)
+            return self._restore(writer, layout, batch, coming, pace)
         except apsw.InterruptError:
             self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
-            self._pace.was_too_long(sum(work[: len(batch)]), LOCK_LIMIT_SECONDS)
+            pace.was_too_long(sum(work[: len(batch)]), LOCK_LIMIT_SECONDS)
             self._attempts[action.number] += 1
             self._site.sleep(self._attempts[action.number] * self._site.pause_seconds)
             if len(batch) > 1 or self._attempts[action.number] < ATTEMPTS:
                 return []
             count = len(parts.messages.rows)
             why = f"its {count} messages cannot be put back in one short transaction"
-            self._take_strays(writer, layout.index, parts)
+            self._take_strays(writer, layout.index, [parts])
             return _skip([action], why)
 
     def _weight(self, parts: SessionParts) -> int:
@@ -145,12 +148,36 @@ class SessionReturn:
             self._weights[parts.id] = sum(weights(parts.messages).values())
         return self._weights[parts.id]
 
+    def _restore_indexed(
+        self,
+        writer: Writer,
+        layout: Layout,
+        batch: Sequence[tuple[Action, SessionParts]],
+        coming: set[str],
+    ) -> list[Settlement]:
+        new = [
+            parts
+            for _, parts in batch
+            if parts.id not in self._indexed and not exists(writer.connection, parts.id)
+        ]
+        held = index_again(self._site, writer, self._pace, layout.index, new)
+        self.longest_hold_seconds = max(self.longest_hold_seconds, held)
+        self._indexed |= {parts.id for parts in new}
+        # The text index has the messages already, so the triggers must not put them in again.
+        with without_triggers(writer):
+            settled = self._restore(writer, layout, batch, coming, self._rows)
+        states = zip(batch, settled, strict=False)
+        left = [parts for (_, parts), each in states if each.state is not ActionState.DONE]
+        self._take_strays(writer, layout.index, left)
+        return settled
+
     def _restore(
         self,
         writer: Writer,
         layout: Layout,
         batch: Sequence[tuple[Action, SessionParts]],
         coming: set[str],
+        pace: Pace,
     ) -> list[Settlement]:
         settled: list[Settlement] = []
         weight = 0
@@ -162,37 +189,18 @@ class SessionReturn:
                 settled.append(_restored(writer, layout, action, parts, coming))
                 weight += 1 + self._weight(parts)
             seconds = transaction.seconds
-        self._held(writer, weight, seconds)
+        self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
+        pace.took(weight, seconds)
+        rest(self._site, writer.held_seconds)
         return settled
 
-    def _restore_large(
-        self,
-        writer: Writer,
-        layout: Layout,
-        action: Action,
-        parts: SessionParts,
-        coming: set[str],
-    ) -> Settlement:
-        if exists(writer.connection, parts.id):
-            return _skip([action], "there is a session of its id again")[0]
-        message_ids = parts.message_ids()
-        index_again(self._site, writer, self._pace, layout.index, parts, message_ids)
-        # The text index has the messages already, so the triggers must not put them in again.
-        writer.newcomers()
-        with without_triggers(writer), writer.transaction():
-            settlement = _restored(writer, layout, action, parts, coming)
-        self._held(writer, 0, 0.0)
-        if settlement.state is not ActionState.DONE:
-            self._take_strays(writer, layout.index, parts)
-        return settlement
-
-    def _take_strays(self, writer: Writer, index: SearchIndex, parts: SessionParts) -> None:
-        take_strays(self._site, writer, self._pace, index, parts, parts.message_ids())
-
-    def _held(self, writer: Writer, weight: int, seconds: float) -> None:
-        self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
-        self._pace.took(weight, seconds)
-        rest(self._site, writer.held_seconds)
+    def _take_strays(
+        self, writer: Writer, index: SearchIndex, sessions: Sequence[SessionParts]
+    ) -> None:
+        """Take out of the text index what is there, if perhaps only in part, of these."""
+        for parts in sessions:
+            self._indexed.discard(parts.id)
+            take_strays(self._site, writer, self._pace, index, parts, parts.message_ids())
 
 
 def _restored(
@@ -222,7 +230,7 @@ def take_strays(
     def take(connection: apsw.Connection, message_id: int) -> None:
         take_out_strays(connection, index, [message_id], parts.cut)
 
-    in_slices(site, writer, pace, parts, message_ids, take)
+    in_slices(site, writer, pace, index, weights(parts.messages), message_ids, take)
 
 
 # Undos that were killed, and transactions of which nobody knows whether they were committed

@@ -30,6 +30,7 @@ from exporter.pruner.gently import (
     ATTEMPTS,
     checkpoint,
     index_again,
+    merge_what_is_due,
     read_patiently,
     rest,
     until_due,
@@ -187,6 +188,7 @@ class SessionEffect:
         self._note_hold(inspection.writer)
         first.attempts += 1
         self._site.sleep(first.attempts * self._site.pause_seconds)
+        self._merge_what_is_due(inspection)
         if len(batch) > 1 or first.attempts < ATTEMPTS:
             return 0
         self._index_again(inspection, first)
@@ -213,6 +215,7 @@ class SessionEffect:
                     self._pace.was_too_long(weight, LOCK_LIMIT_SECONDS)
                     self._note_hold(inspection.writer)
                     self._site.sleep(attempts * self._site.pause_seconds)
+                    self._merge_what_is_due(inspection)
         except BaseException:
             self._index_again(inspection, each)
             raise
@@ -240,18 +243,19 @@ class SessionEffect:
 
     def _index_again(self, inspection: Inspection, each: _Prepared) -> None:
         """Have a session found again that stays after all."""
-        out = set(each.out_of_index)
-        for parts in each.parts if out else ():
-            message_ids = [number for number in parts.message_ids() if number in out]
-            index_again(
-                self._site,
-                inspection.writer,
-                self._pace,
-                inspection.layout.index,
-                parts,
-                message_ids,
-            )
+        index_again(
+            self._site,
+            inspection.writer,
+            self._pace,
+            inspection.layout.index,
+            each.parts,
+            set(each.out_of_index),
+        )
         each.out_of_index = []
+
+    def _merge_what_is_due(self, inspection: Inspection) -> None:
+        held = merge_what_is_due(self._site, inspection.writer, inspection.layout.index)
+        self.longest_hold_seconds = max(self.longest_hold_seconds, held)
 
     def _patiently(self, inspection: Inspection, step: Callable[[], Answer]) -> Answer:
         """Make a step, again if it was called off: what is not clear now may be soon."""
@@ -387,5 +391,5 @@ def _mend_index(site: Site, there: set[str], trash: TrashRun | None) -> None:
     if any(found):
         with site.writing() as writer:
             index = probe_layout(writer.connection).index
-            for parts, message_ids in zip(suspects, found, strict=True):
-                index_again(site, writer, Pace(site.lock_budget_seconds), index, parts, message_ids)
+            lost = {message_id for message_ids in found for message_id in message_ids}
+            index_again(site, writer, Pace(site.lock_budget_seconds), index, suspects, lost)
