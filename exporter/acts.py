@@ -252,3 +252,12 @@ def history(worker: Worker, home: Home) -> list[Run]:
         if isinstance(reply, wire.HistoryPage):
             runs.extend(reply.items)
     return runs
+
+
+def actions_of(worker: Worker, home: Home, run: str) -> list[wire.NotedAction]:
+    """What one run did to one home, in order."""
+    actions: list[wire.NotedAction] = []
+    for reply in worker.ask(wire.HistoryRequest(home.path, home.owner, run), _PLAN_SECONDS):
+        if isinstance(reply, wire.ActionsPage):
+            actions.extend(reply.items)
+    return actions

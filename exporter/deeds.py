@@ -43,8 +43,10 @@ def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wir
             yield from _reap(duty.reap(order, reader))
         case wire.UndoRequest():
             yield from _undo(request, tell)
-        case wire.HistoryRequest(home, owner):
+        case wire.HistoryRequest(home, owner, ""):
             yield from _history(home, owner)
+        case wire.HistoryRequest(home, owner, run):
+            yield from _actions_of(home, owner, run)
         case wire.PruneRequest(_, order):
             wanted = msgspec.json.decode(order, type=PruneOrder)
             yield from _pruned(pruning.prune(wanted, _throttled(tell)))
@@ -143,6 +145,26 @@ def _history(home: str, owner: int) -> Iterator[wire.Reply]:
         runs = journal.list_runs() if journal is not None else []
     for page in wire.pages(runs):
         yield wire.HistoryPage(list(page))
+    yield wire.HistoryReply()
+
+
+def _actions_of(home: str, owner: int, run: str) -> Iterator[wire.Reply]:
+    with journal_of(home, owner) as journal:
+        actions = journal.actions(run) if journal is not None else []
+    noted = [
+        wire.NotedAction(
+            action=each.intent.action[:128],
+            policy=each.intent.policy[:128],
+            target=each.intent.target[:4096],
+            reason=each.intent.reason[:300],
+            bytes=max(0, each.intent.bytes),
+            state=each.state,
+            why=each.why[:300],
+        )
+        for each in actions
+    ]
+    for page in wire.pages(noted):
+        yield wire.ActionsPage(list(page))
     yield wire.HistoryReply()
 
 

@@ -42,7 +42,7 @@ _ANSWERS: Final[dict[type[Question], tuple[type[wire.Reply], ...]]] = {
     wire.PlanReapRequest: (wire.PlanReapReply, wire.ReapActionsPage),
     wire.ReapRequest: (wire.ReapReply, wire.OutcomePage),
     wire.UndoRequest: (wire.UndoReply, wire.OutcomePage, wire.Progress),
-    wire.HistoryRequest: (wire.HistoryReply, wire.HistoryPage),
+    wire.HistoryRequest: (wire.HistoryReply, wire.HistoryPage, wire.ActionsPage),
     wire.PlanPruneRequest: (wire.PlanPruneReply, wire.PruneActionsPage),
     wire.PruneRequest: (wire.PruneReply, wire.OutcomePage, wire.Progress),
     wire.PurgeRequest: (wire.PruneReply, wire.OutcomePage),

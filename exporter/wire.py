@@ -27,7 +27,7 @@ from exporter.frames import (
 )
 from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory
-from exporter.pruner.words import HomePrunePlan, PruneAction
+from exporter.pruner.words import HomePrunePlan, PruneAction, Target
 from exporter.reaper.findings import (
     HomeFacts,
     JudgedSession,
@@ -38,9 +38,10 @@ from exporter.reaper.findings import (
 )
 from exporter.reaper.orders import ReapOrder, Report, Skipped
 from exporter.reaper.plan import HomePlan, ReapAction
-from exporter.runs import Run
+from exporter.runs import ActionState, Run
 from exporter.runs.report import RunReport
 from exporter.snapshot import (
+    Bytes,
     Count,
     Look,
     OpenSession,
@@ -123,6 +124,8 @@ class UndoRequest(Struct, frozen=True, tag="undo"):
 class HistoryRequest(Struct, frozen=True, tag="history"):
     home: str
     owner: int
+    run: str = ""
+    """The actions of this run; empty: the runs."""
 
 
 class PlanPruneRequest(Struct, frozen=True, tag="plan_prune"):
@@ -277,6 +280,22 @@ class HistoryPage(Struct, frozen=True, tag="runs"):
     items: Annotated[list[Run], Meta(max_length=PAGE_ITEMS)]
 
 
+class NotedAction(Struct, frozen=True):
+    """One action of a run, as its journal knows it."""
+
+    action: Word
+    policy: Word
+    target: Target
+    reason: Text
+    bytes: Bytes
+    state: ActionState
+    why: Text
+
+
+class ActionsPage(Struct, frozen=True, tag="actions"):
+    items: Annotated[list[NotedAction], Meta(max_length=PAGE_ITEMS)]
+
+
 class HistoryReply(Struct, frozen=True, tag="history"):
     """Ends the answer to a history."""
 
@@ -314,6 +333,7 @@ Reply = (
     | PruneReply
     | UpkeepReply
     | HistoryPage
+    | ActionsPage
     | HistoryReply
     | Refusal
     | Failure

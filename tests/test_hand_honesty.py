@@ -129,6 +129,37 @@ def test_a_source_or_policy_that_can_take_nothing_is_named(
     assert "Nothing to do" in done.stdout
 
 
+def test_the_history_tells_a_purge_from_a_prune_and_what_each_run_did(
+    home: Path, where: list[str | Path]
+) -> None:
+    planned = run_json("prune", *where)["plan"]["actions"]
+    pruned = run_json("prune", "--yes", *where)["run"]
+    purged = run_json("purge", "--yes", *where)["run"]
+    runs = run_json("history", *where)
+    assert [(each["run"], each["kind"]) for each in runs] == [(purged, "purge"), (pruned, "prune")]
+    for each in runs:
+        (told,) = run_json("history", each["run"], *where)
+        assert {key: told[key] for key in each} == each
+        assert told.keys() - each.keys() == {"why", "items"}
+        assert len(told["items"]) == each["actions"]
+    assert [{**each, "home": "default"} for each in items(pruned, where)] == [
+        {**each, "state": "done", "why": ""} for each in planned
+    ]
+    (emptied,) = items(purged, where)
+    assert (emptied["action"], emptied["target"]) == ("purge_trash", pruned)
+    shown = run("history", pruned, *where).stdout
+    assert all(f"\n{each['target']} " in shown for each in planned)
+    lost = run("history", "20250101T000000-abcd", *where)
+    assert (lost.returncode, lost.stdout) == (1, "")
+    assert "no run 20250101T000000-abcd in any home" in lost.stderr
+
+
+def items(of_run: str, where: list[str | Path]) -> list[dict[str, Any]]:
+    (told,) = run_json("history", of_run, *where)
+    found: list[dict[str, Any]] = told["items"]
+    return found
+
+
 def test_a_purge_makes_nothing_in_a_home_without_trash(home: Path, where: list[str | Path]) -> None:
     assert purge(*where)[0] == 0
     assert not (home / ".hermes-exporter").exists()

@@ -12,24 +12,35 @@ from exporter.terminal import output
 SUMMARY = "the runs so far: what was ended, deleted and given back"
 DESCRIPTION = """\
 List every run in every home, the newest first: what it was for, how it ended,
-how much it did, and until when it can be undone."""
-EXAMPLES = (("all of this host", "hermes-exporter history"),)
+how much it did, and until when it can be undone. With the id of a run, list
+what that run did: each thing it took or left alone, by which policy, and why.
+
+  reap      ended sessions          heal    opened wrongly ended ones again
+  prune     took things by policy   purge   emptied the trash, for good
+  undo      gave back what another run took"""
+EXAMPLES = (
+    ("all of this host", "hermes-exporter history"),
+    ("what one run took", "hermes-exporter history 20260131T093000-3f2a"),
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", nargs="?", help="the id of a run (default: all)")
     arguments.add_json(parser)
 
 
 def run(args: Namespace) -> int:
-    from exporter.hand.past import history
+    from exporter.hand.past import history, history_of
 
-    rows, unread = history(arguments.options(args))
+    options = arguments.options(args)
+    rows, unread = history(options) if args.run is None else history_of(options, args.run)
     if args.json:
         output.show_json(rows)
     else:
         from exporter.terminal import past
 
-        output.show(past.history(rows, time.time()))
+        shown = past.history if args.run is None else past.one_run
+        output.show(shown(rows, time.time()))
     if unread:
         raise PartlyDoneError(
             f"not known for {', '.join(unread)}: cannot be read; `hermes-exporter check` tells why"

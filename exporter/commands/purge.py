@@ -32,7 +32,9 @@ def run(args: Namespace) -> int:
     of = f"of run {visible(args.run)}" if args.run is not None else "of all runs"
     if not args.yes:
         if sys.stdin is None or not sys.stdin.isatty():
-            raise UsageError("a purge cannot be undone, and there is nobody to ask here: give --yes")
+            raise UsageError(
+                "a purge cannot be undone, and there is nobody to ask here: give --yes"
+            )
         if not _confirmed(f"Empty the trash {of}, for good?"):
             raise ExporterError("nothing was purged")
     from exporter.hand.prune import purge

@@ -31,6 +31,40 @@ def history(options: Options) -> tuple[list[dict[str, Any]], list[str]]:
     return sorted(rows, key=lambda row: (row["started_at"], row["run"]), reverse=True), unread
 
 
+def history_of(options: Options, run: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """One run in every home it acted on, with what it did to each; and the homes not readable."""
+    unread: list[str] = []
+    with found_homes(options, load(options.config_file)) as rounds:
+        found = [(state, each) for state, each in _runs(rounds, unread) if each.id == run]
+        rows = [
+            {
+                **each.row(state.home.label),
+                "why": each.why,
+                "items": [
+                    {
+                        "action": action.action,
+                        "policy": action.policy or None,
+                        "target": action.target,
+                        "reason": action.reason,
+                        "bytes": action.bytes,
+                        "state": action.state.value,
+                        "why": action.why,
+                    }
+                    for action in acts.actions_of(rounds.worker(state.home), state.home, run)
+                ],
+            }
+            for state, each in found
+        ]
+    if not rows:
+        raise ExporterError(_no_such_run(run, unread))
+    return rows, unread
+
+
+def _no_such_run(run: str, unread: list[str]) -> str:
+    hint = f"; could not read {', '.join(unread)}" if unread else ""
+    return f"no run {visible(run)[:64]} in any home{hint}; `hermes-exporter history` lists them"
+
+
 def undo(options: Options, run: str | None) -> Undone:
     """Give back what a run took, in every home it acted on; None is the last that took anything."""
     settings = load(options.config_file)
@@ -40,10 +74,7 @@ def undo(options: Options, run: str | None) -> Undone:
         chosen = run or _last([each for _, each in runs])
         states = [state for state, each in runs if each.id == chosen]
         if not states:
-            hint = f"; could not read {', '.join(unread)}" if unread else ""
-            raise ExporterError(
-                f"no run {visible(chosen)} in any home{hint}; `hermes-exporter history` lists them"
-            )
+            raise ExporterError(_no_such_run(chosen, unread))
         restored: list[str] = []
         failed: list[Skipped] = []
         for state in states:

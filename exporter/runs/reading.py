@@ -151,7 +151,7 @@ class JournalReader:
 _RUNS: Final = """
     SELECT runs.id, kind, plan, by_hand, started_at, finished_at, outcome, runs.why, undoable_until,
            SUM(state IN ('done', 'undone')), SUM(bytes * (state IN ('done', 'undone'))),
-           SUM(state = 'undone')
+           SUM(state = 'undone'), CASE WHEN MIN(action) = MAX(action) THEN MIN(action) END
       FROM runs LEFT JOIN actions ON actions.run = runs.id WHERE """
 _NEWEST_RUNS_FIRST: Final = " GROUP BY runs.id ORDER BY started_at DESC, runs.id DESC"
 _ACTIONS: Final = """
@@ -183,6 +183,7 @@ def _run(row: Sequence[Any]) -> Run:
         actions=row[9] or 0,
         bytes=row[10] or 0,
         undone=row[11] or 0,
+        sole_action=row[12] or "",
     )
 
 

@@ -110,12 +110,14 @@ class Run(Struct, frozen=True):
     bytes: int
     undone: int = 0
     """How many of the actions were taken back."""
+    sole_action: str = ""
+    """What all of its actions are; empty if they differ, or there is none."""
 
     def row(self, home: str) -> dict[str, Any]:
         """The run as `history --json` prints it."""
         return {
             "run": self.id,
-            "kind": self.kind.value,
+            "kind": "purge" if self.sole_action == "purge_trash" else self.kind.value,
             "home": home,
             "started_at": self.started_at,
             "finished_at": self.finished_at,

@@ -19,6 +19,7 @@ _COLUMNS = (
     Column("bytes", right=True, spare=3),
     Column("undo within", right=True, spare=4),
 )
+_STATES = {"done": Tone.GOOD, "undone": Tone.PLAIN}
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 
 
@@ -49,6 +50,41 @@ def _left(until: float | None, now: float) -> str:
     if until is None:
         return ""
     return human.age(until - now) if until > now else "over"
+
+
+def one_run(rows: Sequence[Mapping[str, Any]], now: float) -> Iterator[Block]:
+    """Lines and tables for the value that `history RUN --json` prints."""
+    for row in rows:
+        yield Table(_COLUMNS, (_row(row, now),))
+        if row["why"]:
+            yield Line((Cell(f"It was stopped: {row['why']}", Tone.WARN),))
+        yield Line()
+        yield _items(row["items"])
+        yield Line()
+
+
+def _items(items: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(
+        (
+            target_column("target", (each["target"] for each in items)),
+            Column("action", spare=1),
+            Column("policy", spare=3),
+            Column("bytes", right=True),
+            Column("state"),
+            Column("why", least=20, spare=2),
+        ),
+        tuple(
+            (
+                Cell(each["target"], Tone.STRONG),
+                Cell(each["action"]),
+                Cell(each["policy"] or ""),
+                Cell(human.size(each["bytes"]) if each["bytes"] else ""),
+                Cell(each["state"], _STATES.get(each["state"], Tone.WARN)),
+                Cell(each["why"] or each["reason"], Tone.FAINT),
+            )
+            for each in items
+        ),
+    )
 
 
 def undone(result: Undone) -> Iterator[Block]:
