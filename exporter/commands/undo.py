@@ -12,8 +12,10 @@ SUMMARY = "give back what a run took"
 DESCRIPTION = """\
 Take back a run: sessions that it ended are open again, and what it deleted is
 restored from the trash, exactly as it was. What Hermes has changed since is
-left as it is, and named. Automatic runs leave alone what was given back for as
-long as `prune.keep.undone` says, and so does `reap` with sessions."""
+left as it is, and named: a session whose title another has taken meanwhile
+stays in the trash; rename the other one and repeat the undo. Automatic runs
+leave alone what was given back for as long as `prune.keep.undone` says, and so
+does `reap` with sessions."""
 EXAMPLES = (
     ("a run from the list of `history`", "hermes-exporter undo 20260131T093000-3f2a"),
     ("the last one", "hermes-exporter undo --last"),
