@@ -25,7 +25,7 @@ def disk() -> Section:
     return Section(
         "Disk",
         [
-            line(9, _by_kind(), _files()),
+            line(10, _by_kind(), _files()),
             line(8, _filesystem(), _thresholds(), _payload()),
             line(8, _transcripts(), _checkpoints(), _projects()),
         ],
