@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 from exporter.pruner.execute import execute
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs import ActionState, Kind, journal_of
-from tests.evidence_harness import REPOSITORY
+from tests.kill_crew import Crew, crew_that
 from tests.kill_instants import Instants
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
@@ -31,8 +29,8 @@ SESSIONS = (*SIZES, LARGE, DELEGATE, PARENT)
 GROUPS = {DELEGATE: 1, PARENT: 1}
 WORDS = ("word1", "terminal", "picture")
 
-_CREW = """
-import os, signal, sys, msgspec
+_ACT = """
+import msgspec
 from exporter.evidence.bystanders import Bystanders
 from exporter.pruner.words import HomePrunePlan
 from exporter.pruner.execute import execute, purge
@@ -49,58 +47,13 @@ def act(home, what, pid):
         purge(None, site)
     else:
         undo(what, site)
-for line in sys.stdin:
-    child = os.fork()
-    if not child:
-        act(*line.split())
-        os._exit(0)
-    print("begun", flush=True)
-    if sys.stdin.readline() == "kill\\n":
-        os.kill(child, signal.SIGKILL)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-
-
-class Crew:
-    """A process that forks others, which act on a home and may be killed while they do."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def work(self, home: Path, what: str, beside: int = 0) -> None:
-        """Do it to its end."""
-        assert self._ask(f"{home} {what} {beside}") == "begun"
-        assert self._ask("wait") == "0"
-
-    def work_and_die(self, instants: Instants, home: Path, what: str, beside: int) -> bool:
-        """Whether it was killed before it had come to its end."""
-        assert self._ask(f"{home} {what} {beside}") == "begun"
-        time.sleep(instants.draw())
-        ended = self._ask("kill")
-        assert ended in ("0", "-9")
-        instants.heed(killed=ended == "-9")
-        return ended == "-9"
-
-    def _ask(self, line: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().strip()
 
 
 @pytest.fixture(scope="module")
 def crew() -> Iterator[Crew]:
-    with subprocess.Popen(
-        [sys.executable, "-c", _CREW],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=REPOSITORY,
-    ) as process:
-        yield Crew(process)
-        assert process.stdin is not None
-        process.stdin.close()
+    with crew_that(_ACT) as ready:
+        yield ready
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from exporter.reaper.batches import recover
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.reap import _intent, execute
 from exporter.runs import ActionState, Kind, RunOutcome, journal_of, running
-from tests.evidence_harness import REPOSITORY
+from tests.kill_crew import Crew, crew_that
 from tests.kill_instants import Instants
 from tests.reader_harness import sql
 from tests.real.hermes import NEWEST, python_for
@@ -36,8 +34,8 @@ from tests.reap_harness import (
 SESSIONS = tuple(f"20260101_08{number:04}_aaaaaa" for number in range(8))
 """Each is ended in a transaction of its own."""
 
-_CREW = """
-import os, signal, sys, msgspec
+_ACT = """
+import msgspec
 from exporter.evidence.bystanders import Bystanders
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.reap import execute
@@ -52,57 +50,13 @@ def act(home, what, pid):
         execute(plan, site, end_reason="reaped")
     else:
         undo(what, site)
-for line in sys.stdin:
-    child = os.fork()
-    if not child:
-        act(*line.split())
-        os._exit(0)
-    print("begun", flush=True)
-    if sys.stdin.readline() == "kill\\n":
-        os.kill(child, signal.SIGKILL)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-
-
-class Crew:
-    """A process that forks others, which reap or undo and may be killed while they do."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def work(self, home: Path, what: str, beside: int = 0) -> None:
-        """Do it to its end."""
-        assert self._ask(f"{home} {what} {beside}") == "begun"
-        assert self._ask("wait") == "0"
-
-    def work_and_die(self, instants: Instants, home: Path, what: str, beside: int) -> bool:
-        """Whether it was killed before it had come to its end."""
-        assert self._ask(f"{home} {what} {beside}") == "begun"
-        time.sleep(instants.draw())
-        killed = self._ask("kill") == "-9"
-        instants.heed(killed=killed)
-        return killed
-
-    def _ask(self, line: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().strip()
 
 
 @pytest.fixture(scope="module")
 def crew() -> Iterator[Crew]:
-    with subprocess.Popen(
-        [sys.executable, "-c", _CREW],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=REPOSITORY,
-    ) as process:
-        yield Crew(process)
-        assert process.stdin is not None
-        process.stdin.close()
+    with crew_that(_ACT) as ready:
+        yield ready
 
 
 @pytest.fixture(scope="module")
