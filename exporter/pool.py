@@ -19,8 +19,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from exporter import wire
+from exporter.capabilities import missing_capabilities
 from exporter.errors import RefusedError, WorkerError
 from exporter.frames import Ready
+from exporter.text import listed
 
 _RECEIVE_BYTES: Final = 256 * 1024
 _FRAMES_MAX: Final = 20_000
@@ -180,8 +182,12 @@ class Worker:
 
 def start_worker(owner: int) -> Worker:
     """A worker that reads homes as their owner."""
-    arguments = [] if owner == os.geteuid() else [str(owner), str(_group_of(owner))]
-    return Worker(own_program("exporter.worker", *arguments))
+    if owner == os.geteuid():
+        return Worker(own_program("exporter.worker"))
+    missing = missing_capabilities()
+    if missing:
+        raise WorkerError(f"cannot act as uid {owner}: this agent lacks {listed(missing, 'and')}")
+    return Worker(own_program("exporter.worker", str(owner), str(_group_of(owner))))
 
 
 def own_program(module: str, *arguments: str) -> list[str]:

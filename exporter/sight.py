@@ -77,6 +77,12 @@ _TROUBLES: Final[dict[Trouble, str]] = {
 }
 
 
+_CAPABILITIES: Final = (
+    "give it these: CapabilityBoundingSet= of its unit, --cap-add of its container "
+    "(docs/least-privilege.md), or run it as the home's owner"
+)
+
+
 def capabilities(home: HomeView) -> dict[str, Any]:
     """One home's entry in the report of `check`."""
     can: list[str] = []
@@ -88,6 +94,8 @@ def capabilities(home: HomeView) -> dict[str, Any]:
         can.append("read the database")
     else:
         fix = _TROUBLES.get(home.trouble, "try again; the log of serve tells when it recovers")
+        if home.trouble is Trouble.WORKER_DIED and "lacks CAP_" in home.detail:
+            fix = _CAPABILITIES
         cannot.append(_entry("read the database", home.detail or home.trouble.value, fix))
     if home.look is not None and home.look.state.lock_probe is not LockAnswer.BLIND:
         can.append("ask the kernel who holds its locks")

@@ -18,6 +18,7 @@ from tests.real.agent import Metrics, agent
 from tests.real.command import refusal, run, run_json
 from tests.real.hermes import NEWEST, VERSIONS
 from tests.real.homes import MadeHome, make_home
+from tests.real.waiting import wait_until
 from tests.session_prune_harness import dump_all, prunable_process
 
 DAYS = 200
@@ -298,6 +299,13 @@ def test_under_pressure_the_agent_takes_what_brings_it_to_the_low_mark(
         left = sum(path.stat().st_size for path in home.glob("sessions/request_dump_*"))
         assert left >= 500 * 1024, "no more than the low mark asks for"
         assert runs_done(running.next_scan()) == 1
+        told = wait_until(
+            lambda: [line for line in running.log().splitlines() if "msg=pruned" in line],
+            "the run is in the log",
+        )
+        count = int(deleted["request_dumps",])
+        assert "thresholds=transcripts" in told[0]
+        assert f"policies=request_dumps:{count} " in told[0]
 
 
 def test_an_agent_that_observes_plans_and_touches_nothing(newest: MadeHome, tmp_path: Path) -> None:

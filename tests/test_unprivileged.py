@@ -120,6 +120,26 @@ def test_check_says_what_to_grant(host: Path) -> None:
     assert any("root" in each["grant"] for each in others["cannot"])
 
 
+@pytest.mark.parametrize("lost", ["setuid", "kill"])
+def test_root_without_a_capability_is_told_which_one_it_lacks(host: Path, lost: str) -> None:
+    home = host / "bob" / ".hermes"
+    words = ["check", "--json", "--home", str(home), "--state-dir", str(host / "none")]
+    done = subprocess.run(
+        ["setpriv", f"--bounding-set=-{lost}", sys.executable, "-m", "exporter", *words],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1, done.stderr
+    (seen,) = json.loads(done.stdout)["homes"]
+    (missing,) = (each for each in seen["cannot"] if each["what"] == "read the database")
+    assert missing["why"] == (
+        f"{home}: cannot act as uid {BOB}: this agent lacks CAP_{lost.upper()}"
+    )
+    assert "CapabilityBoundingSet=" in missing["grant"]
+
+
 def test_homes_that_are_not_its_own_are_not_looked_for_in_vain(host: Path) -> None:
     """Without a word in the configuration only what it may read is there, and no noise."""
     folder = host / "found"

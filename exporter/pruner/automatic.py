@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -23,6 +24,7 @@ from exporter.home_state import HomeState
 from exporter.journal import Journal
 from exporter.pool import Pool, Worker
 from exporter.pruner.memory import PruneMemory
+from exporter.pruner.pressure import Pressure
 from exporter.pruner.relief import note_done
 from exporter.snapshot import Trouble
 
@@ -148,9 +150,9 @@ class AutomaticPruner:
         if not wanted or waited > own.prune.plan_ttl_seconds:
             return  # the next look plans anew, if it is to
         pruned = acts.prune(worker, state.home, planned, evidence, own)
-        self._tell(state, pruned)
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
+        self._tell(state, pruned, planned.pressure, Counter(each.policy.value for each in done))
         self._remember(state, note_done(planned.memory, planned.pressure, done, self._clock()))
 
     def _upkeep_is_due(self, state: HomeState, own: HomeSettings) -> bool:
@@ -181,13 +183,18 @@ class AutomaticPruner:
                 after_bytes=each.after_bytes,
             )
 
-    def _tell(self, state: HomeState, pruned: acts.Pruned) -> None:
+    def _tell(
+        self, state: HomeState, pruned: acts.Pruned, pressure: Pressure, by_policy: Counter[str]
+    ) -> None:
         outcome = pruned.outcome
+        due = [level.mark.value for level in pressure.levels if level.due]
         log.info(
             "pruned",
             home=state.home.label,
             run=outcome.run,
             outcome=outcome.outcome.value,
+            thresholds=",".join(due),
+            policies=",".join(f"{name}:{items}" for name, items in by_policy.items()),
             items=len(pruned.done),
             skipped=len(pruned.skipped),
             freed_bytes=outcome.freed_now_bytes,
