@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,9 +72,11 @@ def leaky_home(hermes: Hermes, home: Path, sessions: Sequence[str]) -> Path:
     return home
 
 
-def judge(home: Path) -> tuple[list[JudgedSession], HomeEvidence]:
+def judge(
+    home: Path, clock: Callable[[], float] = time.time
+) -> tuple[list[JudgedSession], HomeEvidence]:
     """The verdicts on a home's open sessions, from a real scan and a real survey."""
-    look = scan(HomeReader(str(home)), home)
+    look = scan(HomeReader(str(home), clock=clock), home)
     found = evidence(home)
     facts = HomeFacts(
         holders=found.holders,
@@ -86,7 +88,7 @@ def judge(home: Path) -> tuple[list[JudgedSession], HomeEvidence]:
     bench = Bench()
     sessions = {session.id: session for session in look.sessions}
     for _ in range(ReaperRules().confirmations):
-        bench.sit(sessions, facts, ReaperRules(), time.time())
+        bench.sit(sessions, facts, ReaperRules(), clock())
     return [bench.judged(session) for session in look.sessions], found
 
 

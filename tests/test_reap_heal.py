@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporter.evidence.bystanders import Bystanders
+from exporter.reaper.breaker import close
 from exporter.reaper.heal import heal
 from exporter.reaper.plan import Blocked, JudgedHome, plan_reap
 from exporter.reaper.reap import execute
@@ -117,6 +118,7 @@ def test_a_healed_reap_stops_automatic_reaping_until_somebody_reaps_by_hand(
         assert plan_reap([tripped], time.time()).of("home").blocked is Blocked.TRIPPED
         plan, place = planned(home)
         assert execute(plan, place, end_reason=REASON, by_hand=True).done
+        close(place, REASON)
         with journal_of(str(home), 0) as runs:
             assert runs is not None
             assert runs.tripped() is None

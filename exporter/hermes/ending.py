@@ -37,6 +37,12 @@ def ends_of(connection: apsw.Connection, session_ids: Iterable[str]) -> dict[str
     return {session_id: End(ended_at, reason) for session_id, ended_at, reason in found}
 
 
+def count_ended(connection: apsw.Connection, end_reason: str) -> int:
+    """How many sessions ended for this reason."""
+    found = connection.execute("SELECT COUNT(*) FROM sessions WHERE end_reason = ?", (end_reason,))
+    return int(found.get)
+
+
 def end_session(connection: apsw.Connection, session_id: str, end: End) -> bool:
     """End an open session; False if it is not open, or not there."""
     connection.execute(

@@ -13,6 +13,7 @@ from typing import Protocol
 from msgspec import structs
 
 from exporter import human
+from exporter.reaper import breaker
 from exporter.reaper.heal import heal
 from exporter.reaper.orders import Outcome, ReapOrder, Report
 from exporter.reaper.plan import (
@@ -60,9 +61,15 @@ def reap(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.tim
         return Report(Outcome(None, RunOutcome.DONE, why=why), Blocked.TRIPPED, 0, reopened)
     made = plan(order, judged, clock)
     if made.blocked in (Blocked.COUNT, Blocked.RATIO):
-        _trip(site, made.why)
+        breaker.trip(site, made.why)
     if made.blocked is not Blocked.NO:
         return Report(Outcome(None, RunOutcome.DONE, why=made.why), made.blocked, 0, reopened)
+    if not order.by_hand and made.actions:
+        why = breaker.trip_if_forgotten(site, order.end_reason)
+        if why:
+            return Report(Outcome(None, RunOutcome.DONE, why=why), Blocked.TRIPPED)
+    if order.by_hand and not reopened:  # what came to light just now nobody has looked at
+        breaker.close(site, order.end_reason)
     chosen = structs.replace(made, actions=_chosen(made, order.only))
     outcome = execute(
         chosen,
@@ -86,9 +93,3 @@ def _chosen(made: HomePlan, only: Collection[str] | None) -> tuple[ReapAction, .
 def _reaped_since(order: ReapOrder, moment: float) -> int:
     with journal_of(order.home, order.owner) as runs:
         return runs.done_since(ACTION, moment) if runs is not None else 0
-
-
-def _trip(site: Site, why: str) -> None:
-    """Automatic reaping stops in this home until somebody reaps by hand."""
-    with site.running("breaker") as runs:
-        runs.trip(why)

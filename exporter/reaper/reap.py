@@ -32,7 +32,7 @@ from exporter.reaper.batches import (
 from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome, Skipped
 from exporter.reaper.plan import ACTION, Expected, HomePlan, ReapAction
 from exporter.reaper.site import Site
-from exporter.runs import Action, Intent, Kind, RunOutcome, journal_of
+from exporter.runs import Action, Intent, Kind, RunOutcome
 from exporter.scan.session_table import open_session
 from exporter.snapshot import OpenSession
 
@@ -55,8 +55,6 @@ def execute(
     Raise RunBusyError if another run is under way, RunError if the journal cannot be used. What a
     failing journal leaves unsettled the next run settles.
     """
-    if by_hand:
-        close_breaker(site)
     if not plan.actions:
         return Outcome(None, RunOutcome.DONE)
     try:
@@ -88,13 +86,6 @@ def execute(
         why=result.why,
         longest_hold_seconds=result.longest_hold_seconds,
     )
-
-
-def close_breaker(site: Site) -> None:
-    """A person has looked: automatic reaping may go on."""
-    with journal_of(site.home, site.owner, site.clock) as journal:
-        if journal is not None and journal.tripped() is not None:
-            journal.close_breaker()
 
 
 def _still_open(

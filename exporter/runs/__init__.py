@@ -1,7 +1,7 @@
 """Runs: what hermes-exporter does to a home, one run at a time, noted so that it can be undone."""
 
 from exporter.runs.folder import RunBusyError, RunError, RunFullError, run_folder
-from exporter.runs.journal import Runs, journal_of, new_run_id, running
+from exporter.runs.journal import Runs, journal_of, journal_was_lost, new_run_id, running
 from exporter.runs.records import (
     Action,
     ActionState,
@@ -33,6 +33,7 @@ __all__ = [
     "Trip",
     "intended",
     "journal_of",
+    "journal_was_lost",
     "new_run_id",
     "run_folder",
     "running",

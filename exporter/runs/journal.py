@@ -21,10 +21,10 @@ import msgspec
 from exporter.runs.folder import RunError, run_folder, run_lock, unusable
 from exporter.runs.reading import JournalReader
 from exporter.runs.records import ActionState, Intent, Kind, RunOutcome, Settlement
-from exporter.runs.reserve import make_reserve, release_reserve
+from exporter.runs.reserve import has_reserve, make_reserve, release_reserve
 from exporter.runs.store import FILE, VERSION, opened, prepare, transaction, version_of
 
-__all__ = ["FILE", "VERSION", "Runs", "journal_of", "new_run_id", "running"]
+__all__ = ["FILE", "VERSION", "Runs", "journal_of", "journal_was_lost", "new_run_id", "running"]
 
 
 @contextmanager
@@ -39,14 +39,18 @@ def running(
         if folder is None:
             raise RunError(f"{home} has no folder for runs; nothing was done")
         with run_lock(folder, purpose):
+            was_run_before = has_reserve(folder)
             release_reserve(folder)
             try:
                 path = folder.file(FILE, create=True)
             except OSError as error:
                 raise unusable(f"{folder.path}/{FILE}", error) from error
             with opened(path or "") as connection:
-                prepare(connection, path or "")
-                yield Runs(connection, clock)
+                is_new = prepare(connection, path or "")
+                runs = Runs(connection, clock)
+                if is_new and was_run_before:
+                    runs.trip("the run journal was lost, and with it what it protected")
+                yield runs
             make_reserve(folder)
 
 
@@ -63,6 +67,12 @@ def journal_of(
         with opened(path) as connection:
             # A run that was killed when it was about to begin has left an empty file.
             yield Runs(connection, clock) if version_of(connection, path) else None
+
+
+def journal_was_lost(home: str, owner: int) -> bool:
+    """Whether runs have left something in this home, but no journal."""
+    with run_folder(home, owner) as folder:
+        return folder is not None and has_reserve(folder) and folder.file(FILE) is None
 
 
 class Runs(JournalReader):
@@ -146,6 +156,14 @@ class Runs(JournalReader):
     def close_breaker(self) -> None:
         self._connection.execute("DELETE FROM breaker")
 
+    def accept_strangers(self, mark: str) -> None:
+        """Note that a person has let pass what bears this mark of ours and is in no journal."""
+        self._connection.execute(
+            "INSERT OR IGNORE INTO strangers VALUES (?, ?, ?)", (_ALL, mark, self._clock())
+        )
+
+
+_ALL: Final = "*"
 
 # Left to itself SQLite would look at everything that was ever done.
 _TAKE_BACK: Final = """

@@ -37,6 +37,22 @@ class JournalReader:
         """All runs, the newest first."""
         return self._runs("1")
 
+    def has_runs(self, kind: Kind) -> bool:
+        """Whether any run of this kind was ever begun."""
+        return bool(
+            self._connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM runs WHERE kind = ?)", (kind.value,)
+            ).get
+        )
+
+    def accepts_strangers(self, mark: str) -> bool:
+        """Whether a person has let pass what bears this mark of ours and is in no journal."""
+        return bool(
+            self._connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM strangers WHERE mark = ?)", (mark,)
+            ).get
+        )
+
     def unfinished_runs(self) -> list[Run]:
         """Those under way; under the run lock those that were killed. The oldest first."""
         return self._runs("runs.finished_at IS NULL")[::-1]

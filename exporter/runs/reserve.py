@@ -19,6 +19,15 @@ _PLENTY: Final = 32
 """Times the size: below the first it is released, above the second it is made again."""
 
 
+def has_reserve(folder: RunFolder) -> bool:
+    """Whether an earlier run has come to its end here; False also where it was given up."""
+    try:
+        os.stat(NAME, dir_fd=folder.descriptor, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
 def release_reserve(folder: RunFolder) -> None:
     """If the disk is full, let go of what was kept for that."""
     if _free_bytes(folder) < _SCARCE * SIZE_BYTES:

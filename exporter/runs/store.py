@@ -62,12 +62,14 @@ def opened(path: str) -> Iterator[apsw.Connection]:
             connection.close(force=True)
 
 
-def prepare(connection: apsw.Connection, path: str) -> None:
-    """Make the tables if there are none yet."""
-    if not version_of(connection, path):
-        with transaction(connection):
-            connection.execute(_SCHEMA)
-            connection.pragma("user_version", VERSION)
+def prepare(connection: apsw.Connection, path: str) -> bool:
+    """Make the tables if there are none yet; return whether there were none."""
+    if version_of(connection, path):
+        return False
+    with transaction(connection):
+        connection.execute(_SCHEMA)
+        connection.pragma("user_version", VERSION)
+    return True
 
 
 @contextmanager

@@ -1,0 +1,55 @@
+"""What stops automatic reaping, beyond what a plan says, until a person has looked."""
+
+from __future__ import annotations
+
+from exporter import human
+from exporter.hermes import database
+from exporter.hermes.ending import count_ended
+from exporter.reaper.site import Site
+from exporter.runs import Kind, journal_of, journal_was_lost
+
+
+def trip(site: Site, why: str) -> None:
+    """Automatic reaping stops in this home until somebody reaps by hand."""
+    with site.running("breaker") as runs:
+        runs.trip(why)
+
+
+def close(site: Site, end_reason: str) -> None:
+    """A person has looked: automatic reaping may go on, also beside ends that nobody remembers."""
+    with journal_of(site.home, site.owner, site.clock) as journal:
+        if journal is not None and journal.tripped() is not None:
+            journal.close_breaker()
+            journal.accept_strangers(end_reason)
+
+
+def trip_if_forgotten(site: Site, end_reason: str) -> str:
+    """Stop where it is not known any more what was done here earlier; return why.
+
+    Without its journal nobody knows what an undo gave back, nor that the breaker was open. It was
+    lost if a run left anything else behind, or if sessions have an end like ours and no reap is
+    known. That an end is another tool's cannot be told, so a person is asked once.
+    """
+    with journal_of(site.home, site.owner, site.clock) as journal:
+        if journal is not None and (
+            journal.has_runs(Kind.REAP) or journal.accepts_strangers(end_reason)
+        ):
+            return ""
+    ended = _ended_so(site, end_reason)
+    if not ended and not journal_was_lost(site.home, site.owner):
+        return ""
+    with site.running("breaker") as runs:
+        if ended:
+            runs.trip(
+                f"{human.counted(ended, 'session')} ended as {end_reason} by no run that is known: "
+                "the run journal was lost, or another tool reaps here"
+            )
+        tripped = runs.tripped()
+    return tripped.why if tripped is not None else ""
+
+
+def _ended_so(site: Site, end_reason: str) -> int:
+    if database.file_state(site.database) is None:
+        return 0
+    with site.reading() as connection:
+        return count_ended(connection, end_reason)
