@@ -114,7 +114,7 @@ class RoutingReader:
         by_table, by_file = self._routed_by_table(connection, schema), self._routed_by_file()
         return Pointers(
             readable=by_table is not None and by_file is not None,
-            routed=(by_table or set()) | (by_file or set()),
+            routed=by_table | by_file if by_table and by_file else by_table or by_file or set(),
             topics=_column(connection, schema, "telegram_dm_topic_bindings", "session_id"),
             locks=_locks(connection, schema, now),
             delegating=_delegating(connection, schema),
@@ -139,11 +139,11 @@ class RoutingReader:
         self, reason: Hold, ids: set[str], ask: Lineage, moved: Sequence[SessionRow] | None
     ) -> set[str]:
         known, lineage = self._tied.get(reason, (set(), set()))
-        if moved is None or not known <= ids:
+        if moved is None or not (known is ids or known <= ids):
             lineage = ask(ids)
         else:
-            new = ids - known
-            lineage = lineage | ask(new) if new else lineage
+            new = ids - known if known is not ids else ()
+            lineage = lineage | ask(set(new)) if new else lineage
             for row in moved:
                 if _may_join(row, lineage):
                     relatives = ask({row.id})

@@ -8,6 +8,7 @@ that no read transaction lasts and no more than a slice is in memory.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Annotated, Any, Final, NamedTuple
@@ -24,6 +25,8 @@ _COUNT_MAX: Final = 2**53 - 1
 _CLOCK_MAX: Final = 1e11
 _MONEY_MAX: Final = 1e12
 _MODELS_PER_SESSION: Final = 32
+_FEW_MESSAGES: Final = 2_000
+"""So many are looked at one by one rather than compared with all others of their sessions."""
 
 TOKEN_COLUMNS: Final = (
     "input_tokens",
@@ -112,7 +115,7 @@ def _sane(newest: Any) -> float | None:
     return min(max(newest, 0.0), _CLOCK_MAX)
 
 
-UsageRow = tuple[Any, ...]
+UsageRow = tuple[str, str, int, _Count, _Count, _Count, _Count, _Count, _Money, _Money]
 """A row of session_model_usage: session, model, whether of the main loop, tokens, costs."""
 
 
@@ -155,6 +158,7 @@ class SessionQueries:
         self._active = "messages.active" if has_active else "1"
         self._has_usage = schema.has("session_model_usage", "session_id", "model", *TOKEN_COLUMNS)
         self._usage_columns = ", ".join(_usage_expressions(schema))
+        self._plain_usage_columns = ", ".join(_plain_usage_expressions(schema))
 
     def slice(
         self, connection: apsw.Connection, after: str | None, limit: int, watermark: int
@@ -225,35 +229,61 @@ class SessionQueries:
         stats: dict[str, MessageStats] = {}
         if not self._has_messages:
             return stats
-        # The first time everything is new, and need not be compared one by one.
-        fresh = "COUNT(*)" if watermark <= 0 else "SUM(id > :watermark)"
+        fresh = self._fresh(connection, watermark) if watermark > 0 else None
+        above = "SUM(id > :watermark)" if watermark > 0 and fresh is None else "COUNT(*)"
         for session_id, inactive, rows, newest, above_watermark in connection.execute(
-            f"SELECT substr(session, 1, {_ID_CHARACTERS}), found.active IS 0, rows, ("
+            f"SELECT substr(session, 1, {_ID_CHARACTERS}), found.active IS 0, amount, ("
             f"SELECT MAX(timestamp) FROM messages WHERE session_id = session "
-            f"AND {self._active} IS found.active), fresh FROM ("
-            f"SELECT session_id AS session, {self._active} AS active, COUNT(*) AS rows, "
-            f"{fresh} AS fresh FROM messages WHERE {which} GROUP BY session_id, {self._active}"
+            f"AND {self._active} IS found.active), above FROM ("
+            f"SELECT session_id AS session, {self._active} AS active, COUNT(*) AS amount, "
+            f"{above} AS above FROM messages WHERE {which} GROUP BY session_id, {self._active}"
             ") AS found",
             {**bindings, "watermark": watermark},
         ):
+            if fresh is not None:
+                above_watermark = fresh.pop(session_id, 0)
             active = 0 if inactive else rows
             found = MessageStats(rows, active, _sane(newest), above_watermark)
             known = stats.get(session_id)
             stats[session_id] = found if known is None else known.with_others(found)
         return stats
 
+    def _fresh(self, connection: apsw.Connection, watermark: int) -> Counter[str] | None:
+        """How many messages above the watermark each session has; None if they are very many.
+
+        NOT INDEXED makes SQLite search by rowid; left to itself it scans a whole index instead.
+        """
+        rows: list[Any] = connection.execute(
+            f"SELECT substr(session_id, 1, {_ID_CHARACTERS}) FROM messages NOT INDEXED "
+            f"WHERE id > ? LIMIT {_FEW_MESSAGES + 1}",
+            (watermark,),
+        ).fetchall()
+        if len(rows) > _FEW_MESSAGES:
+            return None
+        return Counter(session_id for (session_id,) in rows)
+
     def _usage(
         self, connection: apsw.Connection, which: str, bindings: dict[str, Any]
     ) -> Mapping[str, Sequence[UsageRow]]:
         usage: dict[str, list[UsageRow]] = {}
         if self._has_usage:
-            for found in connection.execute(
-                f"SELECT substr(session_id, 1, {_ID_CHARACTERS}), {self._usage_columns} "
-                f"FROM session_model_usage WHERE {which} ORDER BY session_id",
-                bindings,
-            ):
+            for found in self._usage_rows(connection, which, bindings):
                 usage.setdefault(found[0], []).append(found)
         return usage
+
+    def _usage_rows(
+        self, connection: apsw.Connection, which: str, bindings: dict[str, Any]
+    ) -> list[UsageRow]:
+        """The same as they are if Hermes can have written them, else put right."""
+        rest = f"FROM session_model_usage WHERE {which} ORDER BY session_id"
+        found = connection.execute(f"SELECT {self._plain_usage_columns} {rest}", bindings)
+        try:
+            return msgspec.convert(found.fetchall(), list[UsageRow])
+        except msgspec.ValidationError:
+            rows: list[Any] = connection.execute(
+                f"SELECT {self._usage_columns} {rest}", bindings
+            ).fetchall()
+            return rows
 
     def record(
         self, connection: apsw.Connection, session_id: str, watermark: int
@@ -362,10 +392,22 @@ def _usage_expressions(schema: Schema) -> list[str]:
         return schema.expression("session_model_usage", column, "0")
 
     return [
+        _text("session_id", _ID_CHARACTERS),
         _text("model"),
         f"{schema.expression('session_model_usage', 'task', chr(39) * 2)} IS ''",
         *(_count(known(column)) for column in TOKEN_COLUMNS),
         *(_money(known(column)) for column in COST_COLUMNS),
+    ]
+
+
+def _plain_usage_expressions(schema: Schema) -> list[str]:
+    task = schema.expression("session_model_usage", "task", "''")
+    costs = (schema.expression("session_model_usage", column, "0") for column in COST_COLUMNS)
+    return [
+        f"substr(session_id, 1, {_ID_CHARACTERS})",
+        f"COALESCE(substr(model, 1, {_WORD_CHARACTERS}), '')",
+        f"{task} IS ''",
+        *(f"COALESCE({column}, 0)" for column in (*TOKEN_COLUMNS, *costs)),
     ]
 
 
