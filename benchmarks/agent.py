@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,9 +20,10 @@ _POLL_SECONDS = 0.005
 class Agent:
     """A running agent."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, config: Path) -> None:
         self._process = process
         self._log = log
+        self._config = config
         self._until = time.monotonic() + _PATIENCE_SECONDS
         self.pid = process.pid
         self.port = int(self._awaited(r"listening.* address=\S+:(\d+)"))
@@ -54,6 +56,18 @@ class Agent:
             while self.scans() == before:
                 self._pause("does not scan")
 
+    def scan_every(self, interval: str) -> None:
+        """Change its interval; return once it has taken that up and the scan that it began."""
+        reloads = self._reloads()
+        before = self.scans()
+        configure(self._config, interval)
+        self._process.send_signal(signal.SIGHUP)
+        while self._reloads() == reloads or self.scans() == before:
+            self._pause("does not reload")
+
+    def _reloads(self) -> int:
+        return self._log.read_text().count('msg="configuration reloaded"')
+
     def _awaited(self, pattern: str) -> str:
         while (found := re.search(pattern, self._log.read_text())) is None:
             self._pause("does not listen")
@@ -65,17 +79,22 @@ class Agent:
         time.sleep(_POLL_SECONDS)
 
 
+def configure(config: Path, interval: str) -> None:
+    """Write a configuration with this interval between scans."""
+    config.write_text(f"scan: {{interval: {interval}}}\n")
+
+
 @contextmanager
-def running(home: Path, *, interval: str) -> Iterator[Agent]:
+def running(home: Path, *, interval: str, python: str | Path = sys.executable) -> Iterator[Agent]:
     """Start an agent that scans this one home; it is stopped when the block ends."""
     with tempfile.TemporaryDirectory(prefix="hermes-exporter-bench-") as folder:
         log, config = Path(folder, "log"), Path(folder, "config.yaml")
-        config.write_text(f"scan: {{interval: {interval}}}\n")
-        command = [sys.executable, "-m", "exporter", "serve"]
+        configure(config, interval)
+        command = [str(python), "-m", "exporter", "serve"]
         command += ["--home", str(home), "--state-dir", f"{folder}/state"]
         command += ["--config.file", str(config), "--web.listen-address", "127.0.0.1:0"]
         with log.open("wb") as stream, subprocess.Popen(command, stderr=stream) as process:
             try:
-                yield Agent(process, log)
+                yield Agent(process, log, config)
             finally:
                 process.terminate()

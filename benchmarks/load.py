@@ -1,4 +1,4 @@
-"""Scrapes a server with many clients at once, each asking again as soon as it is answered."""
+"""Scrapes a server with many clients at once, each asking again once answered, or at its time."""
 
 from __future__ import annotations
 
@@ -23,15 +23,21 @@ class Load(Struct, frozen=True):
     per_second: float
 
 
-def scrape(port: int, *, clients: int, seconds: float) -> Load:
-    """Load the server on this port of loopback."""
+def scrape(port: int, *, clients: int, seconds: float, every_seconds: float = 0.0) -> Load:
+    """Load the server on this port of loopback.
+
+    Each client asks every `every_seconds`, by turns; of 0, again as soon as it is answered.
+    """
     latencies: list[float] = []
     with selectors.DefaultSelector() as selector:
-        for _ in range(clients):
-            _Client(port, selector)
         began = time.perf_counter()
+        crowd = [
+            _Client(port, selector, began + every_seconds * number / clients, every_seconds)
+            for number in range(clients)
+        ]
         while (now := time.perf_counter()) - began < seconds:
-            for key, _ in selector.select(timeout=1):
+            waits = [wait for client in crowd if (wait := client.go_on(now)) is not None]
+            for key, _ in selector.select(timeout=min(waits, default=1.0)):
                 latency = key.data.proceed()
                 if latency is not None:
                     latencies.append(latency)
@@ -43,10 +49,26 @@ def scrape(port: int, *, clients: int, seconds: float) -> Load:
 class _Client:
     """One connection, kept as long as the server keeps it."""
 
-    def __init__(self, port: int, selector: selectors.BaseSelector) -> None:
+    def __init__(
+        self, port: int, selector: selectors.BaseSelector, due_at: float, every_seconds: float
+    ) -> None:
         self._port = port
         self._selector = selector
+        self._due_at = due_at
+        self._every_seconds = every_seconds
+        self._waits = False
+        """Answered, and not yet due to ask again."""
         self._connect(time.perf_counter())
+
+    def go_on(self, now: float) -> float | None:
+        """Ask if it is time to; the seconds until then, None while an answer is awaited."""
+        if not self._waits:
+            return None
+        if now < self._due_at:
+            return self._due_at - now
+        self._asked_at = now
+        self._ask()
+        return None
 
     def _connect(self, now: float) -> None:
         """Begin to connect; blocking here would make every other client wait as well."""
@@ -68,6 +90,7 @@ class _Client:
         return None
 
     def _ask(self) -> None:
+        self._waits = False
         self._answer = b""
         self._socket.sendall(_REQUEST)
 
@@ -83,6 +106,9 @@ class _Client:
         if not data or self._answer.startswith(b"HTTP/1.0"):
             self.hang_up()
             self._connect(now)
+        elif self._every_seconds:
+            self._due_at = max(self._due_at + self._every_seconds, now)
+            self._waits = True
         else:
             self._asked_at = now
             self._ask()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -42,12 +43,34 @@ def sqlite(database: Path, questions: str) -> float:
 
 def environment(package: str) -> Path:
     """The folder with the programs of a PyPI package, installed apart from our own."""
-    folder = CACHE / "peers" / package
+    return _environment(package, [package])
+
+
+def ours() -> Path:
+    """A Python with our code and what it depends on, as users have it.
+
+    What only development needs is loaded by every Python that finds it, and costs memory.
+    """
+    needed = CACHE.parent / "deploy" / "requirements.txt"
+    programs = _environment(f"hermes-exporter-{_digest(needed)}", ["--requirement", str(needed)])
+    python = programs / "python"
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    found = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
+    Path(found.stdout.strip(), "hermes_exporter.pth").write_text(f"{CACHE.parent}\n")
+    return python
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:8]
+
+
+def _environment(name: str, wanted: list[str]) -> Path:
+    folder = CACHE / "peers" / name
     done = folder / ".installed"
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", package]
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *wanted]
         subprocess.run(pip, check=True)
         done.touch()
     return folder / "bin"

@@ -33,7 +33,7 @@ def run(setting: Setting) -> Iterator[Line]:
 
 def measure(scale: float) -> float:
     """PSS of the agent in MiB once it has settled."""
-    with agent.running(homes.home(scale), interval="1s") as ours:
+    with agent.running(homes.home(scale), interval="1s", python=peers.ours()) as ours:
         ours.wait_until_ready()
         ours.wait_for_scans(_SCANS)
         return processes.pss_mebibytes(ours.pid)

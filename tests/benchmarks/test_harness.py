@@ -79,3 +79,11 @@ def test_load_is_answered_by_either_server(kind: str) -> None:
         met = load.scrape(port, clients=2, seconds=2.0)
     assert len(met.latencies) > 2
     assert all(latency > 0 for latency in met.latencies)
+
+
+def test_clients_that_have_a_pace_ask_no_more_often() -> None:
+    with servers.serving("ours") as port:
+        met = load.Load([], 0.0)
+        while not met.latencies:  # a busy machine takes its time
+            met = load.scrape(port, clients=2, seconds=0.3, every_seconds=0.1)
+            assert len(met.latencies) <= 2 * 4
