@@ -29,7 +29,7 @@ from exporter.web.response import Packed, pack
 from exporter.web.server import serve as serve_http
 from exporter.web.site import Site
 
-_SWITCH_SECONDS: Final = 0.0001
+_SWITCH_SECONDS: Final = 0.00002
 """How long a scan may keep a scrape waiting for the interpreter."""
 _SHORTEST_PAUSE_SECONDS: Final = 0.2
 
