@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from exporter import __version__, commands
 from exporter.commands import Command, arguments
-from exporter.config.paths import SYSTEM_STATE_DIR
+from exporter.config.paths import SYSTEM_CONFIG_FILE, SYSTEM_STATE_DIR
 from exporter.errors import UsageError
 from exporter.terminal import output
 from exporter.terminal.output import PROGRAM
@@ -32,6 +32,7 @@ EXIT_STATUS = (
 )
 FILES = (
     ("FILE of --config.file", "YAML; docs/configuration.md lists every key"),
+    (SYSTEM_CONFIG_FILE, "of the service, and of commands by hand"),
     (SYSTEM_STATE_DIR, "counters and labels of an agent run by root"),
     ("~/.local/state/hermes-exporter", "of an agent run by anybody else"),
 )
@@ -102,7 +103,8 @@ def overview() -> str:
         f"usage: {PROGRAM} COMMAND [OPTIONS]\n"
         f"       {PROGRAM} COMMAND --help\n\n"
         "See what hermes-agent leaves behind: sessions that were never ended, and the\n"
-        "disk they fill. Everything is read without disturbing Hermes.\n\n"
+        "disk they fill. Reading never disturbs Hermes; nothing is ended or deleted\n"
+        "unless --yes or the configuration says so.\n\n"
         f"{_listing('commands', tuple(commands.summaries().items()))}\n"
         f"{_epilog(_FIRST_STEPS)}"
     )

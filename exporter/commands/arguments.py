@@ -40,7 +40,7 @@ def add_common(parser: ArgumentParser) -> None:
         "--state-dir",
         metavar="DIR",
         type=directory,
-        help="where counters and labels are kept (default: see files below)",
+        help="where counters, labels and printed plans are kept (default: see files below)",
     )
     group.add_argument(
         "--log.level",

@@ -15,9 +15,11 @@ List every run in every home, the newest first: what it was for, how it ended,
 how much it did, and until when it can be undone. With the id of a run, list
 what that run did: each thing it took or left alone, by which policy, and why.
 
-  reap      ended sessions          heal    opened wrongly ended ones again
-  prune     took things by policy   purge   emptied the trash, for good
-  undo      gave back what another run took"""
+  reap    ended sessions
+  heal    opened sessions again that were ended wrongly
+  prune   took what policies allow
+  undo    gave back what another run took
+  purge   emptied the trash, for good"""
 EXAMPLES = (
     ("all of this host", "hermes-exporter history"),
     ("what one run took", "hermes-exporter history 20260131T093000-3f2a"),

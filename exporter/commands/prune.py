@@ -18,10 +18,11 @@ why, and what no policy may free; delete it if --yes is given.
 
 What goes waits in the trash of its home, on the same disk, until its keep time
 is over: `undo` gives it back exactly as it was, `purge` empties it before. So
-disk comes free when the trash is emptied. Sessions that are open, chats that
-lead somewhere, whatever is pinned, archived, recent, or may be in the memory of
-a living process are never taken; neither is anything whose protection cannot be
-read.
+files come free when the trash is emptied, and rows of the database only after
+a VACUUM; the plan says how much comes free when. Sessions that are open, chats
+that lead somewhere, whatever is pinned, archived, recent, or may be in the
+memory of a living process are never taken; neither is anything whose protection
+cannot be read.
 
 With --pressure only so much is planned as the crossed thresholds demand, which
 is what the agent does by itself where `prune.mode` is `enforce`."""
@@ -41,14 +42,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         type=arguments.one_of([policy.value for policy in Policy]),
-        help="only this policy, e.g. request_dumps; may be repeated",
+        help=f"only this policy, of {', '.join(Policy)}; may be repeated",
     )
     parser.add_argument(
         "--older-than",
         dest="older_than",
         metavar="AGE",
         type=_duration,
-        help="with --policy: only what is older than this, e.g. 30d",
+        help="with --policy: this age in place of the configured one, e.g. 30d",
     )
     parser.add_argument(
         "--source",

@@ -9,14 +9,16 @@ from exporter.errors import PartlyDoneError, UsageError
 from exporter.terminal import output
 from exporter.text import listed
 
-SUMMARY = "end the sessions whose process is proven dead; without --yes only say which"
+SUMMARY = "end the sessions that are proven dead; without --yes only say which"
 DESCRIPTION = """\
 Show which open sessions would be ended and why, and end them if --yes is given.
 
 Only sessions that are dead by their verdict are ever ended, of sources that the
 configuration allows, and of those only what still is as it was judged: who
 resumes a session in the meantime wins. `ended_at` becomes the time of its last
-activity; nothing else is written. `undo` opens them again.
+activity, `end_reason` what the configuration says (`reaped`); nothing else is
+written. `undo` opens them again. It looks more than once, seconds apart, before
+it calls a session dead.
 
 A reap by hand also lets automatic reaping go on after it has stopped itself."""
 EXAMPLES = (

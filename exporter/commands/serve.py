@@ -11,7 +11,7 @@ DESCRIPTION = """\
 Run the agent: look at every Hermes home on this host again and again, and
 serve what was seen as Prometheus metrics and as a page for people. A scrape is
 answered from memory and touches no disk. Homes are only read, unless the
-configuration says `mode: enforce`.
+configuration says `mode: enforce`; it is read only if --config.file names it.
 
 SIGTERM ends it after the answers under way; SIGHUP reads the configuration
 again."""

@@ -8,7 +8,7 @@ from exporter.commands import arguments
 from exporter.errors import PartlyDoneError
 from exporter.terminal import output
 
-SUMMARY = "one screen: each home, its sessions, its disk, and what would be done"
+SUMMARY = "one screen: each home, its sessions, disk, and what would be done"
 DESCRIPTION = """\
 Look at each home once and show it: whether its database can be read, its open
 and ended sessions, what is known of the open ones, its bytes on disk by kind,

@@ -7,10 +7,17 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from exporter import logs
+from exporter.pruner.words import Policy
 from exporter.reference.model import CommandPage, Option, pages
+from exporter.terminal.blocks import VERDICT_TONES
 from exporter.terminal.output import PROGRAM
 
-_WORDS = {"LEVEL": logs.LEVELS, "FORMAT": logs.FORMATS}
+_WORDS = {
+    "LEVEL": logs.LEVELS,
+    "FORMAT": logs.FORMATS,
+    "VERDICT": tuple(VERDICT_TONES),
+    "NAME": tuple(Policy),
+}
 """Values that are one of a few words."""
 _DIRECTORIES = {"DIR"}
 _FILES = {"FILE", "PATH"}

@@ -72,7 +72,11 @@ def _entries(entries: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 def _paragraphs(text: str) -> Iterator[str]:
     for paragraph in text.split("\n\n"):
-        yield from (".PP", _text(" ".join(paragraph.split())))
+        lines = paragraph.split("\n")
+        if all(line.startswith("  ") for line in lines):  # a list, laid out as it is to be read
+            yield from (".PP", ".nf", *(_text(line) for line in lines), ".fi")
+        else:
+            yield from (".PP", _text(" ".join(paragraph.split())))
 
 
 def _text(words: str) -> str:
