@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent_harness import when
+from tests.real.agent import Metrics
 from tests.real.cli import Chat, ask, chat, chat_once, gateway, unanswered_once
 from tests.real.elsewhere import IN_PID_NAMESPACE, as_user, in_container
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import holder
 from tests.real.stub_model import StubModel, stub_model
 from tests.verdict_harness import (
+    HOME,
     WAYS_TO_LEAK,
     Watch,
     a_week_passes,
@@ -163,6 +166,7 @@ def test_what_a_chat_runs_in_the_background_keeps_neither_it_nor_its_chat_from_b
         leaked = chat_once(hermes, home)
         talk_until_dead(watch, [leaked], window)
         window.run_tool_in_background()
+        watch.wait_for("unknown", window.session)  # and no longer active a moment ago
         watch.forget()
         watch.scans(6)
         (task,) = watch.ever.keys() - {leaked, window.session}
@@ -283,21 +287,22 @@ def test_a_chat_that_lost_its_locks_is_neither_dead_nor_harmed(home: Path, tmp_p
         chat(hermes, home, environment={"PYTHONPATH": path}) as window,
     ):
         window.say()
-        for number, metric in (
-            (signal.SIGUSR1, "hermes_state_db_lockless_holders"),
-            (signal.SIGUSR2, "hermes_state_db_lockless_holders"),
-        ):
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
             os.kill(window.pid, number)
             watch.forget()
             watch.scans(4)
             assert watch.ever[window.session] <= {"live", "unknown"}
-            assert watch.scans().value(metric, home="watched") == 1
+            when(watch.agent, has_one_without_locks, "it has lost its locks")
             window.say()
         assert window.is_running()
         window.quit()
     rows = ask(home, "SELECT message_count, end_reason FROM sessions")
     assert rows == [{"message_count": 6, "end_reason": "cli_close"}]
     assert ask(home, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
+
+
+def has_one_without_locks(metrics: Metrics) -> bool:
+    return metrics.value("hermes_state_db_lockless_holders", home=HOME) == 1
 
 
 def talk_until_dead(watch: Watch, sessions: Collection[str], *windows: Chat) -> None:

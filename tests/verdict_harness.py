@@ -35,6 +35,7 @@ class Watch:
         self.ever: defaultdict[str, set[str]] = defaultdict(set)
         """Every verdict that was told of a session."""
         self._rows: dict[str, dict[str, Any]] = {}
+        self._times_read = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
 
@@ -64,8 +65,14 @@ class Watch:
             raise AssertionError(f"{error}\n{json.dumps(told, indent=1)}") from None
 
     def scans(self, times: int = 2) -> Metrics:
-        """The metrics when the home has been scanned so often from now on, and once more."""
-        return scanned_again(self.agent, HOME, times + 1)
+        """The metrics when the home has been scanned so often from now on, and once more.
+
+        By then the verdicts of these scans have been read too.
+        """
+        metrics = scanned_again(self.agent, HOME, times + 1)
+        enough = self._times_read + 2  # the reading under way may have begun before
+        wait_until(lambda: self._times_read >= enough, "the verdicts are read")
+        return metrics
 
     def leaks(self) -> dict[str, float]:
         """The dead sessions of people's chats, by how their last turn was left."""
@@ -112,6 +119,7 @@ class Watch:
             self._rows = {row["id"]: row for row in json.loads(body)}
             for session, row in self._rows.items():
                 self.ever[session].add(row["verdict"])
+            self._times_read += 1
 
 
 @contextmanager
@@ -209,5 +217,5 @@ def a_week_passes(home: Path) -> None:
         f"UPDATE messages SET timestamp = timestamp - {week};"
         f"UPDATE sessions SET started_at = started_at - {week};"
     )
-    command = ["sqlite3", "-cmd", ".timeout 5000", str(home / "state.db"), sql]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    command = ["sqlite3", "-cmd", ".timeout 60000", str(home / "state.db"), sql]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
