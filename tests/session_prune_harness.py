@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -95,31 +97,78 @@ tables = [row[0].decode() for row in connection.execute(
     "SELECT name FROM sqlite_master WHERE type = 'table' "
     "AND name NOT LIKE 'messages_fts%_data' AND name NOT LIKE 'messages_fts%_idx' "
     "AND sql NOT LIKE '%VIRTUAL%' ORDER BY name")]
-found = {}
+def show(name, rows):
+    print(json.dumps(name))
+    for row in rows:
+        print(json.dumps(
+            [value.decode() if isinstance(value, bytes) else value for value in row]))
 for table in tables:
     names = [row[1].decode() for row in connection.execute(f"PRAGMA table_info({table})")]
     columns = ", ".join(f"typeof({name}), hex(CAST({name} AS BLOB))" for name in names)
     try:
-        rows = connection.execute(f"SELECT rowid, {columns} FROM {table} ORDER BY rowid").fetchall()
+        rows = connection.execute(f"SELECT rowid, {columns} FROM {table} ORDER BY rowid")
     except sqlite3.OperationalError:
-        rows = connection.execute(f"SELECT 0, {columns} FROM {table} ORDER BY 2, 3").fetchall()
-    found[table] = [
-        [value.decode() if isinstance(value, bytes) else value for value in row] for row in rows
-    ]
+        rows = connection.execute(f"SELECT 0, {columns} FROM {table} ORDER BY 2, 3")
+    show(table, rows)
 for word in sys.argv[2:]:
     for table in ("messages_fts", "messages_fts_trigram"):
         query = f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rowid"
-        found[f"{word} in {table}"] = [row[0] for row in connection.execute(query, (word,))]
-print(json.dumps(found))
+        show(f"{word} in {table}", connection.execute(query, (word,)))
 """
 
 
-def dump_all(home: Path, *words: str) -> dict[str, Any]:
+def dump_into(file: Path, home: Path, *words: str) -> Path:
     """Every value of every table exactly as it is stored, and where each word is found.
 
     Left out is only how FTS5 has cut its index into segments. By another process and library,
     which leaves no trace here; never beside a holder that lost its locks.
     """
     command = [sys.executable, "-c", _DUMP, str(home / "state.db"), *words]
-    found: dict[str, Any] = json.loads(subprocess.check_output(command, text=True))
+    with file.open("w") as output:
+        subprocess.run(command, stdout=output, check=True)
+    return file
+
+
+def dump_all(home: Path, *words: str) -> dict[str, Any]:
+    """The same, by table and by word, in memory."""
+    found: dict[str, Any] = {}
+    rows: list[Any] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for line in dump_into(Path(folder) / "dump", home, *words).read_text().splitlines():
+            each = json.loads(line)
+            if isinstance(each, str):
+                rows = found[each] = []
+            else:
+                rows.append(each)
     return found
+
+
+def grow_old(home: Path, days: int) -> None:
+    """Move every clock back, as if nobody had been here for so long."""
+    seconds = days * 86400
+    with sqlite3.connect(home / "state.db") as connection:
+        connection.execute(f"UPDATE messages SET timestamp = timestamp - {seconds}")
+        connection.execute(
+            f"UPDATE sessions SET started_at = started_at - {seconds}, "
+            f"ended_at = ended_at - {seconds}"
+        )
+    connection.close()
+    for project in home.glob("checkpoints/store/projects/*.json"):
+        touch_project(project, seconds)
+    for path in home.rglob("*"):
+        turn_back(path, seconds)
+
+
+def touch_project(project: Path, seconds: float) -> None:
+    """Move what the store says of a project so far back."""
+    known = json.loads(project.read_text())
+    for clock in ("created_at", "last_touch"):
+        known[clock] -= seconds
+    project.write_text(json.dumps(known))
+
+
+def turn_back(path: Path, seconds: float) -> None:
+    """Move the times of a file so far back."""
+    found = path.lstat()
+    times = (found.st_atime - seconds, found.st_mtime - seconds)
+    os.utime(path, times, follow_symlinks=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import subprocess
@@ -19,7 +18,7 @@ from tests.real.command import refusal, run, run_json
 from tests.real.hermes import NEWEST, VERSIONS
 from tests.real.homes import MadeHome, make_home
 from tests.real.waiting import wait_until
-from tests.session_prune_harness import dump_all, prunable_process
+from tests.session_prune_harness import dump_all, grow_old, prunable_process
 
 DAYS = 200
 SECONDS = DAYS * 86400
@@ -30,34 +29,15 @@ WORDS = ("turn", "hello", "message")
 @pytest.fixture(scope="module", params=VERSIONS)
 def aged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MadeHome:
     made = make_home(request.param, tmp_path_factory.mktemp("prune"))
-    grow_old(made.path)
+    grow_old(made.path, DAYS)
     return made
 
 
 @pytest.fixture(scope="module")
 def newest(tmp_path_factory: pytest.TempPathFactory) -> MadeHome:
     made = make_home(NEWEST, tmp_path_factory.mktemp("prune"))
-    grow_old(made.path)
+    grow_old(made.path, DAYS)
     return made
-
-
-def grow_old(home: Path) -> None:
-    """Move every clock back, as if nobody had been here for so long."""
-    with sqlite3.connect(home / "state.db") as connection:
-        connection.execute(f"UPDATE messages SET timestamp = timestamp - {SECONDS}")
-        connection.execute(
-            f"UPDATE sessions SET started_at = started_at - {SECONDS}, "
-            f"ended_at = ended_at - {SECONDS}"
-        )
-    connection.close()
-    for project in home.glob("checkpoints/store/projects/*.json"):
-        known = json.loads(project.read_text())
-        for clock in ("created_at", "last_touch"):
-            known[clock] -= SECONDS
-        project.write_text(json.dumps(known))
-    for path in home.rglob("*"):
-        found = path.lstat()
-        os.utime(path, (found.st_atime - SECONDS, found.st_mtime - SECONDS), follow_symlinks=False)
 
 
 def copy_of(made: MadeHome, folder: Path) -> Path:

@@ -13,7 +13,9 @@ from tests.real.hermes import REPOSITORY
 
 
 def run(
-    *words: str | Path, environment: dict[str, str] | None = None
+    *words: str | Path,
+    environment: dict[str, str] | None = None,
+    timeout_seconds: float = 300.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command; its output is a pipe, as in a script."""
     return subprocess.run(
@@ -23,13 +25,13 @@ def run(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout_seconds,
     )
 
 
-def run_json(*words: str | Path) -> Any:
+def run_json(*words: str | Path, timeout_seconds: float = 300.0) -> Any:
     """What a command that succeeds prints with --json."""
-    done = run(*words, "--json")
+    done = run(*words, "--json", timeout_seconds=timeout_seconds)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

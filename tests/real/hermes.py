@@ -58,7 +58,7 @@ class Hermes:
         return [str(self.python), "-m", f"tests.real.inside.{module}", *arguments]
 
     def run(
-        self, module: str, home: Path, *, patience_seconds: float = 120.0, **request: Any
+        self, module: str, home: Path, *, patience_seconds: float = 300.0, **request: Any
     ) -> Any:
         """Run a module of `inside/` to its end: `request` in as JSON, its answer out as JSON."""
         done = subprocess.run(
@@ -68,7 +68,7 @@ class Hermes:
             cwd=home.parent,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=patience_seconds,
         )
         if done.returncode != 0:
             raise AssertionError(f"hermes {self.version}: {module} failed\n{done.stderr}")

@@ -20,7 +20,7 @@ def make_checkpoints(home: Path, projects: Path) -> dict[str, Any]:
     """
     checkpoints = home / "checkpoints"
     for name in ("archived-1", "archived-2"):
-        _legacy_repository(checkpoints, _project(projects, name))
+        legacy_repository(checkpoints, _project(projects, name))
     manager = CheckpointManager(enabled=True)
     gone = []
     for name in ("store-1", "store-2", "store-gone"):
@@ -34,7 +34,7 @@ def make_checkpoints(home: Path, projects: Path) -> dict[str, Any]:
     # Written by an old Hermes after the migration: two releases may share a home.
     for name in ("legacy-1", "legacy-gone"):
         project = _project(projects, name)
-        _legacy_repository(checkpoints, project)
+        legacy_repository(checkpoints, project)
         gone += [project] if name.endswith("gone") else []
     for project in gone:
         shutil.rmtree(project)
@@ -53,7 +53,7 @@ def _project(projects: Path, name: str) -> Path:
     return project
 
 
-def _legacy_repository(checkpoints: Path, project: Path) -> None:
+def legacy_repository(checkpoints: Path, project: Path) -> None:
     """One git directory per project, named by the hash of its path, with a marker file."""
     name = hashlib.sha256(str(project.resolve()).encode()).hexdigest()[:16]
     repository = checkpoints / name

@@ -5,21 +5,30 @@ from __future__ import annotations
 import datetime
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 
-def make_transcripts(home: Path, session_ids: list[str]) -> int:
-    """The JSON transcript and a request dump of each session, by the agent's own writers.
+def make_transcripts(
+    home: Path,
+    session_ids: Sequence[str],
+    dumped: Sequence[str] | None = None,
+    characters: int = 9000,
+) -> int:
+    """The JSON transcript of each session, and a request dump of each or of those `dumped`.
 
-    The agent is not started: its constructor would look for a model on the network.
+    By the agent's own writers; it is not started, for it would look for a model on the network.
     """
     from run_agent import AIAgent  # type: ignore[import-not-found]
 
     folder = home / "sessions"
     folder.mkdir(exist_ok=True)
-    messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "x" * 9000}]
+    messages = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "x" * characters},
+    ]
     for session_id in session_ids:
         agent = AIAgent.__new__(AIAgent)
         agent.session_id = session_id
@@ -40,7 +49,8 @@ def make_transcripts(home: Path, session_ids: list[str]) -> int:
         agent._session_json_enabled = True
         agent._vprint = lambda *_, **__: None
         agent._save_session_log(messages)
-        agent._dump_api_request_debug({"messages": messages}, reason="test")
+        if dumped is None or session_id in dumped:
+            agent._dump_api_request_debug({"messages": messages}, reason="test")
     return len(session_ids)
 
 
