@@ -29,6 +29,7 @@ from tests.effects_harness import give_back, picture, take
 from tests.evidence_harness import evidence
 from tests.reader_harness import sql
 from tests.real.hermes import NEWEST, python_for
+from tests.real.waiting import wait_until
 from tests.reap_harness import GATEWAY, hermes_process
 
 ROOMY = 1 << 40
@@ -146,6 +147,7 @@ def test_a_hermes_that_starts_while_vacuum_runs_again_and_again_is_not_hurt(home
     with ThreadPoolExecutor() as pool:
         working = pool.submit(vacuum_until_started)
         try:
+            wait_until(lambda: done, "it is vacuumed while nobody is there")
             with hermes_process(python_for(NEWEST), home, *GATEWAY) as hermes:
                 hermes.ask("append", session="20260101_000001_aaaaaa")
                 started.set()
