@@ -40,25 +40,53 @@ assert results == {job: job for job in range(50) if job % 2}
 """)
 
 
+def test_both_processes_work() -> None:
+    """Each of two jobs ends when the other has begun."""
+    run("""
+met = [os.pipe(), os.pipe()]
+def work(job):
+    os.write(met[job][1], b"x")
+    os.read(met[1 - job][0], 1)
+    return os.getpid()
+results = crew.share(2, work)
+assert len(set(results.values())) == 2
+assert os.getpid() in results.values()
+""")
+
+
 def test_a_child_that_dies_takes_only_its_own_results_along() -> None:
     run("""
 parent = os.getpid()
-def work(job):
-    if job == 20:
+died, dying = os.pipe()
+def work(job, waited=[]):
+    if os.getpid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+    if not waited:
+        os.close(dying)
+        os.read(died, 1)  # ends when the child, which has it too, is dead
+        waited.append(job)
     return job
 results = crew.share(100, work)
 assert os.getpid() == parent
-assert 20 not in results
+assert 0 < len(results) < 100
 assert all(results[job] == job for job in results)
 """)
 
 
-def test_an_error_ends_a_child_and_never_becomes_a_second_parent() -> None:
+def test_an_error_reaches_the_caller_once_and_leaves_nothing_behind() -> None:
     run("""
 parent = os.getpid()
-assert crew.share(100, lambda job: job // 0) == {}
-assert os.getpid() == parent
+before = os.listdir("/dev/fd")
+try:
+    crew.share(100, lambda job: job // 0)
+except ZeroDivisionError:
+    assert os.getpid() == parent
+    assert os.listdir("/dev/fd") == before
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        sys.exit(0)
+sys.exit(1)
 """)
 
 

@@ -15,5 +15,5 @@ def run(setting: Setting) -> Iterator[Line]:
     home = homes.home(setting.scale)
     walker = walking.first_scan(home)
     rounds = alternate(lambda: mean_of(walker.scan, _SCANS), lambda: peers.du(home), setting.rounds)
-    note = "with the rolling re-read of 1/60"
+    note = "with the rolling re-read of 1/60, two processes"
     yield ratio_line("disk, re-scan, nothing changed", "du -sb", rounds, 0.02, note)

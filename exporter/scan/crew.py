@@ -1,8 +1,8 @@
 """Sharing work among forked processes: threads make a walk slower, a second process halves it.
 
-Only a process without threads may fork like this. A child takes the next piece from a pipe that
-all share, so that a slow core gets less; it answers with JSON over a pipe of its own and leaves
-without any cleanup, which belongs to its parent.
+Only a process without threads may fork like this; it works along with its children. Each takes the
+next piece from a pipe that all share, so that a slow core gets less; a child answers with JSON over
+a pipe of its own and leaves without any cleanup, which belongs to its parent.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import msgspec
 
 _PIECE: Final = struct.Struct("II")
 _PIECE_JOBS: Final = 8
+_PIECES_EACH: Final = 8
+"""Smaller pieces where there are few jobs, so that nobody waits long for the last."""
 _PIPE_BYTES: Final = 32 * 1024
 """What a pipe takes without a reader, on every system."""
 Result = TypeVar("Result")
@@ -35,19 +37,27 @@ class Crew(Generic[Result]):
 
     def share(self, jobs: int, work: Callable[[int], Result | None]) -> dict[int, Result]:
         """The results of `work` by the number of the job; what a child lost is just not there."""
-        pieces = _pipe_of_pieces(jobs)
-        children = [self._start(pieces, work) for _ in range(self._processes)]
-        os.close(pieces)
+        pieces = _pipe_of_pieces(jobs, self._processes)
+        children = [self._start(pieces, work) for _ in range(self._processes - 1)]
         results: dict[int, Result] = {}
-        for pid, answers in children:
-            with os.fdopen(answers, "rb") as stream:
-                content = stream.read()
-            os.waitpid(pid, 0)
-            try:
-                results.update(self._decoder.decode(content))
-            except msgspec.MsgspecError:
-                continue
+        try:
+            results.update(_work_off(pieces, work, os.getppid()))
+        finally:
+            os.close(pieces)
+            for pid, answers in children:
+                results.update(self._collect(pid, answers))
         return results
+
+    def _collect(self, pid: int, answers: int) -> list[tuple[int, Result]]:
+        """What a child has done, once it has ended."""
+        with os.fdopen(answers, "rb") as stream:
+            content = stream.read()
+        os.waitpid(pid, 0)
+        try:
+            done: list[tuple[int, Result]] = self._decoder.decode(content)
+        except msgspec.MsgspecError:
+            return []
+        return done
 
     def _start(self, pieces: int, work: Callable[[int], Result | None]) -> tuple[int, int]:
         """Fork a child; return its pid and the descriptor its answer will come by."""
@@ -67,7 +77,7 @@ class Crew(Generic[Result]):
 def _work_off(
     pieces: int, work: Callable[[int], Result | None], parent: int
 ) -> list[tuple[int, Result]]:
-    """In a child: do pieces until there are none, or nobody waits for them any more."""
+    """Do pieces until there are none, or nobody waits for them any more."""
     done: list[tuple[int, Result]] = []
     while os.getppid() == parent and (piece := os.read(pieces, _PIECE.size)):
         for job in range(*_PIECE.unpack(piece)):
@@ -77,9 +87,10 @@ def _work_off(
     return done
 
 
-def _pipe_of_pieces(jobs: int) -> int:
+def _pipe_of_pieces(jobs: int, processes: int) -> int:
     """The reading end of a pipe that holds all jobs in pieces, and to which none will be added."""
-    size = max(_PIECE_JOBS, -(-jobs * _PIECE.size // _PIPE_BYTES))
+    fair = min(_PIECE_JOBS, jobs // (processes * _PIECES_EACH))
+    size = max(1, fair, -(-jobs * _PIECE.size // _PIPE_BYTES))
     pieces = [_PIECE.pack(first, min(first + size, jobs)) for first in range(0, jobs, size)]
     reading, writing = os.pipe()
     os.write(writing, b"".join(pieces))

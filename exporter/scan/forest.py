@@ -36,8 +36,8 @@ CROWD_FOLDERS: Final = 1024
 MONSTER_ENTRIES: Final = 20_000
 MONSTER_REST: Final = 50
 """A node beyond that size rests fifty times as long as reading it took."""
-_SHARED_REPOS: Final = 64
-"""Below that, starting other processes costs more than they save."""
+_SHARED_REPOS: Final = 12
+"""Below that, starting another process costs more than it saves."""
 _SHARE_SCANS: Final = 4
 """How often the names of a large folder are listed to look at the next share of its files."""
 

@@ -25,7 +25,7 @@ class Growth(Struct, frozen=True):
     name: bytes
     blocks: int
     """More than before; negative if it shrank."""
-    mtime: int
+    mtime: float
     """In whole seconds."""
 
 
