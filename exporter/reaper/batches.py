@@ -33,9 +33,9 @@ from exporter.runs import (
 from exporter.snapshot import Trouble
 
 _FIRST_BATCH: Final = 32
-_LARGEST_BATCH: Final = 2_000
+_LARGEST_BATCH: Final = 1_000
 _GROWTH: Final = 8
-_SHARE: Final = 0.4
+_SHARE: Final = 0.25
 """Of the budget: a busy machine lets others go on while we hold the lock, and that takes the rest.
 """
 _SETTLED_AT_ONCE: Final = 5_000
