@@ -149,3 +149,11 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_what_is_done_aside_is_done_by_a_child_alone() -> None:
+    run("assert crew.aside(lambda _: os.getppid()) == os.getpid()")
+
+
+def test_what_is_lost_aside_is_not_there() -> None:
+    run("assert crew.aside(lambda _: os._exit(1)) is None")

@@ -91,7 +91,7 @@ def _plan_aside(order: PlanOrder, taker: Stocktaker, seen: Seen) -> Planned | No
         die_with_parent()
         return _Worked(_plan(order, taker, seen), taker.learnt())
 
-    worked = Crew(1, _Worked).share(1, work).get(0)
+    worked = Crew(1, _Worked).aside(work)
     if worked is None:
         return None
     taker.learn(worked.learnt)

@@ -48,6 +48,16 @@ class Crew(Generic[Result]):
                 results.update(self._collect(pid, answers))
         return results
 
+    def aside(self, work: Callable[[int], Result | None]) -> Result | None:
+        """The result of one piece of work that a child does alone; None if it was lost.
+
+        What that takes of memory is gone with the child.
+        """
+        pieces = _pipe_of_pieces(1, 1)
+        pid, answers = self._start(pieces, work)
+        os.close(pieces)
+        return dict(self._collect(pid, answers)).get(0)
+
     def _collect(self, pid: int, answers: int) -> list[tuple[int, Result]]:
         """What a child has done, once it has ended."""
         with os.fdopen(answers, "rb") as stream:
