@@ -18,6 +18,10 @@ def first_pass(home: Path) -> StateReader:
     return reader
 
 
+IDLE_POLLS = 1_000
+"""One takes so little that whoever else runs on the machine would be all that few of them show."""
+
+
 def poll(reader: StateReader) -> int:
     """Bring the reader up to date; how many sessions it gave out as changed."""
     changed = deque(reader.update(reader.watermark, lambda: None))

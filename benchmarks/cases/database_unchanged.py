@@ -15,7 +15,7 @@ def run(setting: Setting) -> Iterator[Line]:
     with hermes.holding(home):
         reader = reading.first_pass(home)
         rounds = alternate(
-            lambda: mean_of(lambda: reading.poll(reader), 50),
+            lambda: mean_of(lambda: reading.poll(reader), reading.IDLE_POLLS),
             lambda: peers.sqlite(home / Part.DATABASE, peers.ONE_PASS),
             setting.rounds,
         )

@@ -45,7 +45,7 @@ def run(setting: Setting) -> Iterator[Line]:
 
 def _poll(home: Path) -> Stopwatch:
     reader = reading.first_pass(home)
-    return lambda: mean_of(lambda: reading.poll(reader), 50)
+    return lambda: mean_of(lambda: reading.poll(reader), reading.IDLE_POLLS)
 
 
 def _poll_new(home: Path, writer: hermes.HermesProcess) -> Stopwatch:
