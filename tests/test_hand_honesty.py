@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import pty
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ from exporter.runs import (
     running,
 )
 from tests.real.command import run, run_json
-from tests.real.hermes import NEWEST, python_for
+from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.reap_harness import hermes_process
 from tests.session_prune_harness import prunable_process
 
@@ -107,6 +111,27 @@ def test_a_purge_that_nobody_confirms_does_nothing(home: Path, where: list[str |
         "hermes-exporter: a purge cannot be undone, and there is nobody to ask here: give --yes\n"
     )
     assert trash(home) == kept != []
+
+
+@pytest.mark.parametrize(("answer", "status", "emptied"), [("n", 1, False), ("y", 0, True)])
+def test_on_a_terminal_a_purge_asks(
+    home: Path, where: list[str | Path], answer: str, status: int, emptied: bool
+) -> None:
+    assert run_json("prune", "--yes", *where)["done"]
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    done = subprocess.run(
+        [sys.executable, "-m", "exporter", "purge", *where],
+        cwd=REPOSITORY,
+        stdin=theirs,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    os.close(theirs)
+    os.close(ours)
+    assert done.stderr.startswith("Empty the trash of all runs, for good? [y/N] ")
+    assert (done.returncode, trash(home) == []) == (status, emptied)
 
 
 def test_a_source_or_policy_that_can_take_nothing_is_named(
