@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from email.utils import formatdate
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from exporter.errors import ExporterError
 from exporter.web.limits import Limits
 from exporter.web.request import Request
-from exporter.web.response import Packed, Response, message, pack
+from exporter.web.response import Packed, Response, http_date, message, pack
 from exporter.web.server import serve
 from tests.test_web_request import MALFORMED, REFUSED
 from tests.web_harness import (
@@ -426,3 +427,8 @@ def test_a_drain_ends_at_its_deadline() -> None:
 def test_a_drain_of_nothing_ends_at_once() -> None:
     with running(Pages()) as server:
         server.call(server.server.drain(1000))
+
+
+@given(st.integers(0, 253_402_300_799))
+def test_a_date_is_written_as_the_standard_library_writes_it(moment: int) -> None:
+    assert http_date(moment) == formatdate(moment, usegmt=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
@@ -25,6 +26,18 @@ _ALWAYS = (
     "Referrer-Policy: no-referrer\r\n"
     "Cross-Origin-Resource-Policy: same-origin\r\n"
 )
+
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def http_date(now: int) -> str:
+    """A moment as HTTP writes it; what `email.utils` loads for that takes most of a megabyte."""
+    at = time.gmtime(now)
+    clock = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
+    month = _MONTHS[at.tm_mon - 1]
+    return f"{_DAYS[at.tm_wday]}, {at.tm_mday:02} {month} {at.tm_year} {clock} GMT"
 
 
 class Packed(Struct, frozen=True):

@@ -6,7 +6,6 @@ import asyncio
 import resource
 import ssl
 import time
-from email.utils import formatdate
 
 import msgspec
 
@@ -14,6 +13,7 @@ from exporter.service import inherited_listener
 from exporter.web.connection import Application, Connection, State
 from exporter.web.limits import DEFAULT_LIMITS, Limits
 from exporter.web.listen import BACKLOG, format_address, open_listener
+from exporter.web.response import http_date
 
 _READ_BYTES = 16384
 
@@ -105,7 +105,7 @@ class Server:
         """Now, for the Date header."""
         now = int(time.time())
         if now != self._date_second:
-            self._date_second, self._date = now, formatdate(now, usegmt=True)
+            self._date_second, self._date = now, http_date(now)
         return self._date
 
     def _longest_waiting(self) -> Connection | None:
