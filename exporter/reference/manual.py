@@ -41,7 +41,9 @@ def _lines() -> Iterator[str]:
 
 
 def _command(command: CommandPage) -> Iterator[str]:
-    places = "".join(f" {each.value}" for each in command.arguments)
+    places = "".join(
+        f" [{each.value}]" if each.optional else f" {each.value}" for each in command.arguments
+    )
     yield f".SH {_text(f'{PROGRAM} {command.name}{places}'.upper())}"
     yield from _paragraphs(command.description)
     yield from _options(command.arguments)

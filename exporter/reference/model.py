@@ -19,6 +19,8 @@ class Option:
     about: str
     common: bool
     """Whether every command has it."""
+    optional: bool = True
+    """Whether it may be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +66,5 @@ def _option(parser: Parser, action: Action, shared: set[str]) -> Option:
         value=str(action.metavar or action.dest.upper()) if takes_value else "",
         about=parser.help_of(action),
         common=bool(shared & {*action.option_strings}),
+        optional=action.nargs == "?" or bool(action.option_strings),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from exporter import human
-from exporter.terminal.blocks import VERDICT_TONES, Block, Cell, Line, Tone
+from exporter.terminal.blocks import VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
 
 _MEANING: Final = {
     "live": "Somebody is running it, or was a moment ago.",
@@ -33,6 +33,8 @@ _CHANGE: Final = {
     "confirmed": "another scan",
 }
 
+_TWO: Final = (Column(), Column(least=30))
+
 
 def blocks(found: Mapping[str, Any], now: float) -> Iterator[Block]:
     """Lines for the value that `explain --json` prints."""
@@ -58,15 +60,18 @@ def blocks(found: Mapping[str, Any], now: float) -> Iterator[Block]:
     )
     yield Line()
     yield Line((Cell("What was seen", Tone.STRONG),))
-    for each in found["evidence"] or [{"says": "-", "detail": "nothing"}]:
-        yield Line((Cell(f"  {each['says']:<6}  {each['detail']}"),))
+    seen = found["evidence"] or [{"says": "-", "detail": "nothing"}]
+    yield Table(_TWO, tuple((Cell(each["says"]), Cell(each["detail"])) for each in seen), level=1)
     yield Line()
     yield Line((Cell("To be dead, all of this must hold", Tone.STRONG),))
-    for rule in found["rules"]:
-        mark = "yes" if rule["holds"] else "NO "
-        yield Line((Cell(f"  {mark}  {_RULES.get(rule['rule'], rule['rule'])}: {rule['why']}"),))
+    yield Table(_TWO, tuple(_rule(rule) for rule in found["rules"]), level=1)
     yield Line()
     yield Line((Cell(f"What would change it: {_change(found)}."),))
+
+
+def _rule(rule: Mapping[str, Any]) -> tuple[Cell, Cell]:
+    mark = Cell("yes") if rule["holds"] else Cell("NO", Tone.WARN)
+    return mark, Cell(f"{_RULES.get(rule['rule'], rule['rule'])}: {rule['why']}")
 
 
 def _change(found: Mapping[str, Any]) -> str:
