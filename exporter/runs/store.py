@@ -15,6 +15,8 @@ VERSION: Final = 1
 FILE: Final = "journal.db"
 _BUSY_TIMEOUT_MS: Final = 5000
 _CACHE_KIB: Final = 8192
+_PAGE_BYTES: Final = 16384
+"""An action takes about a kilobyte with its evidence, and they are noted by the thousand."""
 
 _SCHEMA: Final = """
 CREATE TABLE runs (
@@ -66,6 +68,7 @@ def prepare(connection: apsw.Connection, path: str) -> bool:
     """Make the tables if there are none yet; return whether there were none."""
     if version_of(connection, path):
         return False
+    connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
     with transaction(connection):
         connection.execute(_SCHEMA)
         connection.pragma("user_version", VERSION)
