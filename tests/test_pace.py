@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,19 +13,19 @@ import pytest
 from exporter.hermes.pace import Pace
 
 MEGABYTE = 1024 * 1024
+FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
 
 
 class Shelf:
     """A database that one connection writes and another one reads, at a pace."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-        self.writer = apsw.Connection(self.path)
+    def __init__(self, name: str) -> None:
+        self.writer = apsw.Connection(name, flags=FLAGS | apsw.SQLITE_OPEN_CREATE)
         self.writer.pragma("journal_mode", "wal")
         self.writer.pragma("synchronous", "off")
         self.writer.wal_autocheckpoint(1000)
         self.writer.execute("CREATE TABLE shelf (book BLOB)")
-        self.reader = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
+        self.reader = apsw.Connection(name, flags=FLAGS)
         self.moment = 0.0
         self.pauses: list[float] = []
         self.meanwhile: Callable[[], object] = lambda: None
@@ -53,7 +55,7 @@ class Shelf:
 
 @pytest.fixture
 def shelf(tmp_path: Path) -> Iterator[Shelf]:
-    made = Shelf(tmp_path / "shelf.db")
+    made = Shelf(str(tmp_path / "shelf.db"))
     yield made
     made.close()
 
@@ -101,6 +103,19 @@ def test_a_wal_that_should_have_started_over_is_waited_for_until_it_grows_no_mor
     pace.begin()
     assert deeds == []
     assert len(shelf.pauses) == 3
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/h\xff"))
+    folder.mkdir()
+    named = "file:" + urllib.parse.quote(os.fsencode(folder / "shelf.db"))
+    shelf = Shelf(named)
+    pace = shelf.pace()
+    shelf.write()
+    pace.end()
+    pace.begin()
+    assert len(shelf.pauses) == 1
+    shelf.close()
 
 
 def test_a_wal_that_never_starts_over_is_not_waited_for_for_ever(shelf: Shelf) -> None:

@@ -669,6 +669,81 @@ def test_a_guard_is_asked_before_every_opening_and_its_word_is_final(
     assert sorted(reader.table.open) == ["a", "b"]
 
 
+# What a poll asks
+
+NAMES = ("'it''s \"so\"'", "char(92) || 'u0041'", "'ü' || char(128512)")
+
+
+@pytest.mark.parametrize("name", [*NAMES, "'a' || char(10) || 'b'", "''"])
+def test_a_session_of_any_name_is_kept_up_with(home: Path, hermes: Ask, name: str) -> None:
+    hermes("create", session="a")
+    says = f"INSERT INTO messages (session_id, role, content, timestamp) VALUES ({name}, 'user',"
+    sql(home, f"INSERT INTO sessions (id, source, started_at) VALUES ({name}, 'cli', 1.0);")
+    sql(home, f"{says} 'x', 2.0);")
+    reader = reader_of(home)
+    update(reader)
+    sql(home, f"{says} 'y', 3.0);")
+    (usage,) = update(reader)
+    assert (usage.rows, usage.above_watermark) == (2, 1)
+    fresh = reader_of(home)
+    update(fresh)
+    assert figures(reader) == figures(fresh)
+
+
+def test_very_many_new_messages_are_counted_as_new(home: Path, hermes: Ask) -> None:
+    for name in ("a", "b"):
+        hermes("create", session=name)
+        hermes("append", session=name, count=3)
+    reader = reader_of(home)
+    update(reader)
+    more = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)"
+    sql(
+        home,
+        "INSERT INTO messages (session_id, role, content, timestamp, active) "
+        f"{more} SELECT iif(i % 5, 'a', 'b'), 'user', 'x', 4e9 + i, i % 2 FROM n;",
+    )
+    found = {each.key: each for each in update(reader)}
+    many, few = found[session_key("a")], found[session_key("b")]
+    assert (many.rows, many.above_watermark, few.rows, few.above_watermark) == (
+        2003,
+        2000,
+        503,
+        500,
+    )
+
+
+def test_a_poll_asks_no_more_of_many_sessions_than_of_one(
+    home: Path, hermes: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(12):
+        hermes("create", session=f"s{number}")
+        hermes("append", session=f"s{number}")
+    reader = reader_of(home)
+    update(reader)
+
+    def questions(sessions: int) -> int:
+        """How many statements it takes to keep up with so many sessions amid a turn."""
+        for number in range(sessions):
+            hermes("say", session=f"s{number}", role="assistant", text=None, tool="look")
+            hermes("say", session=f"s{number}", role="tool", text="Error", tool="look")
+        asked: list[str] = []
+
+        def note(_: object, statement: str, __: object) -> bool:
+            asked.append(statement)
+            return True
+
+        def watch(connection: apsw.Connection) -> None:
+            connection.exec_trace = note
+
+        with monkeypatch.context() as patch:
+            patch.setattr(apsw, "connection_hooks", [watch])
+            assert len(update(reader)) == sessions
+        return len(asked)
+
+    questions(1)
+    assert questions(12) == questions(1)
+
+
 # Schemas
 
 

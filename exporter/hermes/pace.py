@@ -7,9 +7,10 @@ writes he gets as much time without us as with us, and a WAL that is overdue is 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -41,7 +42,7 @@ class Pace:
         self._sizes = sizes
         self._monotonic = monotonic
         self._pause = pause
-        self._wal_path = connection.filename_wal
+        self._wal_path = _wal_path(connection)
         self._wal = file_state(self._wal_path)
         self._patience_seconds = _PATIENCE_SECONDS
         self._began = monotonic()
@@ -73,6 +74,14 @@ class Pace:
             self._patience_seconds -= _SHORTEST_PAUSE_SECONDS
             self._pause(_SHORTEST_PAUSE_SECONDS)
             before, self._wal = self._wal, self._look()
+
+
+def _wal_path(connection: apsw.Connection) -> str:
+    """Asked for as bytes: the name of a folder need not be text."""
+    path: Any = connection.execute(
+        "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'"
+    ).get
+    return os.fsdecode(path) + "-wal"
 
 
 def _overdue(before: FileState | None, now: FileState | None) -> bool:

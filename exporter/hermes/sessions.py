@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
+from operator import itemgetter
 from typing import Annotated, Any, Final, NamedTuple
 
 import apsw
@@ -83,6 +84,7 @@ _TOOL_CALLS: Final = SessionRow._fields.index("tool_calls")
 _MODEL: Final = SessionRow._fields.index("model")
 _FIRST_TOKENS: Final = SessionRow._fields.index("input")
 _AFTER_COSTS: Final = SessionRow._fields.index("actual_usd") + 1
+_USED: Final = itemgetter(SessionRow._fields.index("source"), *range(_TOOL_CALLS, _AFTER_COSTS))
 
 
 class MessageStats(NamedTuple):
@@ -135,15 +137,16 @@ class SessionRecord(NamedTuple):
             or any(row[_FIRST_TOKENS:_AFTER_COSTS])
         )
 
-    def fingerprint(self) -> int:
-        """32 bits that change when what the session has used changes."""
-        row, messages, usage = self
-        used = (row.source, row[_TOOL_CALLS:_AFTER_COSTS], messages[:2], *usage)
-        return hash(used) & 0xFFFFFFFF
+
+def fingerprints(records: Sequence[SessionRecord]) -> Iterator[int]:
+    """Of each session 32 bits that change when what it has used changes."""
+    for row, messages, usage in records:
+        yield hash((_USED(row), messages[:2], *usage)) & 0xFFFFFFFF
 
 
 _BETWEEN: Final = "session_id BETWEEN :first AND :last"
-_AMONG: Final = "session_id IN (SELECT value FROM json_each(:ids))"
+_GIVEN: Final = "IN (SELECT value FROM json_each(:ids))"
+_AMONG: Final = f"session_id {_GIVEN}"
 
 
 class SessionQueries:
@@ -188,9 +191,7 @@ class SessionQueries:
     ) -> list[SessionRecord]:
         """These sessions, without those that are gone."""
         bindings = {"ids": json.dumps(list(session_ids))}
-        rows = self._session_rows(
-            connection, "WHERE id IN (SELECT value FROM json_each(:ids))", bindings
-        )
+        rows = self._session_rows(connection, f"WHERE id {_GIVEN}", bindings)
         return self._records(connection, rows, _AMONG, bindings, watermark)
 
     def _session_rows(
