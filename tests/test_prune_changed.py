@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import apsw
 import pytest
 from msgspec import structs
 
 from exporter.evidence.bystanders import Bystanders
-from exporter.pruner.effects import sessions
+from exporter.pruner import gently
+from exporter.pruner.effects import returning, sessions
 from exporter.pruner.execute import execute, purge
 from exporter.pruner.undo import undo
 from exporter.reaper.site import Site
@@ -176,6 +179,50 @@ def test_undo_leaves_what_is_newer_and_gives_back_the_rest(home: Path) -> None:
     with prunable_process(HERMES, home) as hermes:
         assert hermes.ask("show", session=FIRST)["title"] == "The first"
         assert hermes.ask("broken") == []
+
+
+@pytest.mark.parametrize(("module", "step"), [(gently, "until_due"), (returning, "_restored")])
+def test_an_undo_goes_on_in_smaller_steps_when_it_is_cut_short(
+    home: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
+) -> None:
+    """A transaction that lasts too long is taken back whole, for the text index and for rows."""
+    before = dump_all(home, *WORDS)
+    run = prune(home, planned(home, [FIRST, SECOND, LARGE])).run or ""
+    go_on, times = getattr(module, step), 0
+
+    def too_long_at_first(*arguments: Any) -> Any:
+        nonlocal times
+        times += 1
+        answer = go_on(*arguments)
+        if times <= 3:
+            raise apsw.InterruptError
+        return answer
+
+    monkeypatch.setattr(module, step, too_long_at_first)
+    returned = undo(run, site(home, sleep=lambda seconds: None))
+    assert times > 3
+    assert (len(returned.restored), returned.failed) == (3, ())
+    assert dump_all(home, *WORDS) == before
+    with prunable_process(HERMES, home) as hermes:
+        assert hermes.ask("broken") == []
+
+
+def test_an_undo_that_never_has_the_time_leaves_no_trace(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = prune(home, planned(home, [FIRST, LARGE])).run or ""
+    after = dump_all(home, *WORDS)
+
+    def too_long(*arguments: Any) -> Any:
+        raise apsw.InterruptError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(returning, "_restored", too_long)
+        returned = undo(run, site(home, sleep=lambda seconds: None))
+    assert returned.restored == ()
+    assert all("one short transaction" in left.why for left in returned.failed)
+    assert dump_all(home, *WORDS) == after
+    assert len(undo(run, site(home)).restored) == 2
 
 
 def test_undo_after_an_upgrade_fills_new_columns_and_refuses_to_lose_old_ones(home: Path) -> None:
