@@ -46,7 +46,7 @@ def run(args: Namespace) -> int:
     else:
         from exporter.terminal import prune
 
-        output.show(prune.purged(result.json(), result.freed[Frees.NOW]))
+        output.show(prune.purged(result.json(), args.run, result.freed[Frees.NOW]))
     return arguments.exit_status(result.json()["outcome"])
 
 

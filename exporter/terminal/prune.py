@@ -220,12 +220,14 @@ def _left_alone(skipped: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
         yield Line()
 
 
-def purged(result: Mapping[str, Any], freed_bytes: int = 0) -> Iterator[Block]:
-    """What `purge` has done."""
+def purged(result: Mapping[str, Any], run: str | None, freed_bytes: int) -> Iterator[Block]:
+    """What `purge` has done: to one run, in every home it acted on, or to all."""
     yield from _left_alone(result["skipped"])
     done = result["done"]
     said = "Nothing was purged." if result["skipped"] else "The trash is empty."
     if done:
         size = human.size(freed_bytes)
-        said = f"The trash of {human.counted(done, 'run')} is gone: {size} came free."
+        whose = f"run {run}" if run is not None else "all runs"
+        what = "Part of the trash" if result["skipped"] else "The trash"
+        said = f"{what} of {whose} is gone: {size} came free."
     yield Line((Cell(said, _OUTCOMES.get(result["outcome"], Tone.PLAIN)),))
