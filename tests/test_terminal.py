@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from exporter.terminal import check, fancy, output, past, plain, plan, sessions, status
+from exporter.config.prune import Prune, Trash, Upkeep
+from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.terminal import check, fancy, output, past, plain, plan, prune, sessions, status
 from exporter.terminal.blocks import Bar, Block, Cell, Column, Line, Table
 from exporter.text import visible
 
@@ -275,6 +277,49 @@ def test_no_word_of_a_squeezed_table_is_cut_off(width: int) -> None:
     words = " ".join(on_screen(plan.blocks(REAP_PLAN), width)).split()
     (action,) = REAP_PLAN["plan"]["actions"]
     assert [word for word in action["reason"].split() if word not in words] == []
+
+
+def taken(act: Act, policy: Policy, target: str, size: int, frees: Frees) -> PruneAction:
+    return PruneAction(action=act, policy=policy, target=target, reason="", bytes=size, frees=frees)
+
+
+def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
+    first = (
+        taken(Act.PURGE_TRASH, Policy.EXPIRED_TRASH, RUN["run"], 1024, Frees.NOW),
+        taken(Act.DELETE_FILE, Policy.REQUEST_DUMPS, "sessions/a.json", 2048, Frees.AT_PURGE),
+        taken(Act.DELETE_PROJECT, Policy.STALE_CHECKPOINTS, "ab", 3072, Frees.AFTER_UPKEEP),
+    )
+    second = (
+        taken(Act.DELETE_FILE, Policy.REQUEST_DUMPS, "sessions/b.json", 4096, Frees.AT_PURGE),
+        taken(Act.DELETE_SESSION, Policy.OLD_SESSIONS, "x", 5120, Frees.AFTER_UPKEEP),
+    )
+    plans = [
+        prune.HomePlan("a", HomePrunePlan("/a", actions=first), Prune(upkeep=Upkeep(gc=True))),
+        prune.HomePlan(
+            "b", HomePrunePlan("/b", actions=second), Prune(trash=Trash(keep_seconds=7 * 86400))
+        ),
+    ]
+    rows = [
+        {
+            "home": each.label,
+            "policy": action.policy.value,
+            "target": action.target,
+            "reason": action.reason,
+            "bytes": action.bytes,
+        }
+        for each in plans
+        for action in each.plan.actions
+    ]
+    result = REAP_PLAN | {"plan": {"hash": "0123456789abcdef", "actions": rows}}
+    text = plain.render(prune.blocks(result, plans))
+    assert text.partition("COMES FREE")[2].partition("\n\n")[0].partition("\n")[2] == (
+        "at once         1.0 KiB  expired trash; on a nearly full disk also what is surely garbage\n"
+        "with the trash  6.0 KiB  emptied 3d to 7d after the run, or by `purge`\n"
+        "by VACUUM       5.0 KiB  rows of state.db, which shrinks when nobody has it open "
+        "(prune.upkeep.vacuum is off)\n"
+        "by git gc       3.0 KiB  checkpoints of the store, when nobody uses it "
+        "(prune.upkeep.gc is on)"
+    )
 
 
 def test_the_terminal_shows_the_same_facts() -> None:

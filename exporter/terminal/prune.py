@@ -95,7 +95,7 @@ def _when_free(plans: Sequence[HomePlan]) -> Iterator[Block]:
         (
             "at once",
             _sum(action for _, action in planned if action.frees is Frees.NOW),
-            "what is in the trash for longer than it has to be",
+            "expired trash; on a nearly full disk also what is surely garbage",
         ),
         (
             "with the trash",
