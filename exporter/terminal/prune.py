@@ -95,7 +95,7 @@ def _when_free(plans: Sequence[HomePlan]) -> Iterator[Block]:
         (
             "at once",
             _sum(action for _, action in planned if action.frees is Frees.NOW),
-            "expired trash; on a nearly full disk also what is surely garbage",
+            "expired trash; on a nearly full disk also sure garbage",
         ),
         (
             "with the trash",
