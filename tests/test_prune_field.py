@@ -46,7 +46,7 @@ def files_of(home: Path) -> dict[str, tuple[object, ...]]:
     for folder, folders, names in os.walk(home):
         place = os.path.relpath(folder, home)
         if place == ".":
-            folders.remove(OURS) if OURS in folders else None
+            folders[:] = [name for name in folders if name != OURS]
             names = [name for name in names if not name.startswith("state.db")]
         for name in names:
             path = os.path.join(folder, name)
