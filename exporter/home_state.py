@@ -173,6 +173,8 @@ class HomeState:
     ) -> HomeView:
         """The home as it stands; `blind` is what cannot be seen of any home."""
         own = settings.for_home(self.home.named_as)
+        # Before the rest: a home scanned meanwhile may look older than it is, never newer.
+        scanned_at = self._scanned_at
         return HomeView(
             label=self.home.label,
             path=self.home.path,
@@ -191,7 +193,7 @@ class HomeState:
             verdicts=self._verdicts if self.snapshot is not None else (),
             leaks=self._leaks if self.snapshot is not None else (),
             kanban_dead_owner=None if blind else self._dead_owners(host, started),
-            scanned_at=self._scanned_at,
+            scanned_at=scanned_at,
             scan_seconds=self._scan_seconds,
             runs=self._runs,
             prune=self.prune if self.snapshot is not None else None,
