@@ -98,8 +98,10 @@ def test_one_run_over_two_homes_is_taken_back_as_one(
         *("run", "kind", "home", "started_at", "finished_at"),
         *("outcome", "actions", "bytes", "undoable_until"),
     ]
+    assert all(row["undoable_until"] > row["started_at"] for row in runs)
     assert run_json("undo", "--last", *where) == {"run": done["run"], "restored": 8, "failed": []}
     assert (dump(home), dump(second)) == before
+    assert {row["undoable_until"] for row in run_json("history", *where)} == {None}
 
 
 def test_a_home_of_root_that_was_only_found_is_planned_for_and_not_written(

@@ -113,6 +113,11 @@ class Run(Struct, frozen=True):
     sole_action: str = ""
     """What all of its actions are; empty if they differ, or there is none."""
 
+    @property
+    def _is_given_back(self) -> bool:
+        """There is nothing that an undo could give back any more."""
+        return self.finished_at is not None and self.undone == self.actions
+
     def row(self, home: str) -> dict[str, Any]:
         """The run as `history --json` prints it."""
         return {
@@ -124,7 +129,7 @@ class Run(Struct, frozen=True):
             "outcome": self.outcome.value if self.outcome else None,
             "actions": self.actions,
             "bytes": self.bytes,
-            "undoable_until": self.undoable_until,
+            "undoable_until": None if self._is_given_back else self.undoable_until,
         }
 
 
