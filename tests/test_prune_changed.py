@@ -33,6 +33,7 @@ from tests.session_prune_harness import (
 )
 
 FIRST, SECOND, LARGE, PARENT, DELEGATE = (f"20250101_080000_aaaaa{number}" for number in range(5))
+EVERYTHING = [FIRST, SECOND, LARGE, DELEGATE, PARENT]
 WORDS = ("word1", "terminal", "picture")
 HERMES = python_for(NEWEST)
 
@@ -223,6 +224,69 @@ def test_an_undo_that_never_has_the_time_leaves_no_trace(
     assert all("one short transaction" in left.why for left in returned.failed)
     assert dump_all(home, *WORDS) == after
     assert len(undo(run, site(home)).restored) == 2
+
+
+def test_what_comes_back_finds_another_place_where_hermes_gave_its_row_ids_out_again(
+    home: Path,
+) -> None:
+    """Those of all tables but messages are numbers that SQLite uses again."""
+    used = f"SELECT model, input_tokens FROM session_model_usage WHERE session_id = '{FIRST}';"
+    before = sql(home, used)
+    run = prune(home, planned(home, EVERYTHING, {DELEGATE: 1, PARENT: 1})).run or ""
+    with prunable_process(HERMES, home) as hermes:
+        hermes.ask("old", session="new", count=1)
+    returned = undo(run, site(home))
+    assert (len(returned.restored), returned.failed) == (len(EVERYTHING), ())
+    assert sql(home, used) == before != ""
+    with prunable_process(HERMES, home) as hermes:
+        assert hermes.ask("count", session="new") == 1
+        assert hermes.ask("broken") == []
+
+
+def test_beside_a_killed_undo_hermes_writes_on_in_a_database_begun_anew(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There the next number of a message may be one that the text index has, ahead of its row."""
+    prune(home, planned(home, [LARGE, DELEGATE, PARENT], {DELEGATE: 1, PARENT: 1}))
+    run = prune(home, planned(home, [FIRST, SECOND])).run or ""
+    sql(home, "UPDATE sqlite_sequence SET seq = 0 WHERE name = 'messages';")
+
+    def killed(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with prunable_process(HERMES, home, *GATEWAY) as gateway:
+        with monkeypatch.context() as patched:
+            patched.setattr(returning, "_restored", killed)
+            with pytest.raises(KeyboardInterrupt):
+                undo(run, beside_all(home))
+        assert dump_all(home)["messages_fts_content"]
+        gateway.ask("old", session="new", count=3)
+        assert gateway.ask("count", session="new") == 3
+        assert len(undo(run, beside_all(home)).restored) == 2
+        assert gateway.ask("broken") == []
+
+
+def test_what_comes_back_is_found_though_the_text_index_was_made_anew_meanwhile(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Hermes does when it finds triggers missing, or the index broken."""
+    before = dump_all(home, *WORDS)
+    run = prune(home, planned(home, [FIRST, SECOND, LARGE])).run or ""
+    go_on = returning.SessionReturn._restore
+
+    def after_a_rebuild(*arguments: Any) -> Any:
+        for table in ("messages_fts", "messages_fts_trigram"):
+            sql(
+                home,
+                f"DELETE FROM {table}; INSERT INTO {table}(rowid, content) "
+                "SELECT id, COALESCE(content, '') || ' ' || COALESCE(tool_name, '') || ' ' || "
+                "COALESCE(tool_calls, '') FROM messages;",
+            )
+        return go_on(*arguments)
+
+    monkeypatch.setattr(returning.SessionReturn, "_restore", after_a_rebuild)
+    assert len(undo(run, site(home)).restored) == 3
+    assert dump_all(home, *WORDS) == before
 
 
 def test_undo_after_an_upgrade_fills_new_columns_and_refuses_to_lose_old_ones(home: Path) -> None:

@@ -222,8 +222,6 @@ def _restore(
     if parent is not None and not exists(connection, parent):
         note = "" if parent in coming else "its parent is gone, so it has none now"
         session = _with(session, "parent_session_id", None)
-    if not _is_free(connection, SESSIONS, session):
-        session = _with(session, ROWID, None)
     _put(connection, layout, SESSIONS, session)
     for table, rows in parts.tables.items():
         if table != SESSIONS:
@@ -241,15 +239,6 @@ def exists(connection: apsw.Connection, session_id: Any) -> bool:
     return found is not None
 
 
-def _is_free(connection: apsw.Connection, table: str, rows: TableRows) -> bool:
-    """Whether its row id is. Hermes gives the highest out again once its row has gone."""
-    if ROWID not in rows.columns:
-        return True
-    rowid = rows.column(ROWID)[0]
-    query = f"SELECT 1 FROM {quoted(table)} WHERE rowid = ?"
-    return connection.execute(query, (rowid,)).fetchone() is None
-
-
 def _with(rows: TableRows, column: str, value: Any) -> TableRows:
     """One row with another value in a column."""
     index = rows.columns.index(column)
@@ -262,8 +251,24 @@ def _put(connection: apsw.Connection, layout: Layout, table: str, rows: TableRow
         return
     kept = _kept_columns(layout, table, rows)
     columns = [rows.columns[index] for index in kept]
-    kept_rows = ([row[index] for index in kept] for row in rows.rows)
+    kept_rows = [[row[index] for index in kept] for row in rows.rows]
+    if ROWID in columns:
+        kept_rows = _in_free_places(connection, table, columns.index(ROWID), kept_rows)
     insert_rows(connection, table, columns, kept_rows)
+
+
+def _in_free_places(
+    connection: apsw.Connection, table: str, index: int, rows: list[list[Any]]
+) -> list[list[Any]]:
+    """With their row ids, but for those that others have now: these come last, to have new ones.
+
+    Hermes gives the highest out again once its row has gone, and never looks at any.
+    """
+    query = f"SELECT 1 FROM {quoted(table)} WHERE rowid = ?"
+    taken = [connection.execute(query, (row[index],)).fetchone() is not None for row in rows]
+    stay = [row for row, is_taken in zip(rows, taken, strict=True) if not is_taken]
+    move = [row for row, is_taken in zip(rows, taken, strict=True) if is_taken]
+    return stay + [[*row[:index], None, *row[index + 1 :]] for row in move]
 
 
 def _kept_columns(layout: Layout, table: str, rows: TableRows) -> list[int]:

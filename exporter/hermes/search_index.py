@@ -52,7 +52,8 @@ class SearchIndex(Struct, frozen=True):
 
     tables: tuple[str, ...]
     known: bool
-    """Every trigger on messages is one of Hermes 0.13 to 0.19: slices are possible."""
+    """Every trigger on messages is one of Hermes 0.13 to 0.19, and no number of a message is given
+    out twice: slices are possible."""
 
 
 def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchIndex:
@@ -82,13 +83,17 @@ def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchInd
     triggers = connection.execute(
         "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'messages'"
     ).fetchall()
+    counted: list[Any] = connection.execute(
+        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'messages' "
+        "AND sql LIKE '%AUTOINCREMENT%'"
+    ).fetchall()
     found = sorted(_trigger(str(sql)) for (sql,) in triggers)
     wanted = sorted(
         _squeezed(f"{event} {body.format(table)}")
         for table in tables
         for event, body in _BODIES.items()
     )
-    return SearchIndex(tables, known=found == wanted)
+    return SearchIndex(tables, known=bool(counted) and found == wanted)
 
 
 def _trigger(sql: str) -> str:
@@ -246,6 +251,27 @@ def put_in_again(
                 if not _has(connection, table, "rowid", message_id):
                     is_cut = message_id in cut.get(table, ())
                     _put_in(connection, table, message_id, text, is_cut=is_cut)
+
+
+def numbers_are_taken(connection: apsw.Connection, highest: int) -> bool:
+    """Whether Hermes gives a new message a higher number than this one.
+
+    It does wherever that number was ever in use; in a database that was begun anew it may not have
+    been. Then Hermes could not write a message whose number is in the index already.
+    """
+    found: list[Any] = connection.execute(
+        "SELECT 1 FROM sqlite_sequence WHERE name = 'messages' AND seq >= ?", (highest,)
+    ).fetchall()
+    return bool(found)
+
+
+def take_numbers(connection: apsw.Connection, highest: int) -> None:
+    """Have Hermes give out only higher numbers from now on, as putting a row back does."""
+    if connection.execute("SELECT 1 FROM sqlite_sequence WHERE name = 'messages'").fetchone():
+        statement = "UPDATE sqlite_sequence SET seq = MAX(seq, ?) WHERE name = 'messages'"
+    else:
+        statement = "INSERT INTO sqlite_sequence(name, seq) VALUES ('messages', ?)"
+    connection.execute(statement, (highest,))
 
 
 def _put_in(

@@ -26,8 +26,12 @@ from exporter.hermes.deleting import (
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.search_index import (
     SearchIndex,
+    not_in_index,
+    numbers_are_taken,
     probe_search_index,
+    put_in_again,
     strays_among,
+    take_numbers,
     take_out_strays,
     weights,
 )
@@ -133,6 +137,7 @@ class SessionReturn:
         except apsw.InterruptError:
             self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
             pace.was_too_long(sum(work[: len(batch)]), LOCK_LIMIT_SECONDS)
+            self._indexed -= {each.id for _, each in batch}  # perhaps no more, then it takes long
             self._attempts[action.number] += 1
             self._site.sleep(self._attempts[action.number] * self._site.pause_seconds)
             if len(batch) > 1 or self._attempts[action.number] < ATTEMPTS:
@@ -160,6 +165,7 @@ class SessionReturn:
             for _, parts in batch
             if parts.id not in self._indexed and not exists(writer.connection, parts.id)
         ]
+        self._take_numbers(writer, [number for parts in new for number in parts.message_ids()])
         held = index_again(self._site, writer, self._pace, layout.index, new)
         self.longest_hold_seconds = max(self.longest_hold_seconds, held)
         self._indexed |= {parts.id for parts in new}
@@ -170,6 +176,14 @@ class SessionReturn:
         left = [parts for (_, parts), each in states if each.state is not ActionState.DONE]
         self._take_strays(writer, layout.index, left)
         return settled
+
+    def _take_numbers(self, writer: Writer, message_ids: Sequence[int]) -> None:
+        highest = max(message_ids, default=0)
+        if highest and not numbers_are_taken(writer.connection, highest):
+            writer.newcomers()
+            with writer.transaction():
+                take_numbers(writer.connection, highest)
+            rest(self._site, writer.held_seconds)
 
     def _restore(
         self,
@@ -210,6 +224,10 @@ def _restored(
         note = restore_session(writer.connection, layout, parts, coming)
     except Misfit as reason:
         return Settlement(action.number, ActionState.SKIPPED, str(reason)[:300])
+    if layout.index.known:
+        # Hermes may have made the index anew since they were put there.
+        lost = not_in_index(writer.connection, layout.index, parts.id)
+        put_in_again(writer.connection, layout.index, parts.messages, lost, parts.cut)
     return Settlement(action.number, ActionState.DONE, note)
 
 
