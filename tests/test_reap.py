@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from exporter.runs import RunBusyError, RunOutcome, running
 from tests.evidence_harness import evidence
 from tests.reader_harness import sql
 from tests.real.hermes import NEWEST, Hermes, python_for
+from tests.real.holders import Holder
 from tests.reap_harness import (
     GATEWAY,
     REASON,
@@ -221,6 +223,28 @@ def test_what_happens_between_the_last_look_and_the_write_lock_wins(newest: Leak
             (FIRST, "it has been active since it was judged")
         ]
         assert gateway.ask("show", session=FIRST)["ended_at"] is None
+
+
+def test_a_process_that_resumes_between_the_last_look_and_the_write_lock_wins(
+    newest: Leaky,
+) -> None:
+    """It came a moment after it was looked who is there, and the row is as open as it was."""
+    plan, place = planned(newest.path)
+    with ExitStack() as stack:
+        resumed: list[Holder] = []
+
+        def monotonic() -> float:
+            """It is asked for the first time when it has been looked who is there."""
+            if not resumed:
+                came = hermes_process(newest.hermes, newest.path, "--resume", FIRST)
+                resumed.append(stack.enter_context(came))
+                resumed[0].ask("resume", session=FIRST)
+            return time.monotonic()
+
+        outcome = execute(plan, replace(place, monotonic=monotonic), end_reason=REASON)
+        assert outcome.done == ()
+        assert f"process {resumed[0].pid} has opened the database" in outcome.skipped[0].why
+        assert resumed[0].ask("show", session=FIRST)["ended_at"] is None
 
 
 def test_a_chat_that_leads_to_a_session_since_the_last_look_holds_it(tmp_path: Path) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import apsw
 import pytest
+from msgspec import structs
 
 from exporter.evidence.bystanders import Bystanders
-from exporter.reaper import duty
+from exporter.reaper import breaker, duty
 from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits
+from exporter.reaper.site import Site
 from exporter.reaper.undo import undo
 from exporter.runs import journal_of, running
 from tests.evidence_harness import evidence
@@ -47,7 +52,7 @@ def names(home: Path) -> list[str]:
     return sorted(open_sessions(home))
 
 
-def reap(home: Path, *only: str, by_hand: bool = False) -> Report:
+def reap(home: Path, *only: str, by_hand: bool = False, verdicts: Verdicts | None = None) -> Report:
     order = ReapOrder(
         home=str(home),
         owner=home.stat().st_uid,
@@ -56,7 +61,7 @@ def reap(home: Path, *only: str, by_hand: bool = False) -> Report:
         only=only or None,
         end_reason=REASON,
     )
-    return duty.reap(order, Verdicts(home))
+    return duty.reap(order, verdicts or Verdicts(home))
 
 
 def tripped(home: Path) -> str:
@@ -105,6 +110,48 @@ def test_when_only_the_journal_was_lost_what_is_left_of_runs_tells(home: Path) -
     report = reap(home)
     assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
     assert "journal was lost" in report.outcome.why
+
+
+def test_a_journal_with_nothing_in_it_is_a_lost_one(home: Path) -> None:
+    first = names(home)[0]
+    run = reap(home, first, by_hand=True).outcome.run
+    assert undo(run or "", site(home)).restored == (first,)
+    (home / ".hermes-exporter" / "journal.db").write_bytes(b"")
+    report = reap(home)
+    assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
+    assert "journal was lost" in report.outcome.why
+
+
+def test_a_breaker_that_has_opened_since_the_home_was_read_stops_a_reap(home: Path) -> None:
+    class Earlier(Verdicts):
+        """As they were before anything opened it."""
+
+        def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome:
+            return structs.replace(super().judged_home(limits, reaped_in_last_minute), tripped="")
+
+    with running(str(home), home.stat().st_uid, "another") as runs:
+        runs.trip("1 session active after a reap")
+    report = reap(home, verdicts=Earlier(home))
+    assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
+    assert len(names(home)) == 3
+
+
+def test_ends_that_nobody_knows_are_counted_without_reading_for_long(tmp_path: Path) -> None:
+    """A read transaction that lasts keeps Hermes from emptying its write-ahead log."""
+    home = small_home(tmp_path / "home", 1_200)
+    sql(home, f"UPDATE sessions SET ended_at = 1, end_reason = '{REASON}' WHERE rowid % 2;")
+    readings: list[Site] = []
+
+    class Watched(Site):
+        @contextmanager
+        def reading(self) -> Iterator[apsw.Connection]:
+            readings.append(self)
+            with Site.reading(self) as connection:
+                yield connection
+
+    why = breaker.trip_if_forgotten(Watched(str(home), home.stat().st_uid), REASON)
+    assert why.startswith("600 sessions ended as reaped")
+    assert len(readings) > 2
 
 
 def test_a_lost_journal_is_noticed_by_whatever_runs_next(home: Path) -> None:

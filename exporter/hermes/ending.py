@@ -37,10 +37,18 @@ def ends_of(connection: apsw.Connection, session_ids: Iterable[str]) -> dict[str
     return {session_id: End(ended_at, reason) for session_id, ended_at, reason in found}
 
 
-def count_ended(connection: apsw.Connection, end_reason: str) -> int:
-    """How many sessions ended for this reason."""
-    found = connection.execute("SELECT COUNT(*) FROM sessions WHERE end_reason = ?", (end_reason,))
-    return int(found.get)
+def count_ended(
+    connection: apsw.Connection, end_reason: str, after: int, limit: int
+) -> tuple[int, int | None]:
+    """How many of so many sessions after a row ended for this reason, and the last row of these.
+
+    That is None where there are none.
+    """
+    rows: list[tuple[Any, ...]] = connection.execute(
+        "SELECT rowid, end_reason IS ? FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT ?",
+        (end_reason, after, limit),
+    ).fetchall()
+    return sum(ended_so for _, ended_so in rows), rows[-1][0] if rows else None
 
 
 def end_session(connection: apsw.Connection, session_id: str, end: End) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from exporter import human
 from exporter.hermes import database
 from exporter.hermes.ending import count_ended
 from exporter.reaper.site import Site
 from exporter.runs import Kind, journal_of, journal_was_lost
+
+_SLICE: Final = 500
+"""Sessions that are read at once: their rows are long, and no read transaction may last."""
 
 
 def trip(site: Site, why: str) -> None:
@@ -31,10 +36,12 @@ def trip_if_forgotten(site: Site, end_reason: str) -> str:
     known. That an end is another tool's cannot be told, so a person is asked once.
     """
     with journal_of(site.home, site.owner, site.clock) as journal:
-        if journal is not None and (
-            journal.has_runs(Kind.REAP) or journal.accepts_strangers(end_reason)
-        ):
-            return ""
+        if journal is not None:
+            tripped = journal.tripped()
+            if tripped is not None:  # after what the plan was made from had been read
+                return tripped.why
+            if journal.has_runs(Kind.REAP) or journal.accepts_strangers(end_reason):
+                return ""
     ended = _ended_so(site, end_reason)
     if not ended and not journal_was_lost(site.home, site.owner):
         return ""
@@ -51,5 +58,10 @@ def trip_if_forgotten(site: Site, end_reason: str) -> str:
 def _ended_so(site: Site, end_reason: str) -> int:
     if database.file_state(site.database) is None:
         return 0
-    with site.reading() as connection:
-        return count_ended(connection, end_reason)
+    ended, after = 0, 0
+    while True:
+        with site.reading() as connection:
+            found, last = count_ended(connection, end_reason, after, _SLICE)
+        if last is None:
+            return ended
+        ended, after = ended + found, last

@@ -9,7 +9,6 @@ with all its clocks, every pointer to it, and whether a process has come that wa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import apsw
 from msgspec import structs
@@ -35,9 +34,6 @@ from exporter.reaper.site import Site
 from exporter.runs import Action, Intent, Kind, RunOutcome
 from exporter.scan.session_table import open_session
 from exporter.snapshot import OpenSession
-
-_STALE_SECONDS: Final = 0.1
-"""After so long it is looked again who has the database open."""
 
 
 def execute(
@@ -126,7 +122,6 @@ class _Ending:
         self._seen: tuple[Writer, int, database.FileState | None] | None = None
         self._answers: dict[str, str] = {}
         """Why a session may not be ended, empty if it may: by all that was seen."""
-        self._looked_at = float("-inf")
 
     def prepare(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> None:
         """Look at these sessions and at all that points at them; a chat's file may be long."""
@@ -151,16 +146,16 @@ class _Ending:
             self._routing = read_routing(self._site.home, writer.connection, self._schema, now)
 
     def _look_around(self, writer: Writer) -> None:
-        """Whether somebody has come; before the write lock is taken, for it may take a while."""
+        """Raise if somebody has come: best before anybody waits for us, and again while they do."""
         newcomers = writer.newcomers()
         if newcomers:
             raise CalledOffError(f"process {newcomers[0]} has opened the database since")
-        self._looked_at = self._site.monotonic()
 
     def check(self, writer: Writer) -> None:
         connection = writer.connection
-        if self._site.monotonic() - self._looked_at > _STALE_SECONDS:
-            self._look_around(writer)  # others had the lock for long
+        # Who resumes an open session writes into its row what is there already, and SQLite writes
+        # nothing: that somebody has come is all there is to see.
+        self._look_around(writer)
         self._notice(writer)
         if not self._routing.readable:
             raise CalledOffError("it cannot be read any more which chats lead to which session")

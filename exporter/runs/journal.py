@@ -70,9 +70,12 @@ def journal_of(
 
 
 def journal_was_lost(home: str, owner: int) -> bool:
-    """Whether runs have left something in this home, but no journal."""
+    """Whether runs have left something in this home, but no journal or one with nothing in it."""
     with run_folder(home, owner) as folder:
-        return folder is not None and has_reserve(folder) and folder.file(FILE) is None
+        if folder is None or not has_reserve(folder):
+            return False
+    with journal_of(home, owner) as journal:
+        return journal is None
 
 
 class Runs(JournalReader):
