@@ -103,6 +103,21 @@ sys.exit(1)
 """)
 
 
+def test_where_no_process_can_be_begun_one_does_all_the_work() -> None:
+    """As with a user, or a service, that has as many as it may have."""
+    run("""
+import resource
+if os.geteuid() == 0:
+    os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+free = os.open(os.devnull, os.O_RDONLY)
+os.close(free)
+assert crew.share(50, lambda job: job) == {job: job for job in range(50)}
+assert crew.aside(lambda job: job) is None
+assert os.open(os.devnull, os.O_RDONLY) == free
+""")
+
+
 def test_children_end_when_nobody_waits_for_them(tmp_path: Path) -> None:
     """A worker that is killed must not leave its walk behind."""
     script = """

@@ -38,7 +38,8 @@ class Crew(Generic[Result]):
     def share(self, jobs: int, work: Callable[[int], Result | None]) -> dict[int, Result]:
         """The results of `work` by the number of the job; what a child lost is just not there."""
         pieces = _pipe_of_pieces(jobs, self._processes)
-        children = [self._start(pieces, work) for _ in range(self._processes - 1)]
+        begun = [self._start(pieces, work) for _ in range(self._processes - 1)]
+        children = [child for child in begun if child is not None]
         results: dict[int, Result] = {}
         try:
             results.update(_work_off(pieces, work, os.getppid()))
@@ -54,9 +55,9 @@ class Crew(Generic[Result]):
         What that takes of memory is gone with the child.
         """
         pieces = _pipe_of_pieces(1, 1)
-        pid, answers = self._start(pieces, work)
+        child = self._start(pieces, work)
         os.close(pieces)
-        return dict(self._collect(pid, answers)).get(0)
+        return dict(self._collect(*child)).get(0) if child is not None else None
 
     def _collect(self, pid: int, answers: int) -> list[tuple[int, Result]]:
         """What a child has done, once it has ended."""
@@ -69,11 +70,19 @@ class Crew(Generic[Result]):
             return []
         return done
 
-    def _start(self, pieces: int, work: Callable[[int], Result | None]) -> tuple[int, int]:
-        """Fork a child; return its pid and the descriptor its answer will come by."""
+    def _start(self, pieces: int, work: Callable[[int], Result | None]) -> tuple[int, int] | None:
+        """Fork a child; return its pid and the descriptor its answer will come by.
+
+        None where there may be no more processes.
+        """
         parent = os.getpid()
         answers, answer = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(answers)
+            os.close(answer)
+            return None
         if pid == 0:
             try:
                 _write_all(answer, msgspec.json.encode(_work_off(pieces, work, parent)))
