@@ -289,6 +289,35 @@ def test_what_comes_back_is_found_though_the_text_index_was_made_anew_meanwhile(
     assert dump_all(home, *WORDS) == before
 
 
+@pytest.mark.parametrize(
+    ("module", "step"), [(sessions, "delete_session"), (returning, "_restored")]
+)
+def test_small_sessions_that_never_have_the_time_are_given_up_too(
+    home: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
+) -> None:
+    """Of those several fit into the smallest transaction that there is."""
+    small = [f"20250101_080000_bbbbb{number}" for number in range(4)]
+    with prunable_process(HERMES, home) as writer:
+        for session in small:
+            writer.ask("old", session=session, count=1)
+    plan, times = planned(home, small), 0
+    run = (prune(home, plan).run or "") if module is returning else ""
+    before = dump_all(home, *WORDS)
+
+    def too_long(*arguments: Any) -> Any:
+        nonlocal times
+        times += 1
+        assert times < 500
+        raise apsw.InterruptError
+
+    monkeypatch.setattr(module, step, too_long)
+    place = site(home, sleep=lambda seconds: None)
+    left = undo(run, place).failed if run else prune(home, plan, place).skipped
+    assert {each.target for each in left} == set(small)
+    assert all("one short transaction" in each.why for each in left)
+    assert dump_all(home, *WORDS) == before
+
+
 def test_undo_after_an_upgrade_fills_new_columns_and_refuses_to_lose_old_ones(home: Path) -> None:
     run = prune(home, planned(home, [FIRST, SECOND])).run or ""
     sql(home, "ALTER TABLE sessions ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm';")

@@ -20,6 +20,8 @@ from exporter.snapshot import Trouble
 Answer = TypeVar("Answer")
 ATTEMPTS: Final = 6
 """A transaction that lasted too long may only have met with a busy machine."""
+ALONE_AFTER: Final = 3
+"""From then on a session is dealt with alone, however small it is: else none would be given up."""
 _READ_ATTEMPTS: Final = 5
 _PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
 _REST: Final = 1.0

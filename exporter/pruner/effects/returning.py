@@ -38,6 +38,7 @@ from exporter.hermes.search_index import (
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
 from exporter.pruner.effects.sessions import CACHE_KIBIBYTES, Settle
 from exporter.pruner.gently import (
+    ALONE_AFTER,
     ATTEMPTS,
     checkpoint,
     in_slices,
@@ -127,9 +128,10 @@ class SessionReturn:
         """The first of these, in one transaction; what became of those that were dealt with."""
         pace = self._rows if layout.index.known else self._pace
         work = [self._weight(parts) for _, parts in waiting[:_LOOKED_AT]]
-        batch = waiting[: pace.fitting(work)]
+        action, parts = waiting[0]
+        alone = self._attempts[action.number] >= ALONE_AFTER
+        batch = waiting[: 1 if alone else pace.fitting(work)]
         coming = coming | {action.intent.target for action, _ in waiting}
-        action, parts = batch[0]
         try:
             if layout.index.known:
                 return self._restore_indexed(writer, layout, batch, coming)

@@ -27,6 +27,7 @@ from exporter.hermes.schema import probe_schema
 from exporter.hermes.search_index import Cut, not_in_index, probe_search_index, take_out, weights
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
 from exporter.pruner.gently import (
+    ALONE_AFTER,
     ATTEMPTS,
     checkpoint,
     index_again,
@@ -127,8 +128,9 @@ class SessionEffect:
         self, inspection: Inspection, prepared: Sequence[_Prepared], settled: list[Settlement]
     ) -> int:
         """Take the first of these in one transaction; return how many were dealt with."""
-        batch = prepared[: self._pace.fitting([each.weight for each in prepared])]
-        first = batch[0]
+        first = prepared[0]
+        alone = first.attempts >= ALONE_AFTER
+        batch = prepared[: 1 if alone else self._pace.fitting([each.weight for each in prepared])]
         if not self._pace.fits(first.weight):
             why = self._take_out_of_index(inspection, first)
             if why:
