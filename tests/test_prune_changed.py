@@ -266,6 +266,28 @@ def test_beside_a_killed_undo_hermes_writes_on_in_a_database_begun_anew(
         assert gateway.ask("broken") == []
 
 
+def test_a_killed_undo_leaves_no_text_behind_of_a_session_that_hermes_began_anew(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was put into the text index ahead of its rows goes, for they never come."""
+    run = prune(home, planned(home, [FIRST, SECOND])).run or ""
+
+    def killed(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(returning, "_restored", killed)
+        with pytest.raises(KeyboardInterrupt):
+            undo(run, site(home))
+    with prunable_process(HERMES, home) as hermes:
+        hermes.ask("create", session=FIRST)
+        hermes.ask("append", session=FIRST, text="a new beginning")
+    purge(run, site(home))
+    with prunable_process(HERMES, home) as hermes:
+        assert hermes.ask("count", session=FIRST) == 1
+        assert hermes.ask("broken") == []
+
+
 def test_what_comes_back_is_found_though_the_text_index_was_made_anew_meanwhile(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -259,7 +259,7 @@ def take_strays(
 def what_came_back(
     site: Site, actions: Sequence[Action], trash: TrashRun | None, otherwise: str
 ) -> list[Settlement]:
-    """Which of these sessions are there again; what is left in the index of others goes.
+    """Which of these sessions are there again; what is left in the index without its rows goes.
 
     Raise DatabaseError if the database cannot be read or written now.
     """
@@ -271,8 +271,8 @@ def what_came_back(
             each.intent.target for each in actions if exists(connection, each.intent.target)
         },
     )
-    missing = {each.intent.target for each in actions} - there
-    _clear_index(site, missing, trash)
+    # Also of those that are there: Hermes may have begun one anew.
+    _clear_index(site, {each.intent.target for each in actions}, trash)
     return [
         Settlement(each.number, ActionState.DONE)
         if each.intent.target in there
@@ -281,11 +281,11 @@ def what_came_back(
     ]
 
 
-def _clear_index(site: Site, missing: set[str], trash: TrashRun | None) -> None:
-    if trash is None or not missing:
+def _clear_index(site: Site, targets: set[str], trash: TrashRun | None) -> None:
+    if trash is None:
         return
     suspects = [
-        kept.parts for file in kept_sessions(trash) for kept in file if kept.parts.id in missing
+        kept.parts for file in kept_sessions(trash) for kept in file if kept.parts.id in targets
     ]
 
     def strays(connection: apsw.Connection) -> list[list[int]]:
