@@ -1,7 +1,8 @@
 """Plans that were printed, kept for as long as they may be executed.
 
-A saved plan says only which targets in which state it was about. What is executed is a plan made
-anew, of which nothing is taken that the saved one does not name.
+A saved plan says only which targets in which state it was about, and by which options they were
+found. What is executed is a plan made anew with these, of which nothing is taken that the saved one
+does not name.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from msgspec import Struct
 
 from exporter import logs
 from exporter.errors import ExporterError
+from exporter.pruner.orders import Narrowed
 
 _FOLDER: Final = "plans"
 _HASH: Final = re.compile("[0-9a-f]{16}")
@@ -40,6 +42,9 @@ class SavedPlan(Struct, frozen=True):
     created_at: float
     expires_at: float
     items: tuple[SavedItem, ...]
+    narrowed: Narrowed = Narrowed()
+    """What a prune was narrowed to."""
+    by_pressure: bool = False
 
 
 def save(state_dir: str, plan: SavedPlan, clock: Callable[[], float] = time.time) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -188,6 +189,28 @@ def test_filters_narrow_the_plan(newest: MadeHome, tmp_path: Path) -> None:
     assert sessions
     assert {sources[session] for session in sessions} == {"cron"}
     assert run_json("prune", "--pressure", *where)["plan"]["actions"] == []
+
+
+def test_the_command_that_a_narrowed_plan_ends_with_does_exactly_that(
+    newest: MadeHome, tmp_path: Path
+) -> None:
+    """It names the plan alone: what the plan was narrowed by is kept with it."""
+    home = copy_of(newest, tmp_path)
+    where = options(tmp_path, home, more=", policies: {old_sessions: {older_than: 900d}}")
+    narrowed = ("--policy", "old_sessions", "--older-than", "20d", "--source", "cron")
+    assert run_json("prune", "--policy", "old_sessions", *where)["plan"]["actions"] == []
+    plan = run_json("prune", *narrowed, *where)["plan"]
+    assert plan["actions"]
+    (line,) = (
+        line for line in run("prune", *narrowed, *where).stdout.splitlines() if "--plan" in line
+    )
+    program, *words = shlex.split(line)
+    assert (program, words[:4]) == ("hermes-exporter", ["prune", "--plan", plan["hash"], "--yes"])
+    done = run_json(*words)
+    assert (done["outcome"], done["skipped"]) == ("done", [])
+    assert done["plan"]["actions"] == plan["actions"]
+    assert done["done"] == len(plan["actions"])
+    assert not any(is_there(each, home) for each in plan["actions"])
 
 
 def test_a_plan_that_is_not_known_or_has_expired_is_refused(

@@ -43,6 +43,21 @@ class Wish(Struct, frozen=True):
     execute: bool = False
     plan_hash: str | None = None
 
+    def after(self, saved: SavedPlan) -> Wish:
+        """The same, with the options of the saved plan for those that were not given again.
+
+        Without them the plan made anew would be another, and lack what only they have brought in.
+        """
+        given, kept = self.narrowed, saved.narrowed
+        age = given.older_than_seconds
+        narrowed = Narrowed(
+            given.policies or kept.policies,
+            kept.older_than_seconds if age is None else age,
+            given.sources or kept.sources,
+        )
+        by_pressure = self.by_pressure or saved.by_pressure
+        return msgspec.structs.replace(self, narrowed=narrowed, by_pressure=by_pressure)
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -67,6 +82,8 @@ def prune(
     """
     settings = load(options.config_file)
     saved = saved_plans.load(options.state_dir, KIND, wish.plan_hash) if wish.plan_hash else None
+    if saved is not None:
+        wish = wish.after(saved)
     unread: list[str] = []
     with looked(options, settings, confirm=False) as (rounds, view):
         unread += [home.label for home in view.homes if not home.up]
@@ -86,7 +103,7 @@ def prune(
         if wish.execute:
             _execute(rounds, settings, plans, result, progress)
         elif result.actions:
-            _keep(options, settings, plans, result)
+            _keep(options, settings, wish, plans, result)
     return result, plans, unread
 
 
@@ -248,12 +265,16 @@ def _row(label: str, action: PruneAction) -> dict[str, Any]:
     }
 
 
-def _keep(options: Options, settings: Settings, plans: Sequence[Planned], result: Result) -> None:
+def _keep(
+    options: Options, settings: Settings, wish: Wish, plans: Sequence[Planned], result: Result
+) -> None:
     plan = SavedPlan(
         kind=KIND,
         hash=result.plan_hash,
         created_at=result.created_at,
         expires_at=result.created_at + settings.prune.plan_ttl_seconds,
         items=tuple(_item(each.state.home.path, a) for each in plans for a in each.actions),
+        narrowed=wish.narrowed,
+        by_pressure=wish.by_pressure,
     )
     saved_plans.keep(options.state_dir, plan)
