@@ -18,7 +18,7 @@ from exporter.metrics import Metrics
 from exporter.options import Options
 from exporter.rounds import LOOK_SECONDS, READ_SECONDS, Rounds
 from exporter.session_list import session_row
-from exporter.sight import capabilities
+from exporter.sight import capabilities, is_losing
 from exporter.text import visible
 from exporter.view import HostView
 
@@ -137,7 +137,7 @@ def check(options: Options) -> dict[str, Any]:
             if refusal.path not in {home.path for home in view.homes}
         )
     return {
-        "ok": all(home.up for home in view.homes),
+        "ok": all(home.up and not is_losing(home) for home in view.homes),
         "config": [],
         "homes": homes,
     }

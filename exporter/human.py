@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_PIDS_MAX = 12
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -45,6 +48,13 @@ def count(number: int) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 home`, `2 homes`, `12,000 homes`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def processes(pids: Sequence[int]) -> str:
+    """`process 7`, `processes 7, 8`; of very many the first."""
+    some = ", ".join(str(pid) for pid in pids[:_PIDS_MAX])
+    more = f" and {len(pids) - _PIDS_MAX:,} more" if len(pids) > _PIDS_MAX else ""
+    return f"process {some}" if len(pids) == 1 else f"processes {some}{more}"
 
 
 def _two(major: int, major_unit: str, minor: int, minor_unit: str) -> str:

@@ -13,7 +13,7 @@ from exporter.web.board import HomeRow
 
 
 def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any]:
-    """All homes in one document; `public` leaves out what HTTP must not tell: paths."""
+    """All homes in one document; `public` leaves out what HTTP must not tell: paths, PIDs."""
     refused = [{"path": each.path, "why": each.why, "fix": each.fix} for each in view.refused]
     return {
         "homes": [_home(home, public=public) for home in view.homes],
@@ -33,6 +33,8 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"home": home.label}
     if not public:
         row["path"] = home.path
+        row["deleted_wal_pids"] = home.evidence.deleted_wal_pids if home.evidence else None
+        row["lockless_pids"] = home.evidence.lockless_pids if home.evidence else None
     open_now = sum(sessions.open_by_source.values()) if sessions is not None else None
     return row | {
         "up": home.up,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
+from exporter import human
 from exporter.snapshot import LockAnswer, Trouble
 from exporter.view import HomeView
 
@@ -101,8 +103,35 @@ def capabilities(home: HomeView) -> dict[str, Any]:
         can.append("ask the kernel who holds its locks")
     if home.evidence is not None and not home.evidence.blind:
         can.append("see every process that has it open")
+    cannot.extend(_losses(home))
     cannot.extend(_entry(*_CANNOT[reason]) for reason in home.blind if reason in _CANNOT)
     return {"home": home.label, "path": home.path, "can": can, "cannot": cannot}
+
+
+def is_losing(home: HomeView) -> bool:
+    """Whether a process of Hermes loses what it writes, or is about to."""
+    return any(_losses(home))
+
+
+def _losses(home: HomeView) -> Iterator[dict[str, str]]:
+    deleted = (home.evidence.deleted_wal_pids if home.evidence else None) or []
+    lockless = (home.evidence.lockless_pids if home.evidence else None) or []
+    if deleted:
+        who = human.processes(deleted)
+        yield _entry(
+            f"see what is written by {who}",
+            "it goes into a database or WAL that was deleted, and is lost when the process ends",
+            f"restart {who}; runbook HermesPersistenceDead tells what to rescue before",
+        )
+    endangered = [pid for pid in lockless if pid not in deleted]
+    if endangered:
+        who = human.processes(endangered)
+        yield _entry(
+            "write to the home",
+            f"{who} lost the locks on state.db: who opens it next may delete the WAL under it",
+            f"restart {who}, and open state.db with nothing until then; "
+            "see runbook HermesLocklessHolders",
+        )
 
 
 def _entry(what: str, why: str, grant: str) -> dict[str, str]:

@@ -21,7 +21,8 @@ from exporter import demo
 from exporter.snapshot import DiskKind
 from tests.real.agent import agent
 from tests.real.command import refusal, run, run_json
-from tests.real.hermes import REPOSITORY
+from tests.real.hermes import NEWEST, REPOSITORY, python_for
+from tests.real.holders import holder, open_carelessly
 from tests.real.prometheus import check_metrics
 from tests.real.waiting import wait_until
 from tests.small_homes import small_home
@@ -55,6 +56,7 @@ def test_status_has_the_keys_that_scripts_rely_on(options: Words, home: Path) ->
     first, profile = status["homes"]
     assert (first["path"], profile["home"]) == (str(home), "default/work")
     assert first.keys() == {
+        *("deleted_wal_pids", "lockless_pids"),
         *("home", "path", "up", "trouble", "blind", "sessions", "verdicts", "disk"),
         *("not_listed", "thresholds", "breaker", "would_reap", "would_prune"),
     }
@@ -337,3 +339,35 @@ def test_status_tells_of_a_home_that_is_not_watched(tmp_path: Path) -> None:
     done = run("status", "--json", "--state-dir", tmp_path / "state", environment=environment)
     refused = json.loads(done.stdout)["refused"]
     assert str(home) in [each["path"] for each in refused]
+
+
+def test_who_loses_what_it_writes_is_named_with_what_to_do(tmp_path: Path) -> None:
+    """A real Hermes first without its lock, then without its WAL."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    options: Words = ["--home", home, "--state-dir", tmp_path / "state"]
+    with holder(python_for(NEWEST), home) as process:
+        process.ask("create", session="a")
+        process.ask("append", session="a", count=10)
+        healthy = run("status", *options).stdout
+        assert "warning" not in healthy
+        process.ask("lose_database_lock")
+        warned_of(process.pid, "HermesLocklessHolders", ("lockless_pids",), options)
+        open_carelessly(home)
+        both = ("deleted_wal_pids", "lockless_pids")
+        warned_of(process.pid, "HermesPersistenceDead", both, options)
+
+
+def warned_of(pid: int, runbook: str, keys: tuple[str, ...], options: Words) -> None:
+    (warning,) = [line for line in run("status", *options).stdout.splitlines() if "warning" in line]
+    assert f"process {pid} " in warning
+    assert runbook in warning
+    (row,) = run_json("status", *options)["homes"]
+    assert all(row[key] == [pid] for key in keys)
+    done = run("check", "--json", *options)
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert report["ok"] is False
+    (loss,) = [each for each in report["homes"][0]["cannot"] if runbook in each["grant"]]
+    assert loss.keys() == {"what", "why", "grant"}
+    assert f"restart process {pid}" in loss["grant"]

@@ -174,6 +174,23 @@ hermes-exporter 0.1.0: reaper observe, prune observe
     )
 
 
+def test_status_warns_once_of_each_process_that_loses_what_it_writes() -> None:
+    losing = HOME | {"deleted_wal_pids": [7, 9], "lockless_pids": [7, 8]}
+    deleted = (
+        "nothing that is written by processes 7, 9 is kept: its file was deleted; "
+        "see runbook HermesPersistenceDead"
+    )
+    lockless = (
+        "process 8 lost the locks on state.db: do not open it with anything else, restart; "
+        "see runbook HermesLocklessHolders"
+    )
+    few = plain.render(status.blocks({"homes": [losing], "agent": AGENT}))
+    assert f"  warning   {deleted}\n  warning   {lockless}\n" in few
+    many = plain.render(status.blocks({"homes": [losing, HOME, HOME, HOME], "agent": AGENT}))
+    assert f"default warning: {deleted}\ndefault warning: {lockless}\n" in many
+    assert many.count("warning") == 2
+
+
 def test_status_without_homes_says_what_to_do() -> None:
     text = plain.render(status.blocks({"homes": [], "agent": AGENT}))
     assert text.startswith("No Hermes home found. Name one with --home PATH.\n")

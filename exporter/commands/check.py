@@ -14,7 +14,7 @@ Check the configuration file, then each home: what the agent can see of it as
 this user, what it cannot, why, and how to grant it. Nothing is changed.
 
 Exits 2 if the configuration has a problem, 1 if something needed cannot be
-seen."""
+seen, or if a process of Hermes loses what it writes or is about to."""
 EXAMPLES = (
     (
         "a new configuration, before the agent reads it",

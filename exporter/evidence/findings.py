@@ -140,6 +140,21 @@ class HomeEvidence(Struct, frozen=True):
     blind: tuple[Blindness, ...]
     """Of the whole host, and of this database besides. Empty: `holders` are all there are."""
 
+    @property
+    def deleted_wal_pids(self) -> list[int] | None:
+        """Whose writing is lost; None where that cannot be seen."""
+        if self.deleted_wal_holders is None:
+            return None
+        return sorted(each.pid for each in self.holders if each.deleted_wal)
+
+    @property
+    def lockless_pids(self) -> list[int] | None:
+        """Who has lost a lock; None where locks cannot be seen."""
+        if self.lockless_database is None or self.lockless_shm is None:
+            return None
+        lost = (each for each in self.holders if each.lockless_database or each.lockless_shm)
+        return sorted(each.pid for each in lost)
+
 
 class Candidate(Struct, frozen=True):
     """A directory in which some process has a state.db open: perhaps a home."""

@@ -48,6 +48,8 @@ def _refused(refused: Sequence[Mapping[str, str]]) -> Iterator[Block]:
 def _detail(home: Home) -> Iterator[Block]:
     name, path = Cell(home["home"], Tone.STRONG), Cell(home["path"], Tone.FAINT)
     yield Line((name, path, _up(home), *_why_down(home)))
+    for loss in _losses(home):
+        yield _fact("warning", Cell(loss, Tone.BAD))
     yield _fact("sessions", _sessions(home))
     yield _fact("verdicts", *_verdicts(home))
     if home["blind"]:
@@ -172,12 +174,30 @@ def _troubles(homes: list[Home]) -> Iterator[Line]:
         name = Cell(home["home"], Tone.STRONG)
         if not home["up"]:
             yield Line((name, Cell("is"), _up(home), *_why_down(home)))
+        for loss in _losses(home):
+            yield Line((name, Cell("warning:"), Cell(loss, Tone.BAD)))
         if home["blind"]:
             yield Line((name, Cell("is blind to"), _blind(home)))
         if home.get("breaker"):
             yield Line((name, Cell("reaps no more:"), Cell(home["breaker"], Tone.BAD)))
         if _crossed(home):
             yield Line((name, Cell("is over"), _pressure(home)))
+
+
+def _losses(home: Home) -> Iterator[str]:
+    """Of processes that save nothing, or soon will not; who does already is named once."""
+    deleted = home.get("deleted_wal_pids") or []
+    endangered = [pid for pid in home.get("lockless_pids") or () if pid not in deleted]
+    if deleted:
+        yield (
+            f"nothing that is written by {human.processes(deleted)} is kept: its file was deleted; "
+            "see runbook HermesPersistenceDead"
+        )
+    if endangered:
+        yield (
+            f"{human.processes(endangered)} lost the locks on state.db: do not open it with "
+            "anything else, restart; see runbook HermesLocklessHolders"
+        )
 
 
 def _blind(home: Home) -> Cell:
