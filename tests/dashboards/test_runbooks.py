@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -85,3 +86,27 @@ def test_runbooks_name_only_alerts_that_there_are() -> None:
         name for page in PAGES for name in re.findall(r"\bHermes[A-Z][A-Za-z]+", page.read_text())
     }
     assert named <= alerts()
+
+
+@pytest.mark.parametrize(
+    ("alert", "found"),
+    [
+        ("HermesPersistenceDead", ["state.db-wal (deleted)"]),
+        ("HermesWalGrowing", ["state.db"]),
+        ("HermesLocklessHolders", ["state.db", "state.db-wal (deleted)"]),
+    ],
+)
+def test_the_listing_of_open_files_names_process_and_descriptor(
+    alert: str, found: list[str], tmp_path: Path
+) -> None:
+    """The command as it stands in the runbook, with this process as the one to be found."""
+    (command,) = [each for each in lines(RUNBOOKS / f"{alert}.md") if each.startswith("find ")]
+    wal = tmp_path / "state.db-wal"
+    with open(tmp_path / "state.db", "w") as database, open(wal, "w") as log:
+        wal.unlink()
+        numbers = {"state.db": database.fileno(), "state.db-wal (deleted)": log.fileno()}
+        # Its exit status tells only whether some process ended meanwhile.
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert sorted(line for line in done.stdout.splitlines() if str(tmp_path) in line) == sorted(
+        f"/proc/{os.getpid()}/fd/{numbers[name]} -> {tmp_path}/{name}" for name in found
+    )
