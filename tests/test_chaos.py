@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ from tests.real.agent import Agent, Metrics, agent
 from tests.real.command import run
 from tests.real.counts import allocated_bytes, files_below
 from tests.real.hanging import Opcode, hanging_filesystem
-from tests.small_homes import small_home
+from tests.real.waiting import wait_until
+from tests.small_homes import small_home, write_sessions
 
 # Workers that die
 
@@ -280,6 +282,36 @@ def test_broken_homes_say_so_once_and_recover(tmp_path: Path) -> None:
         for name in BROKEN:
             assert len(complaints(running, name)) == len(recoveries(running, name)) == 1
         assert complaints(running, "good") == []
+
+
+def test_a_database_lost_while_no_agent_ran_is_missed_until_there_is_one_again(
+    tmp_path: Path,
+) -> None:
+    """The state directory remembers that there were messages; a new database has its own."""
+    names = ("emptied", "gone", "begun anew")
+    homes = {name: small_home(tmp_path / name.replace(" ", "-")) for name in names}
+    settings = configuration(homes)
+    with agent(tmp_path, configuration=settings) as running:
+        for name in names:
+            scanned_again(running, name, 2)
+    os.truncate(homes["emptied"] / "state.db", 0)
+    (homes["gone"] / "state.db").unlink()
+    (homes["begun anew"] / "state.db").unlink()
+    write_sessions(homes["begun anew"] / "state.db", 1)
+    for _ in range(2):
+        with agent(tmp_path, configuration=settings) as running:
+            when_up(running, "begun anew")
+            when_down(running, "emptied", "gone")
+            for name, what in (("emptied", "is empty"), ("gone", "is gone")):
+                (complaint,) = wait_until(partial(complaints, running, name), "it is told")
+                assert "reason=not_a_database" in complaint
+                assert f"{what}; it held sessions" in complaint
+    (homes["emptied"] / "state.db").unlink()
+    with agent(tmp_path, configuration=settings) as running:
+        when_down(running, "emptied", "gone")
+        write_sessions(homes["emptied"] / "state.db", 1)
+        write_sessions(homes["gone"] / "state.db", 0)
+        when_up(running, *names)
 
 
 def test_odd_names_and_loops_are_counted_like_any_other(tmp_path: Path) -> None:

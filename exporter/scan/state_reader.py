@@ -115,7 +115,7 @@ class StateReader:
         """
         files = database.look_at_files(self._path)
         if files.database is None or files.database.size_bytes == 0:
-            self._refuse_lost_database(files)
+            self._refuse_lost_database(files, watermark)
             self._forget()
             return
         gate = self._look(files.database, files)
@@ -136,9 +136,13 @@ class StateReader:
     def _replaced(self, main: database.FileState) -> bool:
         return self._gate is not None and self._gate.main.identity != main.identity
 
-    def _refuse_lost_database(self, files: database.DatabaseFiles) -> None:
-        """No database, or an empty one, is well only where there never was more."""
-        if self.passes or (files.wal is not None and files.wal.size_bytes > 0):
+    def _refuse_lost_database(self, files: database.DatabaseFiles, watermark: int) -> None:
+        """No database, or an empty one, is well only where there never was more.
+
+        Whoever has counted messages knows of more, though this reader began only now.
+        """
+        wal_left = files.wal is not None and files.wal.size_bytes > 0
+        if self.passes or watermark or wal_left:
             what = "is gone" if files.database is None else "is empty"
             raise DatabaseError(Trouble.NOT_A_DATABASE, f"{self._path} {what}; it held sessions")
 
