@@ -125,7 +125,7 @@ def test_without_proc_everything_is_unknown_and_nothing_is_written(
     before = {path.name: path.read_bytes() for path in home.iterdir()}
     words = [sys.executable, "-m", "exporter", "--json", *map(str, where)]
 
-    def say(command: str, *more: str) -> Any:
+    def say(command: str, *more: str, told: str = "") -> Any:
         line = shlex.join([*words[:3], command, *more, *words[3:]])
         script = f"mount -t tmpfs none /proc; exec {line}"
         done = subprocess.run(
@@ -135,10 +135,13 @@ def test_without_proc_everything_is_unknown_and_nothing_is_written(
             capture_output=True,
             timeout=120,
         )
+        assert told in done.stderr.decode()
         return json.loads(done.stdout)
 
     assert {row["verdict"] for row in say("sessions")} == {"unknown"}
-    assert say("reap", "--yes")["done"] == 0
+    assert say("reap", "--yes", told="4 open sessions could not be judged (blind: ")["done"] == 0
+    none = say("reap", "--source", "cron", told="1 open session could not be judged (blind: ")
+    assert none["plan"]["actions"] == []
     (found,) = say("check")["homes"]
     assert "mount /proc" in [each["grant"] for each in found["cannot"]]
     assert {path.name: path.read_bytes() for path in home.iterdir()} == before

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from exporter import acts, logs, saved_plans
+from exporter import acts, human, logs, saved_plans
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
@@ -16,12 +16,14 @@ from exporter.hand.sources import unknown_sources
 from exporter.home_state import HomeState
 from exporter.host import looked
 from exporter.options import Options
+from exporter.reaper.findings import Verdict
 from exporter.reaper.orders import ReapOrder
 from exporter.reaper.plan import ACTION, HomePlan, ReapAction, digest, hash_of
 from exporter.rounds import Rounds
 from exporter.runs import RunOutcome, new_run_id
 from exporter.saved_plans import SavedItem, SavedPlan
 from exporter.text import listed, visible
+from exporter.view import HostView
 
 KIND: Final = "reap"
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
@@ -57,6 +59,7 @@ def reap(
         result.homes = len(plans)
         result.notes += unknown_sources(sources, (each.state.snapshot for each in plans))
         result.notes += _never_reaped(sources, settings, plans)
+        result.notes += _not_judged(sources, settings, plans, view)
         if execute:
             _execute(rounds, settings, plans, sources, result)
         elif result.actions:
@@ -174,6 +177,31 @@ def _never_reaped(
                 f"sessions of {visible(source)} are never reaped: "
                 f"reaper.sources has {listed(sorted(allowed), 'and')}"
             )
+
+
+def _not_judged(
+    sources: Sequence[str], settings: Settings, plans: Sequence[_Planned], view: HostView
+) -> Iterator[str]:
+    """A line if nobody can tell of some sessions that could be ended whether they are dead."""
+    homes = {home.label: home for home in view.homes}
+    sessions, blind = 0, dict[str, None]()
+    for each in plans:
+        home = homes.get(each.state.home.label)
+        allowed = settings.for_home(each.state.home.named_as).reaper.sources
+        unknown = sum(
+            count.sessions
+            for count in (home.verdicts if home is not None else ())
+            if count.verdict is Verdict.UNKNOWN
+            and count.source in allowed
+            and (not sources or count.source in sources)
+        )
+        if home is not None and unknown:
+            sessions += unknown
+            blind |= dict.fromkeys(home.blind)
+    if sessions:
+        why = f" (blind: {', '.join(blind)}); `hermes-exporter check` tells why" if blind else ""
+        hint = why or "; `hermes-exporter sessions --verdict unknown` tells why"
+        yield f"{human.counted(sessions, 'open session')} could not be judged{hint}"
 
 
 def _item(path: str, action: ReapAction) -> SavedItem:
