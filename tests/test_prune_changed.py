@@ -266,6 +266,19 @@ def test_beside_a_killed_undo_hermes_writes_on_in_a_database_begun_anew(
         assert gateway.ask("broken") == []
 
 
+def test_a_trigger_that_is_not_known_fires_when_a_session_comes_back(home: Path) -> None:
+    """It may keep an index of its own, which has lost what was deleted."""
+    sql(
+        home,
+        "CREATE TABLE titles (session TEXT);"
+        "CREATE TRIGGER came AFTER INSERT ON sessions BEGIN "
+        "INSERT INTO titles VALUES (new.id); END;",
+    )
+    run = prune(home, planned(home, [FIRST, SECOND])).run or ""
+    assert len(undo(run, site(home)).restored) == 2
+    assert sql(home, "SELECT session FROM titles ORDER BY session;").split() == [FIRST, SECOND]
+
+
 def test_a_killed_undo_leaves_no_text_behind_of_a_session_that_hermes_began_anew(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

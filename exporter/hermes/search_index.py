@@ -52,8 +52,8 @@ class SearchIndex(Struct, frozen=True):
 
     tables: tuple[str, ...]
     known: bool
-    """Every trigger on messages is one of Hermes 0.13 to 0.19, and no number of a message is given
-    out twice: slices are possible."""
+    """Every trigger is one of Hermes 0.13 to 0.19, and no number of a message is given out twice:
+    slices are possible."""
 
 
 def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchIndex:
@@ -80,8 +80,11 @@ def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchInd
                 f"the text index {table} cannot be kept by this SQLite ({error}), so no message "
                 "may be deleted; nothing was done",
             ) from error
+    # Any other would not fire while those of the index are not to.
     triggers = connection.execute(
-        "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'messages'"
+        "SELECT sql FROM sqlite_schema WHERE type = 'trigger' "
+        f"AND tbl_name IN ({', '.join('?' * len(schema.columns))})",
+        tuple(schema.columns),
     ).fetchall()
     counted: list[Any] = connection.execute(
         "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'messages' "
