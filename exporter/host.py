@@ -35,9 +35,9 @@ def status(options: Options) -> dict[str, Any]:
 
 def sessions(
     options: Options, verdict: str | None = None, source: str | None = None
-) -> tuple[list[dict[str, Any]], list[str], list[str]]:
-    """The open sessions of every home; of which homes not all are known, with the reason; and what
-    is to be said of a source that no session has."""
+) -> tuple[list[dict[str, Any]], list[str], list[str], int]:
+    """The open sessions of every home; of which homes not all are known, with the reason; what
+    is to be said of a source that no session has; and how many homes were read."""
     with looked(options, load(options.config_file)) as (rounds, view):
         rows = [
             row
@@ -53,7 +53,13 @@ def sessions(
         for home in view.homes
         if home.sessions_left_out
     ]
-    return rows, missing, notes
+    return rows, missing, notes, sum(home.up for home in view.homes)
+
+
+def count_homes(options: Options) -> int:
+    """How many homes there are to be looked at, readable or not."""
+    with found_homes(options, load(options.config_file)) as rounds:
+        return sum(1 for _ in rounds.states())
 
 
 def explain(options: Options, session_id: str) -> dict[str, Any]:

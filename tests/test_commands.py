@@ -308,6 +308,14 @@ def test_status_of_a_home_that_cannot_be_read_is_shown_and_partly_done(tmp_path:
     assert last.startswith("hermes-exporter: cannot be read: ")
 
 
+def test_sessions_of_a_home_that_cannot_be_read_are_not_said_to_be_none(tmp_path: Path) -> None:
+    home = damaged(tmp_path / "home")
+    done = run("sessions", "--home", home, "--state-dir", tmp_path / "state")
+    assert done.returncode == 3
+    assert done.stdout == "No home was looked at; `hermes-exporter check` tells why.\n"
+    assert "cannot be read" in done.stderr
+
+
 def test_a_textfile_with_a_home_that_cannot_be_read_is_written_all_the_same(tmp_path: Path) -> None:
     good, bad = small_home(tmp_path / "good"), damaged(tmp_path / "bad")
     file = tmp_path / "hermes.prom"

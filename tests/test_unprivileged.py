@@ -18,7 +18,7 @@ from tests.real.hermes import REPOSITORY
 from tests.real.unprivileged import as_user
 from tests.small_homes import small_home
 
-ADA, BOB = 54331, 54332
+ADA, BOB, NOBODY = 54331, 54332, 54333
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +153,22 @@ def test_homes_that_are_not_its_own_are_not_looked_for_in_vain(host: Path) -> No
         assert is_up(started.metrics(), "default")
         assert str(host / "bob") not in started.log()
         assert len(started.metrics().by("hermes_messages_total", "home", source="cli")) == 1
+
+
+@pytest.mark.parametrize("command", ["sessions", "history"])
+def test_where_no_home_was_looked_at_nothing_is_claimed_of_it(host: Path, command: str) -> None:
+    """A user without a home, who may not see those of others."""
+    folder = host / f"nobody-{command}"
+    folder.mkdir()
+    _give(folder, NOBODY)
+    words = [sys.executable, "-m", "exporter", command, "--state-dir", str(folder / "state")]
+    done = subprocess.run(
+        [*as_user(NOBODY), *words],
+        cwd=REPOSITORY,
+        env={**os.environ, "HOME": str(folder), "HERMES_HOME": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "No home was looked at; `hermes-exporter check` tells why.\n"

@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from exporter.commands import arguments
 from exporter.errors import PartlyDoneError
 from exporter.terminal import output
+from exporter.terminal.blocks import NO_HOME
 
 SUMMARY = "the runs so far: what was ended, deleted and given back"
 DESCRIPTION = """\
@@ -32,12 +33,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from exporter import host
     from exporter.hand.past import history, history_of
 
     options = arguments.options(args)
     rows, unread = history(options) if args.run is None else history_of(options, args.run)
     if args.json:
         output.show_json(rows)
+    elif not rows and host.count_homes(options) <= len(unread):
+        output.show([NO_HOME])
     else:
         from exporter.terminal import past
 

@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from exporter import host
 
-    found, missing, notes = host.sessions(
+    found, missing, notes, homes = host.sessions(
         arguments.options(args), verdict=args.verdict, source=args.source
     )
     output.tell(*notes)
@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
 
         given = {"verdict": args.verdict, "source": args.source}
         filters = {name: value for name, value in given.items() if value is not None}
-        output.show(sessions.blocks(found, filters, time.time()))
+        output.show(sessions.blocks(found, filters, time.time(), homes=homes))
     if missing:
         raise PartlyDoneError(
             f"not all are shown of {', '.join(missing)}; `hermes-exporter check` tells why"

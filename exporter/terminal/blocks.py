@@ -98,3 +98,6 @@ class Table:
 
 
 Block = Line | Table
+
+NO_HOME = Line((Cell("No home was looked at; `hermes-exporter check` tells why.", Tone.WARN),))
+"""Instead of a report that would say of nothing that it is all right."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter import human
-from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone
+from exporter.terminal.blocks import NO_HOME, Block, Cell, Column, Line, Table, Tone
 
 _COLUMNS = (Column("home", least=8, spare=2), Column("target"), Column("why", least=20, spare=1))
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
@@ -32,7 +32,7 @@ def blocks(
             (Cell(f"hermes-exporter reap --plan {plan['hash']} --yes{again}"),), 1, whole=True
         )
     elif not homes:
-        yield Line((Cell("No home was looked at; `hermes-exporter check` tells why.", Tone.WARN),))
+        yield NO_HOME
     else:
         none = f"no session of {chosen}" if chosen else "no session"
         yield Line((Cell(f"Nothing to do: {none} is proven dead.", Tone.FAINT),))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter import human
-from exporter.terminal.blocks import VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
+from exporter.terminal.blocks import NO_HOME, VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
 
 Session = Mapping[str, Any]
 
@@ -22,8 +22,16 @@ _COLUMNS = (
 )
 
 
-def blocks(sessions: Sequence[Session], filters: Mapping[str, str], now: float) -> Iterator[Block]:
-    """Lines and tables for the value that `sessions --json` prints; `filters` are those given."""
+def blocks(
+    sessions: Sequence[Session], filters: Mapping[str, str], now: float, *, homes: int = 1
+) -> Iterator[Block]:
+    """Lines and tables for the value that `sessions --json` prints.
+
+    `filters` are those given, `homes` how many were read.
+    """
+    if not homes and not sessions:
+        yield NO_HOME
+        return
     chosen = ", ".join(f"{name} {value}" for name, value in filters.items())
     if sessions:
         yield Table(_COLUMNS, tuple(_row(session, now) for session in sessions))
