@@ -1,0 +1,71 @@
+"""`make run`: what it found, what it refused and why, and where to look."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.real.hermes import REPOSITORY
+from tests.real.waiting import wait_until
+from tests.small_homes import small_home
+
+
+def said_by(folder: Path, home: Path, words: Sequence[str]) -> str:
+    """What it says until the agent listens; it is stopped then."""
+    log = folder / "run.log"
+    command = ["scripts/run.sh", "--web.listen-address", "127.0.0.1:0"]
+    command += ["--state-dir", str(folder / "state"), *words]
+    environment = {**os.environ, "HOME": str(folder), "HERMES_HOME": str(home)}
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        ) as process,
+    ):
+        try:
+            wait_until(
+                lambda: "msg=listening" in log.read_text() or process.poll() is not None,
+                "it listens",
+            )
+            process.send_signal(signal.SIGTERM)
+            process.wait(150)
+        finally:
+            process.kill()
+    return log.read_text()
+
+
+@pytest.fixture
+def open_to_all(tmp_path: Path) -> Path:
+    """A home that others can write to, which is not watched unless it is named."""
+    home = small_home(tmp_path / "home")
+    home.chmod(0o777)
+    return home
+
+
+def test_a_home_that_is_refused_is_told_with_the_way_to_have_it_all_the_same(
+    tmp_path: Path, open_to_all: Path
+) -> None:
+    said = said_by(tmp_path, open_to_all, [])
+    (refusal,) = [line for line in said.splitlines() if f"found {open_to_all}, " in line]
+    assert "refused it: " in refusal
+    assert "writable by others" in refusal
+    assert refusal.endswith(f'make run ARGS="--home {open_to_all}"')
+    assert "found no Hermes home" not in said
+    assert ".venv/bin/hermes-exporter status --home PATH" in said
+
+
+def test_a_home_that_is_named_is_served(tmp_path: Path, open_to_all: Path) -> None:
+    said = said_by(tmp_path, open_to_all, ["--home", str(open_to_all)])
+    assert "msg=listening" in said
+    assert "demo" not in said
+    assert "refused" not in said
