@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import apsw
@@ -114,6 +115,7 @@ class Journal:
         path = os.path.join(state_dir, _FILE)
         try:
             os.makedirs(state_dir, mode=0o700, exist_ok=True)
+            _make_private(path)
             connection = apsw.Connection(path)
             connection.set_busy_timeout(5000)
             connection.pragma("journal_mode", "wal")
@@ -296,6 +298,20 @@ class Journal:
 
     def _home(self, path: str) -> int:
         return int(self._connection.execute("SELECT id FROM homes WHERE path = ?", (path,)).get)
+
+
+def _make_private(path: str) -> None:
+    """For its owner alone: SQLite makes the files beside it likewise. Older agents made it for all.
+
+    One that is there is not opened: to close it would give up the locks of an open connection.
+    """
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        for file in (path, f"{path}-wal", f"{path}-shm"):
+            with suppress(OSError):
+                if stat.S_ISREG(os.lstat(file).st_mode):
+                    os.chmod(file, 0o600)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import apsw
@@ -345,3 +347,24 @@ def test_a_state_directory_serves_one_agent(tmp_path: Path) -> None:
         state_lock(str(tmp_path)),
     ):
         pass
+
+
+def test_it_is_for_its_owner_alone_even_where_an_older_agent_made_it_for_all(
+    tmp_path: Path,
+) -> None:
+    def modes() -> dict[str, int]:
+        return {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+
+    private = {"agent.db": 0o600, "agent.db-wal": 0o600, "agent.db-shm": 0o600}
+    usual = os.umask(0o022)
+    try:
+        opened = journal(tmp_path)
+        assert modes() == private
+        for file in tmp_path.iterdir():
+            file.chmod(0o644)
+        again = Journal.open(str(tmp_path))
+        assert modes() == private
+    finally:
+        os.umask(usual)
+    again.close()
+    opened.close()
