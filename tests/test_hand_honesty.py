@@ -102,6 +102,51 @@ def test_the_last_run_is_the_last_that_can_be_given_back(
     assert undone == {"run": pruned["run"], "restored": pruned["done"], "failed": []}
 
 
+def two_prunes(home: Path, where: list[str | Path]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One that takes sessions, and a later one that takes a request dump."""
+    first = run_json("prune", "--yes", *where)
+    dump = home / "sessions" / "request_dump_20250101_000009_aaaaaa_20250101_010101_123456.json"
+    dump.parent.mkdir(exist_ok=True)
+    dump.write_text("{}")
+    os.utime(dump, (0, dump.stat().st_mtime - 200 * 86400))
+    second = run_json("prune", "--yes", *where)
+    assert (first["done"] > 1, second["done"]) == (True, 1)
+    return first, second
+
+
+def undo_last(where: list[str | Path]) -> tuple[str, list[str]]:
+    """The run that was given back, and what was said of it."""
+    done = run("undo", "--last", "--json", *where)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["run"], done.stderr.splitlines()
+
+
+def test_an_undo_says_what_it_undoes(home: Path, where: list[str | Path]) -> None:
+    first, second = two_prunes(home, where)
+    undone, (what,) = undo_last(where)
+    assert undone == second["run"]
+    assert what.startswith(f"hermes-exporter: undo of {undone} (prune by hand, begun ")
+    assert what.endswith(" ago): 1 action in default")
+    undone, (newer, what) = undo_last(where)
+    assert undone == first["run"]
+    assert f"the newest run, {second['run']} (prune by hand, begun " in newer
+    assert "was given back before and cannot be undone" in newer
+    assert what.endswith(f" ago): {first['done']} actions in default")
+    again = run("undo", undone, *where).stderr.splitlines()
+    assert [f"{first['done']} of them given back before" in line for line in again] == [True]
+
+
+def test_an_undo_of_the_last_says_that_a_newer_run_was_purged(
+    home: Path, where: list[str | Path]
+) -> None:
+    first, second = two_prunes(home, where)
+    run_json("purge", second["run"], "--yes", *where)
+    undone, (newer, what) = undo_last(where)
+    assert (undone, undone in what) == (first["run"], True)
+    assert f"the newest run, {second['run']} (prune by hand, begun " in newer
+    assert "has no trash any more and cannot be undone" in newer
+
+
 def test_a_purge_that_nobody_confirms_does_nothing(home: Path, where: list[str | Path]) -> None:
     assert run_json("prune", "--yes", *where)["done"]
     kept = trash(home)

@@ -275,7 +275,9 @@ def test_what_an_undo_opened_stays_open(tmp_path: Path) -> None:
     with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
         watch.wait_until_reaped(4)
         options = ("--home", home, "--state-dir", tmp_path / "by-hand")
-        undone = run_json("undo", "--last", *options)
+        done = run("undo", "--last", "--json", *options)
+        assert "(reap by the agent, begun " in done.stderr
+        undone = json.loads(done.stdout)
         assert undone["restored"] == 4
         watch.wait_for("held", *LEAKED)
         watch.scans(4)

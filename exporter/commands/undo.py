@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 
 from exporter.commands import arguments
 from exporter.errors import UsageError
@@ -15,16 +17,23 @@ restored from the trash, exactly as it was. What Hermes has changed since is
 left as it is, and named: a session whose title another has taken meanwhile
 stays in the trash; rename the other one and repeat the undo. Automatic runs
 leave alone what was given back for as long as `prune.keep.undone` says, and so
-does `reap` with sessions."""
+does `reap` with sessions.
+
+Which run that is, is said first, on stderr: its kind, when it was begun, whether
+by hand or by the agent, and in which homes."""
 EXAMPLES = (
     ("a run from the list of `history`", "hermes-exporter undo 20260131T093000-3f2a"),
-    ("the last one", "hermes-exporter undo --last"),
+    ("the last one, whoever made it", "hermes-exporter undo --last"),
 )
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help="the id of a run")
-    parser.add_argument("--last", action="store_true", help="the last run that took anything")
+    parser.add_argument(
+        "--last",
+        action="store_true",
+        help="the last run that can be given back, by hand or by the agent",
+    )
     arguments.add_json(parser)
 
 
@@ -32,8 +41,13 @@ def run(args: Namespace) -> int:
     if (args.run is None) != args.last:
         raise UsageError("give either the id of a run or --last; `history` lists the runs")
     from exporter.hand.past import undo
+    from exporter.runs import Run
+    from exporter.terminal import past
 
-    undone = undo(arguments.options(args), args.run)
+    def announce(taken: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]]) -> None:
+        output.tell(*past.undoing(taken, newest, time.time()))
+
+    undone = undo(arguments.options(args), args.run, announce)
     if args.json:
         output.show_json(
             {
@@ -43,8 +57,6 @@ def run(args: Namespace) -> int:
             }
         )
     else:
-        from exporter.terminal import past
-
         output.show(past.undone(undone))
     if not undone.failed:
         return 0

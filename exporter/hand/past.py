@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from exporter import acts, logs
@@ -19,6 +19,9 @@ from exporter.runs import Kind, Run
 from exporter.text import visible
 
 _UNDOABLE: Final = frozenset({Kind.REAP, Kind.PRUNE})
+
+HomeRun = tuple[str, Run]
+"""What one run did in the home of that label."""
 
 log = logs.get("past")
 
@@ -65,8 +68,15 @@ def _no_such_run(run: str, unread: list[str]) -> str:
     return f"no run {visible(run)[:64]} in any home{hint}; `hermes-exporter history` lists them"
 
 
-def undo(options: Options, run: str | None) -> Undone:
-    """Give back what a run took, in every home it acted on; None is the last that took anything."""
+def undo(
+    options: Options,
+    run: str | None,
+    announce: Callable[[Sequence[HomeRun], Sequence[HomeRun]], None],
+) -> Undone:
+    """Give back what a run took, in every home it acted on; None is the last that can be.
+
+    Before that, announce the run, and the newest one if `run` is None and that is another.
+    """
     settings = load(options.config_file)
     unread: list[str] = []
     with looked(options, settings, confirm=False) as (rounds, _):
@@ -75,6 +85,8 @@ def undo(options: Options, run: str | None) -> Undone:
         states = [state for state, each in runs if each.id == chosen]
         if not states:
             raise ExporterError(_no_such_run(chosen, unread))
+        newest = _newest([each for _, each in runs]) if run is None else chosen
+        announce(_in_homes(runs, chosen), _in_homes(runs, newest) if newest != chosen else [])
         restored: list[str] = []
         failed: list[Skipped] = []
         for state in states:
@@ -84,6 +96,10 @@ def undo(options: Options, run: str | None) -> Undone:
             if undone.why:
                 failed.append(Skipped(state.home.label, undone.why))
     return Undone(chosen, tuple(restored), tuple(failed))
+
+
+def _in_homes(runs: Sequence[tuple[HomeState, Run]], run: str) -> list[HomeRun]:
+    return [(state.home.label, each) for state, each in runs if each.id == run]
 
 
 def _undo(rounds: Rounds, state: HomeState, own: HomeSettings, run: str) -> Undone:
@@ -114,10 +130,18 @@ def _last(runs: list[Run]) -> str:
     """The last that can be given back; what only emptied the trash cannot."""
     acted = [each for each in runs if each.kind in _UNDOABLE and each.actions]
     taken = [
-        each for each in acted if each.undoable_until is not None and each.undone < each.actions
+        each
+        for each in acted
+        if each.undoable_until is not None and each.undone < each.actions and not each.is_purge
     ]
     if not acted:
         raise ExporterError("no run has taken anything yet; there is nothing to give back")
     if not taken:
         raise ExporterError("all was given back, or its trash is gone; nothing can be given back")
+    return _newest(taken)
+
+
+def _newest(runs: list[Run]) -> str:
+    """Of those that took something; to empty the trash is not to take."""
+    taken = [each for each in runs if each.kind in _UNDOABLE and each.actions and not each.is_purge]
     return max(taken, key=lambda each: (each.started_at, each.id)).id

@@ -118,11 +118,21 @@ class Run(Struct, frozen=True):
         """There is nothing that an undo could give back any more."""
         return self.finished_at is not None and self.undone == self.actions
 
+    @property
+    def is_purge(self) -> bool:
+        """It emptied the trash and did nothing else."""
+        return self.sole_action == "purge_trash"
+
+    @property
+    def word(self) -> str:
+        """What people call it."""
+        return "purge" if self.is_purge else self.kind.value
+
     def row(self, home: str) -> dict[str, Any]:
         """The run as `history --json` prints it."""
         return {
             "run": self.id,
-            "kind": "purge" if self.sole_action == "purge_trash" else self.kind.value,
+            "kind": self.word,
             "home": home,
             "started_at": self.started_at,
             "finished_at": self.finished_at,

@@ -7,6 +7,7 @@ from typing import Any
 
 from exporter import human
 from exporter.reaper.orders import Undone
+from exporter.runs import Run
 from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 
 _COLUMNS = (
@@ -19,6 +20,7 @@ _COLUMNS = (
     Column("bytes", right=True, spare=3),
     Column("undo within", right=True, spare=4),
 )
+_HOMES_NAMED = 5
 _STATES = {"done": Tone.GOOD, "undone": Tone.PLAIN}
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 
@@ -85,6 +87,35 @@ def _items(items: Sequence[Mapping[str, Any]]) -> Table:
             for each in items
         ),
     )
+
+
+def undoing(
+    taken: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]], now: float
+) -> Iterator[str]:
+    """A line that says which run is given back, and one if that is not the newest.
+
+    Both are what the run did, with the label of the home it did it in.
+    """
+    if newest:
+        given_back = all(run.undone == run.actions for _, run in newest)
+        why = "was given back before" if given_back else "has no trash any more"
+        yield (
+            f"the newest run, {_briefly(newest, now)}, {why} and cannot be undone; "
+            "this is the last that can be"
+        )
+    actions = human.counted(sum(run.actions for _, run in taken), "action")
+    before = sum(run.undone for _, run in taken)
+    given = f", {human.count(before)} of them given back before" if before else ""
+    homes = [home for home, _ in taken]
+    named = ", ".join(homes) if len(homes) <= _HOMES_NAMED else human.counted(len(homes), "home")
+    yield f"undo of {_briefly(taken, now)}: {actions} in {named}{given}"
+
+
+def _briefly(runs: Sequence[tuple[str, Run]], now: float) -> str:
+    _, run = runs[0]
+    begun = min(each.started_at for _, each in runs)
+    who = "by hand" if run.by_hand else "by the agent"
+    return f"{run.id} ({run.word} {who}, begun {human.age(max(0, now - begun))} ago)"
 
 
 def undone(result: Undone) -> Iterator[Block]:
