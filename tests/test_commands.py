@@ -56,7 +56,7 @@ def test_status_has_the_keys_that_scripts_rely_on(options: Words, home: Path) ->
     first, profile = status["homes"]
     assert (first["path"], profile["home"]) == (str(home), "default/work")
     assert first.keys() == {
-        *("deleted_wal_pids", "lockless_pids"),
+        *("deleted_wal_pids", "lockless_pids", "mode"),
         *("home", "path", "up", "trouble", "blind", "sessions", "verdicts", "disk"),
         *("not_listed", "thresholds", "breaker", "would_reap", "would_prune"),
     }
@@ -334,6 +334,42 @@ def test_explain_takes_the_beginning_of_an_id(tmp_path: Path) -> None:
     assert status == 2
     assert "3 open sessions begin with 20260101" in line
     assert refusal("explain", "20270101", *options)[0] == 1
+
+
+@pytest.mark.parametrize("source", ["webhook", "telegram"])
+def test_explain_advises_to_name_a_source_only_if_the_configuration_takes_it(
+    tmp_path: Path, source: str
+) -> None:
+    home, file = small_home(tmp_path / "home", 1, source), tmp_path / "config.yml"
+    file.write_text(f"reaper: {{sources: [cli, {source}]}}\n")
+    taken = run("check", "--config.file", file, "--home", home).returncode != 2
+    said = run("explain", "20260101_000000", "--home", home, "--state-dir", tmp_path / "state")
+    text = " ".join(said.stdout.split())
+    assert "What would change it: " in text
+    assert ("naming its source under reaper.sources" in text) == taken == (source == "webhook")
+
+
+def test_a_home_that_is_enforced_by_itself_is_told_from_the_others(tmp_path: Path) -> None:
+    homes = [small_home(tmp_path / name) for name in ("one", "two")]
+    small_home(homes[0] / "profiles" / "work")
+    config = tmp_path / "own.yml"
+    own = [{"path": str(homes[0]), "reaper": {"mode": "enforce"}}, {"path": str(homes[1])}]
+    config.write_text(json.dumps({"reaper": {"confirmations": 1}, "homes": own}))
+    options: Words = ["--config.file", config, "--state-dir", tmp_path / "state"]
+    status = run_json("status", *options)
+    assert status["agent"]["mode"] == {"reaper": "enforce", "prune": "observe"}
+    enforced = {home["path"]: home["mode"]["reaper"] for home in status["homes"]}
+    assert enforced == {
+        str(homes[0]): "enforce",
+        str(homes[0] / "profiles" / "work"): "enforce",
+        str(homes[1]): "observe",
+    }
+    text = run("status", *options).stdout
+    assert text.count("mode      reaper enforce, prune observe\n") == 2
+    assert text.count("mode      reaper observe, prune observe\n") == 1
+    assert text.endswith("reaper enforce, prune observe, in some homes only\n")
+    with agent(tmp_path, configuration=config.read_text()) as running:
+        assert "reaper=enforce prune=observe" in running.log()
 
 
 def test_status_tells_of_a_home_that_is_not_watched(tmp_path: Path) -> None:

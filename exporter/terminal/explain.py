@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from exporter import human
+from exporter.config.settings import REAPABLE_SOURCES
 from exporter.terminal.blocks import VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
 
 _MEANING: Final = {
@@ -24,7 +25,7 @@ _RULES: Final = {
     "confirmed": "several scans agree",
 }
 _CHANGE: Final = {
-    "source": "naming its source under reaper.sources, if that source is a one-shot",
+    "source": "naming its source under reaper.sources",
     "not_held": "the end of what holds it (what an undo opened: of `prune.keep.undone`)",
     "idle": "time",
     "no_sign_of_life": "the end of the process that runs it, or its leaving the session",
@@ -33,6 +34,7 @@ _CHANGE: Final = {
     "confirmed": "another scan",
 }
 
+_NEVER: Final = "nothing, for sessions of this source are never reaped"
 _TWO: Final = (Column(), Column(least=30))
 
 
@@ -78,5 +80,7 @@ def _change(found: Mapping[str, Any]) -> str:
     missing = [rule["rule"] for rule in found["rules"] if not rule["holds"]]
     if not missing:
         return "a message, a process that could run it, or a chat that leads to it"
+    if "source" in missing and found["source"] not in REAPABLE_SOURCES:
+        return _NEVER
     others = [name for name in missing if name != "confirmed"]
     return "; ".join(_CHANGE.get(name, name) for name in others or missing)
