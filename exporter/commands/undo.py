@@ -19,8 +19,8 @@ stays in the trash; rename the other one and repeat the undo. Automatic runs
 leave alone what was given back for as long as `prune.keep.undone` says, and so
 does `reap` with sessions.
 
-Which run that is, is said first, on stderr: its kind, when it was begun, whether
-by hand or by the agent, and in which homes."""
+Which run that is, is said first, on stderr: its kind, when it was begun,
+whether by hand or by the agent, and in which homes."""
 EXAMPLES = (
     ("a run from the list of `history`", "hermes-exporter undo 20260131T093000-3f2a"),
     ("the last one, whoever made it", "hermes-exporter undo --last"),
