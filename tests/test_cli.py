@@ -295,7 +295,8 @@ def test_no_command_starts_with_a_bad_configuration(name: str, tmp_path: Path) -
     assert answer.returncode == 2
     assert answer.stderr == (
         f"hermes-exporter: {file}:1: prune.thresholds.disk_used: "
-        "low must be below high, e.g. {high: 90%, low: 85%}\n"
+        "low must be below high, e.g. {high: 90%, low: 85%}; "
+        "low is not given, so it is the default 85%\n"
     )
     assert not (tmp_path / "x.prom").exists()
 

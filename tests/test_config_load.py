@@ -153,7 +153,18 @@ BAD_VALUES = {
         "5: prune.thresholds.transcripts: low must be below high, e.g. {high: 2GiB, low: 1.5GiB}"
     ),
     "prune: {thresholds: {disk_used: {high: 80%}}}": (
-        "1: prune.thresholds.disk_used: low must be below high, e.g. {high: 90%, low: 85%}"
+        "1: prune.thresholds.disk_used: low must be below high, e.g. {high: 90%, low: 85%}; "
+        "low is not given, so it is the default 85%"
+    ),
+    "prune: {thresholds: {disk_used: {low: 95%}}}": (
+        "1: prune.thresholds.disk_used: low must be below high, e.g. {high: 90%, low: 85%}; "
+        "high is not given, so it is the default 90%"
+    ),
+    "prune: {thresholds: {disk_used: {low: 50%}}}\n"
+    "homes: [{path: /a, prune: {thresholds: {disk_used: {high: 40%}}}}]": (
+        "2: homes[0].prune.thresholds.disk_used: "
+        "low must be below high, e.g. {high: 90%, low: 85%}; "
+        "low is not given, so it is what is set for all homes"
     ),
     # Homes
     "homes: ~/.hermes": ("1: homes: expected a list, e.g. [{path: ~/.hermes}], found '~/.hermes'"),
@@ -180,7 +191,8 @@ BAD_VALUES = {
     ),
     "homes: [{path: /a, prune: {thresholds: {checkpoints: {high: 5GiB}}}}]": (
         "1: homes[0].prune.thresholds.checkpoints: "
-        "low must be below high, e.g. {high: 10GiB, low: 7GiB}"
+        "low must be below high, e.g. {high: 10GiB, low: 7GiB}; "
+        "low is not given, so it is the default 7GiB"
     ),
     # Not the YAML we accept
     "scan:\n\tinterval: 15s": ("2: not YAML: a tab where spaces are needed, indent with spaces"),

@@ -5,6 +5,7 @@ because fixing a file one error per restart is a poor evening.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,7 +152,8 @@ class Builder:
 
     def _check(self, spec: Section, node: Block, value: Any, key: str) -> None:
         if spec.check is not None and not spec.check(value):
-            self._add(node.entries[-1][0] if node.entries else node, key, spec.check_rule)
+            fix = spec.check_rule + "".join(_unsaid(spec, node, value))
+            self._add(node.entries[-1][0] if node.entries else node, key, fix)
 
     def _wrong_type(self, node: Node, key: str, expected: str) -> None:
         found = {Block: "a mapping", Listing: "a list"}.get(type(node))
@@ -161,6 +163,19 @@ class Builder:
 
     def _add(self, node: Node, key: str, fix: str) -> None:
         self.problems.append(Problem(node.line, key, fix))
+
+
+def _unsaid(spec: Section, node: Block, value: Any) -> Iterator[str]:
+    """Where the values come from that a check has met and the section does not name."""
+    given = {name.text for name, _ in node.entries}
+    for name in spec.checked:
+        entry = spec.entries[name]
+        if name in given or not isinstance(entry.spec, Leaf) or entry.spec.default is None:
+            continue
+        default = entry.spec.default
+        own = getattr(value, entry.attribute) == entry.spec.unit.parse(default)
+        origin = f"the default {default}" if own else "what is set for all homes"
+        yield f"; {name} is not given, so it is {origin}"
 
 
 def _join(key: str, name: str) -> str:

@@ -50,6 +50,7 @@ def _threshold(
         leaves,
         check=lambda threshold: threshold.low < threshold.high,
         check_rule=f"low must be below high, e.g. {{high: {high}, low: {low}}}",
+        checked=("high", "low"),
     )
 
 

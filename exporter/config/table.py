@@ -48,6 +48,8 @@ class Section:
     check: Callable[[Any], bool] | None = None
     """Whether the values fit each other; `check_rule` says what they have to do."""
     check_rule: str = ""
+    checked: tuple[str, ...] = ()
+    """The keys it is about: of one that is not given, an error line says what it is then."""
     inline: bool = False
     """Short enough to be written on one line: `{high: 2GiB, low: 1.5GiB}`."""
     can_be_off: bool = False
@@ -125,6 +127,7 @@ def nested_with(
     leaves: Mapping[str, Leaf],
     check: Callable[[T], bool] | None = None,
     check_rule: str = "",
+    checked: tuple[str, ...] = (),
     can_be_off: bool = False,
 ) -> T:
     """A section of the same kind as others, with units and defaults of its own."""
@@ -135,6 +138,7 @@ def nested_with(
         about,
         check=check,
         check_rule=check_rule,
+        checked=checked,
         inline=True,
         can_be_off=can_be_off,
     )
