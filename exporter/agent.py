@@ -144,9 +144,8 @@ class _Agent:
             log.error("collector failed", collector=name, error=place_of(error))
 
     def _modes(self) -> dict[str, str]:
-        """Whether something is ended or deleted, where a home has no settings of its own."""
-        settings = self._rounds.settings
-        return {"reaper": settings.reaper.mode.value, "prune": settings.prune.mode.value}
+        """Whether something is ended or deleted in any home."""
+        return report.modes(self._rounds.settings)
 
     # Reloading
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from exporter import __version__
-from exporter.config.settings import Settings
+from exporter.config.mode import Mode
+from exporter.config.settings import Home, Settings
 from exporter.reaper.findings import Verdict
 from exporter.snapshot import DiskKind, DiskUsage, Trouble
 from exporter.view import HomeView, HostView
@@ -20,12 +21,22 @@ def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any
         "refused": len(refused) if public else refused,
         "agent": {
             "version": __version__,
-            "mode": {
-                "reaper": settings.reaper.mode.value,
-                "prune": settings.prune.mode.value,
-            },
+            "mode": modes(settings),
         },
     }
+
+
+def modes(settings: Settings) -> dict[str, str]:
+    """Whether anything may be ended or deleted at all: `enforce` if only one home says so."""
+    sections: tuple[Settings | Home, ...] = (settings, *settings.homes)
+    return {
+        "reaper": _mode(any(each.reaper.mode is Mode.ENFORCE for each in sections)),
+        "prune": _mode(any(each.prune.mode is Mode.ENFORCE for each in sections)),
+    }
+
+
+def _mode(enforcing: bool) -> str:
+    return (Mode.ENFORCE if enforcing else Mode.OBSERVE).value
 
 
 def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
@@ -40,6 +51,7 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
         "up": home.up,
         "trouble": home.trouble.value,
         "blind": list(home.blind),
+        "mode": {"reaper": _mode(home.reaper_enforcing), "prune": _mode(home.prune_enforcing)},
         "sessions": {
             "open": open_now,
             "ended": sum(e.sessions for e in sessions.ended) if sessions is not None else None,

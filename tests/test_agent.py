@@ -89,13 +89,14 @@ def test_prometheus_sees_the_home(running: Agent) -> None:
     assert (labels["home"], value) == ("made", 1)
 
 
-def test_the_api_says_what_the_commands_say_but_no_paths(
+def test_the_api_says_what_the_commands_say_but_no_paths_or_pids(
     running: Agent, home: MadeHome, options: list[str | Path]
 ) -> None:
     running.next_scan()
     shown = json.loads(running.get("/api/v1/status")[1])
     told = run_json("status", *options)
     assert told["homes"][0].pop("path") == str(home.path)
+    assert [told["homes"][0].pop(key) for key in ("deleted_wal_pids", "lockless_pids")] == [[], []]
     for status in (shown, told):  # a verdict takes the agent longer than a command
         assert status["homes"][0].pop("verdicts").keys() == {"live", "held", "dead", "unknown"}
         del status["homes"][0]["would_reap"]

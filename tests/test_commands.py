@@ -367,7 +367,7 @@ def test_a_home_that_is_enforced_by_itself_is_told_from_the_others(tmp_path: Pat
     text = run("status", *options).stdout
     assert text.count("mode      reaper enforce, prune observe\n") == 2
     assert text.count("mode      reaper observe, prune observe\n") == 1
-    assert text.endswith("reaper enforce, prune observe, in some homes only\n")
+    assert text.endswith("reaper enforce, prune observe, not in every home\n")
     with agent(tmp_path, configuration=config.read_text()) as running:
         assert "reaper=enforce prune=observe" in running.log()
 

@@ -85,7 +85,9 @@ class Alerts:
 class Home:
     path: str = required(HOME_PATH, "the HERMES_HOME directory; `~` is expanded", empty="")
     name: str | None = optional(HOME_NAME, "its `home` label; by default made from the path")
-    profiles: bool = setting(SWITCH, "true", "also its profiles, each as a home of its own")
+    profiles: bool = setting(
+        SWITCH, "true", "also its profiles, each as a home of its own with the same settings"
+    )
     reaper: Reaper = nested(Reaper, "what differs from `reaper` here")
     prune: Prune = nested(Prune, "what differs from `prune` here")
 

@@ -20,19 +20,28 @@ _RATIOS = ("disk_used",)
 def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
     """Lines and tables for the value that `status --json` prints."""
     homes = report["homes"]
+    agent = report["agent"]
+    mixed = any(home.get("mode", agent["mode"]) != agent["mode"] for home in homes)
     if not homes:
         yield Line((Cell("No Hermes home found.", Tone.WARN), Cell("Name one with --home PATH.")))
     elif len(homes) > MOST_IN_DETAIL:
-        yield _overview(homes)
+        yield _overview(homes, mixed)
         yield from _troubles(homes)
     else:
         for home in homes:
-            yield from _detail(home)
+            yield from _detail(home, mixed)
             yield Line()
     yield from _refused(report.get("refused") or ())
-    agent = report["agent"]
-    modes = ", ".join(f"{name} {mode}" for name, mode in agent["mode"].items())
+    modes = _modes(agent) + (", not in every home" if mixed else "")
     yield Line((Cell(f"hermes-exporter {agent['version']}: {modes}", Tone.FAINT),))
+
+
+def _modes(of: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {mode}" for name, mode in of["mode"].items())
+
+
+def _acts(home: Home) -> str:
+    return ", ".join(name for name, mode in home["mode"].items() if mode == "enforce")
 
 
 def _refused(refused: Sequence[Mapping[str, str]]) -> Iterator[Block]:
@@ -45,11 +54,13 @@ def _refused(refused: Sequence[Mapping[str, str]]) -> Iterator[Block]:
         yield Line((Cell(more, Tone.WARN),))
 
 
-def _detail(home: Home) -> Iterator[Block]:
+def _detail(home: Home, mixed: bool) -> Iterator[Block]:
     name, path = Cell(home["home"], Tone.STRONG), Cell(home["path"], Tone.FAINT)
     yield Line((name, path, _up(home), *_why_down(home)))
     for loss in _losses(home):
         yield _fact("warning", Cell(loss, Tone.BAD))
+    if mixed:
+        yield _fact("mode", Cell(_modes(home)))
     yield _fact("sessions", _sessions(home))
     yield _fact("verdicts", *_verdicts(home))
     if home["blind"]:
@@ -143,14 +154,18 @@ def _would(home: Home) -> str:
     return "; ".join(parts)
 
 
-def _overview(homes: list[Home]) -> Table:
+def _overview(homes: list[Home], mixed: bool) -> Table:
     titles = ("open", "live", "held", "dead", "unknown", "ended", "empty", "disk")
     columns = (
         Column("home", least=10),
         Column("state"),
         *(Column(title, right=True) for title in titles),
     )
-    return Table(columns, tuple(_overview_row(home) for home in homes))
+    rows = tuple(_overview_row(home) for home in homes)
+    if mixed:
+        columns += (Column("enforced"),)
+        rows = tuple((*row, Cell(_acts(home))) for row, home in zip(rows, homes, strict=True))
+    return Table(columns, rows)
 
 
 def _overview_row(home: Home) -> tuple[Cell, ...]:
