@@ -174,6 +174,17 @@ hermes-exporter 0.1.0: reaper observe, prune observe
     )
 
 
+def test_status_of_many_homes_says_which_are_enforced_where_not_all_are() -> None:
+    mode = {"reaper": "enforce", "prune": "observe"}
+    observed = HOME | {"mode": AGENT["mode"]}
+    homes = [observed, HOME | {"home": "b", "mode": mode}, observed, observed]
+    text = plain.render(status.blocks({"homes": homes, "agent": AGENT | {"mode": mode}}))
+    header, first, second, *_ = text.splitlines()
+    assert header.endswith("  ENFORCED")
+    assert (first.split()[-1], second.split()[-1]) == ("GiB", "reaper")
+    assert text.endswith(": reaper enforce, prune observe, not in every home\n")
+
+
 def test_status_warns_once_of_each_process_that_loses_what_it_writes() -> None:
     losing = HOME | {"deleted_wal_pids": [7, 9], "lockless_pids": [7, 8]}
     deleted = (
