@@ -54,7 +54,7 @@ class Parser(ArgumentParser):
             formatter_class=_Formatter,
             allow_abbrev=False,
         )
-        arguments.add_common(self)
+        arguments.add_common(self, takes_homes=name != "demo")
         command.add_arguments(self)
         places = "".join(
             f" [{action.metavar}]" if action.nargs == "?" else f" {action.metavar}"

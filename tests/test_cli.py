@@ -237,6 +237,11 @@ def test_a_command_by_hand_goes_by_what_the_service_goes_by_and_says_so(
 
 
 @pytest.mark.parametrize("name", ["serve", "demo"])
+def test_only_what_takes_homes_lists_the_option(name: str) -> None:
+    assert ("--home PATH" in run(name, "--help").stdout) == (name == "serve")
+
+
+@pytest.mark.parametrize("name", ["serve", "demo"])
 def test_an_agent_reads_only_what_it_is_given(
     service: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

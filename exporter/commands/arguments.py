@@ -18,8 +18,8 @@ from exporter.text import listed, nearest, quoted
 _COLLECTOR = "collector."
 
 
-def add_common(parser: ArgumentParser) -> None:
-    """The options of every command."""
+def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
+    """The options of every command; one that takes no homes knows of them to say so."""
     parser.set_defaults(as_service=True)
     group = parser.add_argument_group("common options")
     group.add_argument(
@@ -34,7 +34,9 @@ def add_common(parser: ArgumentParser) -> None:
         metavar="PATH",
         action="append",
         type=directory,
-        help="a HERMES_HOME directory; may be repeated (default: every home on this host)",
+        help="a HERMES_HOME directory; may be repeated (default: every home on this host)"
+        if takes_homes
+        else SUPPRESS,
     )
     group.add_argument(
         "--state-dir",
