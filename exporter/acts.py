@@ -103,7 +103,6 @@ class PrunePlanned(Struct, frozen=True):
     report: PruneReport
     memory: PruneMemory
     pressure: Pressure
-    alibis: tuple[str, ...]
 
 
 class Pruned(Struct, frozen=True):
@@ -141,9 +140,9 @@ def plan_prune(
         match reply:
             case wire.PruneActionsPage(items):
                 actions.extend(items)
-            case wire.PlanPruneReply(plan, report, remember, raw, alibis):
+            case wire.PlanPruneReply(plan, report, remember, raw):
                 whole = structs.replace(plan, home=home.path, actions=tuple(actions))
-                return PrunePlanned(whole, report, remember, _pressure(raw), tuple(alibis))
+                return PrunePlanned(whole, report, remember, _pressure(raw))
     raise AssertionError("an answer ends with its last reply")
 
 
@@ -171,7 +170,6 @@ def prune(
         plan=planned.plan,
         owner=home.owner,
         bystanders=Bystanders.of(evidence),
-        alibis=planned.alibis,
         by_hand=by_hand,
         only=None if only is None else tuple(only),
         run=run,

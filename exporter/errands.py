@@ -49,7 +49,6 @@ def _plan_prune(order: PlanOrder, reader: HomeReader) -> Iterator[wire.Reply]:
         planned.report,
         _fitting(planned.memory),
         msgspec.Raw(msgspec.json.encode(planned.pressure)),
-        list(planned.alibis[:1000]),
     )
 
 

@@ -18,7 +18,7 @@ from exporter.homes import Home
 from exporter.journal import Journal
 from exporter.labels import Family, by_weight, fit
 from exporter.pruner.figures import PruneReport
-from exporter.reaper.findings import LeakCount, VerdictCount
+from exporter.reaper.findings import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.report import RunReport
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
 from exporter.session_list import SessionList
@@ -58,12 +58,19 @@ class HomeState:
         self._sources = self._histogram_sources = self._ended = self._end_reasons = _NOBODY
         self._verdicts: tuple[VerdictCount, ...] = ()
         self._leaks: tuple[LeakCount, ...] = ()
+        self._unknown: tuple[UnknownCount, ...] = ()
         self._runs = RunReport()
         self.prune: PruneReport | None = None
         """As the pruner found it when it last looked."""
         self._worker: object = None
         self._met_at = float("inf")
         self._all_told = False
+        self._has_read = False
+
+    @property
+    def has_new_worker(self) -> bool:
+        """Its worker has not read the home yet, and knows nothing of what was watched."""
+        return not self._has_read
 
     def begin(self, monotonic: float) -> None:
         self._began = monotonic
@@ -75,6 +82,7 @@ class HomeState:
         """Note who is about to answer: a new worker knows nothing and tells of every session."""
         if worker is not self._worker:
             self._worker, self._met_at, self._all_told = worker, now, False
+            self._has_read = False
 
     def knows_all_for_long(self, now: float) -> bool:
         """Whether it is time for a new worker, to learn which sessions are gone."""
@@ -89,10 +97,13 @@ class HomeState:
                 self._note(lambda: self._journal.count(self.home.path, usage))
             case wire.SessionsPage(items, first):
                 self._sessions.add(items, first=first)
-            case wire.ReadReply(snapshot, verdicts, leaks, runs):
+            case wire.ReadReply(snapshot, verdicts, leaks, runs, unknown, watched):
                 self._take_snapshot(snapshot)
+                self._has_read = True
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
-                self._runs = runs
+                self._unknown, self._runs = tuple(unknown), runs
+                if watched is not None:
+                    self._note(lambda: self._journal.keep_watched(self.home.path, watched))
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         if snapshot.trouble is Trouble.NONE:
@@ -192,6 +203,7 @@ class HomeState:
             end_reasons=self._end_reasons,
             verdicts=self._verdicts if self.snapshot is not None else (),
             leaks=self._leaks if self.snapshot is not None else (),
+            unknown=self._unknown if self.snapshot is not None else (),
             kanban_dead_owner=None if blind else self._dead_owners(host, started),
             scanned_at=scanned_at,
             scan_seconds=self._scan_seconds,

@@ -74,7 +74,13 @@ UPDATE session_counted SET active_rows = message_rows, had_rows = message_rows >
 UPDATE homes SET seen = :today;
 """
 
+_WATCHED: Final = """
+CREATE TABLE IF NOT EXISTS watched (home INTEGER PRIMARY KEY REFERENCES homes(id), data BLOB);
+"""
+"""Beside the versioned tables: an older agent does without it."""
+
 _FORGET_HOME: Final = """
+DELETE FROM watched WHERE home = :home;
 DELETE FROM model_counted WHERE home = :home;
 DELETE FROM session_counted WHERE home = :home;
 DELETE FROM counters WHERE home = :home;
@@ -144,6 +150,7 @@ class Journal:
             self._connection.execute(_FROM_VERSION_1, {"today": self._today()})
         if version != STATE_VERSION:
             self._connection.pragma("user_version", STATE_VERSION)
+        self._connection.execute(_WATCHED)
 
     def _today(self) -> int:
         return int(self._clock() // _DAY_SECONDS)
@@ -289,6 +296,24 @@ class Journal:
                 (text, path, text),
             )
 
+    # Watched idleness
+
+    def watched(self, path: str) -> bytes:
+        """What the last worker of a home had watched; see `reaper.watched_idleness`."""
+        with self._lock:
+            found = self._connection.execute(
+                "SELECT data FROM watched JOIN homes ON homes.id = watched.home WHERE path = ?",
+                (path,),
+            ).fetchone()
+        return found[0] if found and isinstance(found[0], bytes) else b""
+
+    def keep_watched(self, path: str, data: bytes) -> None:
+        with self._lock, self._connection:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO watched SELECT id, ? FROM homes WHERE path = ?",
+                (data, path),
+            )
+
     # Bounded label values
 
     def admit(self, path: str, family: Family, values: Iterable[tuple[str, ...]]) -> Admission:
@@ -347,7 +372,9 @@ def remembered(text: str) -> PruneMemory:
 
 
 def recall(state_dir: str, journal: Journal) -> None:
-    """Give a journal the labels of, and the pruner's memory of, an agent's state directory.
+    """Give a journal what an agent's state directory remembers of each home.
+
+    That is its label, the pruner's memory, and what was watched.
 
     What cannot be read is not known; it is not locked, and the agent goes on writing it.
     """
@@ -359,6 +386,7 @@ def recall(state_dir: str, journal: Journal) -> None:
         try:
             known: list[Any] = connection.execute("SELECT path, label FROM homes").fetchall()
             memories = _memories(connection)
+            watched = _watched(connection)
         finally:
             connection.close()
     except apsw.Error:
@@ -366,6 +394,7 @@ def recall(state_dir: str, journal: Journal) -> None:
     for home, label in known:
         journal.give_label(home, label)
         journal.keep_prune_memory(home, remembered(memories.get(home, "")))
+        journal.keep_watched(home, watched.get(home, b""))
 
 
 def _memories(connection: apsw.Connection) -> dict[str, str]:
@@ -375,3 +404,13 @@ def _memories(connection: apsw.Connection) -> dict[str, str]:
     except apsw.SQLError:
         return {}
     return dict(rows)
+
+
+def _watched(connection: apsw.Connection) -> dict[str, bytes]:
+    try:
+        rows: list[Any] = connection.execute(
+            "SELECT path, data FROM watched JOIN homes ON homes.id = watched.home"
+        ).fetchall()
+    except apsw.SQLError:
+        return {}
+    return {path: data for path, data in rows if isinstance(data, bytes)}

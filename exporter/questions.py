@@ -26,15 +26,17 @@ def read_request(
     surveyed: Mapping[str, HomeEvidence],
     *,
     settings: Settings,
-    clock_blindness: tuple[str, ...],
+    clock_stepped: bool,
+    watched: bytes,
     watermark: int,
-    watched: Collection[str],
+    homes: Collection[str],
     every_session: bool,
     judge_now: bool,
+    presume_by_clock: bool,
 ) -> wire.ReadRequest:
     """How to read a home that has been looked at.
 
-    `watched` are the paths of all homes: a profile that is one of them is not counted in its root.
+    `homes` are the paths of all homes: a profile that is one of them is not counted in its root.
     """
     databases = [look.state, *look.boards]
     evidence = {each.name: surveyed.get(key(home.path, each.name)) for each in databases}
@@ -56,7 +58,7 @@ def read_request(
         excluded_profiles=[
             name
             for name in home.profile_names
-            if os.path.join(home.path, "profiles", name) in watched
+            if os.path.join(home.path, "profiles", name) in homes
         ],
         trivial_max_messages=own.prune.policies.trivial_sessions.max_messages or 5,
         marathon_max_messages=settings.marathon.max_messages,
@@ -64,19 +66,23 @@ def read_request(
         stale_after_seconds=own.prune.policies.stale_checkpoints.older_than_seconds,
         full_interval_seconds=settings.scan.full_interval_seconds,
         every_session=every_session,
-        facts=facts(look, main, clock_blindness),
+        facts=facts(look, main, clock_stepped),
         rules=ReaperRules(
             sources=own.reaper.sources,
             min_idle_seconds=own.reaper.min_idle_seconds,
             heartbeat_timeout_seconds=own.reaper.heartbeat_timeout_seconds,
             confirmations=own.reaper.confirmations,
+            presume_server_seconds=own.reaper.presume_after.beside_servers(),
+            presume_chat_seconds=own.reaper.presume_after.beside_chats(),
+            presume_by_clock=presume_by_clock,
             interval_seconds=0.0 if judge_now else own.reaper.interval_seconds,
         ),
         undone_seconds=own.prune.keep.undone_seconds,
+        watched=watched,
     )
 
 
-def facts(look: Look, evidence: HomeEvidence | None, clock_blindness: tuple[str, ...]) -> HomeFacts:
+def facts(look: Look, evidence: HomeEvidence | None, clock_stepped: bool) -> HomeFacts:
     """What is known of the home's processes, for the verdicts on its sessions."""
     if evidence is None:
         return HomeFacts()
@@ -96,7 +102,8 @@ def facts(look: Look, evidence: HomeEvidence | None, clock_blindness: tuple[str,
             for lease in look.leases
         ),
         lock_probe=look.state.lock_probe,
-        blind=(*blindness(look, evidence), *clock_blindness),
+        blind=blindness(look, evidence),
+        clock_stepped=clock_stepped,
     )
 
 

@@ -40,8 +40,8 @@ from exporter.view import HostView
 
 LOOK_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
-_CLOCK_STEP_SECONDS: Final = 60.0
-"""A clock that is kept right by small steps stays within this for a boot."""
+_CLOCK_STEP_SECONDS: Final = 3600.0
+"""Policies go by days. A clock that is kept right by small steps stays within this for a boot."""
 _LINGER_SECONDS: Final = 3600.0
 """How long a home that has gone is shown as down before it is forgotten."""
 _REFUSALS_PER_HOUR: Final = 64
@@ -65,6 +65,7 @@ class Rounds:
         discovery: Discovery | None = None,
         survey: Callable[[Sequence[HomeFiles]], Survey] = survey_processes,
         clock: Callable[[], float] = time.time,
+        presume_by_clock: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
         look_seconds: float = LOOK_SECONDS,
         read_seconds: float = READ_SECONDS,
@@ -78,6 +79,7 @@ class Rounds:
         self._discovery = discovery or Discovery(journal, named=named)
         self._survey = survey
         self._clock = clock
+        self._presume_by_clock = presume_by_clock
         self._monotonic = monotonic
         self._look_seconds = look_seconds
         self._read_seconds = read_seconds
@@ -222,11 +224,13 @@ class Rounds:
             state.new_look,
             surveyed,
             settings=self.settings,
-            clock_blindness=self._clock_blindness(),
+            clock_stepped=self._clock_stepped(),
+            watched=self._journal.watched(state.home.path) if state.has_new_worker else b"",
             watermark=self._journal.watermark(state.home.path),
-            watched=self._states.keys(),
+            homes=self._states.keys(),
             every_session=self._every_session,
             judge_now=self._every_session or self._is_due(state),
+            presume_by_clock=self._presume_by_clock,
         )
         if self._exchange(state, request, self._read_seconds):
             state.finish(self._clock(), self._monotonic())
@@ -310,17 +314,17 @@ class Rounds:
 
     # Evidence
 
-    def _clock_blindness(self) -> tuple[str, ...]:
-        """Whether somebody has set the clock since this boot was first seen.
+    def _clock_stepped(self) -> bool:
+        """True if the wall clock was stepped since the agent first saw this boot.
 
-        Then start times of processes and times in the database cannot be compared any more.
+        Then the ages of files and sessions, by which the pruner goes, may be wrong.
         """
         boot_id = read_boot_id()
         if boot_id is None:
-            return ()
+            return False
         now = read_clock()
         began = self._journal.boot_began_at(boot_id, now.wall - now.since_boot)
-        return ("clock",) if now.jumped_since(Clock(began, 0.0, 1), _CLOCK_STEP_SECONDS) else ()
+        return now.jumped_since(Clock(began, 0.0, 1), _CLOCK_STEP_SECONDS)
 
     def _take_survey(self, states: Sequence[HomeState]) -> Mapping[str, HomeEvidence]:
         found = self._survey(
@@ -340,7 +344,7 @@ class Rounds:
     def _view(self) -> HostView:
         started = start_times()
         host = socket.gethostname()
-        clock = self._clock_blindness()
+        clock = ("clock",) if self._clock_stepped() else ()
         blind = self._last_survey.blind if self._last_survey is not None else ()
         return HostView(
             homes=tuple(

@@ -46,8 +46,8 @@ _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
         "mount /proc, or run the agent where the filesystem is local",
     ),
     "clock": (
-        "compare the times of processes and of sessions",
-        "the clock was set by more than a minute since the host was started",
+        "trust the ages of files and sessions, so nothing is pruned",
+        "the clock was set by more than an hour since the host was started",
         "nothing to grant; it ends with the next start of the host",
     ),
     "leases": (

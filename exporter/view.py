@@ -8,7 +8,7 @@ from exporter.admission import Admission
 from exporter.evidence.findings import HomeEvidence
 from exporter.homes import Refusal
 from exporter.pruner.figures import PruneReport
-from exporter.reaper.findings import LeakCount, VerdictCount
+from exporter.reaper.findings import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.report import RunReport
 from exporter.snapshot import Look, Snapshot, Trouble
 from exporter.tally import Counter
@@ -34,6 +34,7 @@ class HomeView(Struct, frozen=True):
     end_reasons: Admission
     verdicts: tuple[VerdictCount, ...]
     leaks: tuple[LeakCount, ...]
+    unknown: tuple[UnknownCount, ...]
     kanban_dead_owner: int | None
     scanned_at: float | None
     """When the last finished scan ended."""

@@ -34,6 +34,7 @@ from exporter.reaper.findings import (
     Judgement,
     LeakCount,
     ReaperRules,
+    UnknownCount,
     VerdictCount,
 )
 from exporter.reaper.orders import ReapOrder, Report, Skipped
@@ -54,6 +55,8 @@ from exporter.snapshot import (
 
 PAGE_ITEMS: Final = 100
 """So few that a page fits into a frame whatever names clients have given their sessions."""
+_WATCHED_BYTES_MAX: Final = 700_000
+"""In base64 it still fits into a frame."""
 _Item = TypeVar("_Item")
 
 
@@ -92,6 +95,8 @@ class ReadRequest(Struct, frozen=True, tag="read"):
     rules: ReaperRules = ReaperRules()
     undone_seconds: float = 0.0
     """For how long a session that an undo opened is left alone."""
+    watched: bytes = b""
+    """To a new worker: what an earlier one watched."""
 
 
 class ExplainRequest(Struct, frozen=True, tag="explain"):
@@ -196,6 +201,9 @@ class ReadReply(Struct, frozen=True, tag="read"):
     verdicts: Annotated[list[VerdictCount], Meta(max_length=256)] = []
     leaks: Annotated[list[LeakCount], Meta(max_length=256)] = []
     runs: RunReport = RunReport()
+    unknown: Annotated[list[UnknownCount], Meta(max_length=16)] = []
+    watched: Annotated[bytes, Meta(max_length=_WATCHED_BYTES_MAX)] | None = None
+    """What is to be given to the next worker of this home; None if it has not changed."""
 
 
 class ExplainReply(Struct, frozen=True, tag="explain"):
@@ -246,7 +254,6 @@ class PlanPruneReply(Struct, frozen=True, tag="plan_prune"):
     memory: PruneMemory
     pressure: msgspec.Raw
     """A `Pressure`."""
-    alibis: Annotated[list[SessionId], Meta(max_length=1000)] = []
 
 
 class Progress(Struct, frozen=True, tag="progress"):

@@ -120,5 +120,5 @@ def take_stock(
     taker = taker or Stocktaker(str(home), clock=lambda: time.time() + days_later * DAY)
     disk = DiskScanner(str(home))
     walked = disk.scan(excluded_profiles=frozenset(), now=time.time(), monotonic=time.monotonic())
-    question = Asked(home.stat().st_uid, facts, memory or PruneMemory(), **asked)
+    question = Asked(home.stat().st_uid, facts, memory=memory or PruneMemory(), **asked)
     return taker.take(question, disk, walked, before_open=lambda: None)

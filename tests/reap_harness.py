@@ -15,11 +15,11 @@ from typing import Any
 from exporter.evidence.bystanders import Bystanders
 from exporter.evidence.findings import HomeEvidence
 from exporter.reaper.findings import HomeFacts, JudgedSession, ReaperRules
-from exporter.reaper.judge import Bench
 from exporter.reaper.orders import Outcome
 from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
 from exporter.reaper.reap import execute
 from exporter.reaper.site import Site
+from exporter.reaper.verdict_history import VerdictHistory
 from exporter.runs import Run, journal_of
 from exporter.scan.reader import HomeReader
 from exporter.snapshot import LockAnswer
@@ -85,11 +85,11 @@ def judge(
     )
     if facts.lock_probe is LockAnswer.BLIND and not found.holders:
         facts = HomeFacts(holders=(), lock_probe=LockAnswer.FREE, blind=facts.blind)
-    bench = Bench()
+    history = VerdictHistory()
     sessions = {session.id: session for session in look.sessions}
     for _ in range(ReaperRules().confirmations):
-        bench.sit(sessions, facts, ReaperRules(), clock())
-    return [bench.judged(session) for session in look.sessions], found
+        history.update(sessions, facts, ReaperRules(), clock())
+    return [history.judged(session) for session in look.sessions], found
 
 
 def planned(home: Path) -> tuple[HomePlan, Site]:

@@ -16,7 +16,7 @@ from exporter.pruner.duty import Planned, Seen, plan
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder
 from exporter.pruner.stocktaking import Stocktaker
-from exporter.reaper.findings import HomeFacts
+from exporter.reaper.findings import HomeFacts, ReaperRules
 from exporter.scan.crew import is_alone
 from exporter.scan.disk import DiskScanner
 from tests.plan_harness import SEEN
@@ -40,7 +40,7 @@ class Looker:
         walked = self._disk.scan(
             excluded_profiles=frozenset(), now=time.time(), monotonic=time.monotonic()
         )
-        return Seen(self.facts, self._disk, walked, self._open, {}, ())
+        return Seen(self.facts, self._disk, walked, self._open, ReaperRules())
 
     def _open(self) -> None:
         self.opened += 1

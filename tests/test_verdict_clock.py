@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from exporter.reaper.findings import HomeFacts, Verdict
 from exporter.reaper.plan import JudgedHome, plan_reap
 from exporter.reaper.reap import execute
-from exporter.reaper.verdict import Scene, conclude
+from exporter.reaper.verdict import Subject, conclude, context_of
 from exporter.snapshot import OpenSession
 from tests.real.hermes import NEWEST, python_for
 from tests.reap_harness import dump, hermes_process, judge, site
 from tests.small_homes import small_home
-from tests.test_verdict import NOW, RULES, all_facts, session, sessions
+from tests.test_verdict import NOW, RULES, all_facts, session, sessions, verdict
 
 YEAR = 365 * 86400.0
 
@@ -73,5 +73,6 @@ def test_however_late_it_is_only_what_looked_alive_by_its_clocks_alone_can_die_o
         holds=one.holds,
         sane=one.clocks_sane,
     )
-    if conclude(idle_for_long, Scene.of(seen, RULES, NOW)) is not Verdict.DEAD:
-        assert conclude(idle_for_long, Scene.of(seen, RULES, NOW + late)) is not Verdict.DEAD
+    if verdict(idle_for_long, seen) is not Verdict.DEAD:
+        later = conclude(Subject(idle_for_long), context_of(seen, RULES, NOW + late))
+        assert later.verdict is not Verdict.DEAD

@@ -10,11 +10,22 @@ import os
 
 from exporter.config.mode import MODE, Mode
 from exporter.config.prune import Prune
-from exporter.config.table import each, nested, optional, required, setting, settings, words
+from exporter.config.table import (
+    Leaf,
+    each,
+    nested,
+    nested_with,
+    optional,
+    required,
+    setting,
+    settings,
+    words,
+)
 from exporter.config.units import (
     ADDRESS,
     COUNT,
     DURATION,
+    DURATION_OR_OFF,
     HOME_NAME,
     HOME_PATH,
     PERCENT,
@@ -34,6 +45,21 @@ class Scan:
     full_interval_seconds: float = setting(
         DURATION, "6h", "time in which every file is looked at again, changed or not"
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PresumeAfter:
+    """Watched idleness after which a session is presumed dead; None: never."""
+
+    server_seconds: float | None
+    chat_seconds: float | None
+    off: bool = False
+
+    def beside_servers(self) -> float | None:
+        return None if self.off else self.server_seconds
+
+    def beside_chats(self) -> float | None:
+        return None if self.off else self.chat_seconds
 
 
 @settings
@@ -59,6 +85,18 @@ class Reaper:
         choice("source", REAPABLE_SOURCES),
         ("cli", "tui", "cron", "subagent", "curator"),
         "sources whose sessions can be reaped at all; webhook and api_server only if named here",
+    )
+    presume_after: PresumeAfter = nested_with(
+        PresumeAfter,
+        "how long a session must stand still, watched by the agent, before it is presumed dead "
+        "beside a process that may have it",
+        {
+            "server_seconds": Leaf(DURATION_OR_OFF, "2h", "beside a gateway or a cron run"),
+            "chat_seconds": Leaf(
+                DURATION_OR_OFF, "72h", "beside a chat, or a program of unknown kind"
+            ),
+        },
+        can_be_off=True,
     )
     end_reason: str = setting(WORD, "reaped", "end_reason written to a reaped session")
     max_per_minute: int = setting(COUNT, "60", "most sessions ended in one minute")

@@ -87,6 +87,13 @@ def parse_duration(text: str) -> float:
     return float(seconds)
 
 
+def parse_duration_or_off(text: str) -> float | None:
+    """Seconds, or None for the word off."""
+    if text in ("off", "false"):
+        return None
+    return parse_duration(text)
+
+
 def parse_size(text: str) -> int:
     """Bytes of `500MB` (powers of 1000) or `2GiB` (powers of 1024)."""
     number, unit = _split(text, "a size, e.g. 500MB")
@@ -197,6 +204,7 @@ def at_most(unit: Unit[float], limit: str) -> Unit[float]:
 
 
 DURATION = Unit("duration", parse_duration)
+DURATION_OR_OFF = Unit("duration, or `off`", parse_duration_or_off)
 SIZE = Unit("size", parse_size)
 PERCENT = Unit("percentage", parse_percent)
 RATIO = Unit("number up to 1", parse_ratio)

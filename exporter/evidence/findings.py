@@ -119,6 +119,10 @@ class Holder(Struct, frozen=True):
     sessions: tuple[MappedSession, ...] = ()
     written: int | None = None
     """Bytes it has written so far, to whatever; None where the kernel does not tell."""
+    ours: bool = False
+    """This agent, or a process that this agent started."""
+    stopped: bool = False
+    """Stopped by a signal or a debugger, or frozen with its cgroup."""
 
 
 class GatewayEvidence(Struct, frozen=True):

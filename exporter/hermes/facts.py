@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -30,22 +30,49 @@ def hermes_version(home: str) -> str | None:
     return version if isinstance(version, str) and _VERSION.fullmatch(version) else None
 
 
-def marathon_limit(home: str) -> int | None:
-    """`session_reset.max_messages` of the home's own config.yaml, where it is set."""
+class HomeConfig(NamedTuple):
+    """What matters of a home's own config.yaml."""
+
+    marathon_limit: int | None = None
+    """`session_reset.max_messages`, where it is set."""
+    enables_plugins: bool = False
+    """`plugins.enabled` names some: plugins that pip installed load only if they are named."""
+
+
+def read_config(home: str) -> HomeConfig:
+    """Read config.yaml; one that cannot be read may enable plugins."""
     try:
         content = read_small(os.path.join(home, "config.yaml"), _CONFIG_BYTES)
     except HomeError:
-        return None
-    if not content or b"max_messages" not in content:
-        return None
+        return HomeConfig(enables_plugins=True)
+    if not content or (b"max_messages" not in content and b"plugins" not in content):
+        return HomeConfig()
     try:
         document = yaml.load(content, NoAliases)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError):
-        return None
+        return HomeConfig(enables_plugins=b"plugins" in content)
     limit = _get(_get(document, "session_reset"), "max_messages")
     if limit is None:
         limit = _get(_get(_get(document, "gateway"), "session_reset"), "max_messages")
-    return limit if type(limit) is int and limit > 0 else None
+    return HomeConfig(
+        limit if type(limit) is int and limit > 0 else None,
+        bool(_get(_get(document, "plugins"), "enabled")),
+    )
+
+
+def has_plugin_folders(home: str) -> bool:
+    """Whether a person put plugins or gateway hooks here: each is a folder of its own."""
+    return any(_has_folders(os.path.join(home, name)) for name in ("plugins", "hooks"))
+
+
+def _has_folders(path: str) -> bool:
+    try:
+        with os.scandir(path) as found:
+            return any(each.is_dir() and not each.name.startswith((".", "_")) for each in found)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # it may hold anything
 
 
 def _get(mapping: Any, key: str) -> Any:

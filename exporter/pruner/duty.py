@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
@@ -19,8 +19,7 @@ from exporter.pruner.report import report
 from exporter.pruner.rest import Resting
 from exporter.pruner.stocktaking import Asked, Learnt, Stock, Stocktaker
 from exporter.pruner.words import HomePrunePlan
-from exporter.reaper.findings import HomeFacts
-from exporter.reaper.hosts import ProcessKey
+from exporter.reaper.findings import HomeFacts, ReaperRules
 from exporter.scan.crew import Crew, is_alone
 from exporter.scan.disk import DiskScanner
 from exporter.snapshot import DiskReport
@@ -36,8 +35,7 @@ class Seen(Struct, frozen=True):
     disk: DiskScanner
     walked: DiskReport
     before_open: Callable[[], None]
-    accounted: Mapping[ProcessKey, frozenset[str]]
-    alibis: tuple[str, ...]
+    rules: ReaperRules
 
 
 class Reader(Protocol):
@@ -55,7 +53,6 @@ class Planned(Struct, frozen=True):
     report: PruneReport
     memory: PruneMemory
     pressure: Pressure
-    alibis: tuple[str, ...]
 
 
 class _Worked(Struct, frozen=True):
@@ -75,7 +72,7 @@ def plan(order: PlanOrder, reader: Reader, *, aside: bool | None = None) -> Plan
     if not order.by_hand:
         resting = taker.rest.recall(mark, settings, order.memory, taker.now())
         if resting is not None:
-            return _nothing(order, resting, taker.now(), seen.alibis)
+            return _nothing(order, resting, taker.now())
     planned: Planned | None = None
     if not order.by_hand and (is_alone() if aside is None else aside):
         planned = _plan_aside(order, taker, seen)
@@ -121,10 +118,10 @@ def _plan(order: PlanOrder, taker: Stocktaker, seen: Seen) -> Planned:
         )
     else:
         made = structs.replace(automatic, home=order.home)
-    return Planned(made, figures, memory, pressure, seen.alibis)
+    return Planned(made, figures, memory, pressure)
 
 
-def _nothing(order: PlanOrder, resting: Resting, now: float, alibis: tuple[str, ...]) -> Planned:
+def _nothing(order: PlanOrder, resting: Resting, now: float) -> Planned:
     """A home at rest, of which all was said at the last look."""
     figures = resting.report
     empty = HomePrunePlan(
@@ -133,13 +130,14 @@ def _nothing(order: PlanOrder, resting: Resting, now: float, alibis: tuple[str, 
         blocked=next(iter(figures.blocked), "")[:64],
         why=figures.why,
     )
-    return Planned(empty, figures, resting.memory, resting.pressure, alibis)
+    return Planned(empty, figures, resting.memory, resting.pressure)
 
 
 def _take_stock(order: PlanOrder, stocktaker: Stocktaker, seen: Seen) -> Stock:
     asked = Asked(
         owner=order.owner,
         facts=seen.facts,
+        rules=seen.rules,
         memory=order.memory,
         end_reason=order.end_reason,
         undone_seconds=order.settings.keep.undone_seconds,
@@ -151,7 +149,6 @@ def _take_stock(order: PlanOrder, stocktaker: Stocktaker, seen: Seen) -> Stock:
         seen.disk,
         seen.walked,
         before_open=seen.before_open,
-        accounted=seen.accounted,
     )
 
 
@@ -172,7 +169,6 @@ def prune(order: PruneOrder, progress: Progress | None = None) -> Outcome:
         keep_seconds=order.keep_seconds,
         by_hand=order.by_hand,
         only=None if order.only is None else frozenset(order.only),
-        alibis=order.alibis,
         run=order.run,
         progress=progress,
     )

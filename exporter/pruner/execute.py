@@ -56,7 +56,6 @@ def execute(
     keep_seconds: float,
     by_hand: bool = False,
     only: Collection[str] | None = None,
-    alibis: Sequence[str] = (),
     run: str = "",
     progress: Progress | None = None,
 ) -> Outcome:
@@ -75,7 +74,7 @@ def execute(
             recover(site, runs, folder)
         except DatabaseError as error:
             return Outcome(None, RunOutcome.FAILED, why=str(error)[:300])
-        pruning = _Pruning(site, runs, folder, alibis, progress)
+        pruning = _Pruning(site, runs, folder, progress)
         return pruning.execute(
             actions,
             gone=gone,
@@ -123,14 +122,13 @@ class _Pruning:
         site: Site,
         runs: Runs,
         folder: RunFolder,
-        alibis: Sequence[str],
         progress: Progress | None,
     ) -> None:
         self._site = site
         self._runs = runs
         self._folder = folder
         self._effects: dict[Act, Effect] = effects_on(site, folder)
-        self._sessions = SessionEffect(site, alibis)
+        self._sessions = SessionEffect(site)
         self._progress = progress
         self._run = ""
         self._settled: dict[int, Settlement] = {}
@@ -367,5 +365,5 @@ def purge(run: str | None, site: Site, *, by_hand: bool = True) -> Outcome:
         ]
         if not actions:
             return Outcome(None, RunOutcome.DONE)
-        pruning = _Pruning(site, runs, folder, (), None)
+        pruning = _Pruning(site, runs, folder, None)
         return pruning.execute(actions, by_hand=by_hand)

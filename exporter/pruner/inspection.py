@@ -24,7 +24,7 @@ from exporter.hermes.deleting import (
     same_session,
     who_is_in_the_way,
 )
-from exporter.hermes.ending import end_of, has_turn_lease
+from exporter.hermes.ending import has_turn_lease
 from exporter.hermes.expected import ExpectedReader, Found, first_difference
 from exporter.hermes.routing import RoutingReader, routing_file
 from exporter.hermes.schema import schema_cookie
@@ -74,10 +74,9 @@ class Inspection:
 
     layout: Layout
 
-    def __init__(self, site: Site, alibis: Sequence[str], gone: Gone, writer: Writer) -> None:
+    def __init__(self, site: Site, gone: Gone, writer: Writer) -> None:
         self.writer = writer
         self._site = site
-        self._alibis = alibis
         self._gone = gone
         self._routing = RoutingReader(site.home)
         self._mark: tuple[int, database.FileState | None] | None = None
@@ -119,10 +118,6 @@ class Inspection:
         connection = self.writer.connection
         if schema_cookie(connection) != self.layout.schema.cookie:
             raise CalledOffError("the tables of the database have changed since")
-        for session_id in self._alibis:
-            found = end_of(connection, session_id)
-            if found is None or found.ended_at is not None:
-                raise CalledOffError("a living process has left the session it was on")
 
     def _look(self) -> tuple[int, database.FileState | None]:
         """What moves when anybody writes the database or the file of chats."""

@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from exporter.hermes.checkpoints import Layout
 from exporter.hermes.self_pruning import SelfPruning
-from exporter.reaper.findings import HomeFacts
-from exporter.reaper.hosts import ProcessKey
+from exporter.reaper.findings import HomeFacts, ReaperRules
 from exporter.snapshot import DiskKind, Filesystem, Hold
 
 
@@ -161,8 +160,8 @@ class Safeguards(Struct, frozen=True):
     """What speaks for sessions besides their own rows."""
 
     facts: HomeFacts = HomeFacts()
-    accounted: Mapping[ProcessKey, frozenset[str]] = {}
-    """For interactive CLIs, the chat that each is known to be on with all that descends from it."""
+    rules: ReaperRules = ReaperRules()
+    """How long a session must be idle beside which process."""
     holds: Mapping[str, list[Hold]] = {}
     turn_leases: frozenset[str] = frozenset()
     restored: frozenset[str] = frozenset()

@@ -8,7 +8,6 @@ from exporter.config.prune import Prune
 from exporter.evidence.bystanders import Bystanders
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.words import HomePrunePlan, Policy
-from exporter.snapshot import SessionId
 
 
 class Narrowed(Struct, frozen=True):
@@ -40,7 +39,6 @@ class PruneOrder(Struct, frozen=True):
     """Its home is the path of the home."""
     owner: int
     bystanders: Bystanders
-    alibis: tuple[SessionId, ...] = ()
     by_hand: bool = False
     only: tuple[str, ...] | None = None
     run: str = ""

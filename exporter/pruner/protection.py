@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from exporter.config.prune import Prune
 from exporter.evidence.findings import Liveness
-from exporter.pruner.holders import Memories, memories_of
 from exporter.pruner.inventory import Inventory, Link, Safeguards, StockedSession
 from exporter.pruner.lineage import Lineages
+from exporter.reaper.possible_hosts import UNSEEN, Line, hosts_of, needed_seconds
 from exporter.snapshot import Hold, LockAnswer
 
 _ID_CHARACTERS: Final = 512
@@ -45,11 +45,11 @@ def protect(
     guards = inventory.safeguards
     blocked, why = _blindness(guards)
     rules: dict[str, str] = {}
-    memories = memories_of(guards.facts.holders, guards.accounted)
+    beside = _Beside(guards)
     newest = _newest(inventory.sessions, settings.keep.newest)
     leased = _leased(guards)
     for session in inventory.sessions:
-        rule = _rule(session, inventory, settings, memories)
+        rule = _rule(session, inventory, settings, beside)
         if not rule:
             if session.id in newest:
                 rule = "newest"
@@ -64,6 +64,27 @@ def protect(
     return Protection(blocked, why, rules, restored)
 
 
+class _Beside:
+    """The processes that have the database open, and how long a session must be idle beside them.
+
+    "Ended" does not mean idle: a chat goes on with a session that another process ended. Of ended
+    sessions it is not known when the agent first saw them, so no time clears a process.
+    """
+
+    def __init__(self, guards: Safeguards) -> None:
+        facts, rules = guards.facts, guards.rules
+        self._named = {mapped.id for holder in facts.holders for mapped in holder.sessions}
+        line = hosts_of(facts.holders, plugins=facts.plugins).line_for(UNSEEN)
+        self._needed_seconds = None if line is Line.CLEARED else needed_seconds(line, rules)
+        self._never = line is not Line.CLEARED and self._needed_seconds is None
+
+    def may_be_used(self, session: StockedSession, now: float) -> bool:
+        if self._never or session.id in self._named:
+            return True
+        needed = self._needed_seconds
+        return needed is not None and now - session.last_activity_at < needed
+
+
 def _blindness(guards: Safeguards) -> tuple[str, str]:
     facts = guards.facts
     reasons = (*guards.unreadable, *facts.blind)
@@ -71,12 +92,12 @@ def _blindness(guards: Safeguards) -> tuple[str, str]:
         return reasons[0], f"what protects sessions cannot be read: {', '.join(reasons)}"
     if facts.lock_probe is LockAnswer.HELD_UNSEEN:
         return "pid_namespace", "a process that cannot be seen holds a lock on the database"
+    if facts.clock_stepped:
+        return "clock", "the clock was set by hours since this boot: ages cannot be trusted"
     return "", ""
 
 
-def _rule(
-    session: StockedSession, inventory: Inventory, settings: Prune, memories: Memories
-) -> str:
+def _rule(session: StockedSession, inventory: Inventory, settings: Prune, beside: _Beside) -> str:
     """The first rule of the session's own that keeps it; '' if none does."""
     keep, guards, now = settings.keep, inventory.safeguards, inventory.taken_at
     if session.is_open:
@@ -103,7 +124,7 @@ def _rule(
     reaped_at = guards.reaped_at.get(session.id)
     if reaped_at is not None and now - reaped_at < settings.trash.keep_seconds:
         return "reaped"
-    return "possible_host" if memories.may_hold(session, reaped_at) else ""
+    return "possible_host" if beside.may_be_used(session, now) else ""
 
 
 def _newest(sessions: Iterable[StockedSession], count: int) -> frozenset[str]:

@@ -40,8 +40,7 @@ from exporter.pruner.rest import Rest
 from exporter.pruner.stock_checkpoints import CheckpointStock
 from exporter.pruner.stock_files import take_files
 from exporter.pruner.stock_runs import RunStock, read_runs
-from exporter.reaper.findings import HomeFacts
-from exporter.reaper.hosts import ProcessKey
+from exporter.reaper.findings import HomeFacts, ReaperRules
 from exporter.scan.disk import DiskScanner
 from exporter.scan.filesystem import filesystem_of
 from exporter.snapshot import DiskKind, DiskReport, Hold
@@ -62,6 +61,7 @@ class Asked(Struct, frozen=True):
 
     owner: int
     facts: HomeFacts = HomeFacts()
+    rules: ReaperRules = ReaperRules()
     memory: PruneMemory = PruneMemory()
     end_reason: str = "reaped"
     """What the reaper writes: sessions with it may be its own doing."""
@@ -126,7 +126,6 @@ class Stocktaker:
         walked: DiskReport,
         *,
         before_open: Callable[[], None],
-        accounted: Mapping[ProcessKey, frozenset[str]] | None = None,
     ) -> Stock:
         """Take stock; `disk` has just walked the home, with `walked` as its report.
 
@@ -153,7 +152,7 @@ class Stocktaker:
             coverage=coverage,
             safeguards=Safeguards(
                 facts=asked.facts,
-                accounted=accounted or {},
+                rules=asked.rules,
                 holds=found.holds,
                 turn_leases=found.turn_leases,
                 restored=runs.restored,

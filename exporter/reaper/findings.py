@@ -1,4 +1,4 @@
-"""The words of the reaper: verdicts, the evidence behind them, and the facts they are made from."""
+"""Verdicts, the evidence behind them, and the facts they are made from."""
 
 from __future__ import annotations
 
@@ -16,9 +16,32 @@ class Verdict(StrEnum):
 
     LIVE = "live"
     HELD = "held"
-    """Rightly open with nobody running it."""
+    """Not running, but a chat or a handoff will return to it."""
     DEAD = "dead"
+    EXEMPT = "exempt"
+    """Its source is never reaped."""
     UNKNOWN = "unknown"
+    """It could not be told."""
+
+
+class Proof(StrEnum):
+    """How a session was found dead."""
+
+    PROVEN = "proven"
+    """The kernel shows that no process can be running it."""
+    PRESUMED = "presumed"
+    """It was watched standing still for long, beside a process that may have it."""
+
+
+class UnknownReason(StrEnum):
+    """What stands in the way of a verdict."""
+
+    SERVER = "server"
+    CHAT = "chat"
+    UNKNOWN_PROGRAM = "unknown_program"
+    STOPPED = "stopped"
+    BLIND = "blind"
+    ROUTING = "routing"
 
 
 class Says(StrEnum):
@@ -53,6 +76,8 @@ class Judgement(Struct, frozen=True):
     verdict: Verdict
     evidence: Annotated[tuple[Evidence, ...], Meta(max_length=32)]
     rules: Annotated[tuple[Rule, ...], Meta(max_length=16)]
+    proof: Proof | None = None
+    """Of a dead one."""
 
 
 class JudgedSession(Struct, frozen=True):
@@ -61,6 +86,8 @@ class JudgedSession(Struct, frozen=True):
     session: OpenSession
     verdict: Verdict
     evidence: Annotated[tuple[Evidence, ...], Meta(max_length=4)]
+    proof: Proof | None = None
+    """Of a dead one."""
 
 
 class LeaseFact(Struct, frozen=True):
@@ -80,6 +107,10 @@ class HomeFacts(Struct, frozen=True):
     lock_probe: LockAnswer = LockAnswer.BLIND
     blind: tuple[str, ...] = ("not_looked_yet",)
     """Everything that keeps the absence of evidence from being evidence."""
+    clock_stepped: bool = False
+    """The wall clock was set by more than an hour since the agent first saw this boot."""
+    plugins: bool = False
+    """The home has plugins or hooks, which may run an agent in any Hermes process."""
     backend_beat_at: float | None = None
     """When a backend of the TUI, desktop or web last said that it lives; newer releases note it."""
     turns: frozenset[str] = frozenset()
@@ -95,6 +126,12 @@ class ReaperRules(Struct, frozen=True):
     min_idle_seconds: float = 600.0
     heartbeat_timeout_seconds: float = 90.0
     confirmations: int = 2
+    presume_server_seconds: float | None = 7200.0
+    """How long a session must have been watched idle beside a server; None: never presumed."""
+    presume_chat_seconds: float | None = 259200.0
+    """The same beside a chat, or a program of unknown kind."""
+    presume_by_clock: bool = False
+    """A person said so: idleness by the wall clock counts as if it had been watched."""
     interval_seconds: float = 60.0
     """How often homes with very many open sessions are judged; others are at every scan."""
 
@@ -102,6 +139,13 @@ class ReaperRules(Struct, frozen=True):
 class VerdictCount(Struct, frozen=True):
     source: Word
     verdict: Verdict
+    sessions: Count
+
+
+class UnknownCount(Struct, frozen=True):
+    """Sessions of verdict unknown, by what stands in the way."""
+
+    reason: UnknownReason
     sessions: Count
 
 

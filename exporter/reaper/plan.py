@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from exporter import human
-from exporter.reaper.findings import Evidence, JudgedSession, Says, Verdict
+from exporter.reaper.findings import Evidence, JudgedSession, Proof, Says, Verdict
 from exporter.snapshot import Count, OpenSession, SessionId, Text, Timestamp, Word
 
 if TYPE_CHECKING:  # a worker plans too, and has no use for the configuration
@@ -57,6 +57,7 @@ class ReapAction(Struct, frozen=True):
     reason: Text
     expected: Expected
     evidence: Annotated[tuple[Evidence, ...], Meta(max_length=_EVIDENCE_MAX)] = ()
+    proof: Proof = Proof.PROVEN
 
 
 class Blocked(StrEnum):
@@ -98,8 +99,6 @@ class JudgedHome(Struct, frozen=True):
     reaped_in_last_minute: int = 0
     tripped: str = ""
     """Why automatic reaping had stopped already, if it had."""
-    alibis: tuple[str, ...] = ()
-    """Sessions that living processes are known to be on; see `HomePlan`."""
 
 
 class HomePlan(Struct, frozen=True):
@@ -107,9 +106,6 @@ class HomePlan(Struct, frozen=True):
 
     home: str
     actions: tuple[ReapAction, ...] = ()
-    alibis: tuple[SessionId, ...] = ()
-    """Sessions that must still be open when the others are ended. A living process hosts none of
-    the others because it is on one of these; it ends its row when it leaves it."""
     blocked: Blocked = Blocked.NO
     why: Text = ""
     dead: Count = 0
@@ -169,7 +165,6 @@ def _plan_home(
     return HomePlan(
         home=home.home,
         actions=tuple(_action(each, now) for each in allowed),
-        alibis=home.alibis if allowed else (),
         dead=len(dead),
         deferred=len(wanted) - len(allowed),
     )
@@ -213,6 +208,7 @@ def _action(judged: JudgedSession, now: float) -> ReapAction:
         reason=f"{idle}; {said}"[:300] if said else idle,
         expected=Expected.of(session),
         evidence=tuple(proof),
+        proof=judged.proof or Proof.PRESUMED,
     )
 
 

@@ -1,37 +1,52 @@
-"""The verdict on an open session: one pure function, with the full chain of its reasons.
+"""The verdict on an open session: five rules, each stated once, and the reasons for people.
 
-held     something still means to come back to it
-live     some evidence says that it is being run, or was a moment ago
-dead     none of that, idle, everything could be seen, and no process could be running it
-unknown  anything else; nothing is ever done to such a session
+The first rule that does not hold gives the verdict; a session is dead if all hold:
+
+    no_sign_of_life   else live
+    not_held          else held
+    source            else exempt
+    all_visible       else unknown: a process, or the session's own clock, cannot be seen
+    idle_long_enough  else unknown: a process that has the database open may have the session
+
+Pure functions of what one scan saw. That several scans must agree is `verdict_history`'s part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from exporter import human
-from exporter.evidence.findings import Liveness
+from exporter.evidence.findings import Holder, Liveness
 from exporter.hermes.heartbeats import BACKEND_SOURCES
 from exporter.reaper.findings import (
     Evidence,
     HomeFacts,
     Judgement,
     LeaseFact,
+    Proof,
     ReaperRules,
     Rule,
     Says,
+    UnknownReason,
     Verdict,
 )
-from exporter.reaper.hosts import Hosts, ProcessKey, could_host, hosts_of
+from exporter.reaper.possible_hosts import (
+    NO_HOSTS,
+    UNSEEN,
+    Hosts,
+    Line,
+    Presence,
+    hosts_of,
+    needed_seconds,
+)
 from exporter.snapshot import Hold, LockAnswer, OpenSession
 
-_HOSTS_SHOWN: Final = 8
-_HOLDS = {
+_PROCESSES_SHOWN: Final = 8
+_HOLDS: Final = {
     Hold.ROUTED: "a chat of the gateway leads to it",
     Hold.TOPIC_BOUND: "a topic is bound to it",
     Hold.HANDOFF: "a handoff is pending",
@@ -41,100 +56,185 @@ _HOLDS = {
     Hold.GOAL: "it has an open goal",
     Hold.RESTORED: "an undo opened it again",
 }
+_WAITS_FOR: Final = {
+    Line.SERVER: UnknownReason.SERVER,
+    Line.CHAT: UnknownReason.CHAT,
+    Line.UNKNOWN_PROGRAM: UnknownReason.UNKNOWN_PROGRAM,
+}
+_MAY: Final = {
+    Line.CLEARED: "cannot be running it",
+    Line.SERVER: "may be in a turn on it",
+    Line.CHAT: "may have it on screen or in memory",
+    Line.UNKNOWN_PROGRAM: "is of unknown kind and may have it in memory",
+}
 
 
-class Scene(Struct, frozen=True):
+class Context(Struct, frozen=True):
     """All that the sessions of a home are judged by, at one moment."""
 
     facts: HomeFacts
     rules: ReaperRules
     now: float
-    accounted: Mapping[ProcessKey, frozenset[str]]
-    named: frozenset[str]
-    """Sessions that some process names or leases."""
-    hosts: Hosts
-
-    @classmethod
-    def of(
-        cls,
-        facts: HomeFacts,
-        rules: ReaperRules,
-        now: float,
-        accounted: Mapping[ProcessKey, frozenset[str]] | None = None,
-    ) -> Scene:
-        named = {mapped.id for holder in facts.holders for mapped in holder.sessions}
-        named.update(lease.session_id for lease in facts.leases)
-        hosts = hosts_of(facts.holders, accounted or {})
-        return cls(facts, rules, now, accounted or {}, frozenset(named), hosts)
+    hosts: Hosts = NO_HOSTS
+    named: frozenset[str] = frozenset()
+    """Sessions that a living process names, with all their descendants."""
+    silent_since: dict[tuple[int, int], int] = {}
+    """See `possible_hosts.hosts_of`."""
+    ticks_per_second: int = 100
 
 
-def conclude(session: OpenSession, scene: Scene, *, parent_is_live: bool = False) -> Verdict:
-    """The verdict alone, as if this were the only look at it (confirmations come on top)."""
-    facts, rules = scene.facts, scene.rules
-    idle = scene.now - session.last_activity_at
-    idle_enough = session.clocks_sane and idle >= rules.min_idle_seconds
-    may_live = not idle_enough or session.last_heartbeat_at is not None
-    if (may_live or session.id in scene.named or _has_signs(facts)) and _live(session, scene):
-        return Verdict.LIVE
-    if session.holds or parent_is_live:
-        return Verdict.HELD
-    if not idle_enough or session.source not in rules.sources:
-        return Verdict.UNKNOWN
-    if facts.blind or facts.lock_probe is LockAnswer.HELD_UNSEEN:
-        return Verdict.UNKNOWN
-    if scene.hosts.may_run(session):
-        return Verdict.UNKNOWN
-    if session.id in scene.named and _doubtful_leases(session, facts):
-        return Verdict.UNKNOWN
-    return Verdict.DEAD
+class Subject(NamedTuple):
+    """A session, and what was watched of it."""
+
+    session: OpenSession
+    idle_seconds: float = 0.0
+    """Watched, of the session and of its open descendants: the shortest of these."""
+    active_at: float | None = None
+    """Newest activity of its open descendants, by Hermes's clocks."""
+    presence: Presence = UNSEEN
+    parent_is_live: bool = False
 
 
-def judge(session: OpenSession, scene: Scene, *, parent_is_live: bool = False) -> Judgement:
+class Conclusion(NamedTuple):
+    verdict: Verdict
+    proof: Proof | None = None
+    reason: UnknownReason | None = None
+
+
+LIVE: Final = Conclusion(Verdict.LIVE)
+HELD: Final = Conclusion(Verdict.HELD)
+EXEMPT: Final = Conclusion(Verdict.EXEMPT)
+PROVEN: Final = Conclusion(Verdict.DEAD, Proof.PROVEN)
+PRESUMED: Final = Conclusion(Verdict.DEAD, Proof.PRESUMED)
+_UNKNOWN: Final = {reason: Conclusion(Verdict.UNKNOWN, reason=reason) for reason in UnknownReason}
+
+
+def conclude(subject: Subject, context: Context) -> Conclusion:
+    """The verdict alone, as if this were the only scan."""
+    for rule in _RULES:
+        found = rule.fails(subject, context)
+        if found is not None:
+            return found
+    line = context.hosts.line_for(subject.presence)
+    return PROVEN if line is Line.CLEARED else PRESUMED
+
+
+def judge(subject: Subject, context: Context) -> Judgement:
     """The verdict with every piece of evidence and every rule."""
-    facts, rules = scene.facts, scene.rules
-    held = _held(session, parent_is_live)
-    live = _live(session, scene)
-    hosts = _hosts(session, scene)
-    blind = [Evidence("blindness", Says.BLIND, f"cannot be seen: {why}") for why in facts.blind]
-    unseen = facts.lock_probe is LockAnswer.HELD_UNSEEN
-    idle = scene.now - session.last_activity_at
-    idle_enough = session.clocks_sane and idle >= rules.min_idle_seconds
-    chain = (
-        Rule("source", session.source in rules.sources, _source_reason(session, rules)),
-        Rule("not_held", not held, held[0].detail if held else "nothing points at it"),
-        Rule("idle", idle_enough, _idle_reason(session, idle, rules)),
-        Rule("no_sign_of_life", not live, live[0].detail if live else "no lease, no heartbeat"),
-        Rule("all_visible", not blind and not unseen, _sight_reason(facts)),
-        Rule("no_possible_host", not hosts, _host_reason(hosts, facts)),
+    found = conclude(subject, context)
+    evidence = [
+        *_holds(subject),
+        *_signs_of_life(subject, context),
+        *_exempt(subject, context),
+        *_processes(subject, context),
+        *_blind_spots(subject, context),
+        *_kernel(subject, context),
+    ]
+    rules = tuple(
+        Rule(rule.name, rule.fails(subject, context) is None, rule.why(subject, context)[:300])
+        for rule in _RULES
     )
-    proof = [] if hosts or blind or unseen else [_proof(facts)]
-    return Judgement(
-        verdict=conclude(session, scene, parent_is_live=parent_is_live),
-        evidence=tuple(
-            [*held, *live, *_foreign(session, rules), *hosts, *blind, *_lock(facts), *proof][:32]
-        ),
-        rules=chain,
-    )
+    return Judgement(found.verdict, tuple(evidence[:32]), rules, found.proof)
 
 
-def _held(session: OpenSession, parent_is_live: bool) -> list[Evidence]:
-    found = [Evidence(hold.value, Says.HELD, _HOLDS[hold]) for hold in session.holds]
-    if parent_is_live:
-        found.append(Evidence("parent", Says.HELD, "its parent session is live"))
-    return found
+# The rules
 
 
-def _has_signs(facts: HomeFacts) -> bool:
-    return facts.backend_beat_at is not None or bool(facts.turns)
+class _Rule(NamedTuple):
+    name: str
+    fails: Callable[[Subject, Context], Conclusion | None]
+    """The verdict if the rule does not hold; None if it does."""
+    why: Callable[[Subject, Context], str]
 
 
-def _signs(session: OpenSession, scene: Scene) -> Iterator[Evidence]:
+def _is_live(subject: Subject, context: Context) -> Conclusion | None:
+    session, rules = subject.session, context.rules
+    # Most sessions have been idle for long and show no sign: they are done with here.
+    if (
+        session.clocks_sane
+        and context.now - _active_at(subject) >= rules.min_idle_seconds
+        and session.last_heartbeat_at is None
+        and session.id not in context.named
+        and context.facts.backend_beat_at is None
+        and not context.facts.turns
+    ):
+        return None
+    return LIVE if any(_signs_of_life(subject, context)) else None
+
+
+def _is_held(subject: Subject, _: Context) -> Conclusion | None:
+    return HELD if subject.session.holds or subject.parent_is_live else None
+
+
+def _is_exempt(subject: Subject, context: Context) -> Conclusion | None:
+    return None if subject.session.source in context.rules.sources else EXEMPT
+
+
+def _is_unseen(subject: Subject, context: Context) -> Conclusion | None:
+    facts = context.facts
+    if facts.blind == ("routing",):
+        return _UNKNOWN[UnknownReason.ROUTING]
+    unseen = facts.blind or facts.lock_probe is LockAnswer.HELD_UNSEEN
+    if unseen or not subject.session.clocks_sane or _doubtful_leases(subject.session, facts):
+        return _UNKNOWN[UnknownReason.BLIND]
+    return None
+
+
+def _may_be_run(subject: Subject, context: Context) -> Conclusion | None:
+    """Whether the session has not been idle for as long as the table asks."""
+    line = context.hosts.line_for(subject.presence)
+    if line is Line.CLEARED:
+        return None  # idle for min_idle: it would be live otherwise
+    if context.hosts.stopped:
+        return _UNKNOWN[UnknownReason.STOPPED]
+    needed = needed_seconds(line, context.rules)
+    if needed is None or idle_seconds(subject, context) < needed:
+        return _UNKNOWN[_WAITS_FOR[line]]
+    return None
+
+
+def idle_seconds(subject: Subject, context: Context) -> float:
+    """What counts for a presumption."""
+    if context.rules.presume_by_clock:
+        return context.now - _active_at(subject)
+    return subject.idle_seconds
+
+
+def _active_at(subject: Subject) -> float:
+    own, children = subject.session.last_activity_at, subject.active_at
+    return own if children is None else max(own, children)
+
+
+# The evidence
+
+
+def _holds(subject: Subject) -> Iterator[Evidence]:
+    for hold in subject.session.holds:
+        yield Evidence(hold.value, Says.HELD, _HOLDS[hold])
+    if subject.parent_is_live:
+        yield Evidence("parent", Says.HELD, "its parent session is live")
+
+
+def _signs_of_life(subject: Subject, context: Context) -> Iterator[Evidence]:
+    session, facts, rules = subject.session, context.facts, context.rules
+    if session.id in context.named:
+        yield from _names(session, facts)
+    beat = session.last_heartbeat_at
+    if beat is not None and context.now - beat <= rules.heartbeat_timeout_seconds:
+        age = max(0.0, context.now - beat)
+        yield _says_live("heartbeat", f"its heartbeat is {age:.0f} s old")
+    yield from _turn_signs(session, context)
+    idle = context.now - _active_at(subject)
+    if session.clocks_sane and idle < rules.min_idle_seconds:
+        yield _says_live("activity", f"it was active {max(0.0, idle):.0f} s ago")
+
+
+def _turn_signs(session: OpenSession, context: Context) -> Iterator[Evidence]:
     """What newer releases note of a session's backend and of its turn."""
-    facts = scene.facts
-    beat = facts.backend_beat_at
+    facts, beat = context.facts, context.facts.backend_beat_at
     if beat is not None and session.source in BACKEND_SOURCES:
-        age = scene.now - beat
-        if age <= scene.rules.heartbeat_timeout_seconds:
+        age = context.now - beat
+        if age <= context.rules.heartbeat_timeout_seconds:
             said = f"a backend that may run it gave a heartbeat {max(0.0, age):.0f} s ago"
             yield _says_live("backend", said)
     if session.id in facts.turns:
@@ -143,56 +243,64 @@ def _signs(session: OpenSession, scene: Scene) -> Iterator[Evidence]:
         yield _says_live("turn_lease", "a conversation it may belong to is in the middle of a turn")
 
 
-def _live(session: OpenSession, scene: Scene) -> list[Evidence]:
-    found = _named(session, scene.facts) if session.id in scene.named else []
-    beat = session.last_heartbeat_at
-    if beat is not None and scene.now - beat <= scene.rules.heartbeat_timeout_seconds:
-        age = max(0.0, scene.now - beat)
-        found.append(_says_live("heartbeat", f"its heartbeat is {age:.0f} s old"))
-    if _has_signs(scene.facts):
-        found.extend(_signs(session, scene))
-    idle = scene.now - session.last_activity_at
-    if session.clocks_sane and idle < scene.rules.min_idle_seconds:
-        found.append(_says_live("activity", f"it was active {max(0.0, idle):.0f} s ago"))
-    return found
-
-
-def _named(session: OpenSession, facts: HomeFacts) -> list[Evidence]:
-    leased = [
-        _says_live("lease", f"process {lease.pid} ({lease.surface}) leases it")
-        for lease in facts.leases
-        if lease.session_id == session.id and lease.liveness is Liveness.ALIVE
-    ]
-    mapped = [
-        _says_live(mapped.how.value, f"process {holder.pid} ({holder.kind.value}) names it")
-        for holder in facts.holders
-        for mapped in holder.sessions
-        if mapped.id == session.id
-    ]
-    return [*leased, *mapped]
+def _names(session: OpenSession, facts: HomeFacts) -> Iterator[Evidence]:
+    """Names only accuse: they clear their process of no other session."""
+    direct = False
+    for lease in facts.leases:
+        if lease.session_id == session.id and lease.liveness is Liveness.ALIVE:
+            direct = True
+            yield _says_live("lease", f"process {lease.pid} ({lease.surface}) leases it")
+    for holder in facts.holders:
+        for mapped in holder.sessions:
+            if mapped.id == session.id:
+                direct = True
+                said = f"process {holder.pid} ({holder.kind.value}) names it"
+                yield _says_live(mapped.how.value, said)
+    if not direct:
+        yield _says_live("ancestor", "a process names a session that it descends from")
 
 
 def _says_live(kind: str, detail: str) -> Evidence:
     return Evidence(kind, Says.LIVE, detail)
 
 
-def _hosts(session: OpenSession, scene: Scene) -> list[Evidence]:
-    """Processes that may be running it, and leases of which nobody can tell."""
-    holders = scene.facts.holders if scene.hosts.may_run(session) else ()
-    possible = (each for each in holders if could_host(each, session, scene.accounted))
-    hosts = [
-        Evidence(
-            "possible_host",
-            Says.BLIND,
-            f"process {holder.pid} ({holder.kind.value}) has the database open and may be on it",
-        )
-        for holder in islice(possible, _HOSTS_SHOWN)
-    ]
-    hosts.extend(
-        Evidence("lease", Says.BLIND, f"process {lease.pid} leases it and cannot be judged")
-        for lease in _doubtful_leases(session, scene.facts)
+def _exempt(subject: Subject, context: Context) -> Iterator[Evidence]:
+    if subject.session.source not in context.rules.sources:
+        yield Evidence("source", Says.HELD, _source_reason(subject, context))
+
+
+def _processes(subject: Subject, context: Context) -> Iterator[Evidence]:
+    """The processes that have the database open, those that may have the session first."""
+    lines = ((each, _line(each, subject, context)) for each in context.facts.holders)
+    waits = ((each, line) for each, line in lines if line is not Line.CLEARED)
+    for holder, line in islice(waits, _PROCESSES_SHOWN):
+        yield Evidence(line.value, Says.BLIND, _process_detail(holder, line, subject, context))
+    for lease in _doubtful_leases(subject.session, context.facts):
+        said = f"process {lease.pid} leases it, and it cannot be told whether it lives"
+        yield Evidence("lease", Says.BLIND, said)
+
+
+def _line(holder: Holder, subject: Subject, context: Context) -> Line:
+    """The line of one process for this session."""
+    alone = hosts_of(
+        (holder,),
+        plugins=context.facts.plugins,
+        silent_since=context.silent_since,
+        ticks_per_second=context.ticks_per_second,
     )
-    return hosts
+    return alone.line_for(subject.presence)
+
+
+def _process_detail(holder: Holder, line: Line, subject: Subject, context: Context) -> str:
+    said = f"process {holder.pid} ({holder.kind.value}) has the database open and {_MAY[line]}"
+    if holder.stopped:
+        return f"{said}; it is stopped, and nothing counts as idle beside it"
+    needed = needed_seconds(line, context.rules)
+    if needed is None:
+        return f"{said}; presume_after is off, so this session is dead only when it ends"
+    left = needed - idle_seconds(subject, context)
+    asked = f"{human.age(needed)} of watched idleness are asked for"
+    return f"{said}; {asked}, {human.age(left)} are left" if left > 0 else f"{said}; {asked}"
 
 
 def _doubtful_leases(session: OpenSession, facts: HomeFacts) -> list[LeaseFact]:
@@ -203,48 +311,101 @@ def _doubtful_leases(session: OpenSession, facts: HomeFacts) -> list[LeaseFact]:
     ]
 
 
-def _proof(facts: HomeFacts) -> Evidence:
+def _blind_spots(subject: Subject, context: Context) -> Iterator[Evidence]:
+    for why in context.facts.blind:
+        yield Evidence("blindness", Says.BLIND, f"cannot be seen: {why}")
+    if not subject.session.clocks_sane:
+        yield Evidence("clock", Says.BLIND, "its own clocks make no sense, which protects it")
+
+
+def _kernel(subject: Subject, context: Context) -> Iterator[Evidence]:
+    """What the kernel says of the database."""
+    facts = context.facts
+    if facts.lock_probe is LockAnswer.FREE:
+        yield Evidence("lock", Says.DEAD, "the kernel knows of no lock on the database")
+    elif facts.lock_probe is LockAnswer.HELD_UNSEEN:
+        yield Evidence("lock", Says.BLIND, "a process that cannot be seen holds a lock")
+    if _is_unseen(subject, context) is not None:
+        return
     if not facts.holders:
-        return Evidence("nobody", Says.DEAD, "no process on this host has the database open")
-    pids = ", ".join(f"{holder.pid} ({holder.kind.value})" for holder in facts.holders[:8])
-    return Evidence("no_possible_host", Says.DEAD, f"none of {pids} could be running it")
+        yield Evidence("nobody", Says.DEAD, "no process on this host has the database open")
+    elif context.hosts.line_for(subject.presence) is Line.CLEARED:
+        pids = ", ".join(f"{each.pid} ({each.kind.value})" for each in facts.holders[:8])
+        yield Evidence("cleared", Says.DEAD, f"none of {pids} can be running it")
+    elif _may_be_run(subject, context) is None:
+        idle = human.age(idle_seconds(subject, context))
+        yield Evidence("watched", Says.DEAD, f"it was watched standing still for {idle}")
 
 
-def _lock(facts: HomeFacts) -> list[Evidence]:
-    match facts.lock_probe:
-        case LockAnswer.FREE:
-            return [Evidence("lock", Says.DEAD, "the kernel knows of no lock on the database")]
-        case LockAnswer.HELD_UNSEEN:
-            return [Evidence("lock", Says.BLIND, "a process that cannot be seen holds a lock")]
-    return []
+# What is said of the rules
 
 
-def _foreign(session: OpenSession, rules: ReaperRules) -> list[Evidence]:
-    """A source of which nothing can be proven."""
-    if session.source in rules.sources:
-        return []
-    return [Evidence("source", Says.BLIND, _source_reason(session, rules))]
+def _sign_reason(subject: Subject, context: Context) -> str:
+    first = next(_signs_of_life(subject, context), None)
+    if first is not None:
+        return first.detail
+    idle = human.age(context.now - _active_at(subject))
+    return f"idle for {idle}, no process names it, no heartbeat"
 
 
-def _source_reason(session: OpenSession, rules: ReaperRules) -> str:
-    if session.source in rules.sources:
+def _held_reason(subject: Subject, _: Context) -> str:
+    first = next(_holds(subject), None)
+    return first.detail if first is not None else "nothing points at it"
+
+
+def _source_reason(subject: Subject, context: Context) -> str:
+    if subject.session.source in context.rules.sources:
         return "sessions of this source may be reaped"
-    return f"only sessions of {', '.join(rules.sources)} are ever reaped"
+    return f"only sessions of {', '.join(context.rules.sources)} are ever reaped"
 
 
-def _idle_reason(session: OpenSession, idle: float, rules: ReaperRules) -> str:
-    if not session.clocks_sane:
-        return "its clocks make no sense, which protects it"
-    return f"idle for {human.age(idle)}; {human.age(rules.min_idle_seconds)} are asked for"
-
-
-def _sight_reason(facts: HomeFacts) -> str:
-    if facts.lock_probe is LockAnswer.HELD_UNSEEN:
+def _sight_reason(subject: Subject, context: Context) -> str:
+    first = next(_blind_spots(subject, context), None)
+    if first is not None:
+        return first.detail
+    if context.facts.lock_probe is LockAnswer.HELD_UNSEEN:
         return "a process that cannot be seen holds a lock on the database"
-    if facts.blind:
-        return f"cannot be seen: {', '.join(facts.blind)}"
+    doubtful = _doubtful_leases(subject.session, context.facts)
+    if doubtful:
+        return f"it cannot be told whether process {doubtful[0].pid}, which leases it, lives"
     return "every process of this host can be seen"
 
 
-def _host_reason(hosts: list[Evidence], facts: HomeFacts) -> str:
-    return hosts[0].detail if hosts else _proof(facts).detail
+def _table_reason(subject: Subject, context: Context) -> str:
+    line = context.hosts.line_for(subject.presence)
+    if line is Line.CLEARED:
+        if not context.facts.holders:
+            return "no process has the database open"
+        return "no process that has the database open can be running it"
+    found = next(
+        (each for each in context.facts.holders if _line(each, subject, context) is line), None
+    )
+    return "" if found is None else _process_detail(found, line, subject, context)
+
+
+_RULES: Final = (
+    _Rule("no_sign_of_life", _is_live, _sign_reason),
+    _Rule("not_held", _is_held, _held_reason),
+    _Rule("source", _is_exempt, _source_reason),
+    _Rule("all_visible", _is_unseen, _sight_reason),
+    _Rule("idle_long_enough", _may_be_run, _table_reason),
+)
+
+
+def context_of(
+    facts: HomeFacts,
+    rules: ReaperRules,
+    now: float,
+    *,
+    named: frozenset[str] = frozenset(),
+    silent_since: dict[tuple[int, int], int] | None = None,
+    ticks_per_second: int = 100,
+) -> Context:
+    """What sessions are judged by, worked out once for all of them."""
+    hosts = hosts_of(
+        facts.holders,
+        plugins=facts.plugins,
+        silent_since=silent_since,
+        ticks_per_second=ticks_per_second,
+    )
+    return Context(facts, rules, now, hosts, named, silent_since or {}, ticks_per_second)

@@ -14,14 +14,22 @@ from exporter.errors import DatabaseError, HomeError
 from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
 from exporter.evidence.probe import probe_shm
 from exporter.hermes import database, facts, gateway, kanban, leases
-from exporter.reaper.findings import JudgedSession, LeakCount, Verdict, VerdictCount
-from exporter.reaper.judge import Bench
+from exporter.reaper.findings import (
+    HomeFacts,
+    JudgedSession,
+    LeakCount,
+    UnknownCount,
+    Verdict,
+    VerdictCount,
+)
 from exporter.reaper.plan import ACTION as REAP
 from exporter.reaper.plan import JudgedHome, ReapLimits
+from exporter.reaper.verdict_history import VerdictHistory
+from exporter.reaper.watched_idleness import Moment, read_moment
 from exporter.runs.report import RunMemory, RunReader
 from exporter.scan.disk import DiskScanner
 from exporter.scan.filesystem import filesystem_of
-from exporter.scan.session_table import with_holds
+from exporter.scan.session_table import SessionTable, with_holds
 from exporter.scan.state_reader import StateReader
 from exporter.snapshot import (
     DatabaseHealth,
@@ -55,6 +63,7 @@ _STATE: Final = "state.db"
 _ALWAYS_SEND_SESSIONS: Final = 500
 _SEND_SESSIONS_SECONDS: Final = 60.0
 _ALWAYS_JUDGE_SESSIONS: Final = 500
+_SEND_WATCH_SECONDS: Final = 60.0
 
 
 class HomeReader:
@@ -66,6 +75,7 @@ class HomeReader:
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        moment: Callable[[], Moment] = read_moment,
     ) -> None:
         self._home = home
         self._clock = clock
@@ -73,24 +83,29 @@ class HomeReader:
         self._state = StateReader(home, clock=clock, monotonic=monotonic)
         self._disk: tuple[tuple[float, float], DiskScanner] | None = None
         self._boards: dict[str, tuple[database.DatabaseFiles, list[KanbanClaim]]] = {}
-        self._limit: tuple[database.FileState | None, int | None] | None = None
-        self._bench = Bench()
+        self._config: tuple[database.FileState | None, facts.HomeConfig] | None = None
+        self._history = VerdictHistory(moment)
         self._open: dict[str, OpenSession] = {}
         """The open sessions with everything that holds them."""
         self._run_reader = RunReader(home, REAP)
         self._runs = RunMemory()
         self._judged_at = float("-inf")
+        self._judged_table: SessionTable | None = None
+        self._watch_sent_at = float("-inf")
         self._open_seen: object = None
         self._verdicts_are_new = False
         """They were made at the last reading, from what it read."""
         self._counted = (-1, -1)
         self._verdicts: list[VerdictCount] = []
         self._leaks: list[LeakCount] = []
+        self._unknown: list[UnknownCount] = []
         self._sessions_sent_at = float("-inf")
         self._sessions_sent = (-1, -1)
         self._reads = 0
         self._request: ReadRequest | None = None
         """The last one."""
+        self._facts: HomeFacts
+        """What the last verdicts were made from."""
         self._walked: DiskReport
         self._stocktaker: Stocktaker | None = None
 
@@ -157,6 +172,8 @@ class HomeReader:
     def read(self, request: ReadRequest) -> Iterator[UsagePage | SessionsPage | ReadReply]:
         """Bring everything up to date; the snapshot comes last."""
         trouble, detail = Trouble.NONE, ""
+        if not self._reads:
+            self._history.watched.load(request.watched)
         before_open = self._guard(request, _STATE)
         try:
             self._refuse_changed_home(request.owner)
@@ -179,17 +196,33 @@ class HomeReader:
             yield ReadReply(snapshot, runs=self._runs.report)
             return
         self._count_verdicts()
-        yield ReadReply(snapshot, self._verdicts, self._leaks, self._runs.report)
+        yield ReadReply(
+            snapshot,
+            self._verdicts,
+            self._leaks,
+            self._runs.report,
+            self._unknown,
+            self._watched(),
+        )
+
+    def _watched(self) -> bytes | None:
+        """What the agent is to keep for the next worker; None if nothing is due."""
+        watched, now = self._history.watched, self._monotonic()
+        if not watched.changed or now - self._watch_sent_at < _SEND_WATCH_SECONDS:
+            return None
+        self._watch_sent_at = now
+        return watched.dump()
 
     def _revision(self) -> tuple[int, int]:
         """Moves when a session or a verdict does."""
-        return self._state.passes, self._bench.revision
+        return self._state.passes, self._history.revision
 
     def _count_verdicts(self) -> None:
         if self._counted != self._revision():
             self._counted = self._revision()
-            self._verdicts = self._bench.counts(self._open)
-            self._leaks = self._bench.leaks(self._open)
+            self._verdicts = self._history.counts(self._open)
+            self._leaks = self._history.leaks(self._open)
+            self._unknown = self._history.unknown()
 
     def _sessions_with_holds(self, request: ReadRequest) -> dict[str, OpenSession]:
         """The open sessions, each with what other tables, files and undos say in its favour."""
@@ -226,14 +259,24 @@ class HomeReader:
         now = self._clock()
         signs = self._state.signs
         turns = frozenset(each for each, until in signs.turns.items() if until > now)
-        seen = structs.replace(
+        self._facts = structs.replace(
             request.facts,
             blind=blind,
+            plugins=self._has_plugins(),
             backend_beat_at=signs.backend_beat_at,
             turns=turns,
             turns_elsewhere=not turns <= self._open.keys(),
         )
-        self._bench.sit(self._open, seen, request.rules, now)
+        begun_anew = self._judged_table is not self._state.table
+        self._judged_table = self._state.table
+        self._history.update(
+            self._open,
+            self._facts,
+            request.rules,
+            now,
+            reopened=self._judged_table.reopened,
+            begun_anew=begun_anew,
+        )
         self._verdicts_are_new = True
 
     def explain(self, session_id: str) -> ExplainReply:
@@ -241,7 +284,7 @@ class HomeReader:
         session = self._open.get(session_id)
         if session is None:
             return ExplainReply(None, None)
-        return ExplainReply(session, self._bench.judgement(session))
+        return ExplainReply(session, self._history.judgement(session))
 
     def seen(self) -> Seen:
         """What a prune is planned from. Raise HomeError unless it was all seen just now."""
@@ -250,12 +293,11 @@ class HomeReader:
         if not self._verdicts_are_new or self._request is None or self._disk is None:
             raise HomeError(f"{self._home} was not read and judged at the last look")
         return Seen(
-            facts=self._request.facts,
+            facts=self._facts,
+            rules=self._request.rules,
             disk=self._disk[1],
             walked=self._walked,
             before_open=self._guard(self._request, _STATE),
-            accounted=self._bench.accounted,
-            alibis=self._bench.alibis,
         )
 
     def stocktaker(self) -> Stocktaker:
@@ -274,15 +316,14 @@ class HomeReader:
         return JudgedHome(
             home=self._home,
             judged=[
-                self._bench.judged(session)
+                self._history.judged(session)
                 for session_id, session in self._open.items()
-                if self._bench.verdict(session_id) is Verdict.DEAD
+                if self._history.verdict(session_id) is Verdict.DEAD
             ],
             open_sessions=len(self._open),
             limits=limits,
             reaped_in_last_minute=reaped_in_last_minute,
             tripped=tripped.why if tripped is not None else "",
-            alibis=self._bench.alibis,
         )
 
     def _guard(self, request: ReadRequest, name: str) -> Callable[[], None]:
@@ -340,7 +381,7 @@ class HomeReader:
         return structs.replace(health, integrity_ok=sound, integrity_checked_at=when)
 
     def _summary(self, request: ReadRequest, now: float) -> SessionSummary:
-        own_limit = self._marathon_limit()
+        own_limit = self._home_config().marathon_limit
         return self._state.table.summary(
             now,
             trivial_max_messages=request.trivial_max_messages,
@@ -348,12 +389,15 @@ class HomeReader:
             marathon_near=request.marathon_near_ratio,
         )
 
-    def _marathon_limit(self) -> int | None:
-        """The home's own limit; its config.yaml is parsed only when it has changed."""
+    def _home_config(self) -> facts.HomeConfig:
+        """The home's own config.yaml; it is parsed only when it has changed."""
         seen = database.file_state(os.path.join(self._home, "config.yaml"))
-        if self._limit is None or self._limit[0] != seen:
-            self._limit = (seen, facts.marathon_limit(self._home))
-        return self._limit[1]
+        if self._config is None or self._config[0] != seen:
+            self._config = (seen, facts.read_config(self._home))
+        return self._config[1]
+
+    def _has_plugins(self) -> bool:
+        return self._home_config().enables_plugins or facts.has_plugin_folders(self._home)
 
     def _disk_scanner(self, request: ReadRequest) -> DiskScanner:
         """The one that knows the home from earlier scans; other settings begin anew."""
@@ -410,7 +454,7 @@ class HomeReader:
         page: list[JudgedSession] = []
         first = True
         for session in sessions.values():
-            page.append(self._bench.judged(session))
+            page.append(self._history.judged(session))
             if len(page) == PAGE_ITEMS:
                 yield SessionsPage(page, first)
                 page, first = [], False

@@ -48,6 +48,8 @@ def session_key(session_id: str) -> int:
 _CONTRIBUTION_BITS: Final = 42
 """What one session adds to the sums: two flags, the numbers of source and reason, its messages."""
 _CONTRIBUTION_MASK: Final = (1 << _CONTRIBUTION_BITS) - 1
+_IS_OPEN: Final = 1
+"""The lowest of the two flags."""
 
 
 class _Words:
@@ -112,6 +114,8 @@ class SessionTable:
         self._ended_sizes: Counter[int] = Counter()
         self._written_after_end: Counter[int] = Counter()
         self.open: dict[str, OpenSession] = {}
+        self.reopened: set[str] = set()
+        """Open sessions that an earlier pass saw ended: they are older than they look."""
         self._lately: set[str] = set()
         """Open sessions that were at work when they were last put."""
         self._activities: list[float] | None = None
@@ -151,6 +155,8 @@ class SessionTable:
                     if (packed ^ before) >> _CONTRIBUTION_BITS:
                         changed.append(record)
             if row.is_open:
+                if before is not None and not before & _IS_OPEN:
+                    self.reopened.add(session_id)
                 conversation = conversations.get(session_id, NOTHING_SAID)
                 self._put_open(open_session(record, conversation, now), now)
             elif session_id in self.open:
@@ -196,6 +202,7 @@ class SessionTable:
 
     def _drop_open(self, session_id: str) -> None:
         self._lately.discard(session_id)
+        self.reopened.discard(session_id)
         self._replace(self.open.pop(session_id), None)
 
     def _replace(self, before: OpenSession | None, after: OpenSession | None) -> None:
@@ -226,7 +233,7 @@ class SessionTable:
             source, reason = contribution >> 2 & 0xFF, contribution >> 10 & 0xFF
             active = contribution >> 18
             self._sizes[source, active] += sessions
-            if contribution & 1:
+            if contribution & _IS_OPEN:
                 self._open_by_source[source] += sessions
                 self._open_sizes[active] += sessions
             else:

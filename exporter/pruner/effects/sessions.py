@@ -79,9 +79,8 @@ class _Prepared:
 class SessionEffect:
     """Takes the sessions of one run."""
 
-    def __init__(self, site: Site, alibis: Sequence[str] = ()) -> None:
+    def __init__(self, site: Site) -> None:
         self._site = site
-        self._alibis = alibis
         """Sessions that living processes are known to be on, and so on no other."""
         self._pace = Pace(site.lock_budget_seconds)
         self._gone = Gone()
@@ -116,7 +115,7 @@ class SessionEffect:
     ) -> None:
         with self._site.writing() as writer:
             writer.connection.pragma("cache_size", -CACHE_KIBIBYTES)
-            inspection = Inspection(self._site, self._alibis, self._gone, writer)
+            inspection = Inspection(self._site, self._gone, writer)
             prepared = _read(inspection, chunk, settled)
             if prepared:
                 self.kept_bytes += keep(trash, [kept for each in prepared for kept in _kept(each)])

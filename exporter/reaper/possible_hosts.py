@@ -1,0 +1,160 @@
+"""The one table of processes: beside which kind of process a session must be idle for how long.
+
+Hermes records nowhere which process runs which session, and a process can take up a row without a
+trace. So nothing is inferred. Each process that has the database open stands on a line of the
+table, and the largest line decides:
+
+    no process, or only cleared ones     min_idle               proven
+    a server (gateway, cron)             presume_after.server   presumed
+    a chat, or a program of unknown kind presume_after.chat     presumed
+
+A process is cleared of a session by structure alone, never by a guess about what it did:
+
+- it runs no agent (a maintenance command), or it is a process of this agent;
+- it is a one-shot without a resume, and the agent saw the session before the process began;
+- it is an interactive chat that has written nothing, not even to its terminal, since a scan at
+  which the session did not exist.
+
+Times are seconds since boot and numbers of scans. A time that Hermes wrote clears no process: with
+a wrong clock a chat would be cleared of its own session. Where the home has plugins, which run
+agents in threads of any Hermes process, only the first rule clears, and a server counts as a chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from math import inf
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from exporter.evidence.findings import Holder
+from exporter.hermes.processes import ProcessKind
+from exporter.reaper.findings import ReaperRules
+
+ProcessKey = tuple[int, int]
+"""PID and start ticks: a PID alone is used again."""
+NEVER_SEEN: Final = inf
+NEVER_ABSENT: Final = -1
+
+
+class Line(StrEnum):
+    """A line of the table, in the order of the time that it asks for."""
+
+    CLEARED = "cleared"
+    SERVER = "server"
+    CHAT = "chat"
+    UNKNOWN_PROGRAM = "unknown_program"
+
+
+_ORDER: Final = {line: place for place, line in enumerate(Line)}
+_KINDS: Final = {
+    ProcessKind.MAINTENANCE: Line.CLEARED,
+    ProcessKind.GATEWAY: Line.SERVER,
+    ProcessKind.CRON: Line.SERVER,
+    ProcessKind.CLI: Line.CHAT,
+    ProcessKind.ONESHOT: Line.CHAT,
+    ProcessKind.TUI: Line.CHAT,
+    ProcessKind.DASHBOARD: Line.CHAT,
+    ProcessKind.ACP: Line.CHAT,
+    ProcessKind.SLASH_WORKER: Line.CHAT,
+}
+
+
+class Presence(NamedTuple):
+    """When the agent saw a session for the first time."""
+
+    seen_at: float = NEVER_SEEN
+    """Seconds since boot at which it had been seen; 0 if that was in an earlier boot."""
+    absent_scan: int = NEVER_ABSENT
+    """The last scan at which it did not exist."""
+
+
+UNSEEN: Final = Presence()
+"""Of a session that the agent does not keep track of: no process is cleared by times."""
+
+
+class Hosts(Struct, frozen=True):
+    """What a number of processes, taken together, could be running.
+
+    It is asked for every session of a home, so the answer takes no longer for more processes.
+    """
+
+    line: Line = Line.CLEARED
+    """Of the processes that no time clears of any session."""
+    one_shot_began_at: float = inf
+    """Seconds since boot: the first one-shot that is cleared of what was seen before it."""
+    chats_silent_scan: int = NEVER_ABSENT
+    """The first scan since which each chat that has been silent at all wrote nothing."""
+    stopped: tuple[int, ...] = ()
+    """PIDs of processes that are stopped or frozen, and not cleared of everything."""
+
+    def line_for(self, presence: Presence) -> Line:
+        """The line that decides about a session."""
+        if _ORDER[self.line] >= _ORDER[Line.CHAT]:
+            return self.line
+        one_shot = self.one_shot_began_at != inf and presence.seen_at >= self.one_shot_began_at
+        if one_shot or presence.absent_scan < self.chats_silent_scan:
+            return Line.CHAT
+        return self.line
+
+
+NO_HOSTS: Final = Hosts()
+
+
+def key_of(holder: Holder) -> ProcessKey:
+    return holder.pid, holder.start_ticks
+
+
+def hosts_of(
+    holders: Iterable[Holder],
+    *,
+    plugins: bool = False,
+    silent_since: Mapping[ProcessKey, int] | None = None,
+    ticks_per_second: int = 100,
+) -> Hosts:
+    """What these processes could be running.
+
+    `silent_since` has, for each process, the first scan since which it has written nothing.
+    """
+    line, one_shot, silent = Line.CLEARED, inf, NEVER_ABSENT
+    stopped: list[int] = []
+    for holder in holders:
+        base = base_line(holder, plugins=plugins)
+        if base is Line.CLEARED:
+            continue
+        if holder.stopped:
+            stopped.append(holder.pid)
+        since = (silent_since or {}).get(key_of(holder))
+        if plugins or base is not Line.CHAT:
+            line = _larger(line, base)
+        elif holder.kind is ProcessKind.ONESHOT and not holder.may_resume:
+            one_shot = min(one_shot, holder.start_ticks / ticks_per_second)
+        elif holder.kind is ProcessKind.CLI and since is not None:
+            silent = max(silent, since)
+        else:
+            line = _larger(line, base)
+    return Hosts(line, one_shot, silent, tuple(stopped))
+
+
+def needed_seconds(line: Line, rules: ReaperRules) -> float | None:
+    """For how long a session must be idle beside this line; None: it is never dead."""
+    match line:
+        case Line.CLEARED:
+            return rules.min_idle_seconds
+        case Line.SERVER:
+            return rules.presume_server_seconds
+    return rules.presume_chat_seconds
+
+
+def base_line(holder: Holder, *, plugins: bool = False) -> Line:
+    """The line of a process, before any time clears it of a session."""
+    if holder.ours or holder.stranger:  # a stranger can only read: no agent runs in it
+        return Line.CLEARED
+    line = _KINDS.get(holder.kind, Line.UNKNOWN_PROGRAM)
+    return Line.CHAT if plugins and line is Line.SERVER else line
+
+
+def _larger(one: Line, other: Line) -> Line:
+    return one if _ORDER[one] >= _ORDER[other] else other

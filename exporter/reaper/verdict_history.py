@@ -1,0 +1,225 @@
+"""Verdicts on all open sessions of a home, scan after scan: one scan never makes a session dead."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Final
+
+from msgspec import structs
+
+from exporter.evidence.findings import Liveness
+from exporter.labels import OTHER
+from exporter.reaper.findings import (
+    HomeFacts,
+    JudgedSession,
+    Judgement,
+    LeakCount,
+    Proof,
+    ReaperRules,
+    Rule,
+    UnknownCount,
+    UnknownReason,
+    Verdict,
+    VerdictCount,
+)
+from exporter.reaper.verdict import Conclusion, Context, Subject, conclude, context_of, judge
+from exporter.reaper.watched_idleness import Moment, WatchedIdleness, read_moment
+from exporter.snapshot import OpenSession
+
+_STRONGEST: Final = 4
+_SOURCES_MAX: Final = 60
+_NOT_JUDGED: Final = Conclusion(Verdict.UNKNOWN, reason=UnknownReason.BLIND)
+
+
+class VerdictHistory:
+    """Remembers what earlier scans concluded.
+
+    Only conclusions are kept, for there may be tens of thousands; the reasons are made again when
+    they are asked for.
+    """
+
+    def __init__(self, moment: Callable[[], Moment] = read_moment) -> None:
+        self.watched = WatchedIdleness(moment)
+        self._agreed: dict[str, int] = {}
+        self._concluded: dict[str, Conclusion] = {}
+        self.revision = 0
+        """Moves when any verdict does."""
+        self._descendants: dict[str, tuple[float, float]] = {}
+        """See `_Family.newest`."""
+        self._children_of_live: set[str] = set()
+        self._context = Context(HomeFacts(), ReaperRules(), 0.0)
+
+    def update(
+        self,
+        sessions: Mapping[str, OpenSession],
+        facts: HomeFacts,
+        rules: ReaperRules,
+        now: float,
+        *,
+        reopened: Container[str] = (),
+        begun_anew: bool = False,
+    ) -> None:
+        """Judge every session anew; see `WatchedIdleness.observe` for the last two."""
+        self.watched.observe(sessions, facts.holders, reopened=reopened, begun_anew=begun_anew)
+        family = _Family(sessions)
+        self._descendants = family.newest(self.watched.idle_seconds)
+        context = self._context = context_of(
+            facts,
+            rules,
+            now,
+            named=family.with_descendants(_named(facts)),
+            silent_since=self.watched.silent_since(),
+            ticks_per_second=os.sysconf("SC_CLK_TCK"),
+        )
+        self._children_of_live = set()
+        alone = {key: conclude(self._subject(each), context) for key, each in sessions.items()}
+        self._children_of_live = {
+            key
+            for key, session in sessions.items()
+            if alone.get(session.parent_id or "", _NOT_JUDGED).verdict is Verdict.LIVE
+        }
+        concluded: dict[str, Conclusion] = {}
+        for key, session in sessions.items():
+            found = alone[key]
+            if key in self._children_of_live:
+                found = conclude(self._subject(session), context)
+            concluded[key] = self._confirm(key, found, rules)
+        if concluded != self._concluded:
+            self._concluded = concluded
+            self.revision += 1
+        self._agreed = {key: n for key, n in self._agreed.items() if key in sessions}
+
+    def _subject(self, session: OpenSession) -> Subject:
+        idle, active_at = self.watched.idle_seconds(session.id), None
+        if session.id in self._descendants:
+            shortest, active_at = self._descendants[session.id]
+            idle = min(idle, shortest)
+        return Subject(
+            session,
+            idle,
+            active_at,
+            self.watched.presence(session.id),
+            session.id in self._children_of_live,
+        )
+
+    def _confirm(self, key: str, found: Conclusion, rules: ReaperRules) -> Conclusion:
+        """Dead is said only when that many scans in a row have come to it."""
+        if found.verdict is not Verdict.DEAD:
+            self._agreed.pop(key, None)
+            return found
+        self._agreed[key] = self._agreed.get(key, 0) + 1
+        if self._agreed[key] >= rules.confirmations:
+            return found
+        return self._concluded.get(key, _NOT_JUDGED)._replace(verdict=Verdict.UNKNOWN, proof=None)
+
+    def judgement(self, session: OpenSession) -> Judgement:
+        """The last verdict on a session with all that led to it."""
+        found = judge(self._subject(session), self._context)
+        agreed, wanted = self._agreed.get(session.id, 0), self._context.rules.confirmations
+        said = f"{min(agreed, wanted)} of {wanted} scans in a row agree"
+        rule = Rule("confirmed", agreed >= wanted, said)
+        last = self.conclusion(session.id)
+        return structs.replace(
+            found, verdict=last.verdict, proof=last.proof, rules=(*found.rules, rule)
+        )
+
+    def judged(self, session: OpenSession) -> JudgedSession:
+        """A session with its verdict and the strongest evidence."""
+        evidence = judge(self._subject(session), self._context).evidence[:_STRONGEST]
+        last = self.conclusion(session.id)
+        return JudgedSession(session, last.verdict, evidence, last.proof)
+
+    def counts(self, sessions: Mapping[str, OpenSession]) -> list[VerdictCount]:
+        shown = _shown_sources(sessions.values())
+        found = Counter(
+            (shown.get(session.source, OTHER), self.verdict(session_id))
+            for session_id, session in sessions.items()
+        )
+        return [VerdictCount(source, verdict, n) for (source, verdict), n in found.items()]
+
+    def unknown(self) -> list[UnknownCount]:
+        """The sessions of verdict unknown, by what stands in the way."""
+        found = Counter(
+            each.reason or UnknownReason.BLIND
+            for each in self._concluded.values()
+            if each.verdict is Verdict.UNKNOWN
+        )
+        return [UnknownCount(reason, n) for reason, n in found.items()]
+
+    def leaks(self, sessions: Mapping[str, OpenSession]) -> list[LeakCount]:
+        shown = _shown_sources(sessions.values())
+        found = Counter(
+            (shown.get(session.source, OTHER), session.turn)
+            for session_id, session in sessions.items()
+            if self.verdict(session_id) is Verdict.DEAD
+        )
+        return [LeakCount(source, cause, n) for (source, cause), n in found.items()]
+
+    def conclusion(self, session_id: str) -> Conclusion:
+        return self._concluded.get(session_id, _NOT_JUDGED)
+
+    def verdict(self, session_id: str) -> Verdict:
+        return self.conclusion(session_id).verdict
+
+    def proof(self, session_id: str) -> Proof | None:
+        return self.conclusion(session_id).proof
+
+
+class _Family:
+    """Which open sessions descend from which, and what that says of the ancestors."""
+
+    def __init__(self, sessions: Mapping[str, OpenSession]) -> None:
+        self._sessions = sessions
+        self._children: dict[str, list[str]] = {}
+        for session in sessions.values():
+            if session.parent_id is not None and session.parent_id in sessions:
+                self._children.setdefault(session.parent_id, []).append(session.id)
+
+    def with_descendants(self, session_ids: Iterable[str]) -> frozenset[str]:
+        found: set[str] = set()
+        waiting = list(session_ids)
+        while waiting:
+            session_id = waiting.pop()
+            if session_id not in found:
+                found.add(session_id)
+                waiting.extend(self._children.get(session_id, ()))
+        return frozenset(found)
+
+    def newest(self, idle: Callable[[str], float]) -> dict[str, tuple[float, float]]:
+        """For each ancestor the shortest idleness and the newest activity of its descendants.
+
+        A session that a broken row makes its own descendant is left out.
+        """
+        order = [key for key in self._children if self._sessions[key].parent_id is None]
+        order += [
+            key
+            for key in self._children
+            if (self._sessions[key].parent_id or key) not in self._sessions
+        ]
+        for key in order:  # it grows meanwhile: parents stand before their children
+            order.extend(self._children.get(key, ()))
+        found: dict[str, tuple[float, float]] = {}
+        for key in reversed(order):
+            session = self._sessions[key]
+            parent = session.parent_id
+            if parent is not None and parent in self._sessions:
+                own = (idle(key), session.last_activity_at)
+                for each in (own, found.get(key, own)):
+                    before = found.get(parent, each)
+                    found[parent] = (min(before[0], each[0]), max(before[1], each[1]))
+        return found
+
+
+def _named(facts: HomeFacts) -> set[str]:
+    """Sessions that a living process names or leases."""
+    named = {mapped.id for holder in facts.holders for mapped in holder.sessions}
+    named.update(lease.session_id for lease in facts.leases if lease.liveness is Liveness.ALIVE)
+    return named
+
+
+def _shown_sources(sessions: Iterable[OpenSession]) -> dict[str, str]:
+    """The sources with the most sessions; any beyond their number count as `other`."""
+    found = Counter(session.source for session in sessions)
+    return {source: source for source, _ in found.most_common(_SOURCES_MAX)}

@@ -1,0 +1,202 @@
+"""For how long the agent itself has watched each open session stand still.
+
+A presumption rests on this alone: no clock that Hermes wrote, and no step of the wall clock, can
+make a session look idle. Time is CLOCK_MONOTONIC, which stands still while the host sleeps, less
+the time in which a process that has the database open was stopped or frozen. A session counts as
+grown at the scan that first saw it as it is now, and so does every session at the first scan of a
+boot. What was watched is handed to the agent from time to time and given back to the next worker;
+a session that changed in between does not match any more and counts as grown.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Container, Mapping
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from exporter.evidence.boot import read_boot_id
+from exporter.evidence.findings import Holder
+from exporter.reaper.possible_hosts import UNSEEN, Presence, ProcessKey, key_of
+from exporter.snapshot import OpenSession
+
+KEPT_MAX: Final = 20_000
+"""Sessions that outlive a worker, those idle for longest first; the others count as grown then."""
+_HEADER: Final = struct.Struct("<4s16sd")
+_ENTRY: Final = struct.Struct("<Qqdd")
+_FORMAT: Final = b"HEW1"
+_NO_FINGERPRINT: Final = -1
+"""Python's hash is never this."""
+
+
+class Moment(Struct, frozen=True):
+    """The clocks that no one can set, read together."""
+
+    boot_id: str
+    """Empty where the system has none: nothing then outlives a worker."""
+    monotonic: float
+    since_boot: float
+
+
+def read_moment() -> Moment:
+    boot_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return Moment(read_boot_id() or "", time.monotonic(), time.clock_gettime(boot_clock))
+
+
+class _Watched(NamedTuple):
+    fingerprint: int
+    since: float
+    """On the watch's own time: when it was first seen as it is."""
+    presence: Presence
+
+
+class WatchedIdleness:
+    """What was seen of the open sessions of one home, scan after scan."""
+
+    def __init__(self, now: Callable[[], Moment] = read_moment) -> None:
+        self._read_moment = now
+        self._sessions: dict[str, _Watched] = {}
+        self._earlier: dict[int, _Watched] = {}
+        """What an earlier worker had watched, by the hash of the session id."""
+        self._writers: dict[ProcessKey, tuple[int, int]] = {}
+        """What each process had written, and the first scan that saw this."""
+        self._scan = -1
+        self._last: Moment | None = None
+        self._paused_seconds = 0.0
+        self._stopped = False
+        self.changed = False
+        """Something is worth keeping that `dump` has not given out yet."""
+
+    def observe(
+        self,
+        sessions: Mapping[str, OpenSession],
+        holders: tuple[Holder, ...],
+        *,
+        reopened: Container[str] = (),
+        begun_anew: bool = False,
+    ) -> None:
+        """Take in one scan. The processes were surveyed before the sessions were read.
+
+        `reopened` are sessions that had ended at an earlier scan. `begun_anew`: it is not known
+        which sessions existed at the scan before this one.
+        """
+        self._scan += 1
+        self._advance(self._read_moment(), any(_stands_still(each) for each in holders))
+        self._note_writers(holders)
+        old = Presence(self._moment.since_boot)
+        new = old if begun_anew or not self._scan else old._replace(absent_scan=self._scan - 1)
+        for session_id in self._sessions.keys() - sessions.keys():
+            del self._sessions[session_id]
+            self.changed = True
+        for session_id, session in sessions.items():
+            known = self._sessions.get(session_id)
+            if known is None:
+                known = self._recall(session_id, old if session_id in reopened else new)
+            mark = _fingerprint(session)
+            if known.fingerprint != mark:
+                known = _Watched(mark, self._time(), known.presence)
+                self.changed = True
+            self._sessions[session_id] = known
+        self._earlier = {}
+
+    def _recall(self, session_id: str, presence: Presence) -> _Watched:
+        """What an earlier worker knew of a session that this one sees for the first time."""
+        earlier = self._earlier.get(_key(session_id)) if self._earlier else None
+        return earlier if earlier is not None else _Watched(_NO_FINGERPRINT, 0.0, presence)
+
+    @property
+    def _moment(self) -> Moment:
+        return self._last if self._last is not None else Moment("", 0.0, 0.0)
+
+    def _advance(self, moment: Moment, stopped: bool) -> None:
+        """Time between two scans does not count if a process was stopped at either of them."""
+        if self._last is not None and (stopped or self._stopped):
+            self._paused_seconds += max(0.0, moment.monotonic - self._last.monotonic)
+            self.changed = True
+        self._last, self._stopped = moment, stopped
+
+    def _time(self) -> float:
+        return self._moment.monotonic - self._paused_seconds
+
+    def _note_writers(self, holders: tuple[Holder, ...]) -> None:
+        writers: dict[ProcessKey, tuple[int, int]] = {}
+        for holder in holders:
+            if holder.written is not None:
+                known = self._writers.get(key_of(holder))
+                same = known is not None and known[0] == holder.written
+                writers[key_of(holder)] = known if known and same else (holder.written, self._scan)
+        self._writers = writers
+
+    # What verdicts ask
+
+    def idle_seconds(self, session_id: str) -> float:
+        """For how long this session was watched standing still."""
+        known = self._sessions.get(session_id)
+        return 0.0 if known is None else max(0.0, self._time() - known.since)
+
+    def presence(self, session_id: str) -> Presence:
+        known = self._sessions.get(session_id)
+        return UNSEEN if known is None else known.presence
+
+    def silent_since(self) -> dict[ProcessKey, int]:
+        """For each process the first scan since which it has written nothing."""
+        return {process: scan for process, (_, scan) in self._writers.items()}
+
+    # What outlives a worker
+
+    def dump(self) -> bytes:
+        """All that is worth keeping, as `load` takes it."""
+        self.changed = False
+        boot = _boot(self._moment.boot_id)
+        if boot is None:
+            return b""
+        kept = sorted(self._sessions.items(), key=lambda item: item[1].since)[:KEPT_MAX]
+        entries = (
+            _ENTRY.pack(_key(session_id), each.fingerprint, each.since, each.presence.seen_at)
+            for session_id, each in kept
+        )
+        return _HEADER.pack(_FORMAT, boot, self._paused_seconds) + b"".join(entries)
+
+    def load(self, data: bytes) -> None:
+        """Go on from what an earlier worker watched; anything unfit is as if it had not been.
+
+        Of an earlier boot only one thing is known: that a session was seen before this boot, and
+        so before every process of it.
+        """
+        if not data.startswith(_FORMAT) or (len(data) - _HEADER.size) % _ENTRY.size:
+            return
+        _, boot, paused = _HEADER.unpack_from(data)
+        same_boot = boot == _boot(self._read_moment().boot_id)
+        self._paused_seconds = paused if same_boot else 0.0
+        for key, mark, since, seen_at in _ENTRY.iter_unpack(data[_HEADER.size :]):
+            self._earlier[key] = (
+                _Watched(mark, since, Presence(seen_at))
+                if same_boot
+                else _Watched(_NO_FINGERPRINT, 0.0, Presence(0.0))
+            )
+
+
+def _stands_still(holder: Holder) -> bool:
+    return holder.stopped and not holder.ours and not holder.stranger
+
+
+def _fingerprint(session: OpenSession) -> int:
+    """Changes with every message. The hash of numbers is the same in every process."""
+    return hash((session.rows, session.messages, session.last_activity_at))
+
+
+def _key(session_id: str) -> int:
+    digest = blake2b(session_id.encode(errors="surrogateescape"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _boot(boot_id: str) -> bytes | None:
+    """The kernel writes it as a UUID."""
+    try:
+        raw = bytes.fromhex(boot_id.replace("-", ""))
+    except ValueError:
+        return None
+    return raw if len(raw) == 16 else None

@@ -1,0 +1,235 @@
+"""Idleness that the agent watched itself: no clock step, no sleep and no restart adds to it."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from exporter.evidence.findings import Holder
+from exporter.hermes.processes import ProcessKind
+from exporter.reaper.possible_hosts import NEVER_ABSENT, Presence
+from exporter.reaper.watched_idleness import KEPT_MAX, Moment, WatchedIdleness, read_moment
+from exporter.snapshot import OpenSession
+from tests.test_verdict import holder, session
+
+BOOT = "11111111-2222-3333-4444-555555555555"
+NEXT_BOOT = "99999999-2222-3333-4444-555555555555"
+
+
+class Host:
+    """A host whose clocks the test moves, and an agent on it that is restarted at will."""
+
+    def __init__(self) -> None:
+        self.moment = Moment(BOOT, 1000.0, 1000.0)
+        self.watch = WatchedIdleness(lambda: self.moment)
+        self.sessions = {"a": session("a")}
+        self.holders: tuple[Holder, ...] = ()
+
+    def scan(self, after: float = 0.0, *, asleep: float = 0.0) -> float:
+        """Scan again; return for how long `a` was watched standing still."""
+        self.moment = structs.replace(
+            self.moment,
+            monotonic=self.moment.monotonic + after,
+            since_boot=self.moment.since_boot + after + asleep,
+        )
+        self.watch.observe(self.sessions, self.holders)
+        return self.watch.idle_seconds("a")
+
+    def write(self, name: str = "a") -> None:
+        rows = self.sessions[name].rows
+        self.sessions[name] = structs.replace(self.sessions[name], rows=rows + 1)
+
+    def restart_agent(self) -> None:
+        kept = self.watch.dump()
+        self.watch = WatchedIdleness(lambda: self.moment)
+        self.watch.load(kept)
+
+
+def test_a_session_that_was_there_at_the_first_scan_counts_as_grown_then() -> None:
+    host = Host()
+    assert host.scan() == 0.0
+    assert host.scan(after=60.0) == 60.0
+
+
+def test_a_message_begins_the_watch_anew() -> None:
+    host = Host()
+    host.scan()
+    host.scan(after=60.0)
+    host.write()
+    assert host.scan(after=10.0) == 0.0
+    assert host.scan(after=10.0) == 10.0
+
+
+def test_any_change_of_count_or_clock_is_growth() -> None:
+    changes: tuple[dict[str, object], ...] = (
+        {"rows": 9},
+        {"messages": 9},
+        {"last_activity_at": 1.0},
+    )
+    for change in changes:
+        host = Host()
+        host.scan()
+        host.scan(after=60.0)
+        host.sessions["a"] = structs.replace(host.sessions["a"], **change)
+        assert host.scan(after=1.0) == 0.0, change
+
+
+def test_a_weekend_asleep_is_not_idleness() -> None:
+    host = Host()
+    host.scan()
+    assert host.scan(after=60.0, asleep=2 * 86400.0) == 60.0
+
+
+def test_time_beside_a_stopped_process_does_not_count() -> None:
+    host = Host()
+    host.scan()
+    host.scan(after=60.0)
+    host.holders = (holder(ProcessKind.CLI, stopped=True),)
+    host.scan(after=15.0)
+    host.scan(after=3600.0)
+    host.holders = (holder(ProcessKind.CLI),)
+    assert host.scan(after=15.0) == 60.0, "it was stopped at one end of each of these"
+    assert host.scan(after=15.0) == 75.0
+
+
+def test_a_stopped_process_of_ours_or_of_a_stranger_stops_no_watch() -> None:
+    host = Host()
+    host.holders = (
+        holder(ProcessKind.OTHER, stopped=True, ours=True),
+        structs.replace(holder(ProcessKind.OTHER, pid=3, stopped=True), stranger=True),
+    )
+    host.scan()
+    assert host.scan(after=60.0) == 60.0
+
+
+def test_a_restart_of_the_agent_loses_nothing_and_time_without_it_counts() -> None:
+    host = Host()
+    host.scan()
+    host.scan(after=60.0)
+    host.restart_agent()
+    assert host.scan(after=600.0) == 660.0
+
+
+def test_time_beside_a_stopped_process_stays_uncounted_after_a_restart() -> None:
+    host = Host()
+    host.holders = (holder(ProcessKind.CLI, stopped=True),)
+    host.scan()
+    host.scan(after=600.0)
+    host.holders = ()
+    host.restart_agent()
+    assert host.scan(after=5.0) == 5.0
+
+
+def test_a_session_that_changed_while_no_agent_ran_counts_as_grown() -> None:
+    host = Host()
+    host.scan()
+    host.scan(after=60.0)
+    host.restart_agent()
+    host.write()
+    assert host.scan(after=600.0) == 0.0
+
+
+def test_what_was_kept_too_long_ago_is_as_safe_as_what_was_kept_just_now() -> None:
+    """The agent keeps the watch once a minute, and may be killed at any moment."""
+    host = Host()
+    host.scan()
+    kept = host.watch.dump()
+    host.write()
+    host.scan(after=60.0)
+    host.watch = WatchedIdleness(lambda: host.moment)
+    host.watch.load(kept)
+    assert host.scan(after=1.0) == 0.0
+
+
+def test_every_session_counts_as_grown_at_the_first_scan_of_a_boot() -> None:
+    host = Host()
+    host.scan()
+    host.scan(after=86400.0)
+    host.restart_agent()
+    host.moment = Moment(NEXT_BOOT, 30.0, 30.0)
+    kept_before_boot = WatchedIdleness(lambda: host.moment)
+    kept_before_boot.load(_dumped(host.sessions))
+    host.watch = kept_before_boot
+    assert host.scan() == 0.0
+
+
+def _dumped(sessions: dict[str, OpenSession]) -> bytes:
+    earlier = WatchedIdleness(lambda: Moment(BOOT, 9000.0, 9000.0))
+    earlier.observe(sessions, ())
+    return earlier.dump()
+
+
+def test_damaged_or_foreign_bytes_are_as_nothing() -> None:
+    good = _dumped({"a": session("a")})
+    for bad in (b"", b"x", good[:-1], good[:20], b"HEW9" + good[4:], good + b"x", b"\0" * 64):
+        host = Host()
+        host.watch.load(bad)
+        assert host.scan() == 0.0
+
+
+def test_where_the_boot_has_no_name_nothing_outlives_a_worker() -> None:
+    watch = WatchedIdleness(lambda: Moment("", 5.0, 5.0))
+    watch.observe({"a": session("a")}, ())
+    assert watch.dump() == b""
+
+
+def test_what_is_kept_is_bounded_and_those_idle_for_longest_come_first() -> None:
+    host = Host()
+    host.sessions = {str(number): session(str(number)) for number in range(KEPT_MAX)}
+    host.scan()
+    host.sessions["a"] = session("a")
+    host.scan(after=60.0)
+    host.restart_agent()
+    assert host.scan(after=60.0) == 0.0, "the newest had no place"
+    assert host.watch.idle_seconds("7") == 120.0
+    assert len(host.watch.dump()) < 700_000
+
+
+def test_the_first_sight_of_a_session_is_kept_by_the_boot_clock() -> None:
+    host = Host()
+    host.scan()
+    host.sessions["b"] = session("b")
+    host.scan(after=60.0, asleep=100.0)
+    assert host.watch.presence("a") == Presence(1000.0, NEVER_ABSENT)
+    assert host.watch.presence("b") == Presence(1160.0, 0)
+    host.restart_agent()
+    host.scan(after=60.0)
+    assert host.watch.presence("b") == Presence(1160.0, NEVER_ABSENT)
+
+
+def test_what_was_seen_in_an_earlier_boot_was_seen_before_every_process_of_this_one() -> None:
+    watch = WatchedIdleness(lambda: Moment(NEXT_BOOT, 30.0, 30.0))
+    watch.load(_dumped({"a": session("a")}))
+    watch.observe({"a": session("a"), "b": session("b")}, ())
+    assert watch.presence("a").seen_at == 0.0
+    assert watch.presence("b").seen_at == 30.0
+
+
+def test_a_session_that_was_reopened_existed_before() -> None:
+    host = Host()
+    host.scan()
+    host.sessions["old"] = session("old")
+    host.watch.observe(host.sessions, (), reopened={"old"})
+    assert host.watch.presence("old").absent_scan == NEVER_ABSENT
+    host.sessions["other"] = session("other")
+    host.watch.observe(host.sessions, (), begun_anew=True)
+    assert host.watch.presence("other").absent_scan == NEVER_ABSENT
+
+
+def test_a_process_is_silent_since_the_first_scan_with_its_present_count() -> None:
+    host = Host()
+    chat = holder(ProcessKind.CLI, pid=5, written=100)
+    key = (chat.pid, chat.start_ticks)
+    host.holders = (chat, holder(ProcessKind.CLI, pid=6))
+    host.scan()
+    host.scan()
+    assert host.watch.silent_since() == {key: 0}, "of a process that tells no count it is not known"
+    host.holders = (structs.replace(chat, written=101),)
+    host.scan()
+    host.scan()
+    assert host.watch.silent_since() == {key: 2}
+
+
+def test_the_real_clocks_can_be_read() -> None:
+    moment = read_moment()
+    assert moment.boot_id
+    assert 0 < moment.monotonic <= moment.since_boot + 1
