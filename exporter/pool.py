@@ -256,6 +256,13 @@ class Pool:
                 self._errands.remove(worker)
             self._end(worker, owner, "")
 
+    def pids(self) -> frozenset[int]:
+        """The workers that there are, also those that do not end."""
+        with self._lock:
+            stuck = [worker for _, worker in self._stuck]
+            workers = [*self._workers.values(), *self._errands, *stuck]
+        return frozenset(worker.pid for worker in workers)
+
     def lane(self, owner: int, home: str) -> _Key:
         """Homes of one lane share a worker, so they are scanned one after another."""
         return owner, home if home in self._apart else ""

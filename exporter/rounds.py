@@ -63,7 +63,7 @@ class Rounds:
         named: Sequence[str] = (),
         pool: Pool | None = None,
         discovery: Discovery | None = None,
-        survey: Callable[[Sequence[HomeFiles]], Survey] = survey_processes,
+        survey: Callable[[Sequence[HomeFiles]], Survey] | None = None,
         clock: Callable[[], float] = time.time,
         presume_by_clock: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
@@ -77,7 +77,7 @@ class Rounds:
         self._journal = journal
         self._pool = pool or Pool()
         self._discovery = discovery or Discovery(journal, named=named)
-        self._survey = survey
+        self._survey = survey or self._survey_processes
         self._clock = clock
         self._presume_by_clock = presume_by_clock
         self._monotonic = monotonic
@@ -325,6 +325,9 @@ class Rounds:
         now = read_clock()
         began = self._journal.boot_began_at(boot_id, now.wall - now.since_boot)
         return now.jumped_since(Clock(began, 0.0, 1), _CLOCK_STEP_SECONDS)
+
+    def _survey_processes(self, homes: Sequence[HomeFiles]) -> Survey:
+        return survey_processes(homes, ours=self._pool.pids())
 
     def _take_survey(self, states: Sequence[HomeState]) -> Mapping[str, HomeEvidence]:
         found = self._survey(

@@ -120,12 +120,15 @@ def test_a_child_that_keeps_the_lock_of_a_dead_gateway_does_not_make_it_live(hom
     assert said(found) == (DOWN, GatewayProof.LOCK_OUTLIVED)
 
 
-def test_a_gateway_whose_title_hides_its_arguments_is_known_by_its_record(home: Path) -> None:
-    with hermes(home) as process:
+def test_a_program_that_embeds_a_gateway_is_still_of_unknown_kind(home: Path) -> None:
+    """It has the gateway's record and lock, and may run any session besides."""
+    with puppet(script=home.parent / "gateway" / "run.py") as process:
         process.do(f"connection = connect({str(home / 'state.db')!r})")
         take_lock(process, home)
         found = survey([files(home, record_of(home, process))]).homes[str(home)]
-    assert [holder.kind for holder in found.holders] == [ProcessKind.GATEWAY]
+    assert found.gateway is not None
+    assert found.gateway.state is UP
+    assert [holder.kind for holder in found.holders] == [ProcessKind.OTHER]
 
 
 def test_a_gateway_in_a_container_is_found_under_its_own_pid_there(home: Path) -> None:

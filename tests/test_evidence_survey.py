@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exporter.evidence.findings import Blindness, Candidate, HomeFiles
 from exporter.evidence.namespaces import blindness
+from exporter.evidence.pinned import Descriptor, PinnedProcess
 from exporter.evidence.survey import survey
 from exporter.hermes.processes import ProcessKind
 from exporter.snapshot import FileIdentity, LockAnswer
@@ -368,3 +372,49 @@ def test_without_a_proc_everything_is_dark_and_nothing_is_known(
     found = survey([files(home)], proc=str(tmp_path / folder))
     assert Blindness.NO_PROC in found.blind
     assert found.homes[str(home)].lockless_shm is None
+
+
+def test_only_what_this_agent_started_is_ours_whatever_its_arguments_say(home: Path) -> None:
+    script = home.parent / "bin" / "hermes-exporter"
+    with puppet("serve", script=script) as other, puppet() as worker:
+        other.do(f"connection = connect({str(home / 'state.db')!r})")
+        worker.do(f"connection = connect({str(home / 'state.db')!r})")
+        child = int(worker.do("fork()"))
+        found = survey([files(home)], ours={worker.pid}).homes[str(home)]
+    ours = {holder.pid: (holder.ours, holder.kind) for holder in found.holders}
+    assert ours == {
+        other.pid: (False, ProcessKind.OTHER),
+        worker.pid: (True, ProcessKind.EXPORTER),
+        child: (True, ProcessKind.EXPORTER),
+    }
+
+
+def test_a_process_that_becomes_another_program_while_we_look_is_of_unknown_kind(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sessions browse` execs into `--resume ID` under the same PID and start."""
+    with hermes(home, "sessions", "browse") as process:
+        process.do(f"connection = connect({str(home / 'state.db')!r})")
+        read_descriptors = PinnedProcess.descriptors
+
+        def become_another_meanwhile(
+            self: PinnedProcess, *arguments: Any, **options: Any
+        ) -> list[Descriptor]:
+            found = read_descriptors(self, *arguments, **options)
+            if self.pid == process.pid:
+                process.become(sys.executable, "-c", "print('ready', flush=True); input()")
+            return found
+
+        monkeypatch.setattr(PinnedProcess, "descriptors", become_another_meanwhile)
+        (holder,) = evidence(home).holders
+    assert (holder.kind, holder.may_resume) == (ProcessKind.OTHER, True)
+
+
+@pytest.mark.parametrize("home_state", ["running", "stopped"])
+def test_a_holder_stopped_by_a_signal_is_said_to_be(home: Path, home_state: str) -> None:
+    with holding(home) as process:
+        if home_state == "stopped":
+            process.process.send_signal(signal.SIGSTOP)
+            wait_until(lambda: process.stat().state == "T", "it is stopped")
+        (holder,) = evidence(home).holders
+    assert holder.stopped == (home_state == "stopped")

@@ -40,24 +40,36 @@ def hermes(*arguments: str) -> Role:
         ("-m x --oneshot prompt --usage-file /tmp/u", "oneshot"),
         ("--tui", "tui"),
         ("chat --tui -q prompt", "tui"),
+        ("chat -q=", "cli"),
+        ("chat --query=", "cli"),
+        ("chat -Qq=", "cli"),
+        ("chat -q prompt -q=", "cli"),
+        ("--oneshot=", "cli"),
+        ("--oneshot= chat -q prompt", "oneshot"),
+        ("chat --image picture", "oneshot"),
+        ("chat -q= --image picture", "oneshot"),
         ("gateway", "gateway"),
         ("gateway run", "gateway"),
         ("--profile x gateway run --replace", "gateway"),
         ("gateway -p run restart", "gateway"),
-        ("gateway --profile=x -v run", "gateway"),
+        ("gateway --profile=x run -v", "gateway"),
+        ("gateway -v run", "hermes"),
         ("gateway status", "hermes"),
         ("gateway install", "hermes"),
         ("dashboard --port 9119", "dashboard"),
         ("serve", "dashboard"),
-        ("web", "dashboard"),
+        ("web", "hermes"),
         ("acp", "acp"),
         ("cron tick", "cron"),
-        ("mcp serve", "maintenance"),
+        ("cron run", "cron"),
+        ("cron list", "hermes"),
+        ("mcp serve", "hermes"),
         ("mcp add x --args chat", "hermes"),
         ("sessions list", "maintenance"),
         ("sessions browse", "hermes"),
         ("sessions", "hermes"),
-        ("doctor", "maintenance"),
+        ("sessions --option list", "hermes"),
+        ("doctor", "hermes"),
         ("backup", "maintenance"),
         ("kanban daemon", "hermes"),
         ("setup", "hermes"),
@@ -66,6 +78,7 @@ def hermes(*arguments: str) -> Role:
         ("--ig", "hermes"),
         ("--yolo=1", "hermes"),
         ("-m", "hermes"),
+        ("chat -q -c", "hermes"),
         ("chat words", "hermes"),
         ("-- chat", "hermes"),
         ("-c gateway", "hermes"),
@@ -81,15 +94,12 @@ def test_what_hermes_was_asked_for_is_what_the_process_is(arguments: str, kind: 
         ([PYTHON, "-m", "hermes_cli.main", "gateway", "run"], ProcessKind.GATEWAY),
         ([PYTHON, "-u", "-X", "utf8", "-m", "hermes_cli.main"], ProcessKind.CLI),
         ([PYTHON, "-Wignore", "-Im", "hermes_cli.main", "acp"], ProcessKind.ACP),
-        (["/usr/bin/python3.13t", "/srv/hermes_cli/main.py", "serve"], ProcessKind.DASHBOARD),
+        (["/usr/bin/python3.13t", "-m", "hermes_cli.main", "serve"], ProcessKind.DASHBOARD),
         ([PYTHON, "-m", "tui_gateway.entry"], ProcessKind.TUI),
         ([PYTHON, "-m", "tui_gateway.compute_host"], ProcessKind.TUI),
-        ([PYTHON, "/srv/gateway/run.py"], ProcessKind.GATEWAY),
+        ([PYTHON, "-m", "gateway.run"], ProcessKind.GATEWAY),
         ([PYTHON, "/opt/venv/bin/hermes-acp"], ProcessKind.ACP),
         ([PYTHON, "/opt/venv/bin/hermes-agent", "--query=x"], ProcessKind.HERMES),
-        ([HERMES, "chat"], ProcessKind.CLI),
-        ([PYTHON, "/opt/venv/bin/hermes-exporter", "serve"], ProcessKind.EXPORTER),
-        ([PYTHON, "-m", "exporter.worker", "1"], ProcessKind.EXPORTER),
         ([PYTHON, "-c", "from hermes_cli.main import main; main()"], ProcessKind.OTHER),
         ([PYTHON, "-c", "code", HERMES, "chat"], ProcessKind.OTHER),
         ([PYTHON, "-"], ProcessKind.OTHER),
@@ -104,6 +114,36 @@ def test_every_way_to_start_a_program_is_recognised(
     arguments: list[str], kind: ProcessKind
 ) -> None:
     assert classify(command_line(*arguments)).kind is kind
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [PYTHON, "/srv/gateway/run.py"],
+        [PYTHON, "/srv/hermes_cli/main.py", "chat", "-q", "x"],
+        [PYTHON, "/srv/exporter/foo.py"],
+        [PYTHON, "/opt/venv/bin/hermes-exporter", "serve"],
+        [PYTHON, "/opt/venv/bin/hermes-gateway"],
+        [PYTHON, "-m", "exporter.worker", "1"],
+        [PYTHON, "-m", "my.gateway.run"],
+        [HERMES, "chat", "-q", "x"],
+    ],
+)
+def test_no_folder_or_other_file_name_makes_a_program_known(arguments: list[str]) -> None:
+    assert classify(command_line(*arguments)) == Role(ProcessKind.OTHER, may_resume=True)
+
+
+def test_an_empty_query_is_an_interactive_chat() -> None:
+    assert hermes("chat", "-q", "") == Role(ProcessKind.CLI)
+    assert hermes("chat", "--query", "") == Role(ProcessKind.CLI)
+    assert hermes("-z", "") == Role(ProcessKind.CLI)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--cont"], ["-cNAME"], ["--resum", "a title"], [f"--resum={'x' * 9}"]]
+)
+def test_a_beginning_of_an_option_resumes_too(arguments: list[str]) -> None:
+    assert hermes("chat", "-q", "x", *arguments) == Role(ProcessKind.ONESHOT, may_resume=True)
 
 
 @pytest.mark.parametrize("line", [b"hermes", b"hermes\0", b"hermes\0\0\0\0\0\0"])
@@ -124,6 +164,8 @@ def test_no_arguments_could_be_anything(line: bytes) -> None:
         [f"--resume={ID}"],
         [f"-r{ID}"],
         ["--res", ID],
+        [f"--res={ID}"],
+        [f"-r={ID}"],
         ["chat", "-r", ID],
         ["-w", "--resume", ID, "chat"],
     ],

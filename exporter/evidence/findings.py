@@ -118,11 +118,14 @@ class Holder(Struct, frozen=True):
     """Another user's, that can only read: no Hermes, and nothing that it lacks is missed."""
     sessions: tuple[MappedSession, ...] = ()
     written: int | None = None
-    """Bytes it has written so far, to whatever; None where the kernel does not tell."""
+    """Bytes it has written so far, to whatever; None where the kernel does not tell.
+
+    Read before the worker reads the database: what it writes afterwards shows in the next survey.
+    """
     ours: bool = False
-    """This agent, or a process that this agent started."""
+    """A process that this agent started, or a descendant of one."""
     stopped: bool = False
-    """Stopped by a signal or a debugger, or frozen with its cgroup."""
+    """Stopped by a signal or a debugger, or frozen by its cgroup: it is silent whatever it does."""
 
 
 class GatewayEvidence(Struct, frozen=True):

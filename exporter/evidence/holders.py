@@ -17,6 +17,7 @@ from exporter.evidence.lockless import (
 )
 from exporter.evidence.locks import LockReader
 from exporter.evidence.pinned import Descriptor
+from exporter.evidence.procfs import ancestors
 from exporter.evidence.sessions import sessions_of
 from exporter.evidence.sightings import Possession, Sighting, Sightings, Wanted
 from exporter.hermes.processes import ProcessKind
@@ -29,6 +30,8 @@ class Scene(NamedTuple):
     clock: Clock
     wanted: Wanted
     sightings: Sightings
+    ours: frozenset[int]
+    """Processes that this agent started."""
     locks: LockReader | None
     """None where locks are not shown."""
     blind: list[Blindness]
@@ -36,36 +39,32 @@ class Scene(NamedTuple):
     pause: Callable[[], None]
 
 
-def describe_holders(home: HomeFiles, scene: Scene, gateway_pid: int | None) -> tuple[Holder, ...]:
+def describe_holders(home: HomeFiles, scene: Scene) -> tuple[Holder, ...]:
     """Every process that has anything of this database open, by PID."""
-    return tuple(
-        _describe(home, seen, has, scene, is_gateway=seen.pid == gateway_pid)
-        for seen, has in scene.sightings.of(home)
-    )
+    return tuple(_describe(home, seen, has, scene) for seen, has in scene.sightings.of(home))
 
 
-def _describe(
-    home: HomeFiles, seen: Sighting, has: Possession, scene: Scene, *, is_gateway: bool
-) -> Holder:
+def _describe(home: HomeFiles, seen: Sighting, has: Possession, scene: Scene) -> Holder:
     held, missing, inherited = own_locks(has), NONE, NONE
     if scene.locks is not None and missing_locks(home, has, held) != NONE:
         owners = _owners(has.database, scene), _owners(has.shm, scene)
         held = Locks(*(seen.pid in pids for pids in owners))
         missing = missing_locks(home, has, held)
-        heir = Locks(*(is_heir(seen.stat, pids, scene.sightings, scene.proc) for pids in owners))
+        heir = Locks(*(is_heir(seen.stat, pids, scene.proc) for pids in owners))
         inherited = missing & heir
         missing = missing.without(inherited)
     if missing != NONE:
         missing &= confirm_missing(
             home, seen, proc=scene.proc, checks=scene.checks, pause=scene.pause
         )
+    ours = _is_ours(seen, scene)
     return Holder(
         pid=seen.pid,
         start_ticks=seen.stat.start_ticks,
         started_at=scene.clock.epoch(seen.stat.start_ticks),
         uid=seen.uid,
         namespace_pid=seen.namespace_pid,
-        kind=ProcessKind.GATEWAY if is_gateway else seen.role.kind,
+        kind=ProcessKind.EXPORTER if ours else seen.role.kind,
         may_resume=seen.role.may_resume,
         holds_database=has.database is not None,
         holds_shm=has.shm is not None,
@@ -79,7 +78,16 @@ def _describe(
         stranger=has.stranger,
         sessions=sessions_of(seen, scene.proc, scene.clock),
         written=seen.written,
+        ours=ours,
+        stopped=seen.stopped,
     )
+
+
+def _is_ours(seen: Sighting, scene: Scene) -> bool:
+    """Known by its PID or an ancestor's: what a process says of itself proves nothing."""
+    if not scene.ours or seen.pid in scene.ours:
+        return bool(scene.ours)
+    return any(pid in scene.ours for pid, _ in ancestors(scene.proc, seen.stat))
 
 
 def _owners(file: Descriptor | None, scene: Scene) -> set[int]:

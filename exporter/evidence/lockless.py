@@ -13,10 +13,8 @@ from typing import Final, NamedTuple
 
 from exporter.evidence.findings import HomeFiles
 from exporter.evidence.pinned import PinnedProcess
-from exporter.evidence.procfs import ProcessStat, read_stat
-from exporter.evidence.sightings import Possession, Sighting, Sightings, possession
-
-_GENERATIONS_MAX: Final = 64
+from exporter.evidence.procfs import ProcessStat, ancestors
+from exporter.evidence.sightings import Possession, Sighting, possession
 
 
 class Locks(NamedTuple):
@@ -43,29 +41,17 @@ def missing_locks(home: HomeFiles, has: Possession, held: Locks) -> Locks:
     return needed.without(held)
 
 
-def is_heir(
-    suspect: ProcessStat,
-    owners: Collection[int],
-    sightings: Sightings,
-    proc: str,
-) -> bool:
+def is_heir(suspect: ProcessStat, owners: Collection[int], proc: str) -> bool:
     """Whether a process was forked, without an exec since, by a living owner of the lock.
 
     An exec closes SQLite's descriptors. A child that opened the database itself is no heir, however
     many locks its parent has: only the same program image, which fork copies, makes it one.
     """
-    descendant = suspect
-    for _ in range(_GENERATIONS_MAX):
-        pid = descendant.parent
-        seen = sightings.by_pid.get(pid)
-        ancestor = seen.stat if seen else read_stat(proc, pid)
-        if ancestor is None or not suspect.start_stack:
-            return False
-        if ancestor.start_stack != suspect.start_stack:
+    for pid, ancestor in ancestors(proc, suspect):
+        if not suspect.start_stack or ancestor.start_stack != suspect.start_stack:
             return False
         if pid in owners:
             return True
-        descendant = ancestor
     return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Final
 
 from exporter.evidence.findings import Blindness
@@ -19,6 +20,19 @@ def pid_namespace(proc: str = "/proc") -> int | None:
         return os.stat(f"{proc}/self/ns/pid").st_ino
     except OSError:
         return None
+
+
+def our_processes(proc: str, started: Collection[int]) -> frozenset[int]:
+    """The processes that this one started, by their PIDs in this /proc.
+
+    In a container with the host's /proc they have other PIDs there; then our own stands for all of
+    them, because they descend from it.
+    """
+    try:
+        own = int(os.readlink(f"{proc}/self"))
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(started if own == os.getpid() else {own})
 
 
 def sees_whole_host(proc: str = "/proc") -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from exporter.evidence.freezer import is_frozen
 from exporter.evidence.locks import LockEntry, parse_lock
 from exporter.evidence.procfs import STANDARD, ProcessStat, parse_stat, split_link
 from exporter.evidence.statx import device_of, identity_of
@@ -107,6 +108,15 @@ class PinnedProcess:
             if line.startswith(b"wchar:"):
                 return int(line[6:])
         return None
+
+    def stopped(self, stat: ProcessStat) -> bool:
+        """Whether it cannot run: by a signal, a debugger, or the freezer of its cgroup."""
+        if stat.state in "Tt":
+            return True
+        try:
+            return is_frozen(self._read_once("cgroup"))
+        except OSError:
+            return False
 
     def environment(self) -> bytes:
         """As it was when the program began; later changes do not show."""

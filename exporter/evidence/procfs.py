@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 _SMALL_BYTES: Final = 16 * 1024
@@ -13,6 +13,7 @@ STANDARD: Final = frozenset({"0", "1", "2"})
 _KERNEL_THREAD: Final = 0x00200000
 KTHREADD: Final = 2
 """Where the kernel's own threads come from, in the namespace that shows them."""
+_GENERATIONS_MAX: Final = 64
 _SIDECARS: Final = ("-wal", "-shm")
 
 
@@ -80,6 +81,17 @@ def read_stat(proc: str, pid: int) -> ProcessStat | None:
         return None
     finally:
         os.close(descriptor)
+
+
+def ancestors(proc: str, stat: ProcessStat) -> Iterator[tuple[int, ProcessStat]]:
+    """The parent of a process, its parent, and so on."""
+    for _ in range(_GENERATIONS_MAX):
+        pid = stat.parent
+        found = read_stat(proc, pid)
+        if found is None:
+            return
+        yield pid, found
+        stat = found
 
 
 def split_link(link: str, names: Collection[str]) -> tuple[str, str, str, bool] | None:

@@ -49,6 +49,7 @@ class Sighting(NamedTuple):
     """None where the kernel does not list them."""
     written: int | None
     """None where the kernel does not count it."""
+    stopped: bool
 
 
 class Possession(NamedTuple):
@@ -154,17 +155,22 @@ def look_at(
     """
     with PinnedProcess(proc, pid) as process:
         stat = process.stat()
+        before = process.command_line()
         descriptors = process.descriptors(wanted.names, numbers)
         if stat is None or stat.dead or not descriptors:
             return None
         uid, namespace_pid = process.user_and_namespace_pid()
-        role, children, written = UNREADABLE, None, None
+        role, children, written, stopped = UNREADABLE, None, None, False
         if wanted.concerns(descriptors):
-            command_line = process.command_line()
-            role = UNREADABLE if command_line is None else classify(command_line)
+            # An exec in between (`sessions browse` becomes `--resume ID`) leaves PID and start.
+            unchanged = before is not None and before == process.command_line()
+            role = classify(before) if before is not None and unchanged else UNREADABLE
             children = process.children()
             written = process.written()
-        return Sighting(pid, stat, uid, namespace_pid, descriptors, role, children, written)
+            stopped = process.stopped(stat)
+        return Sighting(
+            pid, stat, uid, namespace_pid, descriptors, role, children, written, stopped
+        )
 
 
 def possession(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -> Possession:

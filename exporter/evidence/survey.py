@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
@@ -22,7 +22,7 @@ from exporter.evidence.findings import (
 from exporter.evidence.gateway import judge_gateway
 from exporter.evidence.holders import Scene, describe_holders
 from exporter.evidence.locks import LockReader, LockTable, locks_are_shown
-from exporter.evidence.namespaces import blindness, pid_namespace
+from exporter.evidence.namespaces import blindness, our_processes, pid_namespace
 from exporter.evidence.procfs import read_stat
 from exporter.evidence.sightings import Sighting, Sweep, Wanted, look_at, sweep
 from exporter.hermes.processes import DATABASE_NAME
@@ -39,6 +39,7 @@ _PAUSES_MAX: Final = 40
 def survey(
     targets: Sequence[HomeFiles],
     *,
+    ours: Collection[int] = (),
     proc: str = "/proc",
     clock: Clock | None = None,
     checks: int = _CHECKS,
@@ -47,6 +48,7 @@ def survey(
 ) -> Survey:
     """Who has these databases open, with which locks, and which gateways run.
 
+    `ours`: PIDs of the processes that this agent started.
     `checks` and `pause`: how often a lock must be found missing before its holder counts as
     lockless, and the wait in between.
     """
@@ -64,6 +66,7 @@ def survey(
         clock=clock or read_clock(),
         wanted=wanted,
         sightings=swept.sightings,
+        ours=our_processes(proc, ours),
         locks=LockReader(_inodes(targets, swept), proc) if locks_are_shown(proc) else None,
         blind=_host_blindness(swept, proc),
         checks=checks,
@@ -149,7 +152,7 @@ def _judge_home(home: HomeFiles, scene: Scene) -> HomeEvidence:
     gateway = None
     if home.gateway is not None:
         gateway = judge_gateway(home, home.gateway, scene, blind)
-    holders = describe_holders(home, scene, gateway.pid if gateway else None)
+    holders = describe_holders(home, scene)
     locks_seen = scene.locks is not None
     return HomeEvidence(
         holders=holders,

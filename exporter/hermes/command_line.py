@@ -2,7 +2,8 @@
 
 Only what decides about a process is kept: which options were given, the session to resume, the
 subcommand. Anything this table does not know (a newer Hermes, an ambiguous abbreviation) makes the
-whole line unreadable rather than half understood.
+whole line unreadable rather than half understood. A test compares it with the parsers of the real
+releases.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ _HOSTS: Final = frozenset(
 class CommandLine(NamedTuple):
     """What was asked of Hermes; never a prompt, a path or a title."""
 
-    options: frozenset[str]
+    options: dict[str, bool]
+    """Those given, and whether the last value of each is other than empty."""
     resume: str | None
     """What follows --resume: an id, or a title, which must not be kept."""
     command: str | None
@@ -84,7 +86,7 @@ class CommandLine(NamedTuple):
 def read_command_line(arguments: Sequence[str]) -> CommandLine | None:
     """The arguments after `hermes`; None if they cannot be understood with certainty."""
     waiting = list(arguments)
-    options: set[str] = set()
+    options: dict[str, bool] = {}
     resume: str | None = None
     command: str | None = None
     while waiting:
@@ -94,7 +96,7 @@ def read_command_line(arguments: Sequence[str]) -> CommandLine | None:
                 return None
             command = word
             if command != "chat":
-                return CommandLine(frozenset(options), resume, command, _without_profile(waiting))
+                return CommandLine(options, resume, command, _without_profile(waiting))
             continue
         found = _split_option(word)
         if found is None:
@@ -103,9 +105,9 @@ def read_command_line(arguments: Sequence[str]) -> CommandLine | None:
             value = _take_value(name, attached, waiting)
             if value is None:
                 return None
-            options.add(name)
+            options[name] = bool(value) or name in _WITHOUT_VALUE
             resume = value if name == "--resume" else resume
-    return CommandLine(frozenset(options), resume, command, [])
+    return CommandLine(options, resume, command, [])
 
 
 def _split_option(word: str) -> list[tuple[str, str | None]] | None:
@@ -120,7 +122,9 @@ def _split_option(word: str) -> list[tuple[str, str | None]] | None:
         if not name:
             return None
         if name not in _WITHOUT_VALUE:
-            return [*found, (name, word[position + 1 :].removeprefix("=") or None)]
+            attached = word[position + 1 :]
+            # `-q=` has an empty value; `-q` has the next argument's.
+            return [*found, (name, attached.removeprefix("=") if attached else None)]
         found.append((name, None))
     return found or None
 
@@ -144,7 +148,8 @@ def _take_value(name: str, attached: str | None, waiting: list[str]) -> str | No
         while waiting and not waiting[0].startswith("-") and waiting[0] != "chat":
             words.append(waiting.pop(0))
         return None if _HOSTS.intersection(words) else " ".join(words)
-    return waiting.pop(0) if waiting else None
+    # argparse takes no value that looks like an option, and the next `-p NAME` would be taken out.
+    return waiting.pop(0) if waiting and not waiting[0].startswith("-") else None
 
 
 def _without_profile(arguments: Sequence[str]) -> list[str]:

@@ -1,9 +1,10 @@
 """What a process is to Hermes, by its command line.
 
 A command line may carry a prompt and an environment carries keys, so both are parsed in place to a
-kind, a session id and a flag, and dropped; no other text leaves this module. Whatever is not
-understood to the last option is a `hermes` that could be anything: a wrong guess here would let a
-living session be taken for dead.
+kind, a session id and a flag, and dropped; no other text leaves this module. A kind is known from
+Hermes's own console scripts and from `-m MODULE` alone, never from a folder, another file's name or
+a lock: a program that embeds Hermes may have any of these. Whatever is not understood to the last
+option could be anything: a wrong guess here would let a living session be taken for dead.
 """
 
 from __future__ import annotations
@@ -38,15 +39,16 @@ class ProcessKind(StrEnum):
     GATEWAY = "gateway"
     CLI = "cli"
     ONESHOT = "oneshot"
+    """Answers one query that is not empty, and ends."""
     TUI = "tui"
     DASHBOARD = "dashboard"
     ACP = "acp"
     CRON = "cron"
     SLASH_WORKER = "slash_worker"
     MAINTENANCE = "maintenance"
-    """A Hermes command that reads the database and runs no session."""
+    """A Hermes command that runs no agent, and loads no plugin that could."""
     EXPORTER = "exporter"
-    """Another hermes-exporter, or a worker of this one: hosts nothing."""
+    """A process that this agent started: known by its PID, never by its arguments."""
     HERMES = "hermes"
     """Surely Hermes, but it could be any of the above."""
     OTHER = "other"
@@ -68,6 +70,7 @@ class Role(Struct, frozen=True):
     session_id: str | None = None
     how: Mapping | None = None
     may_resume: bool = False
+    """It was told to resume or continue a session, or may have been."""
 
 
 UNREADABLE: Final = Role(ProcessKind.OTHER, may_resume=True)
@@ -79,32 +82,35 @@ _MODULES: Final = {
     "acp_adapter.entry": ProcessKind.ACP,
     "cron.scheduler": ProcessKind.CRON,
     "gateway.run": ProcessKind.GATEWAY,
-    "mcp_serve": ProcessKind.MAINTENANCE,
     "tui_gateway.compute_host": ProcessKind.TUI,
     "tui_gateway.entry": ProcessKind.TUI,
-}
-_SCRIPTS: Final = {
-    "hermes-acp": ProcessKind.ACP,
-    "hermes-exporter": ProcessKind.EXPORTER,
-    "hermes-gateway": ProcessKind.GATEWAY,
 }
 _COMMANDS: Final = {
     "acp": ProcessKind.ACP,
     "backup": ProcessKind.MAINTENANCE,
-    "cron": ProcessKind.CRON,
     "dashboard": ProcessKind.DASHBOARD,
-    "doctor": ProcessKind.MAINTENANCE,
     "insights": ProcessKind.MAINTENANCE,
     "logs": ProcessKind.MAINTENANCE,
     "serve": ProcessKind.DASHBOARD,
     "status": ProcessKind.MAINTENANCE,
-    "web": ProcessKind.DASHBOARD,
 }
-_MAINTENANCE: Final = {
-    "mcp": frozenset({"serve"}),
-    "sessions": frozenset(
-        {"archive", "delete", "export", "list", "optimize", "prune", "rename", "repair", "stats"}
-    ),
+# Not maintenance: `sessions browse` execs into `--resume ID` under the same PID; `doctor` and
+# `mcp serve` load the user's plugins, which may run agents in threads (0.13 to 0.19).
+_ACTIONS: Final = {
+    ("cron", "run"): ProcessKind.CRON,
+    ("cron", "tick"): ProcessKind.CRON,
+    ("gateway", None): ProcessKind.GATEWAY,
+    ("gateway", "restart"): ProcessKind.GATEWAY,
+    ("gateway", "run"): ProcessKind.GATEWAY,
+    ("sessions", "archive"): ProcessKind.MAINTENANCE,
+    ("sessions", "delete"): ProcessKind.MAINTENANCE,
+    ("sessions", "export"): ProcessKind.MAINTENANCE,
+    ("sessions", "list"): ProcessKind.MAINTENANCE,
+    ("sessions", "optimize"): ProcessKind.MAINTENANCE,
+    ("sessions", "prune"): ProcessKind.MAINTENANCE,
+    ("sessions", "rename"): ProcessKind.MAINTENANCE,
+    ("sessions", "repair"): ProcessKind.MAINTENANCE,
+    ("sessions", "stats"): ProcessKind.MAINTENANCE,
 }
 
 
@@ -115,9 +121,8 @@ def classify(command_line: bytes) -> Role:
     arguments = os.fsdecode(command_line.removesuffix(b"\0")).split("\0")
     if not arguments[0]:
         return UNREADABLE
-    program = os.path.basename(arguments[0])
-    if not _INTERPRETER.fullmatch(program):
-        return _classify_script(arguments[0], arguments[1:])
+    if not _INTERPRETER.fullmatch(os.path.basename(arguments[0])):
+        return UNREADABLE  # a console script is run by Python, whose name comes first
     module, rest = _skip_interpreter_options(arguments[1:])
     if module is not None:
         return _classify_module(module, rest)
@@ -160,24 +165,22 @@ def _skip_interpreter_options(arguments: Sequence[str]) -> tuple[str | None, lis
 
 
 def _classify_script(path: str, rest: Sequence[str]) -> Role:
-    name = os.path.basename(path)
-    if name == "hermes":
-        return _classify_command(rest)
-    if name == "hermes-agent":
-        return _ANY_HERMES
-    if name in _SCRIPTS:
-        return Role(_SCRIPTS[name])
-    folder = os.path.basename(os.path.dirname(path))
-    return _classify_module(f"{folder}.{name.removesuffix('.py')}", rest)
+    """By the console scripts of the package: the same three in 0.13 to 0.19."""
+    match os.path.basename(path):
+        case "hermes":
+            return _classify_command(rest)
+        case "hermes-acp":
+            return Role(ProcessKind.ACP)
+        case "hermes-agent":
+            return _ANY_HERMES
+    return UNREADABLE
 
 
 def _classify_module(module: str, rest: Sequence[str]) -> Role:
-    if module in {"hermes_cli", "hermes_cli.main", "hermes_cli.__main__"}:
+    if module == "hermes_cli.main":
         return _classify_command(rest)
     if module == "tui_gateway.slash_worker":
         return _classify_slash_worker(rest)
-    if module == "exporter" or module.startswith("exporter."):
-        return Role(ProcessKind.EXPORTER)
     kind = _MODULES.get(module)
     return UNREADABLE if kind is None else Role(kind)
 
@@ -198,27 +201,25 @@ def _classify_command(arguments: Sequence[str]) -> Role:
     line = read_command_line(arguments)
     if line is None:
         return _ANY_HERMES
-    if "--oneshot" in line.options:
+    if line.options.get("--oneshot"):  # an empty prompt is none: then it is a chat
         return _with_resume(ProcessKind.ONESHOT, line)
     if line.command in {None, "chat"}:
         return _with_resume(_chat_kind(line), line)
-    action = next((word for word in line.rest if not word.startswith("-")), None)
-    if line.command == "gateway" and action in {None, "run", "restart"}:
-        return Role(ProcessKind.GATEWAY)
-    if action in _MAINTENANCE.get(line.command or "", ()):
-        return Role(ProcessKind.MAINTENANCE)
-    kind = _COMMANDS.get(line.command or "")
+    action = line.rest[0] if line.rest else None
+    kind = _COMMANDS.get(line.command or "") or _ACTIONS.get((line.command or "", action))
     return _ANY_HERMES if kind is None else Role(kind)
 
 
 def _chat_kind(line: CommandLine) -> ProcessKind:
     if "--tui" in line.options:
         return ProcessKind.TUI
-    return ProcessKind.ONESHOT if "--query" in line.options else ProcessKind.CLI
+    # `-q ""` is an interactive chat, an image without a query is not.
+    asked = line.options.get("--query") or line.options.get("--image")
+    return ProcessKind.ONESHOT if asked else ProcessKind.CLI
 
 
 def _with_resume(kind: ProcessKind, line: CommandLine) -> Role:
-    if not line.options & {"--continue", "--resume"}:
+    if "--continue" not in line.options and "--resume" not in line.options:
         return Role(kind)
     # A title is the user's own words: only what has the shape of an id is kept.
     if line.resume and _OWN_ID_SHAPE.fullmatch(line.resume):
