@@ -29,7 +29,6 @@ _OWN_ID_SHAPE: Final = re.compile(
     r"|api_\d{1,16}_[0-9a-f]{8}"
     r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
-_BACKGROUND_ID: Final = re.compile(r"bg_\d{6}_[0-9a-f]{6,8}")
 _INTERPRETER: Final = re.compile(r"(python|pypy)[\d.]*t?", re.IGNORECASE)
 
 
@@ -135,11 +134,6 @@ def session_in_environment(environment: bytes) -> str | None:
         if entry.startswith(_SESSION_VARIABLE):
             return _plausible_id(os.fsdecode(entry.removeprefix(_SESSION_VARIABLE)))
     return None
-
-
-def is_background_task(session_id: str) -> bool:
-    """Whether this is a session that a chat runs aside (`/background`), not the chat itself."""
-    return session_id.startswith("bg_") and _BACKGROUND_ID.fullmatch(session_id) is not None
 
 
 def _skip_interpreter_options(arguments: Sequence[str]) -> tuple[str | None, list[str]]:

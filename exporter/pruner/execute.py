@@ -70,10 +70,7 @@ def execute(
     intents = [intent_of(each) for each in actions]
     gone = garbage_first(site.home, site.owner, intents, lambda: acting(site, "prune"))
     with acting(site, "prune") as (runs, folder):
-        try:
-            recover(site, runs, folder)
-        except DatabaseError as error:
-            return Outcome(None, RunOutcome.FAILED, why=str(error)[:300])
+        recover(site, runs, folder)
         pruning = _Pruning(site, runs, folder, progress)
         return pruning.execute(
             actions,

@@ -1,12 +1,14 @@
-"""Finding out what runs that were killed had done, by looking at the home.
+"""What became of the actions of prunes and their undos that were killed, by looking at the home.
 
-It may be killed itself and made again. Sessions are gone and in the trash, or there; other things
-their effects know about. Afterwards nothing is left intended, and what was taken can be undone.
+Sessions are gone and in the trash, or there; other things their effects know about. Files that
+belong to a session follow it: where its rows are gone its files go to the trash too, as the run
+intended, and where its rows were given back so are its files. So no transcript is left without its
+session. Afterwards what was taken can be undone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from exporter.errors import HomeError
@@ -14,45 +16,31 @@ from exporter.pruner.effects.effect import Effect
 from exporter.pruner.effects.registry import effects_on
 from exporter.pruner.effects.returning import what_came_back
 from exporter.pruner.effects.sessions import what_happened
+from exporter.pruner.session_trash import kept_numbers
 from exporter.pruner.trash import TrashRun, trash_of
 from exporter.pruner.words import Act, Frees
 from exporter.reaper import batches
 from exporter.reaper.site import Site
-from exporter.runs import Action, ActionState, Kind, Run, RunOutcome, Runs, Settlement
+from exporter.runs import Action, ActionState, Run, Runs, Settlement, recovery
 from exporter.runs.folder import RunFolder
+from exporter.runs.recovery import KILLED, Recovered, Settle
 
 GIVE_BACK: Final = "give_back"
 """The action of an undo: it takes back whatever action it reverses."""
-_KILLED: Final = "the run was killed"
+_SESSION: Final = Act.DELETE_SESSION.value
 
 
-def recover(site: Site, runs: Runs, folder: RunFolder) -> list[str]:
-    """Settle what killed runs of any kind left open; return the ids of those runs.
-
-    Raise HomeError if the home cannot be read: then those runs stay open for the next time.
-    """
-    recovered = batches.recover(site, runs)
-    for run in runs.unfinished_runs():
-        actions = [each for each in runs.actions(run.id) if each.state is ActionState.INTENDED]
-        if run.kind is Kind.PRUNE:
-            with trash_of(folder, run.id) as trash:
-                runs.settle(run.id, _taken(site, folder, actions, trash))
-        elif is_return(runs, run):
-            runs.settle(run.id, _returned(site, runs, folder, actions))
-        else:
-            continue
-        note_purged(runs, run.id)
-        done = any(each.state is ActionState.DONE for each in runs.actions(run.id))
-        runs.finish(run.id, RunOutcome.PARTIAL if done else RunOutcome.FAILED, "it was killed")
-        recovered.append(run.id)
-    return recovered
-
-
-def is_return(runs: Runs, run: Run) -> bool:
-    """Whether this is the undo of a prune."""
-    return run.kind is Kind.UNDO and any(
-        each.intent.action == GIVE_BACK for each in runs.actions(run.id)
-    )
+def recover(site: Site, runs: Runs, folder: RunFolder) -> Recovered:
+    """Settle what killed runs of any kind left open."""
+    pruning = _Pruning(site, runs, folder)
+    taken = dict.fromkeys((each.value for each in Act if each.value != _SESSION), pruning.taken)
+    by_action: dict[str, Settle] = {
+        **batches.settlers(site),
+        _SESSION: pruning.deleted,  # before the files that belong to sessions
+        **taken,
+        GIVE_BACK: pruning.given_back,
+    }
+    return recovery.recover(runs, by_action)
 
 
 def note_purged(runs: Runs, run: str) -> None:
@@ -64,49 +52,109 @@ def note_purged(runs: Runs, run: str) -> None:
 
 def trash_for(action: Action, trash: TrashRun | None) -> TrashRun | None:
     """Where this action puts what it takes; None if it is gone for good."""
-    return None if action.intent.after.get("frees") == Frees.NOW.value else trash
+    return None if _frees_now(action) else trash
 
 
-def _taken(
-    site: Site, folder: RunFolder, actions: Sequence[Action], trash: TrashRun | None
-) -> list[Settlement]:
-    effects = effects_on(site, folder)
-    sessions, others = _apart(actions)
-    settled = what_happened(site, sessions, trash, _KILLED)
-    for each in others:
-        effect = effects[Act(each.intent.action)]
-        settled.append(_settlement(each, effect.taken(each, trash_for(each, trash))))
-    return settled
+def give_back(effect: Effect, original: Action, trash: TrashRun | None) -> str:
+    """Give back one thing that is no session; '' or why not."""
+    if trash is None or _frees_now(original):
+        return "it was not put into the trash"
+    try:
+        return effect.give_back(original, trash)
+    except HomeError as error:
+        return str(error)[:300]
 
 
-def _settlement(action: Action, done: bool) -> Settlement:
-    if done:
-        return Settlement(action.number, ActionState.DONE)
-    return Settlement(action.number, ActionState.SKIPPED, _KILLED)
+def session_of(action: Action) -> str | None:
+    """The session that a file belongs to."""
+    session = action.intent.before.get("session")
+    return session if isinstance(session, str) else None
 
 
-def _returned(
-    site: Site, runs: Runs, folder: RunFolder, actions: Sequence[Action]
-) -> list[Settlement]:
-    """What an undo had given back."""
-    effects = effects_on(site, folder)
-    settled: list[Settlement] = []
-    for run, returning in reversals(actions).items():
-        originals = {each.number: each for each in runs.actions(run)}
-        with trash_of(folder, run) as trash:
-            sessions = []
-            for number, each in returning.items():
-                original = originals[number]
-                if original.intent.action == Act.DELETE_SESSION.value:
-                    sessions.append(each)
-                else:
-                    effect = effects[Act(original.intent.action)]
-                    settled.append(_settlement(each, give_back(effect, original, trash) == ""))
-            settled += what_came_back(site, sessions, trash, _KILLED)
-    return settled
+def sessions_away(runs: Runs, run: str, trash: TrashRun | None) -> set[str]:
+    """Sessions that this run took and that can still come back: their files wait with them."""
+    taken = [each for each in runs.actions(run) if _is_session(each)]
+    taken = [each for each in taken if each.state is ActionState.DONE]
+    if not taken or trash is None:
+        return set()
+    kept = kept_numbers(trash)
+    return {each.intent.target for each in taken if each.number in kept}
 
 
-def reversals(actions: Sequence[Action]) -> Mapping[str, Mapping[int, Action]]:
+class _Pruning:
+    """Settles prunes and their undos in one home."""
+
+    def __init__(self, site: Site, runs: Runs, folder: RunFolder) -> None:
+        self._site = site
+        self._runs = runs
+        self._folder = folder
+        self._effects = effects_on(site, folder)
+
+    def deleted(self, run: Run, actions: Sequence[Action]) -> list[Settlement]:
+        """Which sessions a prune has deleted."""
+        with trash_of(self._folder, run.id) as trash:
+            return what_happened(self._site, actions, trash, KILLED)
+
+    def taken(self, run: Run, actions: Sequence[Action]) -> list[Settlement]:
+        """What else a prune has taken; it takes the files of the sessions that it has deleted."""
+        gone = {
+            each.intent.target
+            for each in self._runs.actions(run.id)
+            if _is_session(each) and each.state is ActionState.DONE
+        }
+        with trash_of(self._folder, run.id) as trash:
+            return [_told(each, self._take, trash, session_of(each) in gone) for each in actions]
+
+    def _take(self, action: Action, trash: TrashRun | None, *, goes_on: bool) -> str:
+        effect, place = self._effects[Act(action.intent.action)], trash_for(action, trash)
+        if place is None and not _frees_now(action):
+            return "its trash is gone"  # and nothing is ever taken without one
+        if effect.taken(action, place):
+            if action.intent.action == Act.PURGE_TRASH.value:
+                self._runs.not_undoable(action.intent.target)
+            return ""
+        return effect.take(action, place) if goes_on else KILLED
+
+    def given_back(self, run: Run, actions: Sequence[Action]) -> list[Settlement]:
+        """What an undo has given back; it gives back the files of the sessions that are back."""
+        settled: list[Settlement] = []
+        for undone, returning in _reversals(actions).items():
+            originals = {each.number: each for each in self._runs.actions(undone)}
+            pairs = [(originals[number], each) for number, each in returning.items()]
+            with trash_of(self._folder, undone) as trash:
+                sessions = [each for original, each in pairs if _is_session(original)]
+                back = what_came_back(self._site, sessions, trash, KILLED)
+                # Noted first: whether a file goes back depends on what the journal says of them.
+                self._runs.settle(run.id, back)
+                away = sessions_away(self._runs, undone, trash)
+                for original, each in pairs:
+                    if not _is_session(original):
+                        told = _told(original, self._bring, trash, session_of(original) not in away)
+                        settled.append(Settlement(each.number, told.state, told.why))
+        return settled
+
+    def _bring(self, original: Action, trash: TrashRun | None, *, goes_on: bool) -> str:
+        effect = self._effects[Act(original.intent.action)]
+        if not goes_on and trash is not None and effect.taken(original, trash):
+            return KILLED
+        return give_back(effect, original, trash)
+
+
+def _told(
+    action: Action, step: Callable[..., str], trash: TrashRun | None, goes_on: bool
+) -> Settlement:
+    """What became of one action; damage that hides it concerns no other."""
+    try:
+        why = step(action, trash, goes_on=goes_on)
+    except HomeError as error:
+        return Settlement(action.number, ActionState.INTENDED, str(error)[:300])
+    except OSError as error:
+        return Settlement(action.number, ActionState.INTENDED, f"cannot tell: {error.strerror}")
+    state = ActionState.SKIPPED if why else ActionState.DONE
+    return Settlement(action.number, state, why[:300])
+
+
+def _reversals(actions: Sequence[Action]) -> Mapping[str, Mapping[int, Action]]:
     """The actions of an undo by the run and the number of the action that each takes back."""
     found: dict[str, dict[int, Action]] = {}
     for each in actions:
@@ -116,20 +164,9 @@ def reversals(actions: Sequence[Action]) -> Mapping[str, Mapping[int, Action]]:
     return found
 
 
-def give_back(effect: Effect, original: Action, trash: TrashRun | None) -> str:
-    """Give back one thing that is no session; '' or why not."""
-    if trash is None or original.intent.after.get("frees") == Frees.NOW.value:
-        return "it was not put into the trash"
-    try:
-        return effect.give_back(original, trash)
-    except HomeError as error:
-        return str(error)[:300]
+def _is_session(action: Action) -> bool:
+    return action.intent.action == _SESSION
 
 
-def _apart(actions: Sequence[Action]) -> tuple[list[Action], list[Action]]:
-    """Sessions, and everything else."""
-    session = Act.DELETE_SESSION.value
-    return (
-        [each for each in actions if each.intent.action == session],
-        [each for each in actions if each.intent.action != session],
-    )
+def _frees_now(action: Action) -> bool:
+    return bool(action.intent.after.get("frees") == Frees.NOW.value)

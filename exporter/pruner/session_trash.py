@@ -2,12 +2,13 @@
 
 They are written before anything is deleted, many to a file, compressed and on disk for good. A
 file has its name only when it is whole: what a killed run was about to write is never mistaken for
-something that it took.
+something that it took. Each session is a gzip member of its own, so that a damaged byte costs one
+session and not its whole file; `zcat` reads them as one. A member may hold several, as those of
+older versions do.
 """
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import zlib
@@ -20,10 +21,13 @@ from msgspec import Struct
 from exporter.hermes.deleting import SessionParts
 from exporter.hermes.exporting import export_line
 from exporter.pruner.trash import TrashRun
-from exporter.runs import RunError
 
 _ROWS: Final = re.compile(r"sessions-([0-9]{6})\.rows\.gz")
 _LEVEL: Final = 1
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_MEMBER: Final = bytes.fromhex("1f8b080000000000")
+"""How a member begins: no name, no time. It may also stand inside of one, which its check tells."""
+_PIECE_BYTES: Final = 1 << 16
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -41,9 +45,10 @@ def keep(trash: TrashRun, sessions: Sequence[Kept]) -> int:
     Raise OSError if that is not possible: then nothing may be deleted.
     """
     name = f"sessions-{_last(trash) + 1:06}"
-    exported = b"".join(export_line(each.parts) for each in sessions)
+    exported = b"".join(_packed(export_line(each.parts)) for each in sessions)
     size = _write(trash, f"{name}.jsonl.gz", exported)
-    size += _write(trash, f"{name}.rows.gz", msgspec.msgpack.encode(list(sessions)))
+    rows = b"".join(_packed(msgspec.msgpack.encode([each])) for each in sessions)
+    size += _write(trash, f"{name}.rows.gz", rows)
     os.fsync(trash.descriptor)
     return size
 
@@ -57,8 +62,13 @@ def _files(trash: TrashRun) -> list[tuple[int, str]]:
     return sorted((int(match[1]), match[0]) for match in matches if match)
 
 
-def _write(trash: TrashRun, name: str, content: bytes) -> int:
-    compressed = gzip.compress(content, _LEVEL, mtime=0)
+def _packed(content: bytes) -> bytes:
+    """A gzip member."""
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    return packer.compress(content) + packer.flush()
+
+
+def _write(trash: TrashRun, name: str, compressed: bytes) -> int:
     unfinished = f"{name}.unfinished"
     descriptor = os.open(unfinished, _CREATE, 0o600, dir_fd=trash.descriptor)
     with open(descriptor, "wb") as file:
@@ -69,18 +79,80 @@ def _write(trash: TrashRun, name: str, content: bytes) -> int:
     return len(compressed)
 
 
+class KeptFile(Struct, frozen=True):
+    """What can be read of a file of sessions."""
+
+    sessions: list[Kept]
+    damage: str = ""
+    """What cannot be read of it, if anything."""
+
+
 def kept_sessions(trash: TrashRun, *, newest_only: bool = False) -> Iterator[list[Kept]]:
-    """The sessions of a run, file by file, the newest file first.
+    """The sessions of a run that can be read, file by file, the newest file first.
 
     A session may be in several, if it was not taken at first: the newest is the one that counts.
-    Raise RunError if a file is damaged.
     """
+    for each in _kept_files(trash, newest_only=newest_only):
+        yield each.sessions
+
+
+def kept_numbers(trash: TrashRun) -> set[int]:
+    """The numbers of the actions whose sessions can be read."""
+    return {kept.number for file in kept_sessions(trash) for kept in file}
+
+
+def damage_in(trash: TrashRun) -> str:
+    """What of the sessions of a run cannot be read, if anything; names the first damaged file."""
+    return next((each.damage for each in _kept_files(trash) if each.damage), "")
+
+
+def why_not_kept(trash: TrashRun) -> str:
+    """Why a session that this run took cannot be found in its trash."""
+    damage = damage_in(trash)
+    return f"its rows are damaged: {damage}"[:300] if damage else "it is not in the trash"
+
+
+def _kept_files(trash: TrashRun, *, newest_only: bool = False) -> Iterator[KeptFile]:
     files = _files(trash)[::-1]
     for _, name in files[:1] if newest_only else files:
         path = os.path.join(trash.path, name)
         try:
             with open(os.open(name, _READ, dir_fd=trash.descriptor), "rb") as file:
-                content = gzip.decompress(file.read())
-            yield msgspec.msgpack.decode(content, type=list[Kept])
-        except (OSError, EOFError, zlib.error, msgspec.MsgspecError) as error:
-            raise RunError(f"cannot read {path}: {error}; nothing was given back") from error
+                yield _read(file.read(), path)
+        except OSError as error:
+            yield KeptFile([], f"cannot read {path}: {error.strerror}")
+
+
+def _read(content: bytes, path: str) -> KeptFile:
+    sessions: list[Kept] = []
+    damage = "" if content else f"{path} is empty"
+    for member in _members(content):
+        try:
+            sessions += msgspec.msgpack.decode(member or b"", type=list[Kept])
+        except msgspec.MsgspecError:
+            damage = f"not all of {path} can be unpacked"
+    return KeptFile(sessions, damage)
+
+
+def _members(content: bytes) -> Iterator[bytes | None]:
+    """The gzip members of a file, unpacked; None in place of what is damaged."""
+    start = 0
+    while 0 <= start < len(content):
+        member, end = _unpack(content, start)
+        yield member
+        # Whatever is left of a damaged one is passed over, up to where the next may begin.
+        start = end if member is not None else content.find(_MEMBER, start + 1)
+
+
+def _unpack(content: bytes, start: int) -> tuple[bytes | None, int]:
+    """The member that begins here, and where it ends; None if it is damaged."""
+    unpacker, parts, at = zlib.decompressobj(_GZIP), [], start
+    try:
+        while not unpacker.eof and at < len(content):
+            parts.append(unpacker.decompress(content[at : at + _PIECE_BYTES]))
+            at += _PIECE_BYTES
+    except zlib.error:
+        return None, start
+    if not unpacker.eof:
+        return None, start  # cut short
+    return b"".join(parts), min(at, len(content)) - len(unpacker.unused_data)

@@ -73,6 +73,11 @@ def _opened(above: int, names: tuple[str, ...], *, create: bool) -> Iterator[int
             except FileNotFoundError:
                 yield None
                 return
+            except OSError as error:
+                if create:
+                    raise  # the caller tells what it could not write
+                path = os.path.join(*names[: len(opened) + 1])
+                raise RunError(f"cannot open {path} of the trash: {error.strerror}") from error
             opened.append(above)
         yield above
     finally:

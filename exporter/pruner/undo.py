@@ -13,7 +13,7 @@ from exporter.pruner.effects.returning import SessionReturn
 from exporter.pruner.execute import Progress, acting
 from exporter.pruner.gently import read_patiently
 from exporter.pruner.outcome import LeftAlone, Returned
-from exporter.pruner.recovery import GIVE_BACK, give_back, recover
+from exporter.pruner.recovery import GIVE_BACK, give_back, recover, session_of, sessions_away
 from exporter.pruner.trash import TrashRun, trash_of
 from exporter.pruner.words import Act
 from exporter.reaper.site import Site
@@ -76,6 +76,11 @@ class _Undo:
             for each in actions
             if each.state is ActionState.UNDONE
         )
+        earlier += tuple(
+            LeftAlone(each.intent.target, f"not known whether it was taken: {each.why}"[:300])
+            for each in actions
+            if each.state is ActionState.INTENDED
+        )
         done = [each for each in actions if each.state is ActionState.DONE][::-1]
         there = self._sessions_there(done)
         earlier += tuple(
@@ -91,8 +96,9 @@ class _Undo:
         self._total = len(returning)
         originals = dict(zip((each.number for each in returning), done, strict=True))
         try:
-            self._give_back_others(returning, originals, trash)
+            # Rows, then their files: killed in between, no transcript is without its session.
             self._give_back_sessions(returning, originals, trash)
+            self._give_back_others(returning, originals, trash, there)
         except DatabaseError as error:
             self._why = f"{error}; the next run finds out what was given back"
             return self._returned(returning, earlier)
@@ -116,14 +122,24 @@ class _Undo:
         )
 
     def _give_back_others(
-        self, returning: Sequence[Action], originals: dict[int, Action], trash: TrashRun
+        self,
+        returning: Sequence[Action],
+        originals: dict[int, Action],
+        trash: TrashRun,
+        there: Sequence[Action],
     ) -> None:
+        away = sessions_away(self._runs, self._run, trash)
+        away -= {each.intent.target for each in there}
         for each in returning:
             original = originals[each.number]
-            if original.intent.action != Act.DELETE_SESSION.value:
+            if original.intent.action == Act.DELETE_SESSION.value:
+                continue
+            if session_of(original) in away:
+                why = "its session was not given back"
+            else:
                 why = give_back(self._effects[Act(original.intent.action)], original, trash)
-                state = ActionState.SKIPPED if why else ActionState.DONE
-                self._settle([Settlement(each.number, state, why)])
+            state = ActionState.SKIPPED if why else ActionState.DONE
+            self._settle([Settlement(each.number, state, why)])
 
     def _give_back_sessions(
         self, returning: Sequence[Action], originals: dict[int, Action], trash: TrashRun

@@ -25,11 +25,14 @@ from exporter.runs import (
     Fate,
     Intent,
     Kind,
+    Run,
     RunOutcome,
     Runs,
     Settlement,
     intended,
+    recovery,
 )
+from exporter.runs.recovery import Recovered
 from exporter.snapshot import Trouble
 
 _FIRST_BATCH: Final = 32
@@ -42,8 +45,6 @@ _SETTLED_AT_ONCE: Final = 5_000
 _READ_ATTEMPTS: Final = 5
 _PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
 _SKIPPED: Final = ActionState.SKIPPED
-_OURS: Final = ("end_session", "reopen_session")
-"""The actions of reaps, and of what takes them back."""
 
 
 class Result(Struct, frozen=True):
@@ -227,24 +228,21 @@ def _outcome(*, went_wrong: bool, anything_done: bool) -> RunOutcome:
 # Runs that were killed, and transactions of which nobody knows whether they were committed
 
 
-def recover(site: Site, runs: Runs) -> list[str]:
-    """Settle what killed runs left open, by what the database says; return the ids of those runs.
+def recover(site: Site, runs: Runs) -> Recovered:
+    """Settle what killed reaps left open, and what took them back, by what the database says."""
+    return recovery.recover(runs, settlers(site))
 
-    It changes nothing but the journal, so it may be killed and made again. Raise DatabaseError if
-    the database cannot be read: then those runs stay open for the next time.
-    """
-    recovered = []
-    for run in runs.unfinished_runs():
-        if run.kind in (Kind.REAP, Kind.UNDO, Kind.HEAL):
-            actions = runs.actions(run.id)
-            if any(each.intent.action not in _OURS for each in actions):
-                continue  # the undo of a prune, which the pruner knows about
-            left = [each for each in actions if each.state is ActionState.INTENDED]
-            runs.settle(run.id, what_happened(site, run.kind, left, "the run was killed"))
-            done = any(each.state is ActionState.DONE for each in runs.actions(run.id))
-            runs.finish(run.id, _outcome(went_wrong=True, anything_done=done), "it was killed")
-            recovered.append(run.id)
-    return recovered
+
+def settlers(site: Site) -> dict[str, recovery.Settle]:
+    """What became of the actions of reaps, and of what takes them back; changes nothing."""
+
+    def ended(_: Run, actions: Sequence[Action]) -> list[Settlement]:
+        return what_happened(site, Kind.REAP, actions, recovery.KILLED)
+
+    def reopened(_: Run, actions: Sequence[Action]) -> list[Settlement]:
+        return what_happened(site, Kind.UNDO, actions, recovery.KILLED)
+
+    return {"end_session": ended, "reopen_session": reopened}
 
 
 def what_happened(

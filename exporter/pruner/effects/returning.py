@@ -47,10 +47,10 @@ from exporter.pruner.gently import (
     rest,
 )
 from exporter.pruner.pace import Pace
-from exporter.pruner.session_trash import kept_sessions
+from exporter.pruner.session_trash import kept_sessions, why_not_kept
 from exporter.pruner.trash import TrashRun
 from exporter.reaper.site import Site
-from exporter.runs import Action, ActionState, RunError, Settlement
+from exporter.runs import Action, ActionState, Settlement
 
 _LOOKED_AT: Final = 200
 """So many sessions at most come back in one transaction."""
@@ -87,10 +87,11 @@ class SessionReturn:
                 ]
                 coming = {each.intent.target for each in waiting.values()}
                 self._give_back_file(found, coming, settle, trash)
-        except (DatabaseError, RunError) as error:
+        except DatabaseError as error:
             settle(what_came_back(self._site, list(waiting.values()), trash, str(error)))
             return str(error)
-        settle(_skip(list(waiting.values()), "it is not in the trash"))
+        if waiting:
+            settle(_skip(list(waiting.values()), why_not_kept(trash)))
         return ""
 
     def _give_back_file(

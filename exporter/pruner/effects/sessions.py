@@ -38,7 +38,7 @@ from exporter.pruner.gently import (
 )
 from exporter.pruner.inspection import Gone, Inspection
 from exporter.pruner.pace import Pace
-from exporter.pruner.session_trash import Kept, keep, kept_sessions
+from exporter.pruner.session_trash import Kept, damage_in, keep, kept_numbers, kept_sessions
 from exporter.pruner.trash import TrashRun
 from exporter.reaper.batches import CalledOffError
 from exporter.reaper.site import Site
@@ -359,22 +359,18 @@ def what_happened(
         },
     )
     _mend_index(site, there, trash)
-    kept = _numbers_kept(trash) if len(there) < len(actions) else set()
+    kept = kept_numbers(trash) if trash is not None and len(there) < len(actions) else set()
+    # What cannot be read may hold any of those that are gone: an undo says so, session by session.
+    is_damaged = trash is not None and len(kept) < len(actions) and damage_in(trash) != ""
     settled: list[Settlement] = []
     for each in actions:
         if each.intent.target in there:
             settled += _skip([each], otherwise)
-        elif each.number in kept:
+        elif each.number in kept or is_damaged:
             settled.append(Settlement(each.number, ActionState.DONE))
         else:
             settled += _skip([each], "it is gone")
     return settled
-
-
-def _numbers_kept(trash: TrashRun | None) -> set[int]:
-    if trash is None:
-        return set()
-    return {kept.number for file in kept_sessions(trash) for kept in file}
 
 
 def _mend_index(site: Site, there: set[str], trash: TrashRun | None) -> None:
