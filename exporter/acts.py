@@ -26,6 +26,7 @@ from exporter.pruner.pressure import Pressure
 from exporter.pruner.words import HomePrunePlan, PruneAction
 from exporter.reaper.orders import ReapOrder, Report, Skipped, Undone
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits
+from exporter.reaper.possible_hosts import Line, base_line, key_of
 from exporter.runs import Run
 
 _PLAN_SECONDS: Final = 60.0
@@ -51,6 +52,7 @@ def reap_order(
     only: Collection[str] | None = None,
     run: str = "",
     plan: str = "",
+    heal_only: bool = False,
 ) -> ReapOrder:
     """An order to reap one home by its settings; the evidence is that of the verdicts."""
     return ReapOrder(
@@ -66,6 +68,10 @@ def reap_order(
         end_reason=own.reaper.end_reason,
         lock_budget_seconds=own.prune.lock_budget_seconds,
         undoable_seconds=own.prune.trash.keep_seconds,
+        processes=tuple(
+            key_of(holder) for holder in evidence.holders if base_line(holder) is not Line.CLEARED
+        ),
+        heal_only=heal_only,
     )
 
 

@@ -171,6 +171,11 @@ class HomeState:
         return self._runs.tripped is not None
 
     @property
+    def needs_healing(self) -> bool:
+        """A session that was reaped may have gone on since."""
+        return self._runs.to_heal
+
+    @property
     def sessions_revision(self) -> tuple[str, int]:
         """Moves when `session_rows` would tell something else."""
         return self.home.label, self._sessions.revision

@@ -170,9 +170,10 @@ def looked(
     pause_seconds: float = _BETWEEN_LOOKS_SECONDS,
     *,
     confirm: bool = True,
+    presume_by_clock: bool = False,
 ) -> Iterator[tuple[Rounds, HostView]]:
     """Look at this host: once, or as often as a verdict needs."""
-    with _unscanned(options, settings) as rounds:
+    with _unscanned(options, settings, presume_by_clock) as rounds:
         if confirm:
             yield rounds, _run(rounds, settings, pause_seconds)
         else:
@@ -188,11 +189,13 @@ def found_homes(options: Options, settings: Settings) -> Iterator[Rounds]:
 
 
 @contextmanager
-def _unscanned(options: Options, settings: Settings) -> Iterator[Rounds]:
-    """Remembering nothing but the labels that the agent has given."""
+def _unscanned(
+    options: Options, settings: Settings, presume_by_clock: bool = False
+) -> Iterator[Rounds]:
+    """Remembering nothing but what an agent's state directory tells."""
     journal = Journal.in_memory()
     recall(options.state_dir, journal)
-    rounds = _rounds(options, settings, journal)
+    rounds = _rounds(options, settings, journal, presume_by_clock)
     try:
         yield rounds
     finally:
@@ -200,11 +203,20 @@ def _unscanned(options: Options, settings: Settings) -> Iterator[Rounds]:
         journal.close()
 
 
-def _rounds(options: Options, settings: Settings, journal: Journal) -> Rounds:
+def _rounds(
+    options: Options, settings: Settings, journal: Journal, presume_by_clock: bool = False
+) -> Rounds:
     for path in options.homes:
         if not os.path.isdir(path):
             raise UsageError(f"--home {path}: no such directory; give a HERMES_HOME directory")
-    return Rounds(settings, journal, named=options.homes, every_session=True, acting=False)
+    return Rounds(
+        settings,
+        journal,
+        named=options.homes,
+        every_session=True,
+        acting=False,
+        presume_by_clock=presume_by_clock,
+    )
 
 
 def _ignore(name: str, error: Exception) -> None:

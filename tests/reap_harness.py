@@ -17,9 +17,11 @@ from exporter.evidence.findings import HomeEvidence
 from exporter.reaper.findings import HomeFacts, JudgedSession, ReaperRules
 from exporter.reaper.orders import Outcome
 from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
+from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
 from exporter.reaper.reap import execute
 from exporter.reaper.site import Site
 from exporter.reaper.verdict_history import VerdictHistory
+from exporter.reaper.watched_idleness import Moment
 from exporter.runs import Run, journal_of
 from exporter.scan.reader import HomeReader
 from exporter.snapshot import LockAnswer
@@ -29,7 +31,10 @@ from tests.real.hermes import Hermes
 from tests.real.holders import Holder
 
 GATEWAY = ("gateway", "run")
-"""A process that could never be running a session of the command line."""
+"""A server: by the rules below a session is presumed dead beside it at once."""
+ONE_SHOT = ("chat", "-q", "hello")
+"""A process that is cleared of all sessions here: each counts as seen before it began."""
+RULES = ReaperRules(presume_server_seconds=0.0)
 REASON = "reaped"
 
 
@@ -85,10 +90,10 @@ def judge(
     )
     if facts.lock_probe is LockAnswer.BLIND and not found.holders:
         facts = HomeFacts(holders=(), lock_probe=LockAnswer.FREE, blind=facts.blind)
-    history = VerdictHistory()
+    history = VerdictHistory(lambda: Moment("", time.monotonic(), since_boot=0.0))
     sessions = {session.id: session for session in look.sessions}
-    for _ in range(ReaperRules().confirmations):
-        history.update(sessions, facts, ReaperRules(), clock())
+    for _ in range(RULES.confirmations):
+        history.update(sessions, facts, RULES, clock())
     return [history.judged(session) for session in look.sessions], found
 
 
@@ -107,7 +112,14 @@ def site(home: Path, bystanders: Bystanders | None = None, **changes: Any) -> Si
 def reap(home: Path) -> Outcome:
     """Judge, plan and reap."""
     plan, place = planned(home)
-    return execute(plan, place, end_reason=REASON)
+    return execute(plan, place, end_reason=REASON, processes=processes(home))
+
+
+def processes(home: Path) -> tuple[ProcessKey, ...]:
+    """Those that have the database open and may run a session."""
+    return tuple(
+        key_of(each) for each in evidence(home).holders if base_line(each) is not Line.CLEARED
+    )
 
 
 def targets(plan: HomePlan) -> list[str]:

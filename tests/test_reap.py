@@ -13,7 +13,6 @@ from pathlib import Path
 
 import apsw
 import pytest
-from msgspec import structs
 
 from exporter.evidence.bystanders import Bystanders
 from exporter.reaper.reap import execute
@@ -296,20 +295,6 @@ def test_a_process_that_only_had_a_short_look_does_not_stop_a_reap(newest: Leaky
         outcome = execute(plan, replace(place, sleep=wait), end_reason=REASON)
     assert len(waits) == 1
     assert sorted(outcome.done) == sorted(LEAKED)
-
-
-def test_nothing_ends_once_a_living_process_has_left_the_session_it_was_on(newest: Leaky) -> None:
-    """It may have gone on to any of the others."""
-    with hermes_process(newest.hermes, newest.path, *GATEWAY) as gateway:
-        gateway.ask("create", session="alibi")
-        plan, place = planned(newest.path)
-        plan = structs.replace(plan, alibis=("alibi",))
-        gateway.ask("end", session="alibi", reason="resumed_other")
-        outcome = execute(plan, place, end_reason=REASON)
-        assert outcome.done == ()
-        assert "left the session it was on" in outcome.skipped[0].why
-        gateway.ask("resume", session="alibi")
-        assert sorted(execute(plan, place, end_reason=REASON).done) == sorted(LEAKED)
 
 
 # Columns and tables of releases to come

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,16 @@ from exporter.reaper.undo import undo
 from exporter.runs import journal_of, running
 from tests.evidence_harness import evidence
 from tests.reader_harness import sql
-from tests.reap_harness import REASON, judge, open_sessions, site
+from tests.real.hermes import NEWEST, python_for
+from tests.reap_harness import (
+    ONE_SHOT,
+    REASON,
+    hermes_process,
+    judge,
+    open_sessions,
+    processes,
+    site,
+)
 from tests.small_homes import small_home
 
 
@@ -30,6 +38,11 @@ class Verdicts:
 
     def __init__(self, home: Path) -> None:
         self._home = home
+
+    to_heal = True
+
+    def healed(self) -> None:
+        """The next reap looks again."""
 
     def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome:
         judged, _ = judge(self._home)
@@ -60,6 +73,7 @@ def reap(home: Path, *only: str, by_hand: bool = False, verdicts: Verdicts | Non
         bystanders=Bystanders.of(evidence(home)),
         only=only or None,
         end_reason=REASON,
+        processes=processes(home),
     )
     return duty.reap(order, verdicts or Verdicts(home))
 
@@ -74,15 +88,12 @@ def test_a_reap_by_hand_does_not_close_the_breaker_that_it_has_just_tripped_itse
     home: Path,
 ) -> None:
     first, second, third = names(home)
-    assert reap(home, first, second, by_hand=True).outcome.done == (first, second)
-    sql(
-        home,
-        "INSERT INTO messages (session_id, role, content, timestamp) "
-        f"VALUES ('{first}', 'user', 'still here', {time.time()});",
-    )
-    report = reap(home, third, by_hand=True)
+    with hermes_process(python_for(NEWEST), home, *ONE_SHOT) as hermes:
+        assert reap(home, first, second, by_hand=True).outcome.done == (first, second)
+        hermes.ask("append", session=first)
+        report = reap(home, third, by_hand=True)
     assert (report.reopened, report.outcome.done) == ((first,), (third,))
-    assert "active after a reap" in tripped(home)
+    assert "active after the reap" in tripped(home)
     assert reap(home).blocked is Blocked.TRIPPED
     reap(home, by_hand=True)
     assert not tripped(home)

@@ -159,7 +159,9 @@ def test_what_a_killed_run_left_open_is_settled_by_the_next(home: Path) -> None:
     execute(msgspec.structs.replace(plan, actions=(written,)), place, end_reason=REASON)
     shutil.rmtree(home / ".hermes-exporter")
     with running(str(home), 0, "reap") as runs:
-        run = runs.begin(Kind.REAP, [_intent(each, REASON) for each in (written, unwritten)])
+        run = runs.begin(
+            Kind.REAP, [_intent(each, REASON, (), []) for each in (written, unwritten)]
+        )
     for _ in range(2):
         with running(str(home), 0, "reap") as runs:
             recover(site(home), runs)

@@ -23,7 +23,7 @@ from exporter.runs import (
     journal_of,
     running,
 )
-from exporter.runs.report import RunMemory, RunReader
+from exporter.runs.report import ReapCount, RunMemory, RunReader
 
 _LOCK = """
 import sqlite3, sys
@@ -48,7 +48,7 @@ def journal(tmp_path: Path) -> Path:
 
 
 def read(journal: Path) -> RunMemory:
-    return RunReader(str(journal.parent.parent), "end_session").read(os.geteuid())
+    return RunReader(str(journal.parent.parent), "end_session", ["end_session"]).read(os.geteuid())
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def in_use(journal: Path) -> Iterator[None]:
 
 
 def test_what_cannot_be_read_is_not_zero(journal: Path) -> None:
-    assert read(journal).report.reaped == {"cli": 2}
+    assert read(journal).report.reaped == [ReapCount("cli", "proven", 2)]
     with in_use(journal):
         found = read(journal)
     assert not found.readable
@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_not_zero(journal: Path) -> None:
 
 
 def test_a_write_within_the_same_tick_of_the_clock_is_seen(journal: Path, tmp_path: Path) -> None:
-    reader = RunReader(str(tmp_path), "end_session")
+    reader = RunReader(str(tmp_path), "end_session", ["end_session"])
     before = journal.stat()
     assert reader.read(os.geteuid()).report.tripped is not None
     with running(str(tmp_path), os.geteuid(), "test") as runs:

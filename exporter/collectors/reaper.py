@@ -1,30 +1,34 @@
 """What the reaper has done, and whether it has stopped.
 
-hermes_reaper_reaped_total{home="default",source="cli"} 12
-hermes_reaper_reopened_total{home="default",source="cli"} 0
+hermes_reaper_reaped_total{home="default",source="cli",proof="proven"} 12
+hermes_reaper_reopened_total{home="default",source="cli",proof="proven"} 0
 hermes_reaper_breaker_open{home="default"} 0
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from exporter.collectors.registry import Samples, collector, counter, gauge
 from exporter.collectors.sessions import shown_source
+from exporter.reaper.findings import Proof
+from exporter.runs.report import ReapCount
 from exporter.view import HomeView, HostView
 
 REAPED = counter(
     "hermes_reaper_reaped_total",
-    "Sessions ended because their process was proven dead, by the agent or by hand.",
+    "Sessions ended by the agent or by hand: proven dead, or presumed dead after long idleness.",
     "home",
     "source",
+    "proof",
 )
 REOPENED = counter(
     "hermes_reaper_reopened_total",
-    "Sessions that were active after they had been reaped, and were opened again: false positives.",
+    "Reaped sessions that a process was still on, and that were put right: false positives.",
     "home",
     "source",
+    "proof",
 )
 BREAKER_OPEN = gauge(
     "hermes_reaper_breaker_open",
@@ -40,9 +44,11 @@ def collect(view: HostView, samples: Samples) -> None:
             continue
         reaped = _by_source(home, home.runs.reaped)
         reopened = _by_source(home, home.runs.reopened)
-        for source in sorted({*reaped, *_sources(home)}):
-            samples.add(REAPED, reaped[source], home.label, source)
-            samples.add(REOPENED, reopened[source], home.label, source)
+        for source in sorted({source for source, _ in reaped} | _sources(home)):
+            for proof in Proof:
+                key = source, proof.value
+                samples.add(REAPED, reaped[key], home.label, *key)
+                samples.add(REOPENED, reopened[key], home.label, *key)
         samples.add(BREAKER_OPEN, home.runs.tripped is not None, home.label)
 
 
@@ -52,8 +58,8 @@ def _sources(home: HomeView) -> set[str]:
     return {shown_source(home, each.source) for each in sessions.messages} if sessions else set()
 
 
-def _by_source(home: HomeView, tally: Mapping[str, int]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for source, sessions in tally.items():
-        found[shown_source(home, source)] += sessions
+def _by_source(home: HomeView, tally: Iterable[ReapCount]) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for each in tally:
+        found[shown_source(home, each.source), each.proof] += each.sessions
     return found

@@ -2,6 +2,7 @@
 
 hermes_sessions_open_by_verdict{home="default",source="cli",verdict="dead"} 12
 hermes_sessions_leaked{home="default",source="cli",cause="after_turn"} 9
+hermes_sessions_unknown{home="default",reason="chat"} 3
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from collections import Counter
 
 from exporter.collectors.registry import Samples, collector, gauge
 from exporter.collectors.sessions import shown_source
-from exporter.reaper.findings import Verdict
+from exporter.reaper.findings import UnknownReason, Verdict
 from exporter.snapshot import Turn
 from exporter.view import HomeView, HostView
 
 BY_VERDICT = gauge(
     "hermes_sessions_open_by_verdict",
-    "Open sessions by what is known of them: live, held (rightly open with nobody running it), "
-    "dead, or unknown.",
+    "Open sessions by verdict: live, held (not running, but a chat or handoff will return to it), "
+    "dead, exempt (its source is never reaped), or unknown.",
     "home",
     "source",
     "verdict",
@@ -31,13 +32,25 @@ LEAKED = gauge(
     "cause",
 )
 
+UNKNOWN = gauge(
+    "hermes_sessions_unknown",
+    "Open sessions of verdict unknown by what stands in the way: a server, chat or program of "
+    "unknown kind that may have them, a stopped process, something that cannot be seen, or chat "
+    "routing that cannot be read.",
+    "home",
+    "reason",
+)
 
-@collector("verdicts", "open sessions by verdict, and those that leaked", BY_VERDICT, LEAKED)
+
+@collector(
+    "verdicts", "open sessions by verdict, and those that leaked", BY_VERDICT, LEAKED, UNKNOWN
+)
 def collect(view: HostView, samples: Samples) -> None:
     for home in view.homes:
         if home.snapshot is not None and home.snapshot.sessions is not None:
             _verdicts(home, samples)
             _leaks(home, samples)
+            _unknown(home, samples)
 
 
 def _verdicts(home: HomeView, samples: Samples) -> None:
@@ -47,6 +60,12 @@ def _verdicts(home: HomeView, samples: Samples) -> None:
     for source in sorted({source for source, _ in found}):
         for verdict in Verdict:
             samples.add(BY_VERDICT, found[source, verdict.value], home.label, source, verdict.value)
+
+
+def _unknown(home: HomeView, samples: Samples) -> None:
+    found = {each.reason: each.sessions for each in home.unknown}
+    for reason in UnknownReason:
+        samples.add(UNKNOWN, found.get(reason, 0), home.label, reason.value)
 
 
 def _leaks(home: HomeView, samples: Samples) -> None:

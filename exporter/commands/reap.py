@@ -37,6 +37,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="append",
         help="only sessions of this source, e.g. cli; may be repeated",
     )
+    parser.add_argument(
+        "--presume",
+        action="store_true",
+        help="count idleness by the clocks that Hermes wrote, as if an agent had watched it: "
+        "beside a gateway %(prog)s then ends what is idle for reaper.presume_after.server",
+    )
     arguments.add_json(parser)
 
 
@@ -50,6 +56,7 @@ def run(args: Namespace) -> int:
         sources=tuple(args.sources or ()),
         execute=args.yes,
         plan_hash=args.plan,
+        presume=args.presume,
     )
     output.tell(*result.notes)
     if args.json:

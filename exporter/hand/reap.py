@@ -38,14 +38,20 @@ def reap(
     sources: Sequence[str] = (),
     execute: bool = False,
     plan_hash: str | None = None,
+    presume: bool = False,
 ) -> tuple[Result, list[str]]:
     """Plan a reap of every home, and carry it out if asked to.
+
+    `presume`: idleness by Hermes's own clocks counts as if an agent had watched it.
 
     Return what became of it, and the homes that could not be read.
     """
     settings = load(options.config_file)
     saved = saved_plans.load(options.state_dir, KIND, plan_hash) if plan_hash else None
-    with looked(options, settings, _BETWEEN_CONFIRMATIONS_SECONDS) as (rounds, view):
+    with looked(options, settings, _BETWEEN_CONFIRMATIONS_SECONDS, presume_by_clock=presume) as (
+        rounds,
+        view,
+    ):
         unread = [home.label for home in view.homes if not home.up]
         plans = list(_plans(rounds, settings, sources, saved, unread))
         result = Result(

@@ -71,6 +71,24 @@ def reopen_session(connection: apsw.Connection, session_id: str, end: End) -> bo
     return connection.changes() == 1
 
 
+def replace_end(connection: apsw.Connection, session_id: str, old: End, new: End) -> bool:
+    """Give a session that ended exactly so another end; False if it did not."""
+    connection.execute(
+        "UPDATE sessions SET ended_at = ?, end_reason = ? "
+        "WHERE id = ? AND ended_at = ? AND end_reason = ?",
+        (*new, session_id, *old),
+    )
+    return connection.changes() == 1
+
+
+def count_and_newest(connection: apsw.Connection, session_id: str) -> tuple[int, float | None]:
+    """How many messages a session has, and the newest of their times."""
+    count, newest = connection.execute(
+        "SELECT COUNT(*), MAX(timestamp) FROM messages WHERE session_id = ?", (session_id,)
+    ).fetchone() or (0, None)
+    return int(count), newest if isinstance(newest, float | int) else None
+
+
 def has_turn_lease(
     connection: apsw.Connection, schema: Schema, session_id: str, now: float
 ) -> bool:

@@ -46,11 +46,14 @@ class AutomaticReaper:
         """Make the pass, if it is due and the scan went well."""
         if state.trouble is not Trouble.NONE or state.evidence is None:
             return
-        if not self.is_due(state, settings):
+        home, due = state.home, self.is_due(state, settings)
+        # What our own journal says we did is put right in every mode, and within one scan.
+        if not due and not (state.needs_healing and home.may_write):
             return
-        self._last_pass[state.home.path] = self._monotonic()
-        home = state.home
-        order = acts.reap_order(home, state.evidence, settings.for_home(home.named_as))
+        if due:
+            self._last_pass[home.path] = self._monotonic()
+        own = settings.for_home(home.named_as)
+        order = acts.reap_order(home, state.evidence, own, heal_only=not due)
         try:
             self._tell(state, acts.reap(self._pool.worker(home.owner, home.path), order))
         except RefusedError as error:
@@ -66,11 +69,13 @@ class AutomaticReaper:
         label, outcome = state.home.label, report.outcome
         if report.reopened:
             log.error(
-                "sessions reaped wrongly were opened again; reaping stopped",
+                "sessions reaped wrongly were put right",
                 home=label,
                 sessions=len(report.reopened),
                 ids=" ".join(shown_id(each) for each in report.reopened[:_TOLD_MAX]),
             )
+        if report.resumed:
+            log.info("reaped sessions were resumed", home=label, sessions=len(report.resumed))
         if outcome.done or outcome.skipped:
             log.info(
                 "reaped",

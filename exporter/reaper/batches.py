@@ -18,13 +18,13 @@ from exporter.hermes.ending import End, ends_of
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.writing import WriteError, Writer, WriteTrouble
 from exporter.reaper.orders import Skipped
+from exporter.reaper.plan import ENDS, REOPEN
 from exporter.reaper.site import Site
 from exporter.runs import (
     Action,
     ActionState,
     Fate,
     Intent,
-    Kind,
     Run,
     RunOutcome,
     Runs,
@@ -68,12 +68,18 @@ class Change(Protocol):
 
     def prepare(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> None:
         """Read what takes long, before the write lock is held."""
+        del writer, schema, batch
 
     def check(self, writer: Writer) -> None:
         """Under the write lock, once: raise CalledOffError if nothing may be done."""
 
     def take(self, writer: Writer, action: Action) -> str:
         """Under the write lock: take one action, or return why it was not taken."""
+
+    def confirm(self, writer: Writer, taken: Sequence[Action]) -> dict[int, str]:
+        """After the commit: take actions back that should not stand, and say why, by number."""
+        del writer, taken
+        return {}
 
 
 def take_all(
@@ -111,7 +117,7 @@ def take_all(
                 continue
             why = str(error)
             try:
-                runs.settle(run, what_happened(site, runs.find(run).kind, waiting, why))
+                runs.settle(run, what_happened(site, waiting, why))
             except DatabaseError:
                 return _left_open(runs, run, why, batches.longest_hold_seconds)
             break
@@ -183,7 +189,12 @@ def _take_batch(
             why = change.take(writer, action)
             state = _SKIPPED if why else ActionState.DONE
             settled.append(Settlement(action.number, state, why))
-    return settled, checked
+    done = {each.number for each in settled if each.state is ActionState.DONE}
+    back = change.confirm(writer, [action for action in batch if action.number in done])
+    return [
+        Settlement(each.number, _SKIPPED, back[each.number]) if each.number in back else each
+        for each in settled
+    ], checked
 
 
 def _was_too_long(error: DatabaseError) -> bool:
@@ -236,39 +247,30 @@ def recover(site: Site, runs: Runs) -> Recovered:
 def settlers(site: Site) -> dict[str, recovery.Settle]:
     """What became of the actions of reaps, and of what takes them back; changes nothing."""
 
-    def ended(_: Run, actions: Sequence[Action]) -> list[Settlement]:
-        return what_happened(site, Kind.REAP, actions, recovery.KILLED)
+    def settle(_: Run, actions: Sequence[Action]) -> list[Settlement]:
+        return what_happened(site, actions, recovery.KILLED)
 
-    def reopened(_: Run, actions: Sequence[Action]) -> list[Settlement]:
-        return what_happened(site, Kind.UNDO, actions, recovery.KILLED)
-
-    return {"end_session": ended, "reopen_session": reopened}
+    return dict.fromkeys((*ENDS, REOPEN), settle)
 
 
-def what_happened(
-    site: Site, kind: Kind, actions: Sequence[Action], otherwise: str
-) -> list[Settlement]:
+def what_happened(site: Site, actions: Sequence[Action], otherwise: str) -> list[Settlement]:
     """Which of these actions have been taken, by looking at the rows."""
     if not actions:
         return []
     ends = read_ends(site, [each.intent.target for each in actions])
-    taken = _was_ended if kind is Kind.REAP else _was_reopened
     return [
         Settlement(each.number, ActionState.DONE)
-        if taken(each, ends.get(each.intent.target))
+        if _was_taken(each, ends.get(each.intent.target))
         else Settlement(each.number, _SKIPPED, otherwise[:300])
         for each in actions
     ]
 
 
-def _was_ended(action: Action, found: End | None) -> bool:
-    """Nobody but us ends a session at that moment for that reason, and it was open before."""
+def _was_taken(action: Action, found: End | None) -> bool:
+    """No other program ends a session at that moment for that reason, and it was open before."""
+    if action.intent.action == REOPEN:
+        return found is not None and found.ended_at is None
     return found == written_end(action)
-
-
-def _was_reopened(action: Action, found: End | None) -> bool:
-    del action
-    return found is not None and found.ended_at is None
 
 
 def written_end(action: Action) -> End:

@@ -12,9 +12,7 @@ from typing import Protocol
 
 from msgspec import structs
 
-from exporter import human
 from exporter.reaper import breaker
-from exporter.reaper.heal import heal
 from exporter.reaper.orders import Outcome, ReapOrder, Report
 from exporter.reaper.plan import (
     ACTION,
@@ -26,6 +24,7 @@ from exporter.reaper.plan import (
     plan_reap,
 )
 from exporter.reaper.reap import execute
+from exporter.reaper.reopen import Healed, heal
 from exporter.reaper.site import Site
 from exporter.runs import RunOutcome, journal_of
 
@@ -36,6 +35,13 @@ class Judged(Protocol):
     """Who knows the verdicts of one home."""
 
     def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome: ...
+
+    @property
+    def to_heal(self) -> bool:
+        """Whether a session that was reaped may have gone on."""
+
+    def healed(self) -> None:
+        """What was seen to have gone on after a reap has been put right."""
 
 
 def plan(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.time) -> HomePlan:
@@ -55,15 +61,21 @@ def reap(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.tim
         lock_budget_seconds=order.lock_budget_seconds,
         clock=clock,
     )
-    reopened = tuple(heal(site))
-    if reopened and not order.by_hand:
-        why = f"{human.counted(len(reopened), 'session')} active after a reap"
-        return Report(Outcome(None, RunOutcome.DONE, why=why), Blocked.TRIPPED, 0, reopened)
+    healed = heal(site, order.processes) if judged.to_heal else Healed()
+    judged.healed()
+    reopened, resumed = healed.mistakes, healed.resumed
+    if order.heal_only:
+        return Report(Outcome(None, RunOutcome.DONE), Blocked.NO, 0, reopened, resumed)
+    tripped = _tripped(order)
+    if tripped and not order.by_hand:
+        outcome = Outcome(None, RunOutcome.DONE, why=tripped)
+        return Report(outcome, Blocked.TRIPPED, 0, reopened, resumed)
     made = plan(order, judged, clock)
     if made.blocked in (Blocked.COUNT, Blocked.RATIO):
         breaker.trip(site, made.why)
     if made.blocked is not Blocked.NO:
-        return Report(Outcome(None, RunOutcome.DONE, why=made.why), made.blocked, 0, reopened)
+        outcome = Outcome(None, RunOutcome.DONE, why=made.why)
+        return Report(outcome, made.blocked, 0, reopened, resumed)
     if not order.by_hand and made.actions:
         why = breaker.trip_if_forgotten(site, order.end_reason)
         if why:
@@ -79,8 +91,16 @@ def reap(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.tim
         plan_hash=order.plan,
         by_hand=order.by_hand,
         undoable_seconds=order.undoable_seconds,
+        processes=order.processes,
     )
-    return Report(outcome, Blocked.NO, made.deferred, reopened)
+    return Report(outcome, Blocked.NO, made.deferred, reopened, resumed)
+
+
+def _tripped(order: ReapOrder) -> str:
+    """Why automatic reaping has stopped, by this very healing or before."""
+    with journal_of(order.home, order.owner) as runs:
+        found = runs.tripped() if runs is not None else None
+    return found.why if found is not None else ""
 
 
 def _chosen(made: HomePlan, only: Collection[str] | None) -> tuple[ReapAction, ...]:

@@ -59,6 +59,10 @@ class ReapOrder(Struct, frozen=True):
     end_reason: str = "reaped"
     lock_budget_seconds: float = 0.05
     undoable_seconds: float = UNDOABLE_SECONDS
+    processes: tuple[tuple[int, int], ...] = ()
+    """PID and start ticks of those that have the database open and may run a session."""
+    heal_only: bool = False
+    """Put right what earlier reaps did wrong, and end nothing."""
 
 
 class Report(Struct, frozen=True):
@@ -68,4 +72,6 @@ class Report(Struct, frozen=True):
     blocked: Blocked = Blocked.NO
     deferred: Count = 0
     reopened: tuple[SessionId, ...] = ()
-    """Sessions of earlier reaps that were in use after all."""
+    """Sessions of earlier reaps that a process was on after all."""
+    resumed: tuple[SessionId, ...] = ()
+    """Sessions of earlier reaps that were taken up later."""

@@ -9,20 +9,30 @@ with all its clocks, every pointer to it, and whether a process has come that wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import apsw
 from msgspec import structs
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
-from exporter.hermes.ending import OPEN, End, end_of, end_session, has_turn_lease
+from exporter.hermes.continuations import children_of
+from exporter.hermes.ending import (
+    OPEN,
+    End,
+    end_of,
+    end_session,
+    has_turn_lease,
+    reopen_session,
+)
 from exporter.hermes.routing import Routing, read_routing, routing_file
-from exporter.hermes.schema import Schema
+from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.sessions import SessionQueries
 from exporter.hermes.turns import NOTHING_SAID
 from exporter.hermes.writing import Writer, look_at_bystanders, refuse_unwritable
 from exporter.reaper.batches import (
     CalledOffError,
+    Change,
     read_ends,
     recover,
     take_all,
@@ -30,10 +40,14 @@ from exporter.reaper.batches import (
 )
 from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome, Skipped
 from exporter.reaper.plan import ACTION, Expected, HomePlan, ReapAction
+from exporter.reaper.possible_hosts import ProcessKey
 from exporter.reaper.site import Site
 from exporter.runs import Action, Intent, Kind, RunOutcome
 from exporter.scan.session_table import open_session
 from exporter.snapshot import OpenSession
+
+CHILDREN_MAX: Final = 256
+_HOLDERS_MAX: Final = 64
 
 
 def execute(
@@ -45,8 +59,12 @@ def execute(
     plan_hash: str = "",
     by_hand: bool = False,
     undoable_seconds: float = UNDOABLE_SECONDS,
+    processes: Sequence[ProcessKey] = (),
 ) -> Outcome:
     """End the sessions of a plan; in a process of the home's owner that has no connection to it.
+
+    `processes` have the database open and may run a session; the journal notes them, because what
+    they do to a session later shows whether ending it was a mistake.
 
     Raise RunBusyError if another run is under way, RunError if the journal cannot be used. What a
     failing journal leaves unsettled the next run settles.
@@ -61,7 +79,11 @@ def execute(
             actions, over = _still_open(site, plan.actions)
             if not actions:
                 return Outcome(None, RunOutcome.DONE, skipped=over)
-            intents = [_intent(action, end_reason) for action in actions]
+            children = _children(site, actions)
+            intents = [
+                _intent(action, end_reason, processes, children.get(action.target))
+                for action in actions
+            ]
             run = runs.begin(
                 Kind.REAP,
                 intents,
@@ -94,19 +116,42 @@ def _still_open(
     return still_open, tuple(Skipped(each, _how_it_ended(ends.get(each))) for each in over)
 
 
-def _intent(action: ReapAction, end_reason: str) -> Intent:
+def _children(site: Site, actions: Sequence[ReapAction]) -> dict[str, list[str]]:
+    """The children that these sessions have now: later ones tell how a session went on.
+
+    One with more than fit into the journal is left out, and goes by its activity alone.
+    """
+    with site.reading() as connection:
+        if not probe_schema(connection).has("sessions", "parent_session_id"):
+            return {}
+        found = {each.target: children_of(connection, each.target) for each in actions}
+    return {target: children for target, children in found.items() if len(children) <= CHILDREN_MAX}
+
+
+def _intent(
+    action: ReapAction,
+    end_reason: str,
+    processes: Sequence[ProcessKey],
+    children: Sequence[str] | None,
+) -> Intent:
     return Intent(
         action=ACTION,
         target=action.target,
         reason=action.reason,
         before=structs.asdict(action.expected),
-        after={"ended_at": action.expected.last_activity_at, "end_reason": end_reason},
+        after={
+            "ended_at": action.expected.last_activity_at,
+            "end_reason": end_reason,
+            "proof": action.proof.value,
+            "holders": list(processes[:_HOLDERS_MAX]),
+            "children": children,
+        },
         evidence=list(action.evidence),
     )
 
 
-class _Ending:
-    """Ends sessions; see `exporter.reaper.batches.Change`.
+class _Ending(Change):
+    """Ends sessions.
 
     What can be read before the write lock is held is read before. Under the lock it still counts
     if nobody has written since; if somebody has, all of it is read again there.
@@ -169,6 +214,17 @@ class _Ending:
             return "its clocks are ahead of ours"
         ended = end_session(connection, target, written_end(action))
         return "" if ended else "it could not be ended"
+
+    def confirm(self, writer: Writer, taken: Sequence[Action]) -> dict[int, str]:
+        """Open again what was ended while another process opened the database."""
+        new = writer.newcomers() if taken else ()
+        if not new:
+            return {}
+        with writer.transaction():
+            for action in taken:
+                reopen_session(writer.connection, action.intent.target, written_end(action))
+        why = f"process {new[0]} opened the database meanwhile, so it was opened again"
+        return {action.number: why for action in taken}
 
     def _examine(self, connection: apsw.Connection, targets: Sequence[str]) -> dict[str, str]:
         """Why each of these may not be ended; empty if it may."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping
 
 from exporter.hermes.ending import End, end_of, reopen_session
-from exporter.hermes.schema import Schema
 from exporter.hermes.writing import Writer, look_at_bystanders, refuse_unwritable
-from exporter.reaper.batches import read_ends, recover, take_all, written_end
+from exporter.reaper.batches import Change, read_ends, recover, take_all, written_end
 from exporter.reaper.orders import Skipped, Undone
+from exporter.reaper.plan import MOVE, REOPEN
 from exporter.reaper.site import Site
 from exporter.runs import Action, ActionState, Intent, Kind, Reversal, RunError, journal_of
-
-REOPEN: Final = "reopen_session"
 
 
 def undo(run: str, site: Site) -> Undone:
@@ -30,7 +27,8 @@ def undo(run: str, site: Site) -> Undone:
     look_at_bystanders(site.database, site.bystanders, site.proc)
     with site.running(f"undo of {run}") as runs:
         recover(site, runs)
-        actions = runs.actions(run)
+        moved = {each.intent.target: each for each in runs.standing(MOVE)}
+        actions = [_as_it_stands(each, moved) for each in runs.actions(run)]
         taken_back = [
             Skipped(each.intent.target, f"it was given back already, {each.why}")
             for each in actions
@@ -53,6 +51,13 @@ def undo(run: str, site: Site) -> Undone:
     return Undone(run, result.done, (*result.skipped, *failed), result.why)
 
 
+def _as_it_stands(action: Action, moved: Mapping[str, Action]) -> Action:
+    """The action that wrote the end which a session has now: healing may have moved it."""
+    if action.state is not ActionState.UNDONE:
+        return action
+    return moved.get(action.intent.target, action)
+
+
 def _refuse_unless_reap(run: str, kind: Kind) -> None:
     if kind is not Kind.REAP:
         raise RunError(f"run {run} is no reap but one of kind {kind.value}; nothing was done")
@@ -64,19 +69,16 @@ def reopening(action: Action, reason: str) -> Intent:
         action=REOPEN,
         target=action.intent.target,
         reason=reason,
-        before=dict(action.intent.after),
+        before={**action.intent.after, "source": action.intent.before.get("source")},
         reverses=Reversal(action.run, action.number),
     )
 
 
-class _Reopening:
-    """Opens sessions again; see `exporter.reaper.batches.Change`."""
-
-    def prepare(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> None:
-        """Nothing takes long here."""
+class _Reopening(Change):
+    """Opens sessions again."""
 
     def check(self, writer: Writer) -> None:
-        writer.newcomers()  # whoever came may stay; but nobody may have lost its locks
+        writer.newcomers()  # raises if a process has lost its locks; a new one may stay
 
     def take(self, writer: Writer, action: Action) -> str:
         target, end = action.intent.target, written_end(action)

@@ -74,9 +74,22 @@ class JournalReader:
         """All actions of a run, in order."""
         return self._actions("run = ? ORDER BY number", run)
 
-    def standing(self, action: str) -> list[Action]:
-        """Actions of this name that were done and not taken back, in any run; the newest first."""
-        return self._actions("state = 'done' AND action = ? ORDER BY settled_at DESC", action)
+    def standing(self, *actions: str) -> list[Action]:
+        """Actions of these names that were done and not taken back, in any run; newest first."""
+        return self._actions(
+            "state = 'done' AND action IN (SELECT value FROM json_each(?)) "
+            "ORDER BY settled_at DESC, number",
+            msgspec.json.encode(actions).decode(),
+        )
+
+    def standing_targets(self, *actions: str) -> frozenset[str]:
+        """What those actions were done to."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT DISTINCT target FROM actions "
+            "WHERE state = 'done' AND action IN (SELECT value FROM json_each(?))",
+            (msgspec.json.encode(actions).decode(),),
+        ).fetchall()
+        return frozenset(target for (target,) in rows if isinstance(target, str))
 
     def fates(self, run: str) -> list[Fate]:
         """What has become of the actions of a run, in order, without what they are."""
@@ -118,25 +131,28 @@ class JournalReader:
         ).fetchall()
         return dict(rows)
 
-    def count_by(self, action: str, detail: str) -> dict[str, int]:
-        """How many actions of this name were ever done, by a detail of what their targets were."""
+    def count_reaped(self, action: str) -> dict[tuple[str, str], int]:
+        """How many actions of this name were ever done, by source and proof.
+
+        Journals from before there was a presumption do not name a proof.
+        """
         return self._tally(
-            "SELECT json_extract(before, ?), COUNT(*) FROM actions "
-            "WHERE action = ? AND state IN ('done', 'undone') GROUP BY 1",
-            f"$.{detail}",
+            "SELECT json_extract(before, '$.source'), "
+            "COALESCE(json_extract(after, '$.proof'), 'proven'), COUNT(*) FROM actions "
+            "WHERE action = ? AND state IN ('done', 'undone') GROUP BY 1, 2",
             action,
         )
 
-    def count_reversed(self, kind: Kind, detail: str) -> dict[str, int]:
-        """The same of those that runs of this kind took back."""
+    def count_mistakes(self) -> dict[tuple[str, str], int]:
+        """How many of them were our mistakes, and healed; likewise."""
         return self._tally(
-            "SELECT json_extract(first.before, ?), COUNT(*) "
+            "SELECT json_extract(first.before, '$.source'), "
+            "COALESCE(json_extract(first.after, '$.proof'), 'proven'), COUNT(*) "
             "FROM runs JOIN actions AS later ON later.run = runs.id "
             "JOIN actions AS first "
             "ON first.run = later.reverses_run AND first.number = later.reverses_number "
-            "WHERE runs.kind = ? AND later.state = 'done' GROUP BY 1",
-            f"$.{detail}",
-            kind.value,
+            "WHERE runs.kind = 'heal' AND later.state IN ('done', 'undone') "
+            "AND COALESCE(json_extract(later.before, '$.mistake'), 1) GROUP BY 1, 2",
         )
 
     def count_runs(self, kind: Kind) -> dict[str, tuple[int, float]]:
@@ -159,9 +175,9 @@ class JournalReader:
         ).fetchall()
         return {policy: (count, int(size or 0)) for policy, count, size in rows}
 
-    def _tally(self, query: str, *values: str) -> dict[str, int]:
+    def _tally(self, query: str, *values: str) -> dict[tuple[str, str], int]:
         rows: list[Any] = self._connection.execute(query, values).fetchall()
-        return {str(word or ""): count for word, count in rows}
+        return {(str(source or ""), str(proof)): count for source, proof, count in rows}
 
 
 _RUNS: Final = """

@@ -67,9 +67,7 @@ def give_up(runs: Runs, run: str, why: str) -> None:
     _finish(runs, run, why)
 
 
-def _settle(
-    runs: Runs, run: Run, opened: Sequence[Action], by_action: Mapping[str, Settle]
-) -> str:
+def _settle(runs: Runs, run: Run, opened: Sequence[Action], by_action: Mapping[str, Settle]) -> str:
     """Settle one run; return why it stays open, if it does."""
     for name, settle in by_action.items():
         alike = [each for each in opened if each.intent.action == name]

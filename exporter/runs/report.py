@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -20,7 +20,16 @@ _TICK_NS: Final = 2_000_000_000
 _SOURCES_MAX: Final = 64
 _REPORT_BYTES_MAX: Final = 100_000
 
-Tally = Annotated[dict[Word, Count], Meta(max_length=_SOURCES_MAX)]
+
+class ReapCount(Struct, frozen=True):
+    """Sessions of one source that were reaped, or reopened, by one proof."""
+
+    source: Word
+    proof: Word
+    sessions: Count
+
+
+Tally = Annotated[list[ReapCount], Meta(max_length=2 * _SOURCES_MAX)]
 
 
 class PruneRuns(Struct, frozen=True):
@@ -46,10 +55,12 @@ class RunReport(Struct, frozen=True):
     readable: bool = True
     """False if there is a journal that cannot be read: then the rest of this is not known."""
 
-    reaped: Tally = {}
-    """Sessions ever ended by us, by source, whatever became of them since."""
-    reopened: Tally = {}
-    """Those of them that turned out to be in use and were opened again."""
+    reaped: Tally = []
+    """Sessions ever ended by us, whatever became of them since."""
+    reopened: Tally = []
+    """Those of them that a process was on, and that were put right."""
+    to_heal: bool = False
+    """A session that was reaped may have gone on."""
     tripped: Trip | None = None
     pruned: Annotated[list[PruneRuns], Meta(max_length=8)] = []
     deleted: Annotated[list[Deleted], Meta(max_length=16)] = []
@@ -63,16 +74,20 @@ class RunMemory(Struct, frozen=True):
     report: RunReport = RunReport()
     restored: Mapping[str, float] = {}
     """What an undo gave back, and when."""
+    ended: frozenset[str] = frozenset()
+    """Sessions that may still carry an end which we wrote."""
     readable: bool = True
-    """False if there is a journal and it cannot be read: then nobody knows what it protects."""
+    """False if there is a journal and it cannot be read: what it protects is not known then."""
 
 
 class RunReader:
     """Reads the journal of one home when its file has changed."""
 
-    def __init__(self, home: str, action: str) -> None:
+    def __init__(self, home: str, action: str, ends: Sequence[str]) -> None:
+        """`action` is what a reap does, `ends` are all actions that leave an end of ours."""
         self._home = home
         self._action = action
+        self._ends = ends
         self._seen: tuple[int, int, int, int] | None = None
         self._memory = RunMemory()
 
@@ -101,8 +116,8 @@ class RunReader:
                 return RunMemory(
                     _valid(
                         RunReport(
-                            reaped=_bounded(runs.count_by(self._action, "source")),
-                            reopened=_bounded(runs.count_reversed(Kind.HEAL, "source")),
+                            reaped=_bounded(runs.count_reaped(self._action)),
+                            reopened=_bounded(runs.count_mistakes()),
                             tripped=runs.tripped(),
                             pruned=[
                                 PruneRuns(RunOutcome(outcome), count, last)
@@ -118,6 +133,7 @@ class RunReader:
                         )
                     ),
                     msgspec.convert(runs.restored(), dict[str, float]),
+                    runs.standing_targets(*self._ends),
                 )
         except (RunError, ValueError, TypeError, msgspec.MsgspecError):
             return RunMemory(RunReport(readable=False), readable=False)
@@ -136,6 +152,6 @@ def _valid(report: RunReport) -> RunReport:
     return msgspec.json.decode(encoded, type=RunReport)
 
 
-def _bounded(tally: Mapping[str, int]) -> dict[str, int]:
-    most = sorted(tally.items(), key=lambda each: (-each[1], each[0]))[:_SOURCES_MAX]
-    return {source[:128]: count for source, count in most}
+def _bounded(tally: Mapping[tuple[str, str], int]) -> list[ReapCount]:
+    most = sorted(tally.items(), key=lambda each: (-each[1], each[0]))[: 2 * _SOURCES_MAX]
+    return [ReapCount(source[:128], proof[:128], count) for (source, proof), count in most]

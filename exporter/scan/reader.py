@@ -22,8 +22,7 @@ from exporter.reaper.findings import (
     Verdict,
     VerdictCount,
 )
-from exporter.reaper.plan import ACTION as REAP
-from exporter.reaper.plan import JudgedHome, ReapLimits
+from exporter.reaper.plan import ACTION, ENDS, JudgedHome, ReapLimits
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import Moment, read_moment
 from exporter.runs.report import RunMemory, RunReader
@@ -87,9 +86,11 @@ class HomeReader:
         self._history = VerdictHistory(moment)
         self._open: dict[str, OpenSession] = {}
         """The open sessions with everything that holds them."""
-        self._run_reader = RunReader(home, REAP)
+        self._run_reader = RunReader(home, ACTION, ENDS)
         self._runs = RunMemory()
         self._judged_at = float("-inf")
+        self.to_heal = False
+        """A session that we ended may have gone on since."""
         self._judged_table: SessionTable | None = None
         self._watch_sent_at = float("-inf")
         self._open_seen: object = None
@@ -186,6 +187,7 @@ class HomeReader:
         self._reads += 1
         self._request = request
         self._runs = self._run_reader.read(request.owner)
+        self._note_what_went_on()
         self._verdicts_are_new = False
         if trouble is Trouble.NONE:
             self._open = self._sessions_with_holds(request)
@@ -200,7 +202,7 @@ class HomeReader:
             snapshot,
             self._verdicts,
             self._leaks,
-            self._runs.report,
+            structs.replace(self._runs.report, to_heal=self.to_heal),
             self._unknown,
             self._watched(),
         )
@@ -212,6 +214,15 @@ class HomeReader:
             return None
         self._watch_sent_at = now
         return watched.dump()
+
+    def _note_what_went_on(self) -> None:
+        """Look whether a session that we ended may have gone on: it, or a child of it, moved."""
+        moved = self._state.table.take_moved()
+        ended = self._runs.ended
+        self.to_heal |= bool(ended) and (moved is None or not moved.isdisjoint(ended))
+
+    def healed(self) -> None:
+        self.to_heal = False
 
     def _revision(self) -> tuple[int, int]:
         """Moves when a session or a verdict does."""

@@ -114,6 +114,8 @@ class SessionTable:
         self._ended_sizes: Counter[int] = Counter()
         self._written_after_end: Counter[int] = Counter()
         self.open: dict[str, OpenSession] = {}
+        self._moved: set[str] | None = None
+        """None until it is asked for the first time."""
         self.reopened: set[str] = set()
         """Open sessions that an earlier pass saw ended: they are older than they look."""
         self._lately: set[str] = set()
@@ -122,6 +124,14 @@ class SessionTable:
         """Of the open sessions, in order; worked out when they are asked for."""
         self._extremes: _Extremes | None = None
         self._summary: tuple[tuple[int, int, float], SessionSummary] | None = None
+
+    def take_moved(self) -> set[str] | None:
+        """What has changed since this was last asked: sessions, and parents of new sessions.
+
+        None: everything, for the table was empty then.
+        """
+        moved, self._moved = self._moved, set()
+        return moved
 
     def __len__(self) -> int:
         return len(self._packed)
@@ -138,13 +148,17 @@ class SessionTable:
         """
         changed: list[SessionRecord] = []
         added: list[int] = []
-        known = self._packed
+        known, moved = self._packed, self._moved
         for record, packed in zip(records, self._pack(records), strict=True):
             row = record.row
             session_id = row.id
             key = hash(session_id)
             before = known.get(key)
             if packed != before:
+                if moved is not None:
+                    moved.add(session_id)
+                    if before is None and row.parent_id is not None:
+                        moved.add(row.parent_id)
                 added.append(packed & _CONTRIBUTION_MASK)
                 known[key] = packed
                 if before is None:

@@ -1,0 +1,194 @@
+"""What a child of a session that was ended is to it: its continuation, a branch, or neither.
+
+Hermes writes no such word before 0.16, and a rotation that finds its session ended leaves it so:
+the child then has no place in any list. What its row and its first messages tell was recorded from
+the real package, every release from 0.13 to 0.19 (see the table in tests/stories). The first rule
+that fits decides:
+
+    a marker, or a source that only helpers have    neither
+    a compaction summary among its first messages   continuation
+    it begins with all of the session's messages    continuation if an agent made the row of a
+                                                    release without `compacted`, else a branch
+    no agent made the row (a fork, a branch)        neither
+    the session's title with ` #n`                  continuation
+    `compacted` exists: helpers are always marked   continuation
+    it ended by compression itself                  continuation
+    the same prompt and the same limits             continuation
+    anything else                                   not known yet
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import apsw
+
+from exporter.hermes.schema import Schema
+
+SUMMARY_PREFIXES: Final = (
+    "[CONTEXT COMPACTION \N{EM DASH} REFERENCE ONLY]",
+    "[CONTEXT SUMMARY]:",
+)
+_SUMMARY_BELOW: Final = "[END OF PRIOR CONTEXT \N{EM DASH} COMPACTION SUMMARY BELOW]"
+_MARKERS: Final = ("_branched_from", "_delegate_from")
+_HELPERS: Final = frozenset({"tool", "subagent"})
+_MADE_BY_AGENT: Final = "max_tokens"
+"""Every row that an agent makes has this key in model_config; no branch or fork has it."""
+_FIRST_MESSAGES: Final = 16
+"""A summary stands first, or behind a few messages that are kept in front of it."""
+_COMPARED_MESSAGES: Final = 4_000
+_DATE_LINE: Final = re.compile(r"^Conversation started:.*$", re.MULTILINE)
+_NUMBERED: Final = re.compile(r" #\d+$")
+
+
+class Relation(Enum):
+    """What a child is to the session that it descends from."""
+
+    NEITHER = "neither"
+    CONTINUATION = "compression"
+    """The value is the end that Hermes gives to the session."""
+    BRANCH = "branched"
+    NOT_YET = "not_yet"
+
+
+class Head(NamedTuple):
+    """What is read of a session to tell."""
+
+    id: str
+    source: Any
+    title: Any
+    system_prompt: Any
+    model_config: dict[str, Any]
+    started_at: Any
+    end_reason: Any
+    messages: Sequence[tuple[Any, Any]]
+    """Role and content of the first active ones, in order."""
+
+
+def children_of(connection: apsw.Connection, session_id: str) -> list[str]:
+    """The sessions that descend from it directly, oldest first."""
+    found: list[tuple[Any, ...]] = connection.execute(
+        "SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at, id", (session_id,)
+    ).fetchall()
+    return [row[0] for row in found if isinstance(row[0], str)]
+
+
+def read_head(
+    connection: apsw.Connection, schema: Schema, session_id: str, messages: int
+) -> Head | None:
+    """What is needed of a session; None if it is gone."""
+    columns = [
+        schema.expression("sessions", name, "NULL")
+        for name in (
+            *("source", "title", "system_prompt", "model_config"),
+            *("started_at", "end_reason"),
+        )
+    ]
+    row = connection.execute(
+        f"SELECT {', '.join(columns)} FROM sessions WHERE id = ?", (session_id,)
+    ).fetchone()
+    if row is None:
+        return None
+    source, title, prompt, config, started_at, end_reason = row
+    return Head(
+        session_id,
+        source,
+        title,
+        prompt,
+        _json(config),
+        started_at,
+        end_reason,
+        _messages(connection, schema, session_id, messages),
+    )
+
+
+def _messages(
+    connection: apsw.Connection, schema: Schema, session_id: str, limit: int
+) -> list[tuple[Any, Any]]:
+    active = "AND active IS NOT 0" if schema.has("messages", "active") else ""
+    found: list[Any] = connection.execute(
+        f"SELECT role, content FROM messages WHERE session_id = ? {active} ORDER BY id LIMIT ?",
+        (session_id, limit),
+    ).fetchall()
+    return [(role, content) for role, content in found]
+
+
+def relation_of(
+    connection: apsw.Connection, schema: Schema, parent_id: str, child_id: str
+) -> tuple[Relation, Any]:
+    """What a child is to a session, and when it began."""
+    child = read_head(connection, schema, child_id, _FIRST_MESSAGES)
+    if child is None or is_marked(child):
+        return Relation.NEITHER, None
+    parent = read_head(connection, schema, parent_id, _COMPARED_MESSAGES)
+    if parent is None:
+        return Relation.NEITHER, None
+    if len(parent.messages) > len(child.messages):
+        whole = _messages(connection, schema, child_id, len(parent.messages))
+        child = child._replace(messages=whole)
+    found = classify(parent, child, marks_helpers=schema.has("messages", "compacted"))
+    return found, child.started_at
+
+
+def is_marked(child: Head) -> bool:
+    return child.source in _HELPERS or any(marker in child.model_config for marker in _MARKERS)
+
+
+def classify(parent: Head, child: Head, *, marks_helpers: bool) -> Relation:
+    """The relation by what the rows say; `marks_helpers`: this release marks every subagent."""
+    if is_marked(child):
+        return Relation.NEITHER
+    if any(_is_summary(content) for _, content in child.messages[:_FIRST_MESSAGES]):
+        return Relation.CONTINUATION
+    by_agent = _MADE_BY_AGENT in child.model_config and child.source == parent.source
+    if _begins_with_all_of(parent, child):
+        # A rotation that had nothing to summarise copies everything, as a branch does.
+        return Relation.CONTINUATION if by_agent and not marks_helpers else Relation.BRANCH
+    if not by_agent:
+        return Relation.NEITHER
+    if _is_next_title(parent.title, child.title) or marks_helpers:
+        return Relation.CONTINUATION
+    if child.end_reason == Relation.CONTINUATION.value or _has_same_prompt(parent, child):
+        return Relation.CONTINUATION
+    return Relation.NOT_YET
+
+
+def _is_summary(content: Any) -> bool:
+    if not isinstance(content, str):
+        return False
+    return content.lstrip().startswith(SUMMARY_PREFIXES) or _SUMMARY_BELOW in content
+
+
+def _begins_with_all_of(parent: Head, child: Head) -> bool:
+    count = len(parent.messages)
+    return count > 0 and list(child.messages[:count]) == list(parent.messages)
+
+
+def _is_next_title(title: Any, next_title: Any) -> bool:
+    if not isinstance(title, str) or not isinstance(next_title, str) or not title:
+        return False
+    base = _NUMBERED.sub("", title)
+    return next_title != title and _NUMBERED.sub("", next_title) == base
+
+
+def _has_same_prompt(parent: Head, child: Head) -> bool:
+    """A subagent has other tools and another limit of turns, and so another prompt."""
+    if not isinstance(parent.system_prompt, str) or not isinstance(child.system_prompt, str):
+        return False
+    limits = [each.model_config.get("max_iterations") for each in (parent, child)]
+    if None not in limits and limits[0] != limits[1]:
+        return False
+    cut = [_DATE_LINE.sub("", each.system_prompt) for each in (parent, child)]
+    return bool(child.messages) and cut[0] == cut[1]
+
+
+def _json(text: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(text) if isinstance(text, str) else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

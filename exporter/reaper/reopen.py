@@ -1,0 +1,195 @@
+"""Healing: taking back a reap that turns out to have been wrong, within one scan.
+
+While a session still carries exactly the end that we wrote:
+
+1. A new child that continues it gives it the end `compression`, one that branched off `branched`,
+   as Hermes would have done; `ended_at` becomes the child's start.
+2. Otherwise newer activity opens it again if a process that may run it has the database open. If
+   none has, a client came back for a turn and has left: `ended_at` moves to that activity.
+
+It was our mistake only if a process that had the database open at the reap is still there. If not,
+the session was resumed later, which any client may do with an ended session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import apsw
+from msgspec import Struct
+
+from exporter import human
+from exporter.hermes import database
+from exporter.hermes.continuations import Relation, children_of, relation_of
+from exporter.hermes.ending import (
+    End,
+    active_since,
+    count_and_newest,
+    end_of,
+    reopen_session,
+    replace_end,
+)
+from exporter.hermes.schema import Schema, probe_schema
+from exporter.hermes.writing import Writer
+from exporter.reaper.batches import Change, recover, take_all, written_end
+from exporter.reaper.findings import Proof
+from exporter.reaper.plan import CORRECT, ENDS, MOVE, REOPEN
+from exporter.reaper.possible_hosts import ProcessKey
+from exporter.reaper.reap import CHILDREN_MAX
+from exporter.reaper.site import Site
+from exporter.reaper.undo import reopening, why_not_reopened
+from exporter.runs import Action, Intent, Kind, Reversal, Runs, journal_of
+
+
+class Healed(Struct, frozen=True):
+    """What was put right."""
+
+    mistakes: tuple[str, ...] = ()
+    """Sessions that a process was on when we ended them."""
+    resumed: tuple[str, ...] = ()
+    """Sessions that were taken up later."""
+
+
+def heal(site: Site, processes: Collection[ProcessKey]) -> Healed:
+    """Put right what was ended wrongly; `processes` have the database open and are not cleared.
+
+    In a process of the home's owner without a connection. Raise DatabaseError or RunError if the
+    home cannot be read or written; what was wrong then still is, and is found the next time.
+    """
+    with journal_of(site.home, site.owner, site.clock) as journal:
+        if journal is None:
+            return Healed()
+        if not journal.unfinished_runs() and not _find(site, standing_ends(journal), processes):
+            return Healed()
+    with site.running("heal") as runs:
+        recover(site, runs)
+        intents = _find(site, standing_ends(runs), processes)
+        if not intents:
+            return Healed()
+        run = runs.begin(Kind.HEAL, intents)
+        done = set(take_all(site, runs, run, intents, _Healing()).done)
+        found = [each for each in intents if each.target in done]
+        _stop_if_proven(runs, found)
+    mistakes = tuple(each.target for each in found if each.before["mistake"])
+    return Healed(mistakes, tuple(each.target for each in found if not each.before["mistake"]))
+
+
+def standing_ends(journal: Runs) -> list[Action]:
+    """For each session the last end that we wrote and did not take back."""
+    newest: dict[str, Action] = {}
+    for each in journal.standing(*ENDS):  # the newest first
+        newest.setdefault(each.intent.target, each)
+    return list(newest.values())
+
+
+def _stop_if_proven(runs: Runs, healed: Sequence[Intent]) -> None:
+    """A proof that was wrong means that we do not see what we think: a person has to look."""
+    wrong = [
+        each
+        for each in healed
+        if each.before["mistake"] and each.before.get("proof", Proof.PROVEN) == Proof.PROVEN
+    ]
+    if wrong:
+        runs.trip(f"{human.counted(len(wrong), 'session')} proven dead, and active after the reap")
+
+
+def _find(site: Site, ends: Sequence[Action], processes: Collection[ProcessKey]) -> list[Intent]:
+    """What is to be done about the sessions whose ends these are."""
+    if not ends or database.file_state(site.database) is None:
+        return []
+    with site.reading() as connection:
+        schema = probe_schema(connection)
+        found = (_remedy(connection, schema, each, processes) for each in ends)
+        return [each for each in found if each is not None]
+
+
+def _remedy(
+    connection: apsw.Connection, schema: Schema, ended: Action, processes: Collection[ProcessKey]
+) -> Intent | None:
+    """What puts one session right; None if nothing is wrong, or the end is not ours any more."""
+    target, end = ended.intent.target, written_end(ended)
+    children = (
+        children_of(connection, target) if schema.has("sessions", "parent_session_id") else []
+    )
+    rows = int(ended.intent.before.get("rows", 0))
+    is_active = active_since(connection, schema, target, end, rows)
+    known = ended.intent.after.get("children")
+    new = [each for each in children if known is not None and each not in known]
+    if not (is_active or new) or end_of(connection, target) != end:
+        return None
+    mistake = _was_there(ended, processes)
+    for child in new:
+        relation, began_at = relation_of(connection, schema, target, child)
+        if relation in (Relation.CONTINUATION, Relation.BRANCH):
+            corrected = End(began_at, relation.value)
+            if corrected == end:
+                break  # said already
+            reason = f"{child[:64]} goes on from it"
+            return _new_end(CORRECT, ended, corrected, reason, rows, children, mistake)
+    if not is_active:
+        return None
+    if processes:
+        return _reopening(ended, mistake)
+    count, newest = count_and_newest(connection, target)
+    moved = End(max(end.ended_at, newest or 0.0), end.end_reason)
+    return _new_end(MOVE, ended, moved, "it was active and was left again", count, children, False)
+
+
+def _was_there(ended: Action, processes: Collection[ProcessKey]) -> bool:
+    """Whether a process that had the database open at the reap has it open now."""
+    then = ended.intent.after.get("holders")
+    if then is None:  # an older journal does not say
+        return bool(processes)
+    return any(tuple(each) in processes for each in then)
+
+
+def _reopening(ended: Action, mistake: bool) -> Intent:
+    intent = reopening(ended, "it was active after it had been ended")
+    intent.before["mistake"] = mistake
+    return intent
+
+
+def _new_end(
+    action: str,
+    ended: Action,
+    end: End,
+    reason: str,
+    rows: int,
+    children: Sequence[str],
+    mistake: bool,
+) -> Intent:
+    old = ended.intent.after
+    before: dict[str, Any] = {
+        "source": ended.intent.before.get("source"),
+        "rows": rows,
+        "ended_at": old["ended_at"],
+        "end_reason": old["end_reason"],
+        "mistake": mistake,
+        "proof": old.get("proof", Proof.PROVEN.value),
+    }
+    after = {**old, **end._asdict(), "children": list(children[:CHILDREN_MAX])}
+    return Intent(
+        action=action,
+        target=ended.intent.target,
+        reason=reason,
+        before=before,
+        after=after,
+        reverses=Reversal(ended.run, ended.number),
+    )
+
+
+class _Healing(Change):
+    """Changes ends that are still ours."""
+
+    def check(self, writer: Writer) -> None:
+        writer.newcomers()  # raises if a process has lost its locks
+
+    def take(self, writer: Writer, action: Action) -> str:
+        connection, intent = writer.connection, action.intent
+        old = End(intent.before["ended_at"], intent.before["end_reason"])
+        if intent.action == REOPEN:
+            taken = reopen_session(connection, intent.target, old)
+        else:
+            taken = replace_end(connection, intent.target, old, written_end(action))
+        return "" if taken else why_not_reopened(end_of(connection, intent.target))
