@@ -1,4 +1,4 @@
-"""A home has at most 400 series, reckoned from what the collectors declare."""
+"""A home has at most 600 series, reckoned from what the collectors declare."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.agent_harness import configuration
 from tests.real.agent import agent
 from tests.real.command import run
 
-HOME_SERIES, AGENT_SERIES = 400, 60
+HOME_SERIES, AGENT_SERIES = 600, 60
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ def test_the_committed_reference_is_the_one_the_code_writes() -> None:
 def test_every_value_of_a_bounded_label_is_told() -> None:
     text = page()
     assert "`cause` (empty, mid_turn, after_turn)" in text
-    assert "`verdict` (live, held, dead, unknown)" in text
+    assert "`verdict` (live, held, dead, exempt, unknown)" in text
     for reason in BLIND_REASONS:
         assert reason in text
     for kind in DiskKind:

@@ -242,18 +242,19 @@ def test_a_session_that_a_living_cli_may_have_in_memory_stays(home: tuple[Hermes
         hermes,
         path,
         "with ago(200 * DAY):\n"
-        "    db.create_session('before', 'cli')\n"
-        "    db.end_session('before', 'cli_close')\n",
+        "    db.create_session('old', 'cli')\n"
+        "    db.end_session('old', 'cli_close')\n"
+        "with ago(2 * DAY):\n"
+        "    db.create_session('its', 'cli')\n"
+        "    db.end_session('its', 'reaped')\n",
     )
     with holder(hermes, path, []):
-        inside(hermes, path, "db.create_session('its', 'cli')\ndb.end_session('its', 'reaped')")
-        found = evidence(path)
-        facts = HomeFacts(holders=found.holders, blind=())
-        beside = take_stock(path, days_later=200, facts=facts, end_reason="none").inventory
-        assert targets(all_that_may_go(beside)) == ["before"]
+        facts = HomeFacts(holders=evidence(path).holders, blind=())
+        beside = take_stock(path, facts=facts, end_reason="none").inventory
+        assert targets(all_that_may_go(beside)) == ["old"]
         assert kept(all_that_may_go(beside)) == {"possible_host": 1}
-    alone = take_stock(path, days_later=200, end_reason="none").inventory
-    assert sorted(targets(all_that_may_go(alone))) == ["before", "its"]
+    alone = take_stock(path, end_reason="none").inventory
+    assert sorted(targets(all_that_may_go(alone))) == ["its", "old"]
 
 
 def test_what_carries_our_end_and_is_in_no_journal_counts_from_when_it_was_first_seen(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from exporter.config.prune import Keep, Prune
+from exporter.config.prune import Keep, Policies, Policy, Prune
 from exporter.evidence.findings import Holder, Liveness, MappedSession
 from exporter.hermes.processes import Mapping, ProcessKind
 from exporter.pruner.inventory import Inventory, Link, Safeguards
-from exporter.reaper.findings import HomeFacts, LeaseFact
+from exporter.reaper.findings import HomeFacts, LeaseFact, ReaperRules
 from exporter.snapshot import Hold, LockAnswer
 from tests.plan_harness import (
     CALM,
@@ -157,60 +158,67 @@ def test_what_cannot_be_read_protects_everything(
 # Processes
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        ProcessKind.CLI,
-        ProcessKind.TUI,
-        ProcessKind.OTHER,
-        ProcessKind.HERMES,
-        ProcessKind.DASHBOARD,
-    ],
+EAGER = dataclasses.replace(
+    settings(), policies=Policies(old_sessions=Policy(1.0), trivial_sessions=Policy(1.0, 5))
 )
-def test_whoever_was_there_when_it_ended_may_still_have_it_in_memory(kind: ProcessKind) -> None:
-    assert targets(plan(beside(holder(kind, days_ago=150)))) == ["older"]
-    assert targets(plan(beside(holder(kind, days_ago=1)))) == ["older", "old"]
+"""A policy's age is in nothing's way."""
+CHATS = (
+    *(ProcessKind.CLI, ProcessKind.ONESHOT, ProcessKind.TUI, ProcessKind.ACP),
+    *(ProcessKind.DASHBOARD, ProcessKind.OTHER, ProcessKind.HERMES),
+)
 
 
-def test_a_cli_known_to_be_on_another_chat_has_no_other() -> None:
-    process = holder(ProcessKind.CLI, days_ago=150)
-    found = beside(process, accounted={(7, 7): frozenset({"its chat"})})
-    assert targets(plan(found)) == ["older", "old"]
+def idle(hours: float, **settings: float | None) -> list[str]:
+    """What goes of sessions that are idle for so long, beside a gateway and beside each chat."""
+    rules = structs.replace(ReaperRules(), **settings)
+    one = session("a", days=hours / 24)
+    taken = []
+    for kind in (ProcessKind.GATEWAY, *CHATS):
+        facts = structs.replace(SEEN, holders=(holder(kind, days_ago=150),))
+        found = plan(inventory(one, safeguards=Safeguards(facts, rules)), EAGER)
+        taken.append(kind.value if targets(found) else "")
+    return [each for each in taken if each]
 
 
-def test_a_gateway_has_nobodys_chat_at_a_prompt_in_memory() -> None:
-    gateway = structs.replace(SEEN, holders=(holder(ProcessKind.GATEWAY, days_ago=150),))
-    found = inventory(
-        session("cli"), session("telegram", source="telegram"), safeguards=Safeguards(gateway)
+def test_beside_a_server_or_a_chat_an_ended_session_must_be_idle_as_an_open_one_must() -> None:
+    """A process goes on with a row that another has ended, whatever the policy's age."""
+    assert idle(1.9) == []
+    assert idle(2.1) == ["gateway"]
+    assert idle(71.9) == ["gateway"]
+    assert idle(72.1) == ["gateway", *(each.value for each in CHATS)]
+
+
+def test_where_presuming_is_off_sessions_stay_beside_any_process() -> None:
+    assert idle(5000, presume_server_seconds=None, presume_chat_seconds=None) == []
+    assert idle(5000, presume_chat_seconds=None) == ["gateway"]
+
+
+def test_with_plugins_a_server_counts_as_a_chat() -> None:
+    facts = structs.replace(
+        SEEN, holders=(holder(ProcessKind.GATEWAY, days_ago=150),), plugins=True
     )
-    assert targets(plan(found)) == ["cli"]
+    for days, expected in ((2.0, []), (4.0, ["a"])):
+        found = inventory(session("a", days=days), safeguards=Safeguards(facts))
+        assert targets(plan(found, EAGER)) == expected
 
 
-def test_a_gateway_has_done_with_what_it_ended_itself() -> None:
-    """One that is up for months must not keep every cron run since."""
-    gateway = structs.replace(SEEN, holders=(holder(ProcessKind.GATEWAY, days_ago=150),))
-    done = session("done", source="cron", end_reason="cron_complete")
-    cut = session("cut", source="cron", end_reason="reaped")
-    after = session("after", source="cron", end_reason="cron_complete", ended_at=NOW - 101 * DAY)
-    found = inventory(done, cut, after, safeguards=Safeguards(gateway))
-    assert targets(plan(found)) == ["done"]
+def test_a_maintenance_command_and_our_own_processes_are_in_no_way() -> None:
+    ours = structs.replace(holder(ProcessKind.OTHER, days_ago=1), ours=True)
+    for each in (ours, holder(ProcessKind.MAINTENANCE, days_ago=1)):
+        facts = structs.replace(SEEN, holders=(each,))
+        found = inventory(session("a", days=0.1), safeguards=Safeguards(facts))
+        assert targets(plan(found, EAGER)) == ["a"]
 
 
-def test_an_editor_may_have_any_of_its_sessions_in_memory() -> None:
-    editor = structs.replace(SEEN, holders=(holder(ProcessKind.ACP, days_ago=1),))
-    found = inventory(session("cli"), session("acp", source="acp"), safeguards=Safeguards(editor))
-    assert targets(plan(found)) == ["cli"]
+def test_a_clock_that_was_set_by_hours_makes_no_age_believable() -> None:
+    facts = structs.replace(SEEN, clock_stepped=True)
+    found = plan(inventory(session("a"), safeguards=Safeguards(facts)))
+    assert (found.actions, found.blocked) == ((), "clock")
 
 
 def test_a_session_that_a_process_names_stays() -> None:
     named = (MappedSession("old", Mapping.RESUME, NOW),)
     assert targets(plan(beside(holder(ProcessKind.CLI, 1, sessions=named)))) == ["older"]
-
-
-def test_the_end_that_we_wrote_is_not_when_we_wrote_it() -> None:
-    process = holder(ProcessKind.CLI, days_ago=10)
-    found = beside(process, reaped_at={"old": NOW - 5 * DAY})
-    assert targets(plan(found)) == ["older"]
 
 
 # Families

@@ -84,13 +84,13 @@ ALERTS = (
             and goes on with the old one.""",
         dashboard=Dashboard.AGENT,
     ),
-    # The budget: 60 series of the agent and 400 of each home.
+    # The budget: 60 series of the agent and 600 of each home.
     Alert(
         name="HermesTooManySeries",
         expression="""
             max_over_time(hermes_exporter_series[10m])
               > on (job, instance) group_left ()
-            60 + 400 * (
+            60 + 600 * (
               count by (job, instance) (max_over_time(hermes_home_up[10m]))
                 or 0 * max by (job, instance) (max_over_time(hermes_exporter_series[10m]))
             )
@@ -99,7 +99,7 @@ ALERTS = (
         severity=Severity.WARNING,
         summary="A hermes-exporter agent exports more series than it may.",
         description="""
-            The agent {{ $labels.instance }} exports {{ $value }} series, more than 60 and 400 for
+            The agent {{ $labels.instance }} exports {{ $value }} series, more than 60 and 600 for
             each of its homes: a fleet of such agents would overload Prometheus.""",
         dashboard=Dashboard.AGENT,
     ),

@@ -68,8 +68,8 @@ ALERTS = (
         summary="The agent reaped a session that was alive.",
         description="""
             {{ $value }} session(s) of home {{ $labels.home }} on {{ $labels.instance }} that the
-            agent had ended were written to afterwards, and it opened them again. Stop its reaper
-            until the cause is known.""",
+            agent had proven dead were written to afterwards by a process that was there. It opened
+            them again and reaps nothing more in this home until a person has looked.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(

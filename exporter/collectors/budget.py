@@ -17,11 +17,11 @@ from exporter.config.prune import Thresholds
 from exporter.evidence.findings import Blindness
 from exporter.labels import LIMITS, OTHER, Family
 from exporter.pruner.words import Policy
-from exporter.reaper.findings import Verdict
+from exporter.reaper.findings import Proof, UnknownReason, Verdict
 from exporter.runs.records import RunOutcome
 from exporter.snapshot import DiskKind, Turn
 
-SERIES_PER_HOME: Final = 400
+SERIES_PER_HOME: Final = 600
 
 BLIND_REASONS: Final = (
     *(reason.value for reason in Blindness),
@@ -33,6 +33,7 @@ _THRESHOLDS: Final = tuple(field.name for field in dataclasses.fields(Thresholds
 VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "verdict": tuple(verdict.value for verdict in Verdict),
     "cause": tuple(turn.value for turn in Turn),
+    "proof": tuple(proof.value for proof in Proof),
     "level": ("near", "over"),
     "status": ("estimated", "actual"),
     "layout": ("legacy", "store"),
@@ -52,6 +53,7 @@ VALUES_OF: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("hermes_disk_files", "kind"): tuple(kind.value for kind in DiskKind),
     ("hermes_processes", "kind"): ("gateway", "cli", "tui", "cron", OTHER),
     ("hermes_exporter_blind", "reason"): BLIND_REASONS,
+    ("hermes_sessions_unknown", "reason"): tuple(reason.value for reason in UnknownReason),
     ("hermes_prune_unreachable_bytes", "reason"): (
         *("trash", "upkeep", "cooldown", "no_help", "protected", "age", "no_policy", OTHER),
     ),

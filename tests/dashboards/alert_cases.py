@@ -202,7 +202,7 @@ AGENTS = (
         alert="HermesTooManySeries",
         severity="warning",
         series={
-            f"hermes_exporter_series{{{AGENT}}}": run((10, 400), (40, 861)),
+            f"hermes_exporter_series{{{AGENT}}}": run((10, 400), (40, 1261)),
             f"hermes_home_up{{{HOME}}}": run((50, 1)),
             f'hermes_home_up{{{AGENT},home="default"}}': run((50, 0)),
         },
@@ -210,13 +210,13 @@ AGENTS = (
         labels=AGENT_LABELS,
         page=AGENT_PAGE,
         summary="A hermes-exporter agent exports more series than it may.",
-        description="The agent web-1:9749 exports 861 series, more than 60 and 400 for each of its "
-        "homes: a fleet of such agents would overload Prometheus.",
+        description="The agent web-1:9749 exports 1261 series, more than 60 and 600 for each of "
+        "its homes: a fleet of such agents would overload Prometheus.",
         quiet=(
             Quiet(
                 "just within the budget",
                 {
-                    f"hermes_exporter_series{{{AGENT}}}": run((50, 460)),
+                    f"hermes_exporter_series{{{AGENT}}}": run((50, 660)),
                     f"hermes_home_up{{{HOME}}}": run((50, 1)),
                 },
             ),
@@ -497,16 +497,27 @@ SESSIONS = (
         severity="critical",
         series={
             **UP,
-            f'hermes_reaper_reopened_total{{{HOME},source="cli"}}': run((80, "_"), (40, 1)),
+            f'hermes_reaper_reopened_total{{{HOME},source="cli",proof="proven"}}': run(
+                (80, "_"), (40, 1)
+            ),
         },
         first=81,
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The agent reaped a session that was alive.",
-        description="1 session(s) of home ann/dev on web-1:9749 that the agent had ended were "
-        "written to afterwards, and it opened them again. Stop its reaper until the cause is "
-        "known.",
+        description="1 session(s) of home ann/dev on web-1:9749 that the agent had proven dead "
+        "were written to afterwards by a process that was there. It opened them again and reaps "
+        "nothing more in this home until a person has looked.",
         quiet=(
+            Quiet(
+                "it was presumed dead, which may be wrong and heals itself",
+                {
+                    **UP,
+                    f'hermes_reaper_reopened_total{{{HOME},source="cli",proof="presumed"}}': run(
+                        (80, 0), (40, 1)
+                    ),
+                },
+            ),
             Quiet(
                 "long before Prometheus first asked",
                 {**UP, f'hermes_reaper_reopened_total{{{HOME},source="cli"}}': run((200, 4))},

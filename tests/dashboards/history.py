@@ -342,11 +342,13 @@ def _sessions(home: Home, now: float) -> Iterator[Series]:
             now,
             in_steps=True,
             source=source,
+            proof="proven",
         )
     yield _plain(
         "hermes_reaper_reopened_total",
         lambda t: float(home.false_reaps if t > now - 5 * HOUR else 0),
         source="cli",
+        proof="proven",
     )
 
 
