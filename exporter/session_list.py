@@ -90,8 +90,8 @@ def session_row(
         "home": label,
         "id": session.id,
         "source": session.source,
-        "started_at": session.started_at,
-        "last_activity_at": session.last_activity_at,
+        "started_at": session.started_at or None,
+        "last_activity_at": session.last_activity_at or None,
         "messages": session.messages,
         "verdict": verdict.value,
         "evidence": [

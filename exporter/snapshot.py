@@ -149,6 +149,8 @@ class SessionSummary(Struct, frozen=True):
     tool_error_streak_max: Count
     tool_repeat_streak_max: Count
     written_after_end: Annotated[dict[Word, Count], Meta(max_length=64)]
+    unreadable: Count = 0
+    """Rows that are in none of these figures: no session can be told by their id."""
 
 
 class Turn(StrEnum):
@@ -179,10 +181,12 @@ class OpenSession(Struct, frozen=True):
     id: SessionId
     source: Word
     started_at: Timestamp
+    """0.0: not known; never shown as a moment."""
     last_activity_at: Timestamp
-    """Newest of every clock there is."""
+    """Newest of every clock there is; 0.0 if there is none."""
     clocks_sane: bool
-    """False if any clock is missing, no number, or in the future: such a session is protected."""
+    """False if any clock is missing, no moment, or in the future, or the row is not one that Hermes
+    can have written: such a session is protected."""
     messages: Count
     """Active rows."""
     rows: Count

@@ -56,6 +56,12 @@ OLDEST = gauge(
     "When the oldest open session began; absent where none is open.",
     "home",
 )
+UNREADABLE = gauge(
+    "hermes_sessions_unreadable",
+    "Rows of sessions that no other figure includes and nothing ever takes: their id is too long, "
+    "or no text.",
+    "home",
+)
 AFTER_END = gauge(
     "hermes_sessions_written_after_end",
     "Ended sessions with messages newer than their end: some reaper, ours or Hermes's, was wrong.",
@@ -86,6 +92,7 @@ REPEAT_STREAK = gauge(
     MARATHON,
     MESSAGES_MAX,
     OLDEST,
+    UNREADABLE,
     ERROR_STREAK,
     REPEAT_STREAK,
 )
@@ -128,6 +135,7 @@ def _whole_home(label: str, sessions: SessionSummary, samples: Samples) -> None:
     samples.add(MESSAGES_MAX, sessions.messages_max, label)
     if sessions.open_oldest_started_at is not None:
         samples.add(OLDEST, sessions.open_oldest_started_at, label)
+    samples.add(UNREADABLE, sessions.unreadable, label)
     samples.add(ERROR_STREAK, sessions.tool_error_streak_max, label)
     samples.add(REPEAT_STREAK, sessions.tool_repeat_streak_max, label)
 

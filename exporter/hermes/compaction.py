@@ -25,7 +25,7 @@ class CopyQuery:
         self._possible = schema.has("messages", "id", "session_id", "role", "content")
         calls = schema.expression("messages", "tool_calls")
         # As bytes: what was said need not be valid text to be compared.
-        self._fields = f"role, CAST(content AS BLOB), CAST({calls} AS BLOB)"
+        self._fields = f"CAST(role AS BLOB), CAST(content AS BLOB), CAST({calls} AS BLOB)"
         self._has_compacted = schema.has("messages", "compacted")
         self._has_parents = schema.has("sessions", "parent_session_id", "end_reason")
 
@@ -81,6 +81,6 @@ class CopyQuery:
         if not self._has_parents:
             return False
         found = connection.execute(
-            "SELECT end_reason FROM sessions WHERE id = ?", (parent_id,)
+            "SELECT 1 FROM sessions WHERE id = ? AND end_reason = ?", (parent_id, COMPRESSION)
         ).fetchone()
-        return found is not None and found[0] == COMPRESSION
+        return found is not None

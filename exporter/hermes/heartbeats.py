@@ -7,12 +7,13 @@ session_turn_leases  a conversation that is in the middle of a turn, by the firs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import apsw
 from msgspec import Struct
 
 from exporter.hermes.schema import Schema
+from exporter.hermes.utf8 import rows_in_utf8
 
 BACKEND_SOURCES: Final = frozenset({"tui", "desktop", "webui"})
 """Whose sessions live in a backend."""
@@ -48,10 +49,11 @@ def _newest_beat(connection: apsw.Connection, schema: Schema) -> float | None:
 def _turns(connection: apsw.Connection, schema: Schema) -> dict[str, float]:
     if not schema.has("session_turn_leases", "conversation_id", "expires_at"):
         return {}
-    rows: list[Any] = connection.execute(
+    rows, _ = rows_in_utf8(
+        connection,
         "SELECT CAST(conversation_id AS TEXT), CAST(expires_at AS REAL) FROM session_turn_leases "
         "WHERE conversation_id IS NOT NULL AND expires_at IS NOT NULL "
         "ORDER BY expires_at DESC LIMIT ?",
         (_LEASES_MAX,),
-    ).fetchall()
+    )
     return dict(rows)

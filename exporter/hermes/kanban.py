@@ -11,6 +11,8 @@ from typing import Final
 
 import apsw
 
+from exporter.hermes.schema import columns_of
+from exporter.hermes.utf8 import rows_in_utf8
 from exporter.snapshot import KanbanClaim
 
 _BOARDS_MAX: Final = 16
@@ -31,17 +33,16 @@ def board_names(home: str) -> list[str]:
 
 def read_claims(connection: apsw.Connection) -> list[KanbanClaim]:
     """The running tasks of one board that name the process working on them."""
-    columns = {
-        name for (name,) in connection.execute("SELECT name FROM pragma_table_info('tasks')")
-    }
+    columns = columns_of(connection, "tasks")
     if not columns.issuperset({"status", "worker_pid"}):
         return []
     lock = "claim_lock" if "claim_lock" in columns else "''"
     started = "started_at" if "started_at" in columns else "0"
-    rows = connection.execute(
+    rows, _ = rows_in_utf8(
+        connection,
         f"SELECT CAST(worker_pid AS INTEGER), substr(CAST(COALESCE({lock}, '') AS TEXT), 1, 128), "
         f"CAST(COALESCE({started}, 0) AS REAL) FROM tasks "
-        f"WHERE status = 'running' AND worker_pid IS NOT NULL LIMIT {_CLAIMS_MAX}"
+        f"WHERE status = 'running' AND worker_pid IS NOT NULL LIMIT {_CLAIMS_MAX}",
     )
     return [
         KanbanClaim(pid=pid, host=claim.rpartition(":")[0], started_at=min(max(began, 0.0), 1e11))

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from exporter.hermes.pace import Pace
 from exporter.hermes.schema import Schema
+from exporter.hermes.utf8 import rows_in_utf8
 
 _ROW_BYTES: Final = 64
 """What a row takes besides its texts."""
@@ -90,12 +91,13 @@ class Payloads:
         )
         while self._measured_up_to < highest:
             last = self._next_block(connection, highest, pace.size)
-            rows: list[Any] = connection.execute(
+            rows, _ = rows_in_utf8(
+                connection,
                 # NOT INDEXED: in the order of the rows themselves, so that pages are read once.
                 f"SELECT CAST(session_id AS TEXT), COUNT(*), SUM({lengths}) "
                 "FROM messages NOT INDEXED WHERE id > ? AND id <= ? GROUP BY session_id",
                 (self._measured_up_to, last),
-            ).fetchall()
+            )
             for session_id, count, size in rows:
                 self._add(session_id, count, int(size or 0))
             self._measured_up_to = last

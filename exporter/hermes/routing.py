@@ -21,6 +21,7 @@ from exporter.hermes.database import FileState, file_state
 from exporter.hermes.files import read_json
 from exporter.hermes.schema import Schema
 from exporter.hermes.sessions import SessionRow
+from exporter.hermes.utf8 import rows_in_utf8
 from exporter.snapshot import Hold
 
 _LINEAGE_MAX: Final = 1000
@@ -204,7 +205,8 @@ def _may_join(row: SessionRow, lineage: set[str]) -> bool:
 
 def _entries(connection: apsw.Connection) -> set[str] | None:
     routed: set[str] = set()
-    for (entry,) in connection.execute("SELECT entry_json FROM gateway_routing"):
+    # As bytes: an entry that is not UTF-8 is one that cannot be understood, like any other.
+    for (entry,) in connection.execute("SELECT CAST(entry_json AS BLOB) FROM gateway_routing"):
         try:
             found = _session_of(msgspec.json.decode(entry))
         except (TypeError, ValueError, RecursionError):
@@ -246,7 +248,8 @@ def _with_lineage(connection: apsw.Connection, schema: Schema, ids: set[str]) ->
         return ids
 
     def relatives(session_id: str) -> list[str]:
-        rows = connection.execute(
+        rows, _ = rows_in_utf8(
+            connection,
             "SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id "
             "WHERE c.id = :id AND p.end_reason = :compression "
             "UNION SELECT c.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id "
@@ -273,7 +276,8 @@ def _locks(connection: apsw.Connection, schema: Schema, now: float) -> dict[str,
     """Sessions being compressed right now, with the time at which that stops being believed."""
     if not schema.has("compression_locks", "session_id", "expires_at"):
         return {}
-    rows = connection.execute(
+    rows, _ = rows_in_utf8(
+        connection,
         "SELECT session_id, CAST(expires_at AS REAL) FROM compression_locks "
         "WHERE CAST(expires_at AS REAL) > ?",
         (now,),
@@ -285,21 +289,27 @@ def _delegating(connection: apsw.Connection, schema: Schema) -> set[str]:
     """Sessions that wait for the answer of a delegated task."""
     if not schema.has("async_delegations", "state", "delivery_state", "parent_session_id"):
         return set()
-    rows = connection.execute(
-        "SELECT parent_session_id, origin_session FROM async_delegations "
+    waiting = (
+        "FROM async_delegations "
         "WHERE state IN ('running', 'finalizing') OR delivery_state IS NOT 'delivered'"
     )
-    return {value for row in rows for value in row if isinstance(value, str) and value}
+    # One name to a row: one that is not UTF-8 does not take the other along.
+    rows, _ = rows_in_utf8(
+        connection,
+        f"SELECT parent_session_id {waiting} UNION SELECT origin_session {waiting}",
+    )
+    return {value for (value,) in rows if isinstance(value, str) and value}
 
 
 def _with_goals(connection: apsw.Connection, schema: Schema) -> set[str]:
     if not schema.has("state_meta", "key", "value"):
         return set()
-    rows = connection.execute(
+    rows, _ = rows_in_utf8(
+        connection,
         "SELECT substr(key, 6) FROM state_meta WHERE key GLOB 'goal:*' AND value IS NOT NULL "
         "AND CASE WHEN json_valid(value) "
         "THEN COALESCE(json_extract(value, '$.status'), 'active') ELSE 'active' END "
-        "NOT IN ('done', 'completed', 'cleared', 'cancelled')"
+        "NOT IN ('done', 'completed', 'cleared', 'cancelled')",
     )
     return {value for (value,) in rows if isinstance(value, str) and value}
 
@@ -307,5 +317,5 @@ def _with_goals(connection: apsw.Connection, schema: Schema) -> set[str]:
 def _column(connection: apsw.Connection, schema: Schema, table: str, column: str) -> set[str]:
     if not schema.has(table, column):
         return set()
-    rows = connection.execute(f"SELECT {column} FROM {table}")
+    rows, _ = rows_in_utf8(connection, f"SELECT {column} FROM {table}")
     return {value for (value,) in rows if isinstance(value, str) and value}

@@ -13,6 +13,7 @@ import apsw
 from msgspec import Struct
 
 from exporter.errors import DatabaseError
+from exporter.hermes.utf8 import rows_in_utf8
 from exporter.snapshot import Trouble
 
 _KNOWN_TABLES = (
@@ -53,15 +54,10 @@ class Schema(Struct, frozen=True):
 def probe_schema(connection: apsw.Connection) -> Schema:
     """Read the schema of an open database; raise if it is not Hermes's."""
     columns: dict[str, frozenset[str]] = {}
-    tables = {
-        name
-        for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
-    }
     for table in _KNOWN_TABLES:
-        if table in tables:
-            rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
-            columns[table] = frozenset(name for (name,) in rows)
-    schema = Schema(columns, _cookie(connection), _version(connection, tables))
+        if _is_table(connection, table):
+            columns[table] = columns_of(connection, table)
+    schema = Schema(columns, _cookie(connection), _version(connection))
     if not schema.has("sessions", "id", "source", "started_at", "ended_at"):
         raise DatabaseError(
             Trouble.NO_SESSIONS_TABLE, "state.db has no sessions table as Hermes makes it"
@@ -77,11 +73,27 @@ def _cookie(connection: apsw.Connection) -> int:
     return int(connection.pragma("schema_version"))
 
 
-def _version(connection: apsw.Connection, tables: set[str]) -> int | None:
-    if "schema_version" not in tables:
+def _is_table(connection: apsw.Connection, name: str) -> bool:
+    """Asked by name: the names of other tables may be no text at all."""
+    found = connection.execute(
+        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)
+    )
+    return found.fetchone() is not None
+
+
+def columns_of(connection: apsw.Connection, table: str) -> frozenset[str]:
+    """The names of a table's columns, without those that are not UTF-8."""
+    rows, _ = rows_in_utf8(connection, "SELECT name FROM pragma_table_info(?)", (table,))
+    return frozenset(name for (name,) in rows)
+
+
+def _version(connection: apsw.Connection) -> int | None:
+    if not _is_table(connection, "schema_version"):
         return None
     try:
-        found = connection.execute("SELECT MAX(version) FROM schema_version").get
+        found = connection.execute(
+            "SELECT MAX(version) FROM schema_version WHERE typeof(version) = 'integer'"
+        ).get
     except apsw.SQLError:
         return None
     return found if isinstance(found, int) else None

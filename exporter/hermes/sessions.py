@@ -17,26 +17,27 @@ from typing import Annotated, Any, Final, NamedTuple
 import apsw
 import msgspec
 
+from exporter.hermes.odd_rows import (
+    CLOCK_MAX,
+    COST_COLUMNS,
+    COUNT_MAX,
+    FIT_ID,
+    ID_CHARACTERS,
+    MONEY_MAX,
+    TOKEN_COLUMNS,
+    WORD_CHARACTERS,
+    decoded,
+    session_expressions,
+    usage_expressions,
+)
 from exporter.hermes.schema import Schema
+from exporter.hermes.utf8 import rows_in_utf8
 from exporter.snapshot import ModelUsage
 
-_ID_CHARACTERS: Final = 512
-_WORD_CHARACTERS: Final = 128
-_COUNT_MAX: Final = 2**53 - 1
-_CLOCK_MAX: Final = 1e11
-_MONEY_MAX: Final = 1e12
 _MODELS_PER_SESSION: Final = 32
 _FEW_MESSAGES: Final = 2_000
 """So many are looked at one by one rather than compared with all others of their sessions."""
 
-TOKEN_COLUMNS: Final = (
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-)
-COST_COLUMNS: Final = ("estimated_cost_usd", "actual_cost_usd")
 OPTIONAL_COLUMNS: Final = (
     "end_reason",
     "tool_call_count",
@@ -49,13 +50,13 @@ OPTIONAL_COLUMNS: Final = (
 )
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=_COUNT_MAX)]
-_Money = Annotated[float, msgspec.Meta(ge=0.0, le=_MONEY_MAX)]
-_Clock = Annotated[float, msgspec.Meta(ge=0.0, le=_CLOCK_MAX)] | None
+_Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+_Money = Annotated[float, msgspec.Meta(ge=0.0, le=MONEY_MAX)]
+_Clock = Annotated[float, msgspec.Meta(gt=0.0, le=CLOCK_MAX)] | None
 
 
 class SessionRow(NamedTuple):
-    """One row of `sessions`; a clock that is not a number is None."""
+    """One row of `sessions`; a clock that is no moment is None."""
 
     id: str
     source: str
@@ -78,12 +79,18 @@ class SessionRow(NamedTuple):
     parent_id: str | None
     handoff_state: str
     pinned: _Count
+    intact: int = 1
+    """0 if Hermes cannot have written it: text that is not UTF-8, or a value of another type."""
 
 
 _TOOL_CALLS: Final = SessionRow._fields.index("tool_calls")
 _MODEL: Final = SessionRow._fields.index("model")
 _FIRST_TOKENS: Final = SessionRow._fields.index("input")
 _AFTER_COSTS: Final = SessionRow._fields.index("actual_usd") + 1
+_TEXTS: Final = {
+    SessionRow._fields.index(name): ID_CHARACTERS if "id" in name else WORD_CHARACTERS
+    for name in ("id", "source", "end_reason", "model", "parent_id", "handoff_state")
+}
 _USED: Final = itemgetter(SessionRow._fields.index("source"), *range(_TOOL_CALLS, _AFTER_COSTS))
 
 
@@ -111,14 +118,15 @@ NO_MESSAGES: Final = MessageStats(0, 0, None, 0)
 
 
 def _sane(newest: Any) -> float | None:
-    """A time as a number of seconds in its range; None if it is no number."""
-    if not isinstance(newest, float | int):
-        return None
-    return min(max(newest, 0.0), _CLOCK_MAX)
+    """A moment in the range of clocks; None for anything else."""
+    return newest if isinstance(newest, float | int) and 0 < newest <= CLOCK_MAX else None
 
 
 UsageRow = tuple[str, str, int, _Count, _Count, _Count, _Count, _Count, _Money, _Money]
 """A row of session_model_usage: session, model, whether of the main loop, tokens, costs."""
+
+
+_USAGE_TEXTS: Final = {0: ID_CHARACTERS, 1: WORD_CHARACTERS}
 
 
 class SessionRecord(NamedTuple):
@@ -144,6 +152,41 @@ def fingerprints(records: Sequence[SessionRecord]) -> Iterator[int]:
         yield hash((_USED(row), messages[:2], *usage)) & 0xFFFFFFFF
 
 
+class Page(NamedTuple):
+    """Some rows of `sessions` that follow each other."""
+
+    rows: list[SessionRow]
+    extras: list[Sequence[Any]]
+    """What else was asked for, of each row."""
+    last: str | bytes | None
+    """The id to go on after, bytes where it is not UTF-8; None if there was no row."""
+    left_out: int
+    """Rows whose id is not UTF-8."""
+
+
+class Slice(NamedTuple):
+    """The same with what other tables say of these sessions."""
+
+    records: list[SessionRecord]
+    last: str | bytes | None
+    left_out: int
+
+
+_FIELDS: Final = len(SessionRow._fields)
+
+
+def _put_right(found: Sequence[Sequence[Any]]) -> Page:
+    """A page of rows some of which Hermes cannot have written."""
+    page = Page([], [], found[-1][0] if found else None, 0)
+    for values in found:
+        fields, whole = decoded(values[:_FIELDS], _TEXTS)
+        row = SessionRow._make(fields)
+        if row.id.encode() == values[0]:  # else it would pass for another session
+            page.rows.append(row if whole else row._replace(intact=0))
+            page.extras.append(values[_FIELDS:])
+    return page._replace(left_out=len(found) - len(page.rows))
+
+
 _BETWEEN: Final = "session_id BETWEEN :first AND :last"
 _GIVEN: Final = "IN (SELECT value FROM json_each(:ids))"
 _AMONG: Final = f"session_id {_GIVEN}"
@@ -154,28 +197,22 @@ class SessionQueries:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._session_columns = ", ".join(_session_expressions(schema))
+        self._odd_columns = ", ".join(session_expressions(schema))
         self._plain_columns = ", ".join(_plain_expressions(schema))
         self._has_messages = schema.has("messages", "id", "session_id", "timestamp")
         has_active = schema.has("messages", "active")
         self._active = "messages.active" if has_active else "1"
         self._has_usage = schema.has("session_model_usage", "session_id", "model", *TOKEN_COLUMNS)
-        self._usage_columns = ", ".join(_usage_expressions(schema))
+        self._odd_usage_columns = ", ".join(usage_expressions(schema))
         self._plain_usage_columns = ", ".join(_plain_usage_expressions(schema))
 
     def slice(
-        self, connection: apsw.Connection, after: str | None, limit: int, watermark: int
-    ) -> list[SessionRecord]:
-        """The next sessions after an id, in the order of ids; an empty list at the end."""
-        rows = self._session_rows(
-            connection,
-            # Hermes's ids are text. Others sort behind them all, and would hide where to go on.
-            "WHERE typeof(id) = 'text' "
-            + ("" if after is None else "AND id > :after ")
-            + "ORDER BY sessions.id LIMIT :limit",
-            {"after": after, "limit": limit},
-        )
-        return self.with_messages(connection, rows, watermark)
+        self, connection: apsw.Connection, after: str | bytes | None, limit: int, watermark: int
+    ) -> Slice:
+        """The next sessions after an id, in the order of ids; `last` is None at the end."""
+        page = self.rows_after(connection, after, limit)
+        records = self.with_messages(connection, page.rows, watermark)
+        return Slice(records, page.last, page.left_out)
 
     def with_messages(
         self, connection: apsw.Connection, rows: Sequence[SessionRow], watermark: int
@@ -192,20 +229,36 @@ class SessionQueries:
     ) -> list[SessionRecord]:
         """These sessions, without those that are gone."""
         bindings = {"ids": json.dumps(list(session_ids))}
-        rows = self._session_rows(connection, f"WHERE id {_GIVEN}", bindings)
+        rows = self._session_rows(connection, f"WHERE id {_GIVEN} AND {FIT_ID}", bindings).rows
         stats = self._stats_of(connection, bindings, watermark)
         return _records(rows, stats, self._usage(connection, _AMONG, bindings))
 
+    def rows_after(
+        self, connection: apsw.Connection, after: str | bytes | None, limit: int, extra: str = ""
+    ) -> Page:
+        """Rows in the order of ids, with further columns that are numbers."""
+        which = (
+            f"WHERE {FIT_ID} {'' if after is None else 'AND id > CAST(:after AS TEXT)'} "
+            "ORDER BY sessions.id LIMIT :limit"
+        )
+        return self._session_rows(connection, which, {"after": after, "limit": limit}, extra)
+
     def _session_rows(
-        self, connection: apsw.Connection, which: str, bindings: dict[str, Any]
-    ) -> list[SessionRow]:
+        self, connection: apsw.Connection, which: str, bindings: dict[str, Any], extra: str = ""
+    ) -> Page:
         """Rows of `sessions`: as they are if Hermes can have written them, else put right."""
-        found = connection.execute(f"SELECT {self._plain_columns} FROM sessions {which}", bindings)
+        statement = f"SELECT {{}}{extra and ', '}{extra} FROM sessions {which}"
         try:
-            return msgspec.convert(found.fetchall(), list[SessionRow])
-        except msgspec.ValidationError:
-            statement = f"SELECT {self._session_columns} FROM sessions {which}"
-            return list(map(SessionRow._make, connection.execute(statement, bindings)))
+            found: list[Any] = connection.execute(
+                statement.format(self._plain_columns), bindings
+            ).fetchall()
+            plain = [values[:_FIELDS] for values in found] if extra else found
+            rows = msgspec.convert(plain, list[SessionRow])
+        except (msgspec.ValidationError, UnicodeDecodeError):
+            found = connection.execute(statement.format(self._odd_columns), bindings).fetchall()
+            return _put_right(found)
+        last = rows[-1].id if rows else None
+        return Page(rows, [values[_FIELDS:] for values in found], last, 0)
 
     def _stats_between(
         self, connection: apsw.Connection, bounds: dict[str, Any], watermark: int
@@ -219,19 +272,25 @@ class SessionQueries:
             return stats
         fresh = self._fresh(connection, watermark) if watermark > 0 else None
         above = "SUM(id > :watermark)" if watermark > 0 and fresh is None else "COUNT(*)"
-        for session_id, inactive, rows, newest, above_watermark in connection.execute(
-            f"SELECT substr(session, 1, {_ID_CHARACTERS}), found.active IS 0, amount, ("
-            f"SELECT MAX(timestamp) FROM messages WHERE session_id = session "
-            f"AND {self._active} IS found.active), above FROM ("
+        newest = (
+            "(SELECT MAX(timestamp) FROM messages WHERE session_id = session "
+            f"AND {self._active} IS found.active)"
+        )
+        which = (
             f"SELECT session_id AS session, {self._active} AS active, COUNT(*) AS amount, "
             f"{above} AS above FROM messages WHERE {_BETWEEN} GROUP BY session_id, {self._active}"
-            ") AS found",
+        )
+        for session_id, inactive, rows, latest, above_watermark in _stats(
+            connection,
+            f"SELECT substr(session, 1, {ID_CHARACTERS}), found.active IS 0, amount, {_NEWEST}, "
+            f"above FROM ({which}) AS found",
+            newest,
             {**bounds, "watermark": watermark},
         ):
             if fresh is not None:
                 above_watermark = fresh.pop(session_id, 0)
             active = 0 if inactive else rows
-            found = MessageStats(rows, active, _sane(newest), above_watermark)
+            found = MessageStats(rows, active, _sane(latest), above_watermark)
             known = stats.get(session_id)
             stats[session_id] = found if known is None else known.with_others(found)
         return stats
@@ -247,10 +306,11 @@ class SessionQueries:
         # Not by the number of the message, where there are very many of them.
         above = f"({counted} AND +id > :watermark)" if watermark > 0 and fresh is None else "NULL"
         stats: dict[str, MessageStats] = {}
-        for session_id, rows, inactive, newest, above_watermark in connection.execute(
-            f"SELECT ids.value, ({counted}), ({counted} AND {self._active} IS 0), "
-            f"(SELECT MAX(timestamp) FROM messages WHERE session_id = ids.value), {above} "
-            "FROM json_each(:ids) AS ids",
+        for session_id, rows, inactive, newest, above_watermark in _stats(
+            connection,
+            f"SELECT ids.value, ({counted}), ({counted} AND {self._active} IS 0), {_NEWEST}, "
+            f"{above} FROM json_each(:ids) AS ids",
+            "(SELECT MAX(timestamp) FROM messages WHERE session_id = ids.value)",
             {**bindings, "watermark": watermark},
         ):
             if fresh is not None:
@@ -265,12 +325,13 @@ class SessionQueries:
 
         NOT INDEXED makes SQLite search by rowid; left to itself it scans a whole index instead.
         """
-        rows: list[Any] = connection.execute(
-            f"SELECT substr(session_id, 1, {_ID_CHARACTERS}) FROM messages NOT INDEXED "
+        rows, left_out = rows_in_utf8(
+            connection,
+            f"SELECT substr(session_id, 1, {ID_CHARACTERS}) FROM messages NOT INDEXED "
             f"WHERE id > ? LIMIT {_FEW_MESSAGES + 1}",
             (watermark,),
-        ).fetchall()
-        if len(rows) > _FEW_MESSAGES:
+        )
+        if len(rows) + left_out > _FEW_MESSAGES:
             return None
         return Counter(session_id for (session_id,) in rows)
 
@@ -288,14 +349,13 @@ class SessionQueries:
     ) -> list[UsageRow]:
         """The same as they are if Hermes can have written them, else put right."""
         rest = f"FROM session_model_usage WHERE {which} ORDER BY session_id"
-        found = connection.execute(f"SELECT {self._plain_usage_columns} {rest}", bindings)
         try:
+            found = connection.execute(f"SELECT {self._plain_usage_columns} {rest}", bindings)
             return msgspec.convert(found.fetchall(), list[UsageRow])
-        except msgspec.ValidationError:
-            rows: list[Any] = connection.execute(
-                f"SELECT {self._usage_columns} {rest}", bindings
-            ).fetchall()
-            return rows
+        except (msgspec.ValidationError, UnicodeDecodeError):
+            statement = f"SELECT {self._odd_usage_columns} {rest}"
+            odd: list[Any] = connection.execute(statement, bindings).fetchall()
+            return [tuple(decoded(values, _USAGE_TEXTS)[0]) for values in odd]
 
     def record(
         self, connection: apsw.Connection, session_id: str, watermark: int
@@ -311,14 +371,13 @@ class SessionQueries:
         """
         if not self._has_messages:
             return []
-        return [
-            session_id
-            for (session_id,) in connection.execute(
-                f"SELECT DISTINCT {_text('session_id', _ID_CHARACTERS)} FROM messages NOT INDEXED "
-                "WHERE id > ?",
-                (watermark,),
-            )
-        ]
+        rows, _ = rows_in_utf8(
+            connection,
+            f"SELECT DISTINCT substr(session_id, 1, {ID_CHARACTERS}) FROM messages NOT INDEXED "
+            "WHERE id > ? AND typeof(session_id) = 'text'",
+            (watermark,),
+        )
+        return [session_id for (session_id,) in rows]
 
     def highest_message_id(self, connection: apsw.Connection) -> int:
         if not self._has_messages:
@@ -334,10 +393,30 @@ class SessionQueries:
 
     def sessions_begun_since(self, connection: apsw.Connection, rowid: int) -> list[str]:
         """Sessions whose row is newer than that one: also those without a message yet."""
-        rows = connection.execute(
-            f"SELECT {_text('id', _ID_CHARACTERS)} FROM sessions WHERE rowid > ?", (rowid,)
+        rows, _ = rows_in_utf8(
+            connection, f"SELECT id FROM sessions WHERE rowid > ? AND {FIT_ID}", (rowid,)
         )
         return [session_id for (session_id,) in rows]
+
+    def unfit_ids(self, connection: apsw.Connection) -> int:
+        """Rows that are left out because of their id: no text, too long, or with a NUL in it."""
+        return int(connection.execute(f"SELECT COUNT(*) FROM sessions WHERE NOT ({FIT_ID})").get)
+
+
+_NEWEST: Final = "<newest>"
+
+
+def _stats(
+    connection: apsw.Connection, statement: str, newest: str, bindings: dict[str, Any]
+) -> list[Any]:
+    """Figures of messages, of which `newest` is the last moment."""
+    rows, left_out = rows_in_utf8(connection, statement.replace(_NEWEST, newest), bindings)
+    if left_out:
+        # Asked for only here, because it costs a second search. What is left out even so belongs
+        # to no session that has an id.
+        number = f"CASE WHEN typeof({newest}) IN ('real', 'integer') THEN {newest} END"
+        rows, _ = rows_in_utf8(connection, statement.replace(_NEWEST, number), bindings)
+    return rows
 
 
 def _records(
@@ -351,30 +430,6 @@ def _records(
     return list(map(SessionRecord, rows, messages, map(usage.get, ids, repeat(()))))
 
 
-def _session_expressions(schema: Schema) -> list[str]:
-    def known(column: str, missing: str = "NULL") -> str:
-        return schema.expression("sessions", column, missing)
-
-    return [
-        _text("id", _ID_CHARACTERS),
-        _text("source"),
-        _clock("started_at"),
-        _clock("ended_at"),
-        "ended_at IS NULL",
-        _text(known("end_reason")),
-        _count(known("tool_call_count", "0")),
-        _count(known("api_call_count", "0")),
-        _text(known("model")),
-        *(_count(known(column, "0")) for column in TOKEN_COLUMNS),
-        *(_money(known(column, "0")) for column in COST_COLUMNS),
-        _clock(known("last_activity_at")),
-        _clock(known("last_heartbeat_at")),
-        _optional_text(known("parent_session_id"), _ID_CHARACTERS),
-        _text(known("handoff_state")),
-        _count(known("pinned", "0")),
-    ]
-
-
 def _plain_expressions(schema: Schema) -> list[str]:
     """The same where Hermes wrote every value, and nothing need be put right but its absence.
 
@@ -385,13 +440,13 @@ def _plain_expressions(schema: Schema) -> list[str]:
         return schema.expression("sessions", column, missing)
 
     def text(column: str) -> str:
-        return f"COALESCE(substr({column}, 1, {_WORD_CHARACTERS}), '')"
+        return f"COALESCE(substr({column}, 1, {WORD_CHARACTERS}), '')"
 
     def number(column: str) -> str:
         return f"COALESCE({known(column)}, 0)"
 
     return [
-        f"substr(id, 1, {_ID_CHARACTERS})",
+        "id",
         text("source"),
         "started_at",
         "ended_at",
@@ -404,22 +459,10 @@ def _plain_expressions(schema: Schema) -> list[str]:
         *map(number, COST_COLUMNS),
         known("last_activity_at"),
         known("last_heartbeat_at"),
-        f"substr({known('parent_session_id')}, 1, {_ID_CHARACTERS})",
+        f"substr({known('parent_session_id')}, 1, {ID_CHARACTERS})",
         text(known("handoff_state")),
         number("pinned"),
-    ]
-
-
-def _usage_expressions(schema: Schema) -> list[str]:
-    def known(column: str) -> str:
-        return schema.expression("session_model_usage", column, "0")
-
-    return [
-        _text("session_id", _ID_CHARACTERS),
-        _text("model"),
-        f"{schema.expression('session_model_usage', 'task', chr(39) * 2)} IS ''",
-        *(_count(known(column)) for column in TOKEN_COLUMNS),
-        *(_money(known(column)) for column in COST_COLUMNS),
+        "1",
     ]
 
 
@@ -427,40 +470,11 @@ def _plain_usage_expressions(schema: Schema) -> list[str]:
     task = schema.expression("session_model_usage", "task", "''")
     costs = (schema.expression("session_model_usage", column, "0") for column in COST_COLUMNS)
     return [
-        f"substr(session_id, 1, {_ID_CHARACTERS})",
-        f"COALESCE(substr(model, 1, {_WORD_CHARACTERS}), '')",
+        f"substr(session_id, 1, {ID_CHARACTERS})",
+        f"COALESCE(substr(model, 1, {WORD_CHARACTERS}), '')",
         f"{task} IS ''",
         *(f"COALESCE({column}, 0)" for column in (*TOKEN_COLUMNS, *costs)),
     ]
-
-
-# SQLite stores any type in any column. These keep what reaches Python within the type, the length
-# and the range that the rest of the program relies on.
-
-
-def _text(column: str, characters: int = _WORD_CHARACTERS) -> str:
-    return f"substr(CAST(COALESCE({column}, '') AS TEXT), 1, {characters})"
-
-
-def _optional_text(column: str, characters: int) -> str:
-    return f"CASE WHEN {column} IS NOT NULL THEN {_text(column, characters)} END"
-
-
-def _count(column: str) -> str:
-    return f"MIN(MAX(CAST(COALESCE({column}, 0) AS INTEGER), 0), {_COUNT_MAX})"
-
-
-def _money(column: str) -> str:
-    return f"MIN(MAX(CAST(COALESCE({column}, 0) AS REAL), 0.0), {_MONEY_MAX})"
-
-
-def _clock(column: str) -> str:
-    if column == "NULL":
-        return "NULL"
-    return (
-        f"CASE WHEN typeof({column}) IN ('real', 'integer') "
-        f"THEN MAX(MIN({column}, {_CLOCK_MAX}), 0.0) END"
-    )
 
 
 def models_of(record: SessionRecord) -> list[ModelUsage]:
@@ -491,8 +505,8 @@ def models_of(record: SessionRecord) -> list[ModelUsage]:
     return [
         ModelUsage(
             model,
-            *(min(int(value), _COUNT_MAX) for value in values[:5]),
-            *(min(float(value), _MONEY_MAX) for value in values[5:]),
+            *(min(int(value), COUNT_MAX) for value in values[:5]),
+            *(min(float(value), MONEY_MAX) for value in values[5:]),
         )
         for model, values in list(totals.items())[:_MODELS_PER_SESSION]
         if any(values)

@@ -11,7 +11,8 @@ from exporter.hermes.expected import ARCHIVED, TITLED
 from exporter.hermes.pace import Pace
 from exporter.hermes.payload import session_lengths
 from exporter.hermes.schema import Schema
-from exporter.hermes.sessions import SessionQueries, SessionRecord, SessionRow
+from exporter.hermes.sessions import SessionQueries, SessionRecord
+from exporter.hermes.utf8 import rows_in_utf8
 
 _FIRST_SLICE_SESSIONS: Final = 100
 _SLICE_SESSIONS: Final = range(10, 1_000)
@@ -32,9 +33,6 @@ class Extras(NamedTuple):
     row_bytes: int
 
 
-_SESSION_FIELDS: Final = len(SessionRow._fields)
-
-
 class StockQueries(SessionQueries):
     """SQL for one schema: what a scan reads, and more, in the same pass."""
 
@@ -44,32 +42,17 @@ class StockQueries(SessionQueries):
 
     def slices(self, connection: apsw.Connection) -> Iterator[list[tuple[SessionRecord, Extras]]]:
         """All sessions in the order of ids, each slice read in a transaction of its own."""
-        after: str | None = None
+        after: str | bytes | None = None
         pace = Pace(connection, first=_FIRST_SLICE_SESSIONS, sizes=_SLICE_SESSIONS)
-        while rows := self._rows(connection, after, pace.size):
-            last = rows[-1][0].id
-            if after is not None and last <= after:
-                return  # an id that is too long sorts behind its own beginning
-            records = self.with_messages(connection, [row for row, _ in rows], 0)
+        while True:
+            page = self.rows_after(connection, after, pace.size, self._extra_columns)
+            if page.last is None:
+                return
+            records = self.with_messages(connection, page.rows, 0)
             pace.end()
-            yield [(record, extras) for record, (_, extras) in zip(records, rows, strict=True)]
+            yield list(zip(records, map(_extras, page.extras), strict=True))
             pace.begin()
-            after = last
-
-    def _rows(
-        self, connection: apsw.Connection, after: str | None, limit: int
-    ) -> list[tuple[SessionRow, Extras]]:
-        rows = connection.execute(
-            f"SELECT {self._session_columns}, {self._extra_columns} FROM sessions "
-            "WHERE typeof(id) = 'text' "
-            + ("" if after is None else "AND id > :after ")
-            + "ORDER BY sessions.id LIMIT :limit",
-            {"after": after, "limit": limit},
-        )
-        return [
-            (SessionRow._make(values[:_SESSION_FIELDS]), _extras(values[_SESSION_FIELDS:]))
-            for values in rows
-        ]
+            after = page.last
 
 
 def _extras(values: Sequence[Any]) -> Extras:
@@ -107,8 +90,9 @@ def children(connection: apsw.Connection, schema: Schema) -> dict[str, int]:
     """How many sessions name each as their parent; read from an index."""
     if not schema.has("sessions", "parent_session_id"):
         return {}
-    rows: Any = connection.execute(
+    rows, _ = rows_in_utf8(
+        connection,
         "SELECT CAST(parent_session_id AS TEXT), COUNT(*) FROM sessions "
-        "WHERE parent_session_id IS NOT NULL GROUP BY parent_session_id"
+        "WHERE parent_session_id IS NOT NULL GROUP BY parent_session_id",
     )
     return dict(rows)

@@ -50,7 +50,7 @@ class TurnQuery:
         content = schema.expression("messages", "content", "''")
         calls = schema.expression("messages", "tool_calls", "''")
         self._last = f"""
-            SELECT ids.value, substr(CAST(role AS TEXT), 1, 32),
+            SELECT ids.value, role,
                    role IS 'assistant' AND COALESCE({calls}, '') NOT IN ('', '[]', 'null')
               FROM json_each(?) AS ids JOIN messages ON messages.id = (
                 SELECT id FROM messages WHERE session_id = ids.value {active}
@@ -59,7 +59,7 @@ class TurnQuery:
         """
         said = f"""role IS 'user',
                    CASE role WHEN 'tool'
-                   THEN substr(CAST(COALESCE({name}, '') AS TEXT), 1, 128) END,
+                   THEN substr(CAST(COALESCE({name}, '') AS BLOB), 1, 128) END,
                    CASE role WHEN 'tool' THEN {_failed(name, content)} END"""
         newest = f"WHERE session_id = {{}} {active} ORDER BY timestamp DESC, id DESC LIMIT {{}}"
         self._first_look = f"""
@@ -113,7 +113,7 @@ def _walk_back(newest: Iterable[Sequence[Any]]) -> tuple[Conversation, bool]:
     """
     errors = repeats = 0
     errors_end = repeats_end = decided = False
-    tool: str | None = None
+    tool: bytes | None = None
     for _, by_user, name, failed in newest:
         if by_user:
             decided = True

@@ -313,7 +313,8 @@ def _session(
         started_at=row.started_at or 0.0,
         last_activity_at=latest,
         clocks_sane=(
-            row.started_at is not None
+            row.intact == 1
+            and row.started_at is not None
             and (bool(row.is_open) or row.ended_at is not None)
             and (messages.newest is not None or messages.rows == 0)
             and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS

@@ -7,7 +7,7 @@ are kept as objects. That is about a hundred bytes a session: homes with 100,000
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -80,7 +80,7 @@ class _Extremes(NamedTuple):
     @classmethod
     def of(cls, sessions: Collection[OpenSession]) -> _Extremes:
         return cls(
-            min((session.started_at for session in sessions), default=None),
+            min((began for session in sessions if (began := session.started_at)), default=None),
             max((session.tool_error_streak for session in sessions), default=0),
             max((session.tool_repeat_streak for session in sessions), default=0),
         )
@@ -93,7 +93,8 @@ class _Extremes(NamedTuple):
         )
 
     def joined_by(self, session: OpenSession) -> _Extremes:
-        oldest = session.started_at if self.oldest is None else min(self.oldest, session.started_at)
+        began = [each for each in (self.oldest, session.started_at) if each]
+        oldest = min(began, default=None)
         errors = max(self.errors, session.tool_error_streak)
         return _Extremes(oldest, errors, max(self.repeats, session.tool_repeat_streak))
 
@@ -113,6 +114,8 @@ class SessionTable:
         self._open_sizes: Counter[int] = Counter()
         self._ended_sizes: Counter[int] = Counter()
         self._written_after_end: Counter[int] = Counter()
+        self.unreadable = 0
+        """Rows that no session can be told by: their id is too long, or no text."""
         self.open: dict[str, OpenSession] = {}
         self._moved: set[str] | None = None
         """None until it is asked for the first time."""
@@ -267,7 +270,10 @@ class SessionTable:
             self._summary = (limits, self._sum_up(*limits))
         idle_buckets, idle_sum = self._idle(now)
         return structs.replace(
-            self._summary[1], open_idle_buckets=idle_buckets, open_idle_sum_seconds=idle_sum
+            self._summary[1],
+            open_idle_buckets=idle_buckets,
+            open_idle_sum_seconds=idle_sum,
+            unreadable=self.unreadable,
         )
 
     def _sum_up(
@@ -319,10 +325,11 @@ class SessionTable:
         """Open sessions by idle time, in the same sort of buckets; a moment's work per scan."""
         if self._activities is None:
             self._activities = sorted(session.last_activity_at for session in self.open.values())
-        edges = [bisect_left(self._activities, now - edge) for edge in IDLE_BUCKETS]
-        bounds = [len(self._activities), *edges, 0]
+        unknown = bisect_right(self._activities, 0.0)  # of them nothing is said
+        edges = [bisect_left(self._activities, now - edge, unknown) for edge in IDLE_BUCKETS]
+        bounds = [len(self._activities), *edges, unknown]
         buckets = [newer - older for newer, older in pairwise(bounds)]
-        past = self._activities[: bisect_left(self._activities, now)]
+        past = self._activities[unknown : bisect_left(self._activities, now, unknown)]
         return buckets, len(past) * now - sum(past)
 
 
@@ -336,7 +343,8 @@ def open_session(record: SessionRecord, conversation: Conversation, now: float) 
     started_at, newest, beat_at = row.started_at, messages.newest, row.last_heartbeat_at
     latest = max(started_at or 0.0, newest or 0.0, row.last_activity_at or 0.0, beat_at or 0.0)
     sane = (
-        started_at is not None
+        row.intact == 1
+        and started_at is not None
         and (newest is not None or messages.rows == 0)
         and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS
     )

@@ -227,7 +227,8 @@ class StateReader:
         """Read every session, in slices, each in a read transaction of its own."""
         began = self._monotonic()
         seen: set[int] = set()
-        after: str | None = None
+        after: str | bytes | None = None
+        unreadable = queries.unfit_ids(connection)
         pace = Pace(
             connection,
             first=_FIRST_SLICE_SESSIONS,
@@ -235,19 +236,21 @@ class StateReader:
             monotonic=self._monotonic,
             pause=self._pause,
         )
-        while records := queries.slice(connection, after, pace.size, watermark):
-            last = records[-1].row.id
-            if after is not None and last <= after:
-                break  # an id that is no text, or too long, sorts behind its own beginning
-            usage = self._put(connection, queries.schema, records, watermark)
-            for record in records:
+        while True:
+            part = queries.slice(connection, after, pace.size, watermark)
+            if part.last is None:
+                break
+            usage = self._put(connection, queries.schema, part.records, watermark)
+            for record in part.records:
                 seen.add(hash(record.row.id))
                 ties.add(record.row)
             pace.end()
             yield usage
             pace.begin()
-            after = last
+            after = part.last
+            unreadable += part.left_out
         self.table.keep_only(seen)
+        self.table.unreadable = unreadable
         self._forced_whole_pass = False
         self._whole_pass_at = self._monotonic()
         self._whole_pass_seconds = self._whole_pass_at - began

@@ -48,14 +48,13 @@ def blocks(found: Mapping[str, Any], now: float) -> Iterator[Block]:
             Cell(verdict, VERDICT_TONES.get(verdict, Tone.PLAIN)),
         )
     )
-    began, active = now - found["started_at"], now - found["last_activity_at"]
     yield Line((Cell(_MEANING[verdict]),))
     yield Line(
         (
             Cell(
-                f"It began {human.age(began)} ago, has "
+                f"It began {_ago(found['started_at'], now)}, has "
                 f"{human.counted(found['messages'], 'message')}, and was last active "
-                f"{human.age(active)} ago.",
+                f"{_ago(found['last_activity_at'], now)}.",
                 Tone.FAINT,
             ),
         )
@@ -69,6 +68,10 @@ def blocks(found: Mapping[str, Any], now: float) -> Iterator[Block]:
     yield Table(_TWO, tuple(_rule(rule) for rule in found["rules"]), level=1)
     yield Line()
     yield Line((Cell(f"What would change it: {_change(found)}."),))
+
+
+def _ago(moment: float | None, now: float) -> str:
+    return "at a time that is not known" if moment is None else f"{human.age(now - moment)} ago"
 
 
 def _rule(rule: Mapping[str, Any]) -> tuple[Cell, Cell]:

@@ -1,0 +1,117 @@
+"""Rows that Hermes cannot have written: SQLite stores any type, any bytes, in any column.
+
+One such row must take nothing else down. What is asked here keeps each value within the type, the
+length and the range that the rest of the program relies on. Text comes as bytes, because a value
+that is not UTF-8 would otherwise end the whole query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from exporter.hermes.schema import Schema
+
+ID_CHARACTERS: Final = 512
+ID_BYTES: Final = 4 * ID_CHARACTERS
+WORD_CHARACTERS: Final = 128
+COUNT_MAX: Final = 2**53 - 1
+CLOCK_MAX: Final = 1e11
+MONEY_MAX: Final = 1e12
+TOKEN_COLUMNS: Final = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+)
+COST_COLUMNS: Final = ("estimated_cost_usd", "actual_cost_usd")
+
+FIT_ID: Final = (
+    f"typeof(id) = 'text' AND octet_length(id) <= {ID_BYTES} AND length(id) <= {ID_CHARACTERS} "
+    # length() and substr() end at a NUL: the session would pass for another.
+    "AND NOT instr(id, char(0))"
+)
+"""Whether a row of `sessions` has an id that its session can be known by, but for UTF-8."""
+
+
+def session_expressions(schema: Schema) -> list[str]:
+    """The fields of a SessionRow, text as bytes; the last tells whether all have their type."""
+
+    def known(column: str, missing: str = "NULL") -> str:
+        return schema.expression("sessions", column, missing)
+
+    names = [known(name) for name in ("end_reason", "parent_session_id", "handoff_state")]
+    return [
+        "CAST(id AS BLOB)",
+        _word("source"),
+        _clock("started_at"),
+        _clock("ended_at"),
+        "ended_at IS NULL",
+        _word(known("end_reason")),
+        _count(known("tool_call_count", "0")),
+        _count(known("api_call_count", "0")),
+        _word(known("model")),
+        *(_count(known(column, "0")) for column in TOKEN_COLUMNS),
+        *(_money(known(column, "0")) for column in COST_COLUMNS),
+        _clock(known("last_activity_at")),
+        _clock(known("last_heartbeat_at")),
+        _bytes(known("parent_session_id"), ID_BYTES),
+        _word(known("handoff_state")),
+        f"COALESCE({known('pinned', '0')}, 0) IS NOT 0",
+        " AND ".join(f"typeof({name}) IN ('text', 'null')" for name in ("source", *names)),
+    ]
+
+
+def usage_expressions(schema: Schema) -> list[str]:
+    """The fields of a UsageRow, text as bytes."""
+
+    def known(column: str) -> str:
+        return schema.expression("session_model_usage", column, "0")
+
+    return [
+        _bytes("session_id", ID_BYTES),
+        _word("model"),
+        f"{schema.expression('session_model_usage', 'task', chr(39) * 2)} IS ''",
+        *(_count(known(column)) for column in TOKEN_COLUMNS),
+        *(_money(known(column)) for column in COST_COLUMNS),
+    ]
+
+
+def decoded(values: Sequence[Any], lengths: Mapping[int, int]) -> tuple[list[Any], bool]:
+    """A row of such expressions with text in the place of bytes, and whether all of it was UTF-8.
+
+    `lengths` tells where there is text, and how many characters of it are taken.
+    """
+    row = list(values)
+    whole = True
+    for index, length in lengths.items():
+        if row[index] is not None:
+            text = row[index].decode(errors="replace")
+            whole = whole and text.encode() == row[index]
+            row[index] = text[:length]
+    return row, whole
+
+
+def _bytes(column: str, length: int) -> str:
+    return f"CASE WHEN {column} IS NOT NULL THEN substr(CAST({column} AS BLOB), 1, {length}) END"
+
+
+def _word(column: str) -> str:
+    return f"COALESCE({_bytes(column, 4 * WORD_CHARACTERS)}, x'')"
+
+
+def _count(column: str) -> str:
+    return f"MIN(MAX(CAST(COALESCE({column}, 0) AS INTEGER), 0), {COUNT_MAX})"
+
+
+def _money(column: str) -> str:
+    return f"MIN(MAX(CAST(COALESCE({column}, 0) AS REAL), 0.0), {MONEY_MAX})"
+
+
+def _clock(column: str) -> str:
+    """A moment in the range of clocks; any other value is not known, and not 0."""
+    return (
+        f"CASE WHEN typeof({column}) IN ('real', 'integer') "
+        f"AND {column} > 0 AND {column} <= {CLOCK_MAX} THEN {column} END"
+    )
