@@ -310,7 +310,7 @@ def test_what_was_said_may_be_any_bytes(home: Path, statement: str) -> None:
 )
 def test_names_that_are_no_text_cost_no_other_row_its_figures(home: Path, statement: str) -> None:
     """Hermes cannot read such a row either."""
-    found = scan_after(home, f"{SESSION} ('z', 'cli', 1000.0); {statement}")
+    found = scan_after(home, f"{statement} {SESSION} ('z', 'cli', 1000.0);")
     assert found.snapshot.trouble is Trouble.NONE, found.snapshot.detail
     assert "z" in [session.id for session in found.sessions]
 
