@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from exporter.pruner.words import Act, HomePrunePlan
 from exporter.reaper.findings import HomeFacts
 from exporter.scan.disk import DiskScanner
 from exporter.snapshot import DiskKind, LockAnswer
+from tests.real.hermes import Hermes
 
 NOW = 1_790_000_000.0
 DAY = 86400.0
@@ -53,7 +55,7 @@ def session(name: str, days: float = 100.0, **changes: Any) -> StockedSession:
 
 
 def file(name: str, days: float = 100.0, **changes: Any) -> SessionFile:
-    """A transcript without a session, unless it is said whose it is."""
+    """A transcript whose session is not known, unless it is said whose it is."""
     about: dict[str, Any] = {
         "kind": DiskKind.TRANSCRIPTS,
         "allocated_bytes": 4096,
@@ -61,7 +63,6 @@ def file(name: str, days: float = 100.0, **changes: Any) -> SessionFile:
         "session_id": None,
         "is_surely_hermes": True,
         "is_own": True,
-        "born_at": NOW - days * DAY,
         **changes,
     }
     return SessionFile(name=name, **about)
@@ -122,3 +123,19 @@ def take_stock(
     walked = disk.scan(excluded_profiles=frozenset(), now=time.time(), monotonic=time.monotonic())
     question = Asked(home.stat().st_uid, facts, memory=memory or PruneMemory(), **asked)
     return taker.take(question, disk, walked, before_open=lambda: None)
+
+
+def inside(hermes: Hermes, home: Path, code: str) -> None:
+    """Run code with the release's own SessionDB as `db`."""
+    program = (
+        "import time\nfrom hermes_state import SessionDB\n"
+        "from tests.real.inside.clock import DAY, ago\n"
+        f"db = SessionDB()\n{code}\ndb.close()\n"
+    )
+    subprocess.run(
+        [str(hermes.python), "-c", program],
+        env=hermes.environment(home),
+        cwd=home.parent,
+        check=True,
+        capture_output=True,
+    )

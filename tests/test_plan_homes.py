@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,7 @@ from exporter.pruner.words import Act, HomePrunePlan, Policy
 from exporter.reaper.findings import HomeFacts
 from exporter.snapshot import DiskKind
 from tests.evidence_harness import evidence
-from tests.plan_harness import DAY, kept, plan, take_stock, targets
+from tests.plan_harness import DAY, inside, kept, plan, take_stock, targets
 from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for
 from tests.real.holders import holder
 from tests.real.homes import MadeHome, make_home
@@ -42,24 +39,15 @@ def home(tmp_path: Path) -> tuple[Hermes, Path]:
     return python_for(NEWEST), path
 
 
-def inside(hermes: Hermes, home: Path, code: str) -> None:
-    """Run code with the release's own SessionDB as `db`."""
-    program = (
-        "import time\nfrom hermes_state import SessionDB\n"
-        "from tests.real.inside.clock import DAY, ago\n"
-        f"db = SessionDB()\n{code}\ndb.close()\n"
-    )
-    subprocess.run(
-        [str(hermes.python), "-c", program],
-        env=hermes.environment(home),
-        cwd=home.parent,
-        check=True,
-        capture_output=True,
-    )
-
-
 def stock(made: MadeHome) -> Inventory:
-    return take_stock(made.path, days_later=200).inventory
+    """Taken by an agent that saw all working directories before some of them went."""
+    gone = [made.path.with_name("home-projects") / name for name in ("store-gone", "legacy-gone")]
+    for each in gone:
+        each.mkdir()
+    memory = take_stock(made.path).memory
+    for each in gone:
+        each.rmdir()
+    return take_stock(made.path, memory, days_later=200).inventory
 
 
 def all_that_may_go(found: Inventory) -> HomePrunePlan:
@@ -273,106 +261,6 @@ def test_what_carries_our_end_and_is_in_no_journal_counts_from_when_it_was_first
     later = take_stock(path, first.memory, days_later=4)
     assert targets(all_that_may_go(later.inventory)) == ["a"]
     assert take_stock(path, PruneMemory(), days_later=4).memory.strangers != first.memory.strangers
-
-
-# Orphans
-
-KEPT = [f"20260101_12000{number}_aaaaaa" for number in range(6)]
-GONE = "20260101_120009_bbbbbb"
-
-
-def orphans(home: Path, memory: PruneMemory | None = None) -> list[str]:
-    return targets(
-        all_that_may_go(take_stock(home, memory, days_later=3).inventory), Act.DELETE_FILE
-    )
-
-
-@pytest.fixture
-def with_orphan(home: tuple[Hermes, Path]) -> tuple[Hermes, Path]:
-    """Six open sessions with transcripts, and one that Hermes deleted but for its transcript."""
-    hermes, path = home
-    inside(
-        hermes,
-        path,
-        f"for name in {[*KEPT, GONE]!r}:\n    db.create_session(name, 'cli')\n"
-        f"db._execute_write(lambda c: c.execute('UPDATE sessions SET started_at = 1.7e9'))\n"
-        f"db.delete_session({GONE!r})\n",
-    )
-    (path / "sessions").mkdir(exist_ok=True)
-    for name in (*KEPT, GONE):
-        (path / "sessions" / f"session_{name}.json").write_text("{}")
-    return hermes, path
-
-
-def test_the_transcript_of_a_deleted_session_is_an_orphan(
-    with_orphan: tuple[Hermes, Path],
-) -> None:
-    _, path = with_orphan
-    (path / "sessions" / "notes.json").write_text("somebody's own")
-    (path / "sessions" / "saved").mkdir()
-    assert orphans(path) == [f"sessions/session_{GONE}.json"]
-
-
-def test_after_hermes_restored_a_snapshot_nothing_is_an_orphan(
-    with_orphan: tuple[Hermes, Path],
-) -> None:
-    hermes, path = with_orphan
-    inside(
-        hermes,
-        path,
-        "from hermes_cli.backup import create_quick_snapshot, restore_quick_snapshot\n"
-        "db.close()\n"
-        "assert restore_quick_snapshot(create_quick_snapshot())\n"
-        "db = SessionDB()",
-    )
-    assert orphans(path) == []
-
-
-def test_after_hermes_repaired_the_database_nothing_is_an_orphan(
-    with_orphan: tuple[Hermes, Path],
-) -> None:
-    hermes, path = with_orphan
-    inside(
-        hermes,
-        path,
-        "from hermes_state import _backup_db_file\nassert _backup_db_file(db.db_path)",
-    )
-    assert orphans(path) == []
-
-
-def test_a_database_that_lost_messages_is_another_one(with_orphan: tuple[Hermes, Path]) -> None:
-    """Put back in place, so that the file itself is the same: the count of messages tells."""
-    hermes, path = with_orphan
-    old = path.parent / "old.db"
-    shutil.copy(path / "state.db", old)
-    inside(hermes, path, f"db.append_message({KEPT[0]!r}, 'user', 'hello')")
-    memory = take_stock(path).memory
-    for side in path.glob("state.db-*"):
-        side.unlink()
-    (path / "state.db").write_bytes(old.read_bytes())
-    assert orphans(path, memory) == []
-    assert orphans(path) == [f"sessions/session_{GONE}.json"]
-
-
-def test_links_and_files_with_other_names_are_left_alone(
-    with_orphan: tuple[Hermes, Path],
-) -> None:
-    _, path = with_orphan
-    orphan = path / "sessions" / f"session_{GONE}.json"
-    os.link(orphan, path / "elsewhere.json")
-    assert orphans(path) == []
-    (path / "elsewhere.json").unlink()
-    orphan.unlink()
-    orphan.symlink_to("/etc/passwd")
-    assert orphans(path) == []
-
-
-def test_a_folder_of_transcripts_that_is_a_link_has_none(with_orphan: tuple[Hermes, Path]) -> None:
-    _, path = with_orphan
-    (path / "sessions").rename(path.parent / "elsewhere")
-    (path / "sessions").symlink_to(path.parent / "elsewhere")
-    found = take_stock(path).inventory
-    assert (found.files, found.transcripts_bytes) == ((), 0)
 
 
 # What cannot be read

@@ -23,7 +23,8 @@ from exporter.hermes.self_pruning import SelfPruning
 from exporter.pruner.inventory import (
     Archive,
     Checkpoint,
-    Coverage,
+    Deletion,
+    Inventory,
     Leftover,
     TrashedRun,
     Workdir,
@@ -42,8 +43,6 @@ from tests.plan_harness import (
     settings,
     targets,
 )
-
-COVERED = Coverage(oldest_session_at=NOW - 999 * DAY, database_born_at=NOW - 999 * DAY)
 
 
 def checkpoint(target: str, days: float = 100.0, **changes: Any) -> Checkpoint:
@@ -181,44 +180,65 @@ def test_request_dumps_go_whatever_their_session_does_unless_it_is_to_be_kept() 
     ]
 
 
-def orphans(coverage: Coverage, **changes: Any) -> list[str]:
+def lost_one(**changes: Any) -> Inventory:
+    """Ten transcripts of a session, and one whose row is gone."""
     own = tuple(file(f"own{number}.json", session_id="open") for number in range(10))
     lost = file("lost.json", days=10, **changes)
-    found = inventory(session("open", is_open=True), files=(*own, lost), coverage=coverage)
-    return targets(plan(found), Act.DELETE_FILE)
+    return inventory(session("open", is_open=True), files=(*own, lost))
 
 
-def test_a_file_is_an_orphan_if_the_database_covers_its_time() -> None:
-    assert orphans(COVERED) == ["sessions/lost.json"]
-    assert orphans(Coverage(watched_since=NOW - 20 * DAY)) == ["sessions/lost.json"]
+def orphans(**changes: Any) -> list[str]:
+    return targets(plan(lost_one(**changes)), Act.DELETE_FILE)
+
+
+@pytest.mark.parametrize("deletion", [Deletion.SEEN, Deletion.OURS])
+def test_a_file_is_an_orphan_if_its_session_is_known_to_be_deleted(deletion: Deletion) -> None:
+    assert orphans(deletion=deletion) == ["sessions/lost.json"]
 
 
 @pytest.mark.parametrize(
-    "coverage",
-    [
-        Coverage(),
-        Coverage(watched_since=NOW - 5 * DAY),
-        Coverage(oldest_session_at=NOW - 5 * DAY, database_born_at=NOW - 999 * DAY),
-        Coverage(oldest_session_at=NOW - 99 * DAY, database_born_at=NOW - 5 * DAY),
-        Coverage(oldest_session_at=NOW - 99 * DAY),
-        Coverage(NOW - 5 * DAY, NOW - 99 * DAY, NOW - 5 * DAY, NOW - 999 * DAY),
-    ],
+    ("deletion", "rule"),
+    [(Deletion.UNPROVEN, "last_copy"), (Deletion.UNSETTLED, "unfinished_run")],
 )
-def test_after_a_repair_or_a_restore_no_transcript_counts_as_an_orphan(coverage: Coverage) -> None:
-    assert orphans(coverage) == []
+def test_a_file_whose_session_may_have_been_lost_stays(deletion: Deletion, rule: str) -> None:
+    found = plan(lost_one(deletion=deletion))
+    assert (found.actions, kept(found)) == ((), {rule: 1})
+
+
+def test_a_person_may_name_the_last_copies_and_is_told_what_they_are() -> None:
+    named = Filters(frozenset({Policy.ORPHAN_FILES}), unproven=True)
+    found = plan(lost_one(deletion=Deletion.UNPROVEN), filters=named)
+    [action] = found.actions
+    assert (action.target, action.frees) == ("sessions/lost.json", Frees.AT_PURGE)
+    assert "MAY BE A LAST COPY" in action.reason
+    assert "last copies of conversations" in found.warnings[0]
+    unsettled = plan(lost_one(deletion=Deletion.UNSETTLED), filters=named)
+    assert unsettled.actions == ()
 
 
 @pytest.mark.parametrize(
     "change", [{"is_own": False}, {"is_surely_hermes": False}, {"modified_at": NOW - 3600}]
 )
 def test_what_is_no_orphan(change: dict[str, Any]) -> None:
-    assert orphans(COVERED, **change) == []
+    assert orphans(deletion=Deletion.SEEN, **change) == []
+
+
+@pytest.mark.parametrize("deletion", [Deletion.OURS, Deletion.UNSETTLED, Deletion.UNPROVEN])
+def test_what_our_own_runs_or_a_restore_left_does_not_block_the_policy(deletion: Deletion) -> None:
+    """A run that was stopped may leave the transcripts of hundreds of sessions behind."""
+    own = tuple(file(f"own{number}.json", session_id="open") for number in range(10))
+    ours = tuple(file(f"ours{number}.json", deletion=deletion) for number in range(600))
+    seen = file("lost.json", days=10, deletion=Deletion.SEEN)
+    found = plan(inventory(session("open", is_open=True), files=(*own, *ours, seen)))
+    assert found.blocked == ""
+    assert "sessions/lost.json" in targets(found, Act.DELETE_FILE)
+    assert (len(found.actions) == 601) is (deletion is Deletion.OURS)
 
 
 def test_many_orphans_are_not_believed() -> None:
     own = tuple(file(f"own{number}.json", session_id="open") for number in range(7))
-    lost = tuple(file(f"lost{number}.json") for number in range(2))
-    found = inventory(session("open", is_open=True), files=(*own, *lost), coverage=COVERED)
+    lost = tuple(file(f"lost{number}.json", deletion=Deletion.SEEN) for number in range(2))
+    found = inventory(session("open", is_open=True), files=(*own, *lost))
     blocked = plan(found)
     assert (blocked.actions, blocked.blocked) == ((), "too_many_orphans")
     assert "2 of 9 transcripts" in blocked.why
@@ -295,7 +315,10 @@ def test_trash_goes_when_its_time_is_over_or_it_is_too_large() -> None:
 
 
 def test_the_order_is_that_of_harm() -> None:
-    lost = (file("a.json"), *(file(f"own{n}.json", session_id="open") for n in range(9)))
+    lost = (
+        file("a.json", deletion=Deletion.SEEN),
+        *(file(f"own{n}.json", session_id="open") for n in range(9)),
+    )
     found = plan(
         inventory(
             session("old"),
@@ -308,7 +331,6 @@ def test_the_order_is_that_of_harm() -> None:
                 checkpoint("checkpoints/gone", workdir=Workdir.MISSING, missing_since=1.0),
             ),
             trash=(TrashedRun("run", 1, 1.0, 2.0),),
-            coverage=COVERED,
         )
     )
     assert [each.policy for each in found.actions] == list(Policy)

@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from exporter.config.prune import Keep, Prune, Threshold, Thresholds, Trash
 from exporter.hermes.checkpoints import Layout
-from exporter.pruner.inventory import Checkpoint, Coverage, Inventory, Leftover, TrashedRun
+from exporter.pruner.inventory import (
+    Checkpoint,
+    Deletion,
+    Inventory,
+    Leftover,
+    SessionFile,
+    TrashedRun,
+)
 from exporter.pruner.memory import PruneMemory
-from exporter.pruner.pressure import Mark, Pressure, Reading, assess, note_run
+from exporter.pruner.pressure import Mark, Pressure, Reading, assess, note_run, read_levels
 from exporter.pruner.words import Act, Frees, HomePrunePlan
-from exporter.snapshot import Filesystem
+from exporter.snapshot import DiskKind, Filesystem
 from tests.plan_harness import DAY, NOW, file, inventory, plan, pressed, session, targets
 
 MINUTE = 60.0
@@ -134,14 +142,18 @@ def test_runs_do_not_flap_around_the_mark(growth: float) -> None:
 # How much
 
 
+def orphan(name: str, **changes: Any) -> SessionFile:
+    """A transcript whose session the agent saw go."""
+    return file(name, deletion=Deletion.SEEN, **changes)
+
+
 def transcripts(count: int, **more: Any) -> Inventory:
     """Some that are somebody's, and orphans of 10 bytes."""
     own = (file(f"own{n}", session_id="open", allocated_bytes=0) for n in range(5 * count))
-    lost = (file(f"lost{n:03}", days=99 - n, allocated_bytes=10) for n in range(count))
+    lost = (orphan(f"lost{n:03}", days=99 - n, allocated_bytes=10) for n in range(count))
     return inventory(
         session("open", is_open=True),
         files=(*own, *lost),
-        coverage=Coverage(watched_since=1.0),
         **more,
     )
 
@@ -166,13 +178,12 @@ def test_by_hand_neither_grace_nor_pause_stands_in_the_way() -> None:
 
 
 def test_what_the_target_cannot_reach_is_said_with_the_reason() -> None:
-    young = tuple(file(f"young{n}", days=0.5, allocated_bytes=60) for n in range(2))
-    foreign = file("foreign", is_own=False, allocated_bytes=30)
+    young = tuple(orphan(f"young{n}", days=0.5, allocated_bytes=60) for n in range(2))
+    foreign = orphan("foreign", is_own=False, allocated_bytes=30)
     own = (file(f"own{n}", session_id="open", allocated_bytes=1) for n in range(50))
     found = inventory(
         session("open", is_open=True),
         files=(*own, *young, foreign),
-        coverage=Coverage(watched_since=1.0),
         transcripts_bytes=1000,
     )
     told = under_pressure(found, under())
@@ -231,7 +242,6 @@ def full(used: int, **more: Any) -> Inventory:
         *found.sessions,
         old,
         files=(*found.files, file("old.json", session_id="old", allocated_bytes=500)),
-        coverage=found.coverage,
         filesystem=found.filesystem,
         trash=found.trash,
     )
@@ -265,22 +275,79 @@ def test_trash_whose_time_is_over_goes_without_any_pressure() -> None:
     assert [each.target for each in found.actions] == ["run"]
 
 
-def test_in_an_emergency_garbage_skips_the_trash_and_nothing_else_does() -> None:
+def test_in_an_emergency_half_packs_skip_the_trash_and_nothing_else_does() -> None:
     own = tuple(file(f"own{n}", session_id="open", allocated_bytes=0) for n in range(50))
-    lost = tuple(file(f"lost{n}", allocated_bytes=10) for n in range(2))
+    lost = tuple(orphan(f"lost{n}", allocated_bytes=10) for n in range(2))
+    dump = file("request_dump", kind=DiskKind.REQUEST_DUMPS, allocated_bytes=10)
+    pack = "checkpoints/store/objects/pack/tmp_pack_a"
     found = inventory(
         session("open", is_open=True),
-        files=(*own, *lost),
+        files=(*own, *lost, dump),
         checkpoints=(Checkpoint(Layout.LEGACY, "checkpoints/x", 10, 1.0),),
-        leftovers=(Leftover("checkpoints/store/objects/pack/tmp_pack_a", 20, NOW - 2 * DAY, True),),
-        coverage=Coverage(watched_since=1.0),
+        leftovers=(Leftover(pack, 20, NOW - 2 * DAY, True),),
         filesystem=Filesystem(1000, 20, "ext4", 980),
     )
     patient = under_pressure(found, disk(for_seconds=5 * MINUTE), by_hand=False)
-    assert {each.frees for each in patient.actions} == {Frees.NOW}
-    assert len(patient.actions) == 3
+    assert [(each.target, each.frees) for each in patient.actions] == [(pack, Frees.NOW)]
     pressing = under_pressure(found, disk(), by_hand=False)
     assert {each.target: each.frees for each in pressing.actions} == {
-        **{each.target: Frees.NOW for each in patient.actions},
+        pack: Frees.NOW,
+        "sessions/lost0": Frees.AT_PURGE,
+        "sessions/lost1": Frees.AT_PURGE,
+        "sessions/request_dump": Frees.AT_PURGE,
         "checkpoints/x": Frees.AT_PURGE,
     }
+
+
+class Emergency:
+    """A filesystem of 1,000 bytes that an agent looks at again and again, with its trash."""
+
+    def __init__(self) -> None:
+        self.how = disk(for_seconds=60 * MINUTE)
+        self.memory = PruneMemory()
+        self.trash: list[TrashedRun] = []
+
+    def purged(self, used: int, minutes: float) -> list[str]:
+        now = NOW + minutes * MINUTE
+        found = structs.replace(
+            inventory(
+                filesystem=Filesystem(1000, 1000 - used, "ext4", used), trash=tuple(self.trash)
+            ),
+            taken_at=now,
+        )
+        pressure, self.memory = assess(read_levels(found), self.how, self.memory, now)
+        made = plan(found, self.how, pressure=pressure, by_hand=False)
+        return [each.target for each in made.actions if each.action is Act.PURGE_TRASH]
+
+    def put(self, run: str, size: int, minutes: float) -> None:
+        at = NOW + minutes * MINUTE
+        self.trash.append(TrashedRun(run, size, at, at + 3 * DAY))
+
+
+def test_an_emergency_empties_the_trash_of_before_oldest_first_as_far_as_it_helps() -> None:
+    home = Emergency()
+    for number in range(4):
+        home.put(f"run{number}", 80, minutes=-5 + number)
+    assert home.purged(960, 0) == []
+    assert home.purged(980, 1) == ["run0", "run1", "run2"]
+
+
+def test_what_an_emergency_puts_into_the_trash_stays() -> None:
+    home = Emergency()
+    home.put("before", 10, minutes=-5)
+    assert home.purged(980, 0) == ["before"]
+    home.trash.clear()
+    home.put("moved", 100, minutes=1)
+    assert home.purged(990, 5) == []
+    # Below the mark and above it again is the same emergency: the low mark was not reached.
+    assert home.purged(960, 10) == []
+    assert home.purged(990, 15) == []
+    assert home.purged(700, 20) == []
+    assert home.purged(990, 25) == ["moved"]
+
+
+def test_a_clock_that_was_set_back_does_not_make_trash_older() -> None:
+    home = Emergency()
+    assert home.purged(980, 600) == []
+    home.put("moved", 100, minutes=2)
+    assert home.purged(980, 1) == []

@@ -30,6 +30,10 @@ EXAMPLES = (
     ("what could go", "hermes-exporter prune"),
     ("let it go", "hermes-exporter prune --yes"),
     ("only old request dumps", "hermes-exporter prune --policy request_dumps --older-than 30d"),
+    (
+        "transcripts that may be last copies, to the trash",
+        "hermes-exporter prune --policy orphan_files --unproven",
+    ),
     ("exactly what was shown", "hermes-exporter prune --plan HASH --yes"),
 )
 
@@ -59,6 +63,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="only sessions of this source, e.g. cron; may be repeated",
     )
     parser.add_argument(
+        "--unproven",
+        action="store_true",
+        help="with --policy orphan_files: also files whose session is not in the database although "
+        "no deletion was seen; they may be the last copies of conversations",
+    )
+    parser.add_argument(
         "--pressure", action="store_true", help="only what crossed thresholds demand"
     )
     arguments.add_json(parser)
@@ -76,6 +86,8 @@ def run(args: Namespace) -> int:
         raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
     if args.older_than is not None and not args.policies:
         raise UsageError("--older-than narrows a policy: name it with --policy")
+    if args.unproven and args.policies != [Policy.ORPHAN_FILES.value]:
+        raise UsageError("--unproven takes last copies: name `--policy orphan_files` alone with it")
     from exporter.hand.prune import Wish, prune
     from exporter.terminal.progress import progress_bar
 
@@ -84,6 +96,7 @@ def run(args: Namespace) -> int:
             tuple(Policy(name) for name in args.policies or ()),
             args.older_than,
             tuple(args.sources or ()),
+            args.unproven,
         ),
         by_pressure=args.pressure,
         execute=args.yes,

@@ -172,7 +172,7 @@ class Prune:
     plan_ttl_seconds: float = setting(DURATION, "10m", "how long a printed plan can be executed")
     caps: Caps = nested(Caps, "an automatic plan above any of these does nothing and alerts")
     emergency: float = setting(
-        PERCENT, "97%", "filesystem use from which provable garbage skips the trash"
+        PERCENT, "97%", "filesystem use from which the trash of before is emptied at once"
     )
     thresholds: Thresholds = nested(
         Thresholds, "crossing `high` starts a run, which stops at `low`", noun="threshold"

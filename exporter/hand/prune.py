@@ -54,6 +54,7 @@ class Wish(Struct, frozen=True):
             given.policies or kept.policies,
             kept.older_than_seconds if age is None else age,
             given.sources or kept.sources,
+            given.unproven or kept.unproven,
         )
         by_pressure = self.by_pressure or saved.by_pressure
         return msgspec.structs.replace(self, narrowed=narrowed, by_pressure=by_pressure)

@@ -39,7 +39,7 @@ class Candidate(Struct, frozen=True, gc=False):
     leftover: Leftover | None = None
     run: TrashedRun | None = None
     is_garbage: bool = False
-    """Surely of no use to anybody: in an emergency it may go without the trash."""
+    """Half a pack or old trash, of no use: in an emergency it may go without the trash."""
 
     @property
     def disk_bytes(self) -> int:
@@ -88,6 +88,8 @@ class Scope(Struct, frozen=True):
     by_hand: bool = False
     older_than_seconds: float | None = None
     """In place of what the settings say, for a person who asks."""
+    unproven: bool = False
+    """A person takes files that may be last copies, too."""
 
     @property
     def now(self) -> float:

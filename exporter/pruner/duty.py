@@ -114,6 +114,7 @@ def _plan(order: PlanOrder, taker: Stocktaker, seen: Seen) -> Planned:
                 frozenset(narrowed.policies),
                 narrowed.older_than_seconds,
                 frozenset(narrowed.sources),
+                narrowed.unproven,
             ),
         )
     else:

@@ -1,8 +1,8 @@
 """The first run ever in a home whose disk is full already.
 
-There is no folder for the journal yet, no lock and no reserve, and no space to make them. What is
-provably garbage then goes before anything is noted, one by one, until they fit. It belongs to
-nothing, it could not be undone anyway, and each is looked at as closely as ever.
+There is no folder for the journal yet, no lock and no reserve, and no space to make them. Half
+packs that a killed git left then go before anything is noted, one by one, until they fit. No
+transcript, dump or repository does: without a trash there is no way back.
 """
 
 from __future__ import annotations

@@ -60,6 +60,19 @@ class StockedSession(Struct, frozen=True, gc=False):
     """What it must still be like when it is deleted, as JSON: there may be a hundred thousand."""
 
 
+class Deletion(StrEnum):
+    """What is known of the row of a file that has none."""
+
+    SEEN = "seen"
+    """The agent saw the row, and saw it go while the database stayed the same."""
+    OURS = "ours"
+    """A run of ours deleted it."""
+    UNSETTLED = "unsettled"
+    """A run of ours that was stopped may have deleted it; recovery finds out."""
+    UNPROVEN = "unproven"
+    """It may have gone with a replaced database: the file may be the last copy."""
+
+
 class SessionFile(Struct, frozen=True, gc=False):
     """A transcript or request dump below sessions/, by one of the exact names that Hermes gives."""
 
@@ -73,8 +86,8 @@ class SessionFile(Struct, frozen=True, gc=False):
     """Nobody else would name a file so."""
     is_own: bool
     """A regular file of the home's owner with no other name."""
-    born_at: float | None = None
-    """When it was made in this filesystem; asked only of files without a session."""
+    deletion: Deletion = Deletion.UNPROVEN
+    """Of a file without a session."""
     inode: int = 0
     size: int = 0
     mtime_ns: int = 0
@@ -133,29 +146,6 @@ class TrashedRun(Struct, frozen=True):
     kept_until: float
 
 
-class Coverage(Struct, frozen=True):
-    """For which time the database is known to tell which sessions there were."""
-
-    watched_since: float | None = None
-    """The agent knows this same database since then."""
-    oldest_session_at: float | None = None
-    doubtful_until: float = 0.0
-    """When it was last repaired or replaced; what was before may have lost its row."""
-    database_born_at: float | None = None
-    """When its file was made: a database that is younger than a transcript was put in the place of
-    the one that the transcript is of."""
-
-    def covers(self, file: SessionFile) -> bool:
-        """Whether the session of this file would have a row, had it not been deleted."""
-        if self.watched_since is not None and self.watched_since <= file.modified_at:
-            return True
-        if self.oldest_session_at is None or self.oldest_session_at >= file.modified_at:
-            return False
-        if self.database_born_at is None or file.born_at is None:
-            return False
-        return self.doubtful_until < file.modified_at and self.database_born_at <= file.born_at
-
-
 class Safeguards(Struct, frozen=True):
     """What speaks for sessions besides their own rows."""
 
@@ -181,7 +171,6 @@ class Inventory(Struct, frozen=True):
     checkpoints: tuple[Checkpoint, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
     trash: tuple[TrashedRun, ...] = ()
-    coverage: Coverage = Coverage()
     safeguards: Safeguards = Safeguards()
     self_pruning: SelfPruning = SelfPruning()
     transcripts_bytes: int = 0

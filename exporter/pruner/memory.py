@@ -10,9 +10,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from exporter.hermes.continuity import Content
 from exporter.snapshot import SessionId, Timestamp, Word
 
 ITEMS_MAX = 20_000
+WORKDIRS_MAX = 4_000
+ROWS_MAX = 16_000
+DELETED_MAX = 8_000
+PACKED_BYTES = 16
+"""Of one of those."""
 
 
 class ThresholdMemory(Struct, frozen=True):
@@ -30,16 +36,23 @@ class ThresholdMemory(Struct, frozen=True):
     """That was as much as was wanted."""
 
 
-class DatabaseMemory(Struct, frozen=True):
-    """Which database it is, and since when the agent knows it."""
+class Seen(Struct, frozen=True):
+    """The database as it was at the last look."""
 
+    looked_at: Timestamp
     device: int
     inode: int
-    highest_message: int
-    """It never falls but in another database, or an older copy of this one."""
-    since: Timestamp
-    replaced: bool = False
-    """Another one was in its place before."""
+    content: Content
+
+
+class WitnessMemory(Struct, frozen=True):
+    """What the agent saw of the files of one home and of their rows."""
+
+    seen: Seen | None = None
+    rows: Annotated[bytes, Meta(max_length=ROWS_MAX * PACKED_BYTES)] = b""
+    """Files that had a row: a key of the name, and the number of a late message, packed."""
+    deleted: Annotated[bytes, Meta(max_length=DELETED_MAX * PACKED_BYTES)] = b""
+    """Files whose row was deleted: a key of the name, and when that was noticed, packed."""
 
 
 class PruneMemory(Struct, frozen=True):
@@ -47,8 +60,12 @@ class PruneMemory(Struct, frozen=True):
 
     thresholds: Annotated[dict[Word, ThresholdMemory], Meta(max_length=16)] = {}
     last_run_at: Timestamp | None = None
-    database: DatabaseMemory | None = None
+    witness: WitnessMemory = WitnessMemory()
     missing: Annotated[dict[Word, Timestamp], Meta(max_length=ITEMS_MAX)] = {}
     """Checkpoints by name, and since when their working directories are known to be missing."""
+    present: Annotated[tuple[Word, ...], Meta(max_length=WORKDIRS_MAX)] = ()
+    """Checkpoints by name whose working directories the agent once saw on this host."""
+    emergency_since: Timestamp | None = None
+    """When the filesystem became too full; kept until it is at its low mark again."""
     strangers: Annotated[dict[SessionId, Timestamp], Meta(max_length=ITEMS_MAX)] = {}
     """Sessions with our end reason that are in no journal, and when they were first seen."""

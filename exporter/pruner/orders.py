@@ -16,6 +16,7 @@ class Narrowed(Struct, frozen=True):
     policies: tuple[Policy, ...] = ()
     older_than_seconds: float | None = None
     sources: tuple[str, ...] = ()
+    unproven: bool = False
 
 
 class PlanOrder(Struct, frozen=True):

@@ -18,7 +18,7 @@ from exporter import human
 from exporter.config.prune import Prune
 from exporter.hermes.checkpoints import Layout
 from exporter.pruner.candidates import Candidate, Finding, Scope, oldest_first
-from exporter.pruner.inventory import Inventory, SessionFile
+from exporter.pruner.inventory import Deletion, Inventory, SessionFile
 from exporter.pruner.lineage import Lineages
 from exporter.pruner.policies import POLICIES
 from exporter.pruner.policies.files import path_of
@@ -46,6 +46,8 @@ class Filters(Struct, frozen=True):
     policies: frozenset[Policy] = frozenset()
     older_than_seconds: float | None = None
     sources: frozenset[str] = frozenset()
+    unproven: bool = False
+    """Files without a row whose deletion was not seen, too: they may be last copies."""
 
 
 EVERYTHING: Final = Filters()
@@ -97,7 +99,9 @@ def plan_prune(
         unreachable=unreachable(findings, chosen if actions else (), inventory, pressure),
         blocked=blocked,
         why=why[:300],
-        warnings=tuple(warning[:300] for warning in (*over, *_warnings(findings)))
+        warnings=tuple(
+            warning[:300] for warning in (*_last_copies(chosen), *over, *_warnings(findings))
+        )
         if by_hand
         else (),
     )
@@ -122,6 +126,7 @@ def find_all(
         by_source={},
         by_hand=by_hand,
         older_than_seconds=filters.older_than_seconds,
+        unproven=filters.unproven,
     )
     sources = _sources(inventory) if filters.sources else {}
     wanted = [policy for policy in POLICIES if not filters.policies or policy in filters.policies]
@@ -348,6 +353,21 @@ def _blocked(findings: Mapping[Policy, Finding], actions: Sequence[PruneAction])
     if actions:
         return "", ""
     return next(((each.blocked, each.why) for each in findings.values() if each.blocked), ("", ""))
+
+
+def _last_copies(chosen: Iterable[Candidate]) -> Iterator[str]:
+    """What a person should know who has named files whose deletion was not seen."""
+    copies = sum(
+        file.deletion is Deletion.UNPROVEN and each.policy is Policy.ORPHAN_FILES
+        for each in chosen
+        for file in each.files
+    )
+    if copies:
+        yield (
+            f"{human.count(copies)} of these files may be the last copies of conversations: their "
+            "sessions are not in the database, which may have been restored from a backup. They "
+            "wait in the trash, and `undo` gives them back until it is emptied"
+        )
 
 
 def _warnings(findings: Mapping[Policy, Finding]) -> Iterator[str]:

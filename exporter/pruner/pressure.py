@@ -77,7 +77,9 @@ class Pressure(Struct, frozen=True):
 
     levels: tuple[Level, ...] = ()
     emergency: bool = False
-    """The filesystem is so full that what is surely garbage may skip the trash."""
+    """The filesystem is so full that old trash goes at once, and half packs without the trash."""
+    emergency_since: float | None = None
+    """When that began; what was put into the trash since then stays."""
 
     def level(self, mark: Mark) -> Level | None:
         return next((each for each in self.levels if each.mark is mark), None)
@@ -149,7 +151,15 @@ def assess(
         )
     disk = readings.get(Mark.DISK_USED)
     emergency = disk is not None and disk.value >= settings.emergency
-    return Pressure(tuple(levels), emergency), structs.replace(memory, thresholds=thresholds)
+    since = memory.emergency_since
+    if disk is not None and disk.value <= settings.thresholds.disk_used.low:
+        since = None  # not before: else what one crossing moved, the next would empty
+    if emergency:
+        since = now if since is None else min(since, now)
+    return (
+        Pressure(tuple(levels), emergency, since if emergency else None),
+        structs.replace(memory, thresholds=thresholds, emergency_since=since),
+    )
 
 
 def _advance(

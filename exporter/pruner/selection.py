@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 
 from exporter.config.prune import Prune
 from exporter.pruner.candidates import Candidate, Finding
@@ -24,12 +25,16 @@ def select(
         if level.reading is None:
             continue
         is_disk = level.mark is Mark.DISK_USED
+        may_purge = is_disk and Policy.EXPIRED_TRASH in findings
+        excess = in_bytes(level, level.excess)
         if is_disk and pressure.emergency:
-            chosen.lower(level, in_bytes(level, level.excess), LOWERS[level.mark], garbage=True)
+            chosen.lower(level, excess, LOWERS[level.mark], garbage=True)
+        if may_purge and pressure.emergency_since is not None:
+            early = _purge_early(inventory, chosen, excess, before=pressure.emergency_since)
         if not level.due:
             continue
-        if is_disk and settings.trash.early_purge and Policy.EXPIRED_TRASH in findings:
-            early = _purge_early(inventory, chosen, in_bytes(level, level.excess))
+        if may_purge and settings.trash.early_purge and not pressure.emergency:
+            early = _purge_early(inventory, chosen, excess)
         chosen.lower(level, in_bytes(level, level.wanted), LOWERS[level.mark])
     return [*early, *chosen.all()]
 
@@ -40,16 +45,18 @@ def in_bytes(level: Level, amount: float) -> float:
     return amount * (unit or 1.0)
 
 
-def _purge_early(inventory: Inventory, chosen: _Choice, excess: float) -> list[Candidate]:
-    """The oldest of what the trash holds that is not expired yet, as far as it is needed now."""
+def _purge_early(
+    inventory: Inventory, chosen: _Choice, excess: float, *, before: float = inf
+) -> list[Candidate]:
+    """The oldest trash from before a moment that is not expired yet, as far as it is needed now."""
     expired = chosen.of(Policy.EXPIRED_TRASH)
     gone = {each.run.run for each in expired if each.run is not None}
-    left = excess - sum(each.disk_bytes for each in expired)
+    left = excess - sum(each.disk_bytes for each in chosen.garbage())
     early: list[Candidate] = []
     for run in sorted(inventory.trash, key=lambda each: (each.taken_at, each.run)):
         if left <= 0:
             break
-        if run.run not in gone:
+        if run.run not in gone and run.taken_at < before:
             early.append(expired_trash.candidate(run, "the filesystem is too full to keep it"))
             left -= run.allocated_bytes
     return early
@@ -92,6 +99,10 @@ class _Choice:
                     continue
                 self.take(each)
                 left -= relief
+
+    def garbage(self) -> list[Candidate]:
+        """What was taken so far and gives its bytes back at once."""
+        return [each for each in self.all() if each.is_garbage]
 
     def all(self) -> list[Candidate]:
         return [

@@ -16,6 +16,7 @@ from exporter.pruner.inventory import Archive, Checkpoint, Leftover, Workdir
 from exporter.pruner.stock_files import is_own_file
 from exporter.scan.absence import Absences
 from exporter.scan.disk import DiskScanner
+from exporter.scan.mount_namespaces import MountNamespaces
 from exporter.scan.nodes import Node, RepoNode
 from exporter.snapshot import DiskKind
 
@@ -25,6 +26,23 @@ _GIT_SECONDS: Final = 5.0
 _ASKED_AT_ONCE: Final = 10
 """Projects whose size git is asked for at one look; a store of many is known after a few."""
 _ASKED_THOROUGHLY: Final = 1000
+
+
+class KnownWorkdirs:
+    """What the agent knows of the working directories of a home's checkpoints, by their names."""
+
+    def __init__(
+        self,
+        namespaces: MountNamespaces,
+        present: Iterable[str] = (),
+        missing: Mapping[str, float] | None = None,
+    ) -> None:
+        self.namespaces = namespaces
+        """Of the processes that use the home."""
+        self.present = set(present)
+        """Once seen on this host."""
+        self.missing = dict(missing or {})
+        """Since when they are known to be missing."""
 
 
 class CheckpointStock:
@@ -42,20 +60,20 @@ class CheckpointStock:
         self,
         disk: DiskScanner,
         owner: int,
-        known_missing: Mapping[str, float],
+        known: KnownWorkdirs,
         now: float,
         monotonic: float,
         thorough: bool,
-    ) -> tuple[tuple[Checkpoint, ...], dict[str, float]]:
-        """All checkpoints as of the last walk, and since when which of them miss their folders."""
+    ) -> tuple[tuple[Checkpoint, ...], KnownWorkdirs]:
+        """All checkpoints as of the last walk, and what is now known of their folders."""
         self._absences.refresh(monotonic)
         self._may_ask = _ASKED_THOROUGHLY if thorough else _ASKED_AT_ONCE
-        missing: dict[str, float] = {}
+        learnt = KnownWorkdirs(known.namespaces)
         found = [
-            *self._repos(disk.repositories(), owner, known_missing, missing, now),
-            *self._projects(disk.stored_projects(), owner, known_missing, missing, now),
+            *self._repos(disk.repositories(), owner, known, learnt, now),
+            *self._projects(disk.stored_projects(), owner, known, learnt, now),
         ]
-        return tuple(found), missing
+        return tuple(found), learnt
 
     # Before 0.13
 
@@ -63,8 +81,8 @@ class CheckpointStock:
         self,
         nodes: Iterable[Node],
         owner: int,
-        known: Mapping[str, float],
-        missing: dict[str, float],
+        known: KnownWorkdirs,
+        learnt: KnownWorkdirs,
         now: float,
     ) -> Iterator[Checkpoint]:
         archives: dict[bytes, list[Node]] = {}
@@ -78,9 +96,7 @@ class CheckpointStock:
             if reading is None or not reading.is_repository:
                 continue
             name = node.path.rpartition(b"/")[2].decode()
-            state, since = self._workdir(name, reading.workdir, known, now)
-            if since is not None:
-                missing[name] = since
+            state, since = self._workdir(name, reading.workdir, known, learnt, now)
             yield self._folder(Layout.LEGACY, node.path, [node], owner, now, state, since)
         for path, parts in archives.items():
             was_walked = all(part.seen is not None for part in parts)
@@ -123,14 +139,32 @@ class CheckpointStock:
         )
 
     def _workdir(
-        self, name: str, workdir: bytes | None, known: Mapping[str, float], now: float
+        self,
+        name: str,
+        workdir: bytes | None,
+        known: KnownWorkdirs,
+        learnt: KnownWorkdirs,
+        now: float,
     ) -> tuple[Workdir, float | None]:
-        """Whether a working directory is there, and since when it is known not to be."""
+        """Whether a working directory is there, and since when it is known not to be.
+
+        It is missing only if it was seen on this host, and no process of the home has it either.
+        """
+        if name in known.present:
+            learnt.present.add(name)
         absence = self._absences.of(workdir)
-        if absence is None:
-            there = self._absences.is_there(workdir)
+        if workdir is None or absence is None:
+            there = workdir is not None and self._absences.is_there(workdir)
+            if workdir is not None and there and self._absences.is_folder_of_its_disk(workdir):
+                learnt.present.add(name)
             return (Workdir.PRESENT if there else Workdir.UNKNOWN), None
-        return Workdir.MISSING, min(absence.since, known.get(name, now), now)
+        if name not in known.present or not known.namespaces.is_gone(workdir):
+            return Workdir.UNKNOWN, None
+        since = min(known.missing.get(name, now), now)
+        if not known.namespaces.any_other:
+            since = min(since, absence.since)
+        learnt.missing[name] = since
+        return Workdir.MISSING, since
 
     # Since 0.13
 
@@ -138,15 +172,13 @@ class CheckpointStock:
         self,
         projects: Iterable[StoreProject],
         owner: int,
-        known: Mapping[str, float],
-        missing: dict[str, float],
+        known: KnownWorkdirs,
+        learnt: KnownWorkdirs,
         now: float,
     ) -> Iterator[Checkpoint]:
         is_own = _is_folder_of(self._store, owner)
         for project in projects:
-            state, since = self._workdir(project.name, project.workdir, known, now)
-            if since is not None:
-                missing[project.name] = since
+            state, since = self._workdir(project.name, project.workdir, known, learnt, now)
             size = self.sizes.get(project.name)
             if (size is None or size[0] != project.last_touch) and self._may_ask > 0:
                 self._may_ask -= 1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from exporter.evidence.statx import born_at
+from msgspec import structs
+
 from exporter.hermes.paths import SESSIONS
 from exporter.hermes.session_files import Owners, is_surely_hermes, kind_of
 from exporter.pruner.inventory import SessionFile
@@ -18,26 +19,41 @@ _BLOCK_BYTES: Final = 512
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def take_files(
-    home: str, owner: int, session_ids: Iterable[str]
-) -> tuple[tuple[SessionFile, ...], int]:
+def list_files(home: str, owner: int) -> tuple[list[SessionFile], int]:
     """The files that Hermes keeps for sessions, and the bytes of all of them.
 
-    A sessions/ that is a link, or somebody else's, has none.
+    Whose each is, is not known yet. A sessions/ that is a link, or another user's, has none.
     """
     try:
         folder = os.open(os.path.join(os.fsencode(home), SESSIONS), _DIRECTORY)
     except OSError:
-        return (), 0
+        return [], 0
     try:
         if os.fstat(folder).st_uid != owner:
-            return (), 0
-        return _take(folder, owner, Owners(session_ids))
+            return [], 0
+        return _list(folder, owner)
     finally:
         os.close(folder)
 
 
-def _take(folder: int, owner: int, owners: Owners) -> tuple[tuple[SessionFile, ...], int]:
+def owners_of(files: Sequence[SessionFile], owners: Owners) -> dict[str, str]:
+    """The session of each file that has one, by the name of the file."""
+    return {
+        file.name: session_id for file in files if (session_id := owners.of(file.name)) is not None
+    }
+
+
+def with_owners(files: Sequence[SessionFile], owned: Mapping[str, str]) -> Iterator[SessionFile]:
+    """The files with the sessions that they are of."""
+    for file in files:
+        session_id = owned.get(file.name)
+        if session_id is None:
+            yield file
+        else:
+            yield structs.replace(file, session_id=session_id, is_surely_hermes=True)
+
+
+def _list(folder: int, owner: int) -> tuple[list[SessionFile], int]:
     files: list[SessionFile] = []
     seen: set[int] = set()
     size = 0
@@ -52,24 +68,21 @@ def _take(folder: int, owner: int, owners: Owners) -> tuple[tuple[SessionFile, .
             seen.add(found.st_ino)
         if len(files) >= FILES_MAX:
             continue
-        session_id = owners.of(name)
-        surely = session_id is not None or is_surely_hermes(name)
         files.append(
             SessionFile(
                 name=name,
                 kind=kind,
                 allocated_bytes=allocated,
                 modified_at=found.st_mtime,
-                session_id=session_id,
-                is_surely_hermes=surely,
+                session_id=None,
+                is_surely_hermes=is_surely_hermes(name),
                 is_own=is_own_file(found, owner),
-                born_at=born_at(folder, name.encode()) if surely and not session_id else None,
                 inode=found.st_ino,
                 size=found.st_size,
                 mtime_ns=found.st_mtime_ns,
             )
         )
-    return tuple(files), size
+    return files, size
 
 
 def _entries(folder: int) -> Iterator[tuple[str, os.stat_result]]:

@@ -31,6 +31,12 @@ class RunStock(Struct, frozen=True):
     reaped_at: dict[str, float] = {}
     strangers: dict[str, float] = {}
     """Sessions with our end reason of which no journal knows, and when they were first seen."""
+    deleted: dict[str, float] = {}
+    """Sessions that runs deleted and no undo gave back, and when."""
+    unsettled: frozenset[str] = frozenset()
+    """Sessions that an unfinished run was about to delete."""
+    given_back: frozenset[str] = frozenset()
+    """Whatever an undo ever gave back."""
     projects: tuple[tuple[float, int], ...] = ()
     """When projects were taken from the store, and the bytes of each."""
     unreadable: tuple[str, ...] = ()
@@ -49,6 +55,9 @@ def read_runs(home: str, asked: Asked, sessions: Sequence[StockedSession], now: 
                 restored=frozenset(runs.restored_since(now - asked.undone_seconds)),
                 reaped_at=reaped_at,
                 strangers=strangers,
+                deleted=runs.done_at(Act.DELETE_SESSION.value),
+                unsettled=frozenset(runs.unsettled(Act.DELETE_SESSION.value)),
+                given_back=frozenset(runs.restored()),
                 projects=tuple(
                     (each.settled_at or 0.0, each.intent.bytes)
                     for each in runs.standing(Act.DELETE_PROJECT.value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import apsw
@@ -18,31 +18,34 @@ import msgspec
 from msgspec import Struct, structs
 
 from exporter.errors import DatabaseError
-from exporter.evidence.statx import born_at
 from exporter.hermes import database
+from exporter.hermes.continuity import Content, newest_messages, read_content, surviving
 from exporter.hermes.expected import expected_of
 from exporter.hermes.heartbeats import read_signs
-from exporter.hermes.payload import Measured, Payloads, highest_message
+from exporter.hermes.payload import Measured, Payloads
 from exporter.hermes.routing import read_routing
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.self_pruning import SelfPruning, read_self_pruning
+from exporter.hermes.session_files import Owners
 from exporter.hermes.sessions import SessionRecord
 from exporter.hermes.stock import Extras, StockQueries, children
 from exporter.pruner.inventory import (
-    Coverage,
     Inventory,
     Link,
     Safeguards,
+    SessionFile,
     StockedSession,
 )
-from exporter.pruner.memory import ITEMS_MAX, DatabaseMemory, PruneMemory
+from exporter.pruner.memory import ITEMS_MAX, WORKDIRS_MAX, PruneMemory, Seen, WitnessMemory
 from exporter.pruner.rest import Rest
-from exporter.pruner.stock_checkpoints import CheckpointStock
-from exporter.pruner.stock_files import take_files
+from exporter.pruner.stock_checkpoints import CheckpointStock, KnownWorkdirs
+from exporter.pruner.stock_files import list_files, owners_of, with_owners
 from exporter.pruner.stock_runs import RunStock, read_runs
+from exporter.pruner.witness import Look, Runs, witness
 from exporter.reaper.findings import HomeFacts, ReaperRules
 from exporter.scan.disk import DiskScanner
 from exporter.scan.filesystem import filesystem_of
+from exporter.scan.mount_namespaces import MountNamespaces, Process
 from exporter.snapshot import DiskKind, DiskReport, Hold
 
 _READ_SECONDS: Final = 90.0
@@ -92,7 +95,11 @@ class _Found(Struct):
     holds: Mapping[str, list[Hold]] = {}
     turn_leases: frozenset[str] = frozenset()
     self_pruning: SelfPruning = SelfPruning()
-    highest_message: int = 0
+    content: Content | None = None
+    surviving: frozenset[int] = frozenset()
+    owned: Mapping[str, str] = {}
+    """Files with a row, by name, and the sessions that they are of."""
+    newest: Mapping[str, int] = {}
     payload_bytes: int | None = 0
     unreadable: tuple[str, ...] = ()
 
@@ -133,15 +140,14 @@ class Stocktaker:
         right before it. What cannot be read is said in the inventory, which then protects all.
         """
         now = self._clock()
-        found = self._read_database(asked, now, before_open)
+        # Before the database: a file that is written meanwhile would seem to have no row.
+        listed, transcripts_bytes = list_files(self._home, asked.owner)
+        found = self._read_database(asked, listed, now, before_open)
         runs = read_runs(self._home, asked, found.sessions, now)
-        files, transcripts_bytes = take_files(
-            self._home, asked.owner, (session.id for session in found.sessions)
+        files, known = self._witness(asked.memory.witness, listed, found, runs, now)
+        checkpoints, workdirs = self._checkpoints.take(
+            disk, asked.owner, self._workdirs(asked), now, self._monotonic(), asked.thorough
         )
-        checkpoints, missing = self._checkpoints.take(
-            disk, asked.owner, asked.memory.missing, now, self._monotonic(), asked.thorough
-        )
-        known, coverage = self._coverage(asked.memory.database, found, now)
         inventory = Inventory(
             taken_at=now,
             sessions=tuple(found.sessions),
@@ -149,7 +155,6 @@ class Stocktaker:
             checkpoints=checkpoints,
             leftovers=self._checkpoints.leftovers(asked.owner),
             trash=runs.trash,
-            coverage=coverage,
             safeguards=Safeguards(
                 facts=asked.facts,
                 rules=asked.rules,
@@ -168,11 +173,21 @@ class Stocktaker:
         )
         memory = structs.replace(
             asked.memory,
-            database=known,
-            missing=dict(list(missing.items())[:ITEMS_MAX]),
+            witness=known,
+            missing=dict(list(workdirs.missing.items())[:ITEMS_MAX]),
+            present=tuple(sorted(workdirs.present)[:WORKDIRS_MAX]),
             strangers=runs.strangers,
         )
         return Stock(inventory, memory)
+
+    def _workdirs(self, asked: Asked) -> KnownWorkdirs:
+        processes = (
+            Process(holder.pid, holder.start_ticks)
+            for holder in asked.facts.holders
+            if not holder.stranger  # another user's that can only read: it works in no folder
+        )
+        namespaces = MountNamespaces(processes)
+        return KnownWorkdirs(namespaces, asked.memory.present, asked.memory.missing)
 
     def now(self) -> float:
         return self._clock()
@@ -187,7 +202,13 @@ class Stocktaker:
 
     # The database
 
-    def _read_database(self, asked: Asked, now: float, before_open: Callable[[], None]) -> _Found:
+    def _read_database(
+        self,
+        asked: Asked,
+        listed: Sequence[SessionFile],
+        now: float,
+        before_open: Callable[[], None],
+    ) -> _Found:
         files = database.look_at_files(self._path)
         if files.database is None:
             return _Found(self_pruning=read_self_pruning(self._home, None, None))
@@ -197,6 +218,7 @@ class Stocktaker:
             opening = database.plan_opening(self._path)
             with database.reading(opening, deadline_seconds=_READ_SECONDS) as connection:
                 found = self._read(connection, now, thorough=asked.thorough)
+                self._recognise(connection, asked.memory.witness.seen, listed, found)
         except (DatabaseError, OSError):
             return _Found(payload_bytes=None, unreadable=("database",))
         return found
@@ -207,7 +229,6 @@ class Stocktaker:
         turns = read_signs(connection, schema).turns
         leases = frozenset(session_id for session_id, until in turns.items() if until > now)
         self_pruning = read_self_pruning(self._home, connection, schema)
-        highest = highest_message(connection, schema)
         seconds = _READ_SECONDS if thorough else self._measure_seconds
         self._payloads.measure(connection, schema, seconds)
         sessions = self._stocked(connection, schema, now)
@@ -216,7 +237,6 @@ class Stocktaker:
             holds=routing.holds,
             turn_leases=leases,
             self_pruning=self_pruning,
-            highest_message=highest,
             payload_bytes=sum(session.payload_bytes for session in sessions),
             unreadable=() if routing.readable else ("routing",),
         )
@@ -244,36 +264,50 @@ class Stocktaker:
             sessions[number] = structs.replace(session, link=link)
         return sessions
 
-    def _coverage(
-        self, known: DatabaseMemory | None, found: _Found, now: float
-    ) -> tuple[DatabaseMemory | None, Coverage]:
-        """Which time the database covers, and what to remember of it for the next time."""
-        state = database.file_state(self._path)
-        if state is None or found.unreadable:
-            return known, Coverage()
-        identity = state.identity
-        same = (
-            known is not None
-            and (known.device, known.inode) == (identity.device, identity.inode)
-            and known.highest_message <= found.highest_message
+    def _recognise(
+        self,
+        connection: apsw.Connection,
+        before: Seen | None,
+        listed: Sequence[SessionFile],
+        found: _Found,
+    ) -> None:
+        """What tells whether this is the database of the last look, and which files have rows."""
+        schema = probe_schema(connection)
+        found.content = read_content(connection, schema)
+        if before is not None:
+            found.surviving = surviving(connection, schema, before.content.anchors)
+        found.owned = owners_of(listed, Owners(session.id for session in found.sessions))
+        found.newest = newest_messages(connection, schema, found.owned.values())
+
+    def _witness(
+        self,
+        memory: WitnessMemory,
+        listed: Sequence[SessionFile],
+        found: _Found,
+        runs: RunStock,
+        now: float,
+    ) -> tuple[tuple[SessionFile, ...], WitnessMemory]:
+        files = list(with_owners(listed, found.owned))
+        lost = [file for file in files if file.session_id is None]
+        deleted = owners_of(lost, Owners(runs.deleted)) if lost else {}
+        unsettled = owners_of(lost, Owners(runs.unsettled)) if lost else {}
+        ours = Runs(
+            deleted={name: runs.deleted[session] for name, session in deleted.items()},
+            unsettled=frozenset(unsettled),
+            given_back=runs.given_back,
         )
-        if known is None or not same:
-            known = DatabaseMemory(
-                device=identity.device,
-                inode=identity.inode,
-                highest_message=found.highest_message,
-                since=now,
-                replaced=known is not None,
-            )
-        known = structs.replace(known, highest_message=found.highest_message)
-        doubts = self._doubts()
-        return known, Coverage(
-            watched_since=known.since if not _later(doubts, known.since) else None,
-            oldest_session_at=min(
-                (each.started_at for each in found.sessions if each.started_at > 0), default=None
-            ),
-            doubtful_until=max([*doubts, known.since if known.replaced else 0.0], default=0.0),
-            database_born_at=_born_at(self._path),
+        return witness(memory, self._look(found, now), files, ours, now)
+
+    def _look(self, found: _Found, now: float) -> Look | None:
+        state = database.file_state(self._path)
+        if state is None or found.content is None:
+            return None
+        identity = state.identity
+        return Look(
+            seen=Seen(now, identity.device, identity.inode, found.content),
+            surviving=found.surviving,
+            newest=found.newest,
+            copied_at=max(self._doubts(), default=0.0),
         )
 
     def _doubts(self) -> list[float]:
@@ -333,10 +367,6 @@ def _session(
     )
 
 
-def _later(moments: Iterable[float], than: float) -> bool:
-    return any(moment > than for moment in moments)
-
-
 def _link(parent_id: str | None, extras: Extras, reasons: Mapping[str, str]) -> Link:
     """What a session is to its parent. A mark on the session itself says more than its parent."""
     if parent_id is None or parent_id not in reasons:
@@ -346,18 +376,6 @@ def _link(parent_id: str | None, extras: Extras, reasons: Mapping[str, str]) -> 
     if extras.branched or reasons[parent_id] == "branched":
         return Link.BRANCH
     return Link.COMPRESSION if reasons[parent_id] == "compression" else Link.CHILD
-
-
-def _born_at(path: str) -> float | None:
-    folder, name = os.path.split(path)
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return born_at(descriptor, os.fsencode(name))
-    finally:
-        os.close(descriptor)
 
 
 def _bytes_of(walked: DiskReport) -> int | None:

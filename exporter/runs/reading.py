@@ -91,6 +91,23 @@ class JournalReader:
         ).fetchall()
         return frozenset(target for (target,) in rows if isinstance(target, str))
 
+    def done_at(self, action: str) -> dict[str, float]:
+        """The targets of such actions, and when each was last done."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT target, MAX(settled_at) FROM actions "
+            "WHERE state = 'done' AND action = ? AND settled_at IS NOT NULL GROUP BY target",
+            (action,),
+        ).fetchall()
+        return dict(rows)
+
+    def unsettled(self, action: str) -> set[str]:
+        """The targets of such actions that no run has settled: it was stopped, or goes on."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT DISTINCT target FROM actions WHERE state = 'intended' AND action = ?",
+            (action,),
+        ).fetchall()
+        return {target for (target,) in rows}
+
     def fates(self, run: str) -> list[Fate]:
         """What has become of the actions of a run, in order, without what they are."""
         rows: list[Any] = self._connection.execute(

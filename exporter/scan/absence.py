@@ -1,9 +1,10 @@
 """Whether a working directory is gone for good, and since when at least.
 
 That its path leads nowhere is not enough: its disk may not be mounted, or it may be a path of some
-container. So the folder that held it must be there and hold something else; a folder in `/` and one
-below a mount of fstab that is not mounted are never said to be gone. Nothing can be removed from a
-folder without changing the time of that folder, which nobody can set: so since then it is missing.
+container (see `exporter.scan.mount_namespaces`). So the folder that held it must be there and hold
+something else; a folder in `/` and one below a mount of fstab that is not mounted are never said to
+be gone. Removing an entry changes the folder's ctime, which users cannot set: so it is missing at
+least since then.
 """
 
 from __future__ import annotations
@@ -48,6 +49,17 @@ class Absences:
     def is_there(self, workdir: bytes | None) -> bool:
         """Whether it surely exists."""
         return workdir is not None and os.access(workdir, os.F_OK)
+
+    def is_folder_of_its_disk(self, workdir: bytes) -> bool:
+        """Whether it lies in a folder of the same filesystem, so that it goes by removal alone.
+
+        The root of a mount goes with the mount: a disk that is pulled out takes its folder along.
+        """
+        try:
+            above = os.stat(os.path.dirname(workdir.rstrip(b"/")))
+            return os.stat(workdir).st_dev == above.st_dev
+        except OSError:
+            return False
 
     def of(self, workdir: bytes | None) -> Absence | None:
         """Ask about one; None unless it is gone for good."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Final
+from typing import Any
 
 from exporter.evidence.statx import is_mount_root
 from exporter.hermes.prunable import is_prunable_file, is_temporary_object
@@ -16,11 +16,7 @@ from exporter.pruner.effects.places import (
     refuse_stranger,
     stat_in,
 )
-from exporter.pruner.words import Policy
 from exporter.runs import Action
-
-_GARBAGE: Final = (Policy.ORPHAN_FILES.value,)
-"""Policies whose files belong to nothing any more, so that they may go without the trash."""
 
 
 class FileEffect(MovingEffect):
@@ -44,8 +40,8 @@ class FileEffect(MovingEffect):
     _confirm = _examine
 
     def _delete(self, action: Action, folder: int, name: bytes) -> None:
-        path = os.fsencode(action.intent.target)
-        if action.intent.policy not in _GARBAGE and not is_temporary_object(path):
+        # A transcript or dump may be a last copy, whatever policy or emergency asks for it.
+        if not is_temporary_object(os.fsencode(action.intent.target)):
             raise LeftAloneError("only what is surely garbage may go without the trash")
         os.unlink(name, dir_fd=folder)
         make_durable(folder)

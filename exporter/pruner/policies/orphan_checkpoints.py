@@ -1,7 +1,8 @@
 """Checkpoints of working directories that are gone, and what a killed git left behind.
 
-Gone is what has been missing for long although the filesystem that held it is there: of a disk
-that is not mounted, or of a container's path, nobody can tell.
+Gone is what the agent once saw on this host, and what has been missing for long although the
+filesystem that held it is there, for the processes that use the home too. A disk that is not
+mounted, or a path of a container, tells nothing.
 """
 
 from __future__ import annotations

@@ -1,0 +1,122 @@
+"""Whether a database still is the one that was seen before: told by its messages, not by its file.
+
+`hermes import` rewrites state.db in place, so inode and birth time say nothing. Hermes numbers
+messages by AUTOINCREMENT and never uses a number twice in one database. So a message that is still
+there, with its number, session and time, shows that the database holds all that was written before
+that message, unless it was deleted since. A restored copy lacks the newest ones; where numbers were
+given out again after a restore, session or time is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Annotated, Any, Final
+
+import apsw
+from msgspec import Meta, Struct
+
+from exporter.hermes.payload import highest_message
+from exporter.hermes.schema import Schema
+
+ANCHORS_MAX: Final = 64
+Key = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
+def key_of(text: str) -> int:
+    """63 bits that stand for a text."""
+    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+class Anchor(Struct, frozen=True):
+    """One message, by which a database is known again."""
+
+    message: Key
+    session: Key
+    """Stands for the session that it is of."""
+    content: Key
+    """Stands for its session and its time."""
+
+
+class Content(Struct, frozen=True):
+    """What a database is known by."""
+
+    sequence: Key
+    """The highest number that any message ever had."""
+    schema: Key
+    """Stands for the tables and columns."""
+    anchors: Annotated[tuple[Anchor, ...], Meta(max_length=ANCHORS_MAX)] = ()
+    """The newest message first, and then ever older ones."""
+
+
+def read_content(connection: apsw.Connection, schema: Schema) -> Content:
+    """What an open database will be known by."""
+    columns = {table: sorted(names) for table, names in sorted(schema.columns.items())}
+    return Content(
+        sequence=max(0, highest_message(connection, schema)),
+        schema=key_of(repr((schema.version, columns))),
+        anchors=tuple(_anchors(connection)) if _can_tell(schema) else (),
+    )
+
+
+def _anchors(connection: apsw.Connection) -> Iterable[Anchor]:
+    """The newest message, and those 1, 2, 4, 8 … numbers before it, or next before that."""
+    newest = _message(connection, "ORDER BY id DESC LIMIT 1")
+    found = {newest.message: newest} if newest is not None else {}
+    step = 1
+    while newest is not None and step < newest.message and len(found) < ANCHORS_MAX:
+        older = _message(
+            connection, "WHERE id <= ? ORDER BY id DESC LIMIT 1", newest.message - step
+        )
+        if older is None:
+            break
+        found[older.message] = older
+        step *= 2
+    return found.values()
+
+
+def surviving(
+    connection: apsw.Connection, schema: Schema, anchors: Iterable[Anchor]
+) -> frozenset[int]:
+    """The numbers of those messages that are still there and still the same."""
+    if not _can_tell(schema):
+        return frozenset()
+    return frozenset(
+        each.message
+        for each in anchors
+        if _message(connection, "WHERE id = ?", each.message) == each
+    )
+
+
+def newest_messages(
+    connection: apsw.Connection, schema: Schema, session_ids: Iterable[str]
+) -> dict[str, int]:
+    """The number of a late message of each session; a session without messages is left out."""
+    if not _can_tell(schema):
+        return {}
+    found: dict[str, int] = {}
+    for session_id in set(session_ids):
+        # By time, for that is how the index is sorted: a long session costs no more than a short.
+        number: Any = connection.execute(
+            "SELECT id FROM messages WHERE session_id = ? ORDER BY timestamp DESC LIMIT 1",
+            (session_id,),
+        ).get
+        if isinstance(number, int) and 0 <= number < 1 << 63:
+            found[session_id] = number
+    return found
+
+
+def _can_tell(schema: Schema) -> bool:
+    return schema.has("messages", "id", "session_id", "timestamp")
+
+
+def _message(connection: apsw.Connection, which: str, *values: int) -> Anchor | None:
+    row: Any = connection.execute(
+        # Quoted, because a damaged row may hold bytes where a text or number belongs.
+        f"SELECT id, quote(session_id), quote(timestamp) FROM messages {which}",
+        values,
+    ).fetchone()
+    if row is None or not isinstance(row[0], int) or row[0] < 0:
+        return None
+    return Anchor(row[0], key_of(row[1]), key_of(f"{row[1]} {row[2]}"))
