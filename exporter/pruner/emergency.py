@@ -39,6 +39,7 @@ def garbage_first(home: str, owner: int, intents: Sequence[Intent], opening: Ope
 
 
 def _may_go(intent: Intent) -> bool:
+    """Of a file that is no half pack the effect itself says no."""
     return (
         intent.action == Act.DELETE_FILE.value
         and intent.after.get("frees") == Frees.NOW.value

@@ -57,12 +57,17 @@ class Holder:
 
 @contextmanager
 def holder(
-    hermes: Hermes, home: Path, arguments: Sequence[str] | None = None, user: int | None = None
+    hermes: Hermes,
+    home: Path,
+    arguments: Sequence[str] | None = None,
+    user: int | None = None,
+    wrapper: Sequence[str] = (),
 ) -> Iterator[Holder]:
     """A process of this release with `home`'s database open; it closes and leaves at the end.
 
     With `arguments` its command line is that of the `hermes` program called with them. With
-    `user` it runs as that uid and gid, which must be able to reach the home.
+    `user` it runs as that uid and gid, which must be able to reach the home. `wrapper` is what
+    comes before its command line.
     """
     command = hermes.command("hold")
     if arguments is not None:
@@ -72,7 +77,7 @@ def holder(
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
-            command,
+            [*wrapper, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
