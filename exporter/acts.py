@@ -244,8 +244,17 @@ def undo(worker: Worker, home: Home, evidence: HomeEvidence, own: HomeSettings, 
             case wire.OutcomePage():
                 restored.extend(reply.done)
                 failed.extend(reply.skipped)
-            case wire.UndoReply(why):
-                return Undone(run, tuple(restored), tuple(failed), why)
+            case wire.UndoReply(why, is_known):
+                return Undone(run, tuple(restored), tuple(failed), why, is_known)
+    raise AssertionError("an answer ends with its last reply")
+
+
+def settle(worker: Worker, home: Home, evidence: HomeEvidence) -> wire.SettleReply:
+    """Find out what runs that were killed had done to one home."""
+    request = wire.SettleRequest(home.path, home.owner, Bystanders.of(evidence))
+    for reply in worker.ask(request, _ACT_SECONDS):
+        if isinstance(reply, wire.SettleReply):
+            return reply
     raise AssertionError("an answer ends with its last reply")
 
 

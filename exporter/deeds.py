@@ -19,6 +19,7 @@ from exporter.pruner.execute import purge
 from exporter.pruner.figures import PruneOutcome
 from exporter.pruner.orders import PruneOrder
 from exporter.pruner.outcome import LeftAlone, Outcome
+from exporter.pruner.settle import settle
 from exporter.pruner.undo import undo as undo_prune
 from exporter.pruner.upkeep import UpkeepOrder, keep_up
 from exporter.pruner.words import Frees
@@ -28,6 +29,7 @@ from exporter.reaper.plan import HomePlan
 from exporter.reaper.site import Site
 from exporter.reaper.undo import undo as undo_reap
 from exporter.runs import Kind, RunError, RunOutcome, journal_of, run_folder
+from exporter.runs.recovery import Recovered
 from exporter.scan.reader import HomeReader
 
 Tell = Callable[[wire.Reply], None]
@@ -52,6 +54,8 @@ def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wir
             yield from _pruned(pruning.prune(wanted, _throttled(tell)))
         case wire.PurgeRequest():
             yield from _purge(request)
+        case wire.SettleRequest(home, owner, bystanders):
+            yield _settle(settle(Site(home, owner, bystanders)))
         case wire.UpkeepRequest(_, order):
             yield _keep_up(msgspec.json.decode(order, type=UpkeepOrder))
 
@@ -82,12 +86,12 @@ def _undo(request: wire.UndoRequest, tell: Tell) -> Iterator[wire.Reply]:
     if kind is not Kind.PRUNE:
         undone = undo_reap(request.run, site)
         yield from _outcome(undone.restored, undone.failed)
-        yield wire.UndoReply(undone.why[:300])
+        yield wire.UndoReply(undone.why[:300], undone.is_known)
         return
     returned = undo_prune(request.run, site, progress=_throttled(tell))
     notes = (structs.replace(e, why=f"given back, but {e.why}"[:300]) for e in returned.notes)
     yield from _outcome(returned.restored, _skipped((*returned.failed, *notes)))
-    yield wire.UndoReply(returned.why[:300])
+    yield wire.UndoReply(returned.why[:300], returned.is_known)
 
 
 def _throttled(tell: Tell) -> Callable[[int, int], None]:
@@ -110,6 +114,11 @@ def _purge(request: wire.PurgeRequest) -> Iterator[wire.Reply]:
             return
     site = Site(request.home, request.owner, request.bystanders)
     yield from _pruned(purge(request.run, site))
+
+
+def _settle(recovered: Recovered) -> wire.SettleReply:
+    left = [Skipped(run, why[:300]) for run, why in recovered.left.items()]
+    return wire.SettleReply(list(recovered.settled[: wire.PAGE_ITEMS]), left[: wire.PAGE_ITEMS])
 
 
 def _keep_up(order: UpkeepOrder) -> wire.UpkeepReply:

@@ -176,6 +176,11 @@ class HomeState:
         return self._runs.to_heal
 
     @property
+    def unsettled_runs(self) -> tuple[str, ...]:
+        """Runs that are under way or were killed; one without a name if the journal is damaged."""
+        return tuple(self._runs.unfinished) if self._runs.readable else ("",)
+
+    @property
     def sessions_revision(self) -> tuple[str, int]:
         """Moves when `session_rows` would tell something else."""
         return self.home.label, self._sessions.revision

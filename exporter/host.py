@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, Final
 
-from exporter import human, report
+from exporter import acts, human, logs, report
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
-from exporter.errors import ExporterError, UsageError
+from exporter.errors import ExporterError, HomeError, UsageError, WorkerError
 from exporter.hand.sources import unknown_sources
 from exporter.journal import Journal, recall, state_lock
 from exporter.metrics import Metrics
@@ -24,6 +25,8 @@ from exporter.view import HostView
 
 _PATIENCE_SECONDS: Final = LOOK_SECONDS + READ_SECONDS
 _BETWEEN_LOOKS_SECONDS: Final = 1.0
+
+log = logs.get("host")
 
 
 def status(options: Options) -> dict[str, Any]:
@@ -170,14 +173,38 @@ def looked(
     pause_seconds: float = _BETWEEN_LOOKS_SECONDS,
     *,
     confirm: bool = True,
+    settle: bool = False,
     presume_by_clock: bool = False,
 ) -> Iterator[tuple[Rounds, HostView]]:
-    """Look at this host: once, or as often as a verdict needs."""
+    """Look at this host: once, or as often as a verdict needs.
+
+    With `settle` what killed runs left open is settled before: it would look like something else.
+    """
     with _unscanned(options, settings, presume_by_clock) as rounds:
-        if confirm:
-            yield rounds, _run(rounds, settings, pause_seconds)
-        else:
-            yield rounds, rounds.run(_PATIENCE_SECONDS)
+        look = (
+            partial(_run, rounds, settings, pause_seconds)
+            if confirm
+            else partial(rounds.run, _PATIENCE_SECONDS)
+        )
+        view = look()
+        yield rounds, look() if settle and _settle(rounds) else view
+
+
+def _settle(rounds: Rounds) -> bool:
+    """Settle what killed runs left open; whether there was anything, so that homes have changed."""
+    unsettled = [each for each in rounds.states() if each.unsettled_runs and each.home.may_write]
+    for state in unsettled:
+        if state.evidence is None:
+            continue
+        try:
+            reply = acts.settle(rounds.worker(state.home), state.home, state.evidence)
+        except (HomeError, WorkerError, TimeoutError) as error:
+            rounds.failed(state.home, error)
+            log.warn("earlier runs not settled", home=state.home.label, why=str(error))
+            continue
+        for left in reply.left:
+            log.warn("run not settled", home=state.home.label, run=left.target, why=left.why)
+    return bool(unsettled)
 
 
 @contextmanager

@@ -48,6 +48,7 @@ _ANSWERS: Final[dict[type[Question], tuple[type[wire.Reply], ...]]] = {
     wire.PlanPruneRequest: (wire.PlanPruneReply, wire.PruneActionsPage),
     wire.PruneRequest: (wire.PruneReply, wire.OutcomePage, wire.Progress),
     wire.PurgeRequest: (wire.PruneReply, wire.OutcomePage),
+    wire.SettleRequest: (wire.SettleReply,),
     wire.UpkeepRequest: (wire.UpkeepReply,),
 }
 """What may come in answer to each question, the reply that ends it first."""

@@ -158,6 +158,14 @@ class PurgeRequest(Struct, frozen=True, tag="purge"):
     bystanders: Bystanders
 
 
+class SettleRequest(Struct, frozen=True, tag="settle"):
+    """Find out what runs that were killed had done, and finish what was half done."""
+
+    home: str
+    owner: int
+    bystanders: Bystanders
+
+
 class UpkeepRequest(Struct, frozen=True, tag="upkeep"):
     """VACUUM and `git gc`, where nobody is."""
 
@@ -174,6 +182,7 @@ Errand = (
     | PlanPruneRequest
     | PruneRequest
     | PurgeRequest
+    | SettleRequest
     | UpkeepRequest
 )
 """What is asked of a worker besides reading a home; see `exporter.errands`."""
@@ -240,6 +249,16 @@ class UndoReply(Struct, frozen=True, tag="undo"):
     """Ends the answer to an undo; what became of its targets came in pages."""
 
     why: Text = ""
+    is_known: bool = True
+    """False if what was given back could not be noted or seen."""
+
+
+class SettleReply(Struct, frozen=True, tag="settle"):
+    """What became of runs that were killed."""
+
+    settled: Annotated[list[Word], Meta(max_length=PAGE_ITEMS)] = []
+    left: Annotated[list[Skipped], Meta(max_length=PAGE_ITEMS)] = []
+    """Runs of which it cannot be told yet, and why."""
 
 
 class PruneActionsPage(Struct, frozen=True, tag="prune_actions"):
@@ -334,6 +353,7 @@ Reply = (
     | OutcomePage
     | ReapReply
     | UndoReply
+    | SettleReply
     | PruneActionsPage
     | PlanPruneReply
     | Progress

@@ -69,6 +69,7 @@ def _answer(channel: socket.socket) -> None:
                     | wire.PlanPruneRequest(home)
                     | wire.PruneRequest(home)
                     | wire.PurgeRequest(home)
+                    | wire.SettleRequest(home)
                     | wire.UpkeepRequest(home)
                 ):
                     _run_errand(channel, request, readers.setdefault(home, HomeReader(home)))

@@ -31,7 +31,7 @@ from tests.real.waiting import wait_until
 from tests.reap_harness import history, site
 from tests.session_prune_harness import KEEP_SECONDS
 
-SESSIONS = 8
+SESSIONS = 4
 
 # Kills itself before or after the step of this number: a note in the journal, or a rename.
 _DIE = """
@@ -141,7 +141,7 @@ def test_recovery_that_is_killed_at_any_step_is_made_again(template: Path, tmp_p
         assert contents(home) == before
         shutil.rmtree(home)
         step += 1
-    assert step > 4 * SESSIONS
+    assert step > 3 * SESSIONS
 
 
 def test_the_next_prune_by_hand_finishes_what_was_stopped(template: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from exporter.evidence.findings import Blindness
 from exporter.labels import LIMITS, OTHER, Family
 from exporter.pruner.words import Policy
 from exporter.reaper.findings import Proof, UnknownReason, Verdict
-from exporter.runs.records import RunOutcome
+from exporter.runs.records import NOTED_OUTCOMES
 from exporter.snapshot import DiskKind, Turn
 
 SERIES_PER_HOME: Final = 600
@@ -40,7 +40,7 @@ VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "state": ("active", "orphan", "stale"),
     "policy": tuple(policy.value for policy in Policy),
     "threshold": _THRESHOLDS,
-    "outcome": tuple(outcome.value for outcome in RunOutcome),
+    "outcome": tuple(outcome.value for outcome in NOTED_OUTCOMES),
     "version": ("the version of Hermes",),
 }
 """What a label can be, whatever the metric."""

@@ -13,7 +13,7 @@ from exporter.collectors.budget import AT_ONCE, VALUES, shown
 from exporter.collectors.registry import Samples, collector, counter, gauge
 from exporter.pruner.figures import PruneReport
 from exporter.pruner.words import Policy
-from exporter.runs.records import RunOutcome
+from exporter.runs.records import NOTED_OUTCOMES
 from exporter.view import HomeView, HostView
 
 RECLAIMABLE = gauge(
@@ -137,7 +137,7 @@ def _runs(home: HomeView, samples: Samples) -> None:
     if not home.runs.readable:
         return
     runs = {each.outcome: each for each in home.runs.pruned}
-    for outcome in RunOutcome:
+    for outcome in NOTED_OUTCOMES:
         found = runs.get(outcome)
         samples.add(RUNS, found.runs if found else 0, home.label, outcome.value)
         if found is not None:

@@ -95,7 +95,7 @@ def exit_status(outcome: str | None, *, nothing_of_it: bool = False) -> int:
     """
     if nothing_of_it:
         return 1
-    return {"failed": 1, "partial": 3}.get(outcome or "", 0)
+    return {"failed": 1, "partial": 3, "unknown": 3}.get(outcome or "", 0)
 
 
 def add_web(parser: ArgumentParser) -> None:

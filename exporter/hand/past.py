@@ -16,6 +16,7 @@ from exporter.options import Options
 from exporter.reaper.orders import Skipped, Undone
 from exporter.rounds import Rounds
 from exporter.runs import Kind, Run
+from exporter.runs.recovery import not_known
 from exporter.text import visible
 
 _UNDOABLE: Final = frozenset({Kind.REAP, Kind.PRUNE})
@@ -79,7 +80,7 @@ def undo(
     """
     settings = load(options.config_file)
     unread: list[str] = []
-    with looked(options, settings, confirm=False) as (rounds, _):
+    with looked(options, settings, confirm=False, settle=True) as (rounds, _):
         runs = list(_runs(rounds, unread))
         chosen = run or _last([each for _, each in runs])
         states = [state for state, each in runs if each.id == chosen]
@@ -89,13 +90,15 @@ def undo(
         announce(_in_homes(runs, chosen), _in_homes(runs, newest) if newest != chosen else [])
         restored: list[str] = []
         failed: list[Skipped] = []
+        is_known = True
         for state in states:
             undone = _undo(rounds, state, settings.for_home(state.home.named_as), chosen)
             restored.extend(undone.restored)
             failed.extend(undone.failed)
+            is_known = is_known and undone.is_known
             if undone.why:
                 failed.append(Skipped(state.home.label, undone.why))
-    return Undone(chosen, tuple(restored), tuple(failed))
+    return Undone(chosen, tuple(restored), tuple(failed), is_known=is_known)
 
 
 def _in_homes(runs: Sequence[tuple[HomeState, Run]], run: str) -> list[HomeRun]:
@@ -111,6 +114,9 @@ def _undo(rounds: Rounds, state: HomeState, own: HomeSettings, run: str) -> Undo
         return acts.undo(rounds.worker(state.home), state.home, state.evidence, own, run)
     except HomeError as error:
         return Undone(run, (), (), str(error)[:300])
+    except (WorkerError, TimeoutError) as error:
+        rounds.failed(state.home, error)
+        return Undone(run, (), (), not_known(run, error), is_known=False)
 
 
 def _runs(rounds: Rounds, unread: list[str]) -> Iterator[tuple[HomeState, Run]]:
@@ -128,11 +134,11 @@ def _runs(rounds: Rounds, unread: list[str]) -> Iterator[tuple[HomeState, Run]]:
 
 def _last(runs: list[Run]) -> str:
     """The last that can be given back; what only emptied the trash cannot."""
-    acted = [each for each in runs if each.kind in _UNDOABLE and each.actions]
+    acted = [each for each in runs if each.kind in _UNDOABLE and _may_have_acted(each)]
     taken = [
         each
         for each in acted
-        if each.undoable_until is not None and each.undone < each.actions and not each.is_purge
+        if each.undoable_until is not None and not each.is_given_back and not each.is_purge
     ]
     if not acted:
         raise ExporterError("no run has taken anything yet; there is nothing to give back")
@@ -143,5 +149,11 @@ def _last(runs: list[Run]) -> str:
 
 def _newest(runs: list[Run]) -> str:
     """Of those that took something; to empty the trash is not to take."""
-    taken = [each for each in runs if each.kind in _UNDOABLE and each.actions and not each.is_purge]
+    acted = [each for each in runs if each.kind in _UNDOABLE and _may_have_acted(each)]
+    taken = [each for each in acted if not each.is_purge]
     return max(taken, key=lambda each: (each.started_at, each.id)).id
+
+
+def _may_have_acted(run: Run) -> bool:
+    """Of a run that is not finished nobody knows what it has done, until it is settled."""
+    return run.actions > 0 or run.finished_at is None

@@ -26,6 +26,7 @@ from exporter.pruner.orders import Narrowed
 from exporter.pruner.words import Frees, HomePrunePlan, Policy, PruneAction
 from exporter.rounds import Rounds
 from exporter.runs import Kind, RunOutcome, new_run_id
+from exporter.runs.recovery import not_known
 from exporter.saved_plans import SavedItem, SavedPlan
 from exporter.text import visible
 
@@ -86,7 +87,7 @@ def prune(
     if saved is not None:
         wish = wish.after(saved)
     unread: list[str] = []
-    with looked(options, settings, confirm=False) as (rounds, view):
+    with looked(options, settings, confirm=False, settle=wish.execute) as (rounds, view):
         unread += [home.label for home in view.homes if not home.up]
         plans = list(_plans(rounds, settings, wish, saved, unread))
         result = Result(
@@ -170,9 +171,12 @@ def _execute(
                 run=run,
                 progress=lambda done, total, label=label: progress(label, done, total),  # type: ignore[misc]
             )
-        except (RefusedError, WorkerError, TimeoutError) as error:
-            rounds.failed(home, error)
+        except RefusedError as error:
             result.add(wanted, outcome=RunOutcome.FAILED, why=str(error)[:300])
+            continue
+        except (WorkerError, TimeoutError) as error:
+            rounds.failed(home, error)
+            result.add(wanted, outcome=RunOutcome.UNKNOWN, run=run, why=not_known(run, error))
             continue
         result.add(
             wanted,

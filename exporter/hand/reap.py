@@ -21,6 +21,7 @@ from exporter.reaper.orders import ReapOrder
 from exporter.reaper.plan import ACTION, HomePlan, ReapAction, digest, hash_of
 from exporter.rounds import Rounds
 from exporter.runs import RunOutcome, new_run_id
+from exporter.runs.recovery import not_known
 from exporter.saved_plans import SavedItem, SavedPlan
 from exporter.text import listed, visible
 from exporter.view import HostView
@@ -48,7 +49,8 @@ def reap(
     """
     settings = load(options.config_file)
     saved = saved_plans.load(options.state_dir, KIND, plan_hash) if plan_hash else None
-    with looked(options, settings, _BETWEEN_CONFIRMATIONS_SECONDS, presume_by_clock=presume) as (
+    between = _BETWEEN_CONFIRMATIONS_SECONDS
+    with looked(options, settings, between, settle=execute, presume_by_clock=presume) as (
         rounds,
         view,
     ):
@@ -141,9 +143,12 @@ def _execute(
             continue
         try:
             report = acts.reap(rounds.worker(home), order)
-        except (RefusedError, WorkerError, TimeoutError) as error:
-            rounds.failed(home, error)
+        except RefusedError as error:
             result.add(wanted, outcome=RunOutcome.FAILED, why=str(error)[:300])
+            continue
+        except (WorkerError, TimeoutError) as error:
+            rounds.failed(home, error)
+            result.add(wanted, outcome=RunOutcome.UNKNOWN, run=run, why=not_known(run, error))
             continue
         outcome = report.outcome
         if report.reopened:

@@ -80,6 +80,8 @@ class Result:
         """Of all homes together; None if nothing was executed."""
         if not self.executed:
             return None
+        if RunOutcome.UNKNOWN in self._outcomes:
+            return RunOutcome.UNKNOWN
         if all(each is RunOutcome.DONE for each in self._outcomes):
             return RunOutcome.DONE
         return RunOutcome.PARTIAL if self.done else RunOutcome.FAILED

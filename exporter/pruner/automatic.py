@@ -52,6 +52,8 @@ class AutomaticPruner:
         self._last_look: dict[str, float] = {}
         self._last_upkeep: dict[str, float] = {}
         self._met: set[str] = set()
+        self._tried: dict[str, tuple[str, ...]] = {}
+        """The open runs of each home that were to be settled the last time."""
         self._changes = logs.StateChange()
         self._turns: dict[int, threading.Lock] = {}
         self._busy: set[str] = set()
@@ -82,6 +84,8 @@ class AutomaticPruner:
         home, own = state.home, settings.for_home(state.home.named_as)
         self._last_look[home.path] = self._monotonic()
         self._met.add(home.path)
+        if own.prune.mode is Mode.ENFORCE and self._settles_first(state):
+            return
         try:
             worker = self._pool.worker(home.owner, home.path)
             planned = acts.plan_prune(worker, home, own, self._journal.prune_memory(home.path))
@@ -107,6 +111,27 @@ class AutomaticPruner:
         elif self._upkeep_is_due(state, own):
             self._last_upkeep[home.path] = self._monotonic()
             self._begin(state, lambda worker: self._keep_up(worker, state, own))
+
+    def _settles_first(self, state: HomeState) -> bool:
+        """Whether what killed runs left open is being settled: until then no plan would be right.
+
+        What could not be settled is tried again by the next run, and is in the way of none.
+        """
+        open_runs, evidence = state.unsettled_runs, state.evidence
+        if self._tried.get(state.home.path, ()) == open_runs or evidence is None:
+            return False
+        self._tried[state.home.path] = open_runs
+        if not open_runs or not state.home.may_write:
+            return False
+        self._begin(state, lambda worker: self._settle(worker, state, evidence))
+        return True
+
+    def _settle(self, worker: Worker, state: HomeState, evidence: HomeEvidence) -> None:
+        reply = acts.settle(worker, state.home, evidence)
+        for run in reply.settled:
+            log.info("killed run settled", home=state.home.label, run=run)
+        for left in reply.left:
+            log.warn("run not settled", home=state.home.label, run=left.target, why=left.why)
 
     def _remember(self, state: HomeState, memory: PruneMemory) -> None:
         try:

@@ -40,6 +40,7 @@ from exporter.runs import (
     run_folder,
 )
 from exporter.runs.folder import RunFolder
+from exporter.runs.recovery import give_up, not_known
 
 Progress = Callable[[int, int], None]
 """Told how many of how many actions are settled."""
@@ -69,17 +70,23 @@ def execute(
         return Outcome(None, RunOutcome.DONE, why=plan.why)
     intents = [intent_of(each) for each in actions]
     gone = garbage_first(site.home, site.owner, intents, lambda: acting(site, "prune"))
-    with acting(site, "prune") as (runs, folder):
-        recover(site, runs, folder)
-        pruning = _Pruning(site, runs, folder, progress)
-        return pruning.execute(
-            actions,
-            gone=gone,
-            run=run,
-            plan=plan.hash,
-            by_hand=by_hand,
-            undoable_seconds=keep_seconds,
-        )
+    noted = _Noted()
+    try:
+        with acting(site, "prune") as (runs, folder):
+            recover(site, runs, folder)
+            pruning = _Pruning(site, runs, folder, progress, noted)
+            return pruning.execute(
+                actions,
+                gone=gone,
+                run=run,
+                plan=plan.hash,
+                by_hand=by_hand,
+                undoable_seconds=keep_seconds,
+            )
+    except RunError as error:
+        if not noted.run:
+            raise
+        return noted.unknown(str(error))
 
 
 @contextmanager
@@ -111,6 +118,38 @@ def intent_of(action: PruneAction) -> Intent:
     )
 
 
+class _Noted:
+    """What the journal has of a run: all that is known of it, should that fail in between."""
+
+    def __init__(self) -> None:
+        self.run = ""
+        """Empty until the run has begun."""
+        self.actions: list[Action] = []
+        self.settled: dict[int, Settlement] = {}
+
+    def is_done(self, action: Action) -> bool:
+        settled = self.settled.get(action.number)
+        return settled is not None and settled.state is ActionState.DONE
+
+    def unknown(self, error: str) -> Outcome:
+        """The outcome of a run of which not all could be noted, or seen."""
+        why = not_known(self.run, error)
+        known = self.settled
+        return Outcome(
+            run=self.run,
+            outcome=RunOutcome.UNKNOWN,
+            done=tuple(each.intent.target for each in self.actions if self.is_done(each)),
+            skipped=tuple(
+                LeftAlone(
+                    each.intent.target, known[each.number].why if each.number in known else why
+                )
+                for each in self.actions
+                if not self.is_done(each)
+            ),
+            why=why,
+        )
+
+
 class _Pruning:
     """One run."""
 
@@ -120,6 +159,7 @@ class _Pruning:
         runs: Runs,
         folder: RunFolder,
         progress: Progress | None,
+        noted: _Noted,
     ) -> None:
         self._site = site
         self._runs = runs
@@ -127,8 +167,7 @@ class _Pruning:
         self._effects: dict[Act, Effect] = effects_on(site, folder)
         self._sessions = SessionEffect(site)
         self._progress = progress
-        self._run = ""
-        self._settled: dict[int, Settlement] = {}
+        self._noted = noted
         self._total = 0
         self._why = ""
         """What went wrong."""
@@ -140,7 +179,7 @@ class _Pruning:
         intents = [intent_of(each) for each in actions]
         self._total = len(intents)
         taken = self._begin(intents, gone, run)
-        noted = self._runs.actions(self._run)
+        self._noted.actions = noted = self._runs.actions(self._run)
         self._settle([Settlement(number, ActionState.DONE) for number in taken])
         began = self._site.monotonic()
         try:
@@ -151,8 +190,7 @@ class _Pruning:
                     self._take_others(others, trash)
         except DatabaseError as error:
             # It can neither be written nor read: what became of the last ones is not known.
-            self._why = f"{error}; the next run finds out what was done"
-            return self._outcome(noted)
+            return self._noted.unknown(str(error))
         except OSError as error:
             self._why = f"cannot write the trash: {error.strerror}"
             self._settle(_skip(self._open(noted), self._why))
@@ -177,7 +215,7 @@ class _Pruning:
         ]
         while True:
             try:
-                self._run = self._runs.begin(Kind.PRUNE, intents, **run)
+                self._noted.run = self._runs.begin(Kind.PRUNE, intents, **run)
                 return taken
             except apsw.FullError:
                 if not garbage:
@@ -231,19 +269,22 @@ class _Pruning:
     def _settle(self, settlements: Sequence[Settlement]) -> None:
         if settlements:
             self._runs.settle(self._run, settlements)
-            self._settled |= {each.number: each for each in settlements}
+            self._noted.settled |= {each.number: each for each in settlements}
             if self._progress is not None:
-                self._progress(len(self._settled), self._total)
+                self._progress(len(self._noted.settled), self._total)
+
+    @property
+    def _run(self) -> str:
+        return self._noted.run
 
     def _open(self, actions: Sequence[Action]) -> list[Action]:
-        return [each for each in actions if each.number not in self._settled]
+        return [each for each in actions if each.number not in self._noted.settled]
 
     def _done(self, actions: Sequence[Action]) -> list[str]:
         return [each.intent.action for each in actions if self._is_done(each)]
 
     def _is_done(self, action: Action) -> bool:
-        settled = self._settled.get(action.number)
-        return settled is not None and settled.state is ActionState.DONE
+        return self._noted.is_done(action)
 
     def _merge(self, took_seconds: float) -> None:
         """Deleting leaves tombstones in the text index. Not to have merged them harms nobody."""
@@ -276,7 +317,7 @@ class _Pruning:
         )
 
     def _reason(self, action: Action) -> str:
-        settled = self._settled.get(action.number)
+        settled = self._noted.settled.get(action.number)
         return (settled.why if settled else self._why)[:300]
 
 
@@ -344,7 +385,7 @@ def purge(run: str | None, site: Site, *, by_hand: bool = True) -> Outcome:
     Raise RunBusyError if another run is under way, RunError if there is no such trash.
     """
     with acting(site, "purge") as (runs, folder):
-        recover(site, runs, folder)
+        unsettled = recover(site, runs, folder).left
         found = PurgeEffect(folder).runs_with_trash()
         if run is not None and run not in found:
             raise RunError(f"run {run} has no trash in {site.home}; nothing was done")
@@ -362,5 +403,7 @@ def purge(run: str | None, site: Site, *, by_hand: bool = True) -> Outcome:
         ]
         if not actions:
             return Outcome(None, RunOutcome.DONE)
-        pruning = _Pruning(site, runs, folder, None)
-        return pruning.execute(actions, by_hand=by_hand)
+        outcome = _Pruning(site, runs, folder, (), None, _Noted()).execute(actions, by_hand=by_hand)
+        for name in unsettled.keys() & set(outcome.done):
+            give_up(runs, name, "its trash was purged before it was known what it had done")
+        return outcome

@@ -46,3 +46,5 @@ class Returned(Struct, frozen=True):
     notes: tuple[LeftAlone, ...] = ()
     """What was given back, but could not be quite as it was."""
     longest_hold_seconds: float = 0.0
+    is_known: bool = True
+    """False if what was given back could not be noted or seen."""

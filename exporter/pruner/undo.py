@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.deleting import exists
@@ -30,6 +32,7 @@ from exporter.runs import (
     journal_of,
 )
 from exporter.runs.folder import RunFolder
+from exporter.runs.recovery import not_known
 
 
 def undo(run: str, site: Site, *, progress: Progress | None = None) -> Returned:
@@ -44,12 +47,19 @@ def undo(run: str, site: Site, *, progress: Progress | None = None) -> Returned:
         kind = journal.find(run).kind
         if kind is not Kind.PRUNE:
             raise RunError(f"run {run} is no prune but one of kind {kind.value}; nothing was done")
-    with acting(site, f"undo of {run}") as (runs, folder):
-        recover(site, runs, folder)
-        with trash_of(folder, run) as trash:
-            if trash is None:
-                raise RunError(f"the trash of run {run} is gone; nothing can be given back")
-            return _Undo(run, site, runs, folder, progress).give_back(trash)
+    undoing: _Undo | None = None
+    try:
+        with acting(site, f"undo of {run}") as (runs, folder):
+            recover(site, runs, folder)
+            with trash_of(folder, run) as trash:
+                if trash is None:
+                    raise RunError(f"the trash of run {run} is gone; nothing can be given back")
+                undoing = _Undo(run, site, runs, folder, progress)
+                return undoing.give_back(trash)
+    except RunError as error:
+        if undoing is None or not undoing.has_begun:
+            raise
+        return Returned(run, (), (), why=not_known(run, error), is_known=False)
 
 
 class _Undo:
@@ -68,6 +78,11 @@ class _Undo:
         self._settled: dict[int, Settlement] = {}
         self._total = 0
         self._why = ""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the journal has it: from then on something may have been given back."""
+        return self._undoing != ""
 
     def give_back(self, trash: TrashRun) -> Returned:
         actions = self._runs.actions(self._run)
@@ -100,8 +115,8 @@ class _Undo:
             self._give_back_sessions(returning, originals, trash)
             self._give_back_others(returning, originals, trash, there)
         except DatabaseError as error:
-            self._why = f"{error}; the next run finds out what was given back"
-            return self._returned(returning, earlier)
+            self._why = not_known(self._run, error)
+            return structs.replace(self._returned(returning, earlier), is_known=False)
         returned = self._returned(returning, earlier)
         outcome = RunOutcome.DONE
         if self._why:

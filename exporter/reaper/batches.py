@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
@@ -57,6 +57,11 @@ class Result(Struct, frozen=True):
     """What stopped it, if anything did."""
     longest_hold_seconds: float = 0.0
     """For how long at most the write lock was held at a time."""
+
+    @property
+    def is_known(self) -> bool:
+        """False if what was done could not be seen."""
+        return self.outcome is not RunOutcome.UNKNOWN
 
 
 class CalledOffError(Exception):
@@ -215,7 +220,8 @@ def _finish(runs: Runs, run: str, why: str, longest: float) -> Result:
 
 def _left_open(runs: Runs, run: str, why: str, longest: float) -> Result:
     """The database can neither be written nor read: what became of the last batch is not known."""
-    return _result(runs.fates(run), f"{why}; the next run finds out what was done", longest)
+    result = _result(runs.fates(run), recovery.not_known(run, why), longest)
+    return structs.replace(result, outcome=RunOutcome.UNKNOWN)
 
 
 def _result(fates: Sequence[Fate], why: str, longest: float) -> Result:

@@ -40,6 +40,8 @@ class Undone(Struct, frozen=True):
     failed: tuple[Skipped, ...]
     why: str = ""
     """What stopped it, if anything did."""
+    is_known: bool = True
+    """False if what was given back could not be noted or seen."""
 
 
 class ReapOrder(Struct, frozen=True):

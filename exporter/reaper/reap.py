@@ -42,7 +42,8 @@ from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome, Skipped
 from exporter.reaper.plan import ACTION, Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import ProcessKey
 from exporter.reaper.site import Site
-from exporter.runs import Action, Intent, Kind, RunOutcome
+from exporter.runs import Action, Intent, Kind, RunError, RunOutcome
+from exporter.runs.recovery import not_known
 from exporter.scan.session_table import open_session
 from exporter.snapshot import OpenSession
 
@@ -71,6 +72,7 @@ def execute(
     """
     if not plan.actions:
         return Outcome(None, RunOutcome.DONE)
+    run = ""
     try:
         refuse_unwritable(site.database, site.owner)
         look_at_bystanders(site.database, site.bystanders, site.proc)
@@ -96,6 +98,11 @@ def execute(
             result = take_all(site, runs, run, intents, ending)
     except DatabaseError as error:
         return Outcome(None, RunOutcome.FAILED, why=str(error))
+    except RunError as error:
+        if not run:
+            raise
+        # The journal failed after the run had begun: sessions may have ended, and not be noted.
+        return Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error))
     return Outcome(
         run=run,
         outcome=result.outcome,

@@ -10,7 +10,17 @@ from exporter.reaper.batches import Change, read_ends, recover, take_all, writte
 from exporter.reaper.orders import Skipped, Undone
 from exporter.reaper.plan import MOVE, REOPEN
 from exporter.reaper.site import Site
-from exporter.runs import Action, ActionState, Intent, Kind, Reversal, RunError, journal_of
+from exporter.runs import (
+    Action,
+    ActionState,
+    Intent,
+    Kind,
+    Reversal,
+    RunError,
+    Runs,
+    journal_of,
+)
+from exporter.runs.recovery import not_known
 
 
 def undo(run: str, site: Site) -> Undone:
@@ -25,30 +35,49 @@ def undo(run: str, site: Site) -> Undone:
         _refuse_unless_reap(run, journal.find(run).kind)
     refuse_unwritable(site.database, site.owner)
     look_at_bystanders(site.database, site.bystanders, site.proc)
-    with site.running(f"undo of {run}") as runs:
-        recover(site, runs)
-        moved = {each.intent.target: each for each in runs.standing(MOVE)}
-        actions = [_as_it_stands(each, moved) for each in runs.actions(run)]
-        taken_back = [
-            Skipped(each.intent.target, f"it was given back already, {each.why}")
-            for each in actions
-            if each.state is ActionState.UNDONE
-        ]
-        done = [each for each in actions if each.state is ActionState.DONE]
-        ends = read_ends(site, (each.intent.target for each in done))
-        as_written = [each for each in done if ends.get(each.intent.target) == written_end(each)]
-        changed = [
-            Skipped(each.intent.target, why_not_reopened(ends.get(each.intent.target)))
-            for each in done
-            if ends.get(each.intent.target) != written_end(each)
-        ]
-        failed = (*changed, *taken_back)
-        if not as_written:
-            return Undone(run, (), failed)
-        intents = [reopening(each, f"undo of {run}") for each in as_written]
-        undoing = runs.begin(Kind.UNDO, intents, by_hand=True)
-        result = take_all(site, runs, undoing, intents, _Reopening())
-    return Undone(run, result.done, (*result.skipped, *failed), result.why)
+    undoing = ""
+    try:
+        with site.running(f"undo of {run}") as runs:
+            recover(site, runs)
+            undoing, intents, failed = _begin(run, site, runs)
+            if not undoing:
+                return Undone(run, (), failed)
+            result = take_all(site, runs, undoing, intents, _Reopening())
+    except RunError as error:
+        if not undoing:
+            raise
+        # The journal failed after the undo had begun: sessions may be open, and not be noted.
+        return Undone(run, (), (), not_known(run, error), is_known=False)
+    return Undone(run, result.done, (*result.skipped, *failed), result.why, result.is_known)
+
+
+def _begin(run: str, site: Site, runs: Runs) -> tuple[str, list[Intent], tuple[Skipped, ...]]:
+    """Note the undo, of what still is as the reap left it; what is not, and why."""
+    moved = {each.intent.target: each for each in runs.standing(MOVE)}
+    actions = [_as_it_stands(each, moved) for each in runs.actions(run)]
+    failed = [
+        Skipped(each.intent.target, f"it was given back already, {each.why}")
+        for each in actions
+        if each.state is ActionState.UNDONE
+    ]
+    failed += [
+        Skipped(each.intent.target, f"not known whether it was ended: {each.why}"[:300])
+        for each in actions
+        if each.state is ActionState.INTENDED
+    ]
+    done = [each for each in actions if each.state is ActionState.DONE]
+    ends = read_ends(site, (each.intent.target for each in done))
+    as_written = [each for each in done if ends.get(each.intent.target) == written_end(each)]
+    changed = [
+        Skipped(each.intent.target, why_not_reopened(ends.get(each.intent.target)))
+        for each in done
+        if ends.get(each.intent.target) != written_end(each)
+    ]
+    left = (*changed, *failed)
+    if not as_written:
+        return "", [], left
+    intents = [reopening(each, f"undo of {run}") for each in as_written]
+    return runs.begin(Kind.UNDO, intents, by_hand=True), intents, left
 
 
 def _as_it_stands(action: Action, moved: Mapping[str, Action]) -> Action:

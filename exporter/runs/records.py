@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -25,6 +25,12 @@ class RunOutcome(StrEnum):
     """Something went wrong after some of it."""
     FAILED = "failed"
     """Something went wrong before anything was done."""
+    UNKNOWN = "unknown"
+    """What was done could not be noted or seen: no journal has this, the next run finds out."""
+
+
+NOTED_OUTCOMES: Final = (RunOutcome.DONE, RunOutcome.PARTIAL, RunOutcome.FAILED)
+"""How a run that is finished ended."""
 
 
 class ActionState(StrEnum):
@@ -114,7 +120,7 @@ class Run(Struct, frozen=True):
     """What all of its actions are; empty if they differ, or there is none."""
 
     @property
-    def _is_given_back(self) -> bool:
+    def is_given_back(self) -> bool:
         """There is nothing that an undo could give back any more."""
         return self.finished_at is not None and self.undone == self.actions
 
@@ -139,7 +145,7 @@ class Run(Struct, frozen=True):
             "outcome": self.outcome.value if self.outcome else None,
             "actions": self.actions,
             "bytes": self.bytes,
-            "undoable_until": None if self._is_given_back else self.undoable_until,
+            "undoable_until": None if self.is_given_back else self.undoable_until,
         }
 
 

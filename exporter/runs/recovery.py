@@ -55,6 +55,11 @@ def recover(runs: Runs, by_action: Mapping[str, Settle]) -> Recovered:
     return Recovered(tuple(settled), left)
 
 
+def not_known(run: str, why: object) -> str:
+    """What to say of a run of which nobody could note, or see, what it had done."""
+    return f"not known what was done; `hermes-exporter undo {run}` ({why})"[:300]
+
+
 def open_actions(runs: Runs, run: str) -> list[Action]:
     """The actions of a run of which it is not known what became of them."""
     return [each for each in runs.actions(run) if each.state is ActionState.INTENDED]

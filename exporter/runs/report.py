@@ -66,6 +66,8 @@ class RunReport(Struct, frozen=True):
     deleted: Annotated[list[Deleted], Meta(max_length=16)] = []
     last: Annotated[list[Run], Meta(max_length=_LAST_RUNS)] = []
     """The newest first."""
+    unfinished: Annotated[list[Word], Meta(max_length=_LAST_RUNS)] = []
+    """Runs that are under way, or were killed; the oldest first."""
 
 
 class RunMemory(Struct, frozen=True):
@@ -130,6 +132,7 @@ class RunReader:
                                 ).items()
                             ][:16],
                             last=runs.list_runs()[:_LAST_RUNS],
+                            unfinished=[each.id for each in runs.unfinished_runs()][:_LAST_RUNS],
                         )
                     ),
                     msgspec.convert(runs.restored(), dict[str, float]),

@@ -132,6 +132,10 @@ def undone(result: Undone) -> Iterator[Block]:
             ),
         )
         yield Line()
+    if not result.is_known:
+        said = f"Not known what was given back; repeat `hermes-exporter undo {result.run}`."
+        yield Line((Cell(said, Tone.BAD),))
+        return
     tone = Tone.WARN if result.failed else Tone.GOOD
     restored = human.counted(len(result.restored), "item")
     yield Line((Cell(f"{restored} of run {result.run} given back.", tone),))

@@ -53,7 +53,20 @@ def _table(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     yield Line()
 
 
+def not_known(result: Mapping[str, Any], again: str) -> Iterator[Block]:
+    """Of a run whose journal failed, or whose worker did: nothing is claimed of its targets."""
+    for why in dict.fromkeys(each["why"] for each in result["skipped"]):
+        yield Line((Cell(why, Tone.WARN),))
+    yield Line()
+    said = "Not known what was done. The next command finds out; to give it back:"
+    yield Line((Cell(said, Tone.BAD),))
+    yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), 1, whole=True)
+
+
 def _executed(result: Mapping[str, Any], again: str) -> Iterator[Block]:
+    if result["outcome"] == "unknown":
+        yield from not_known(result, again)
+        return
     if result["skipped"]:
         yield Table(
             (Column("left alone"), Column("why", least=20)),

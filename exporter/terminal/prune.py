@@ -10,6 +10,7 @@ from exporter import human
 from exporter.config.prune import Prune
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone, target_column
+from exporter.terminal.plan import not_known
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 _LISTED = 20
@@ -197,6 +198,9 @@ def _words(plan: HomePrunePlan) -> Iterator[tuple[str, Tone]]:
 
 
 def _executed(result: Mapping[str, Any], freed: Mapping[Frees, int], again: str) -> Iterator[Block]:
+    if result["outcome"] == "unknown":
+        yield from not_known(result, again)
+        return
     yield from _left_alone(result["skipped"])
     said = f"{human.counted(result['done'], 'item')} taken"
     if result["skipped"]:
