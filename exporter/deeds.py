@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import inf
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -29,10 +30,12 @@ from exporter.reaper.plan import HomePlan
 from exporter.reaper.site import Site
 from exporter.reaper.undo import undo as undo_reap
 from exporter.runs import Kind, RunError, RunOutcome, journal_of, run_folder
+from exporter.runs.folder import JournalMendedError
 from exporter.runs.recovery import Recovered
 from exporter.scan.reader import HomeReader
 
 Tell = Callable[[wire.Reply], None]
+Done = TypeVar("Done")
 _PROGRESS_SECONDS: Final = 0.2
 
 
@@ -42,7 +45,7 @@ def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wir
         case wire.PlanReapRequest(order):
             yield from _plan(duty.plan(order, reader))
         case wire.ReapRequest(order):
-            yield from _reap(duty.reap(order, reader))
+            yield from _reap(_mended(partial(duty.reap, order, reader)))
         case wire.UndoRequest():
             yield from _undo(request, tell)
         case wire.HistoryRequest(home, owner, ""):
@@ -51,13 +54,21 @@ def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wir
             yield from _actions_of(home, owner, run)
         case wire.PruneRequest(_, order):
             wanted = msgspec.json.decode(order, type=PruneOrder)
-            yield from _pruned(pruning.prune(wanted, _throttled(tell)))
+            yield from _pruned(_mended(partial(pruning.prune, wanted, _throttled(tell))))
         case wire.PurgeRequest():
             yield from _purge(request)
         case wire.SettleRequest(home, owner, bystanders):
-            yield _settle(settle(Site(home, owner, bystanders)))
+            yield _settle(_mended(partial(settle, Site(home, owner, bystanders))))
         case wire.UpkeepRequest(_, order):
             yield _keep_up(msgspec.json.decode(order, type=UpkeepOrder))
+
+
+def _mended(act: Callable[[], Done]) -> Done:
+    """Act, once more if the journal turned out to be damaged: then it was mended by that."""
+    try:
+        return act()
+    except JournalMendedError:
+        return act()
 
 
 def _plan(plan: HomePlan) -> Iterator[wire.Reply]:
@@ -84,11 +95,11 @@ def _undo(request: wire.UndoRequest, tell: Tell) -> Iterator[wire.Reply]:
             raise RunError(f"there is no run {request.run} in {request.home}")
         kind = journal.find(request.run).kind
     if kind is not Kind.PRUNE:
-        undone = undo_reap(request.run, site)
+        undone = _mended(partial(undo_reap, request.run, site))
         yield from _outcome(undone.restored, undone.failed)
         yield wire.UndoReply(undone.why[:300], undone.is_known)
         return
-    returned = undo_prune(request.run, site, progress=_throttled(tell))
+    returned = _mended(partial(undo_prune, request.run, site, progress=_throttled(tell)))
     notes = (structs.replace(e, why=f"given back, but {e.why}"[:300]) for e in returned.notes)
     yield from _outcome(returned.restored, _skipped((*returned.failed, *notes)))
     yield wire.UndoReply(returned.why[:300], returned.is_known)
@@ -113,7 +124,7 @@ def _purge(request: wire.PurgeRequest) -> Iterator[wire.Reply]:
             yield from _pruned(Outcome(None, RunOutcome.DONE))
             return
     site = Site(request.home, request.owner, request.bystanders)
-    yield from _pruned(purge(request.run, site))
+    yield from _pruned(_mended(partial(purge, request.run, site)))
 
 
 def _settle(recovered: Recovered) -> wire.SettleReply:

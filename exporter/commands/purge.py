@@ -29,6 +29,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from exporter.hand.past import at_stake
+
+    output.tell(*at_stake(arguments.options(args), args.run))
     of = f"of run {visible(args.run)}" if args.run is not None else "of all runs"
     if not args.yes:
         if sys.stdin is None or not sys.stdin.isatty():

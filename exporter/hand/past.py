@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from exporter import acts, logs
+from exporter import acts, human, logs
 from exporter.config.load import load
 from exporter.config.settings import HomeSettings
 from exporter.errors import ExporterError, HomeError, WorkerError
@@ -15,10 +15,11 @@ from exporter.host import found_homes, looked
 from exporter.options import Options
 from exporter.reaper.orders import Skipped, Undone
 from exporter.rounds import Rounds
-from exporter.runs import Kind, Run
+from exporter.runs import ActionState, Kind, Run
 from exporter.runs.recovery import not_known
 from exporter.text import visible
 
+_SESSION: Final = "delete_session"
 _UNDOABLE: Final = frozenset({Kind.REAP, Kind.PRUNE})
 
 HomeRun = tuple[str, Run]
@@ -99,6 +100,28 @@ def undo(
             if undone.why:
                 failed.append(Skipped(state.home.label, undone.why))
     return Undone(chosen, tuple(restored), tuple(failed), is_known=is_known)
+
+
+def at_stake(options: Options, run: str | None) -> list[str]:
+    """What could still be given back, and no longer after a purge of this run, or of all."""
+    sessions = others = 0
+    lines: list[str] = []
+    with found_homes(options, load(options.config_file)) as rounds:
+        for state, each in _runs(rounds, []):
+            if each.kind is not Kind.PRUNE or run not in (None, each.id):
+                continue
+            if each.finished_at is None:
+                lines.append(f"run {each.id} was not finished: what it took is not known")
+            if each.finished_at is None or each.is_given_back or each.undoable_until is None:
+                continue
+            for action in acts.actions_of(rounds.worker(state.home), state.home, each.id):
+                if action.state is ActionState.DONE:
+                    sessions += action.action == _SESSION
+                    others += action.action != _SESSION
+    if sessions or others:
+        parts = (human.counted(sessions, "session"), human.counted(others, "other item"))
+        lines.append(f"{' and '.join(parts)} can then no longer be given back")
+    return lines
 
 
 def _in_homes(runs: Sequence[tuple[HomeState, Run]], run: str) -> list[HomeRun]:

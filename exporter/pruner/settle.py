@@ -9,17 +9,19 @@ from __future__ import annotations
 from exporter.pruner.execute import acting
 from exporter.pruner.recovery import recover
 from exporter.reaper.site import Site
-from exporter.runs import journal_of
+from exporter.runs import run_folder
 from exporter.runs.recovery import Recovered
 
 
 def settle(site: Site) -> Recovered:
     """Settle all that is open; in a process of the home's owner that has no connection to it.
 
-    Raise RunBusyError if another run is under way, RunError if the journal cannot be used.
+    Raise RunBusyError if another run is under way, RunError if the journal cannot be used, and
+    JournalMendedError if it was damaged: then what can be read of it is in its place.
     """
-    with journal_of(site.home, site.owner, site.clock) as journal:
-        if journal is None or not journal.unfinished_runs():
+    with run_folder(site.home, site.owner) as folder:
+        if folder is None:  # and none is made to find nothing in it
             return Recovered()
     with acting(site, "recovery") as (runs, folder):
+        runs.refuse_damage()
         return recover(site, runs, folder)

@@ -32,6 +32,7 @@ from exporter.runs import (
     journal_of,
 )
 from exporter.runs.folder import RunFolder
+from exporter.runs.records import UNREADABLE
 from exporter.runs.recovery import not_known
 
 
@@ -95,6 +96,11 @@ class _Undo:
             LeftAlone(each.intent.target, f"not known whether it was taken: {each.why}"[:300])
             for each in actions
             if each.state is ActionState.INTENDED
+        )
+        earlier += tuple(
+            LeftAlone(each.intent.target, each.why)
+            for each in actions
+            if each.intent.action == UNREADABLE
         )
         done = [each for each in actions if each.state is ActionState.DONE][::-1]
         there = self._sessions_there(done)

@@ -20,6 +20,7 @@ from exporter.runs import (
     Runs,
     journal_of,
 )
+from exporter.runs.records import UNREADABLE
 from exporter.runs.recovery import not_known
 
 
@@ -64,6 +65,11 @@ def _begin(run: str, site: Site, runs: Runs) -> tuple[str, list[Intent], tuple[S
         Skipped(each.intent.target, f"not known whether it was ended: {each.why}"[:300])
         for each in actions
         if each.state is ActionState.INTENDED
+    ]
+    failed += [
+        Skipped(each.intent.target, each.why)
+        for each in actions
+        if each.intent.action == UNREADABLE
     ]
     done = [each for each in actions if each.state is ActionState.DONE]
     ends = read_ends(site, (each.intent.target for each in done))

@@ -35,6 +35,14 @@ class RunFullError(RunError):
     """There is no space to note a run; whatever frees space has to come first."""
 
 
+class JournalDamagedError(RunError):
+    """Not all of the journal can be read, or it holds what no run writes."""
+
+
+class JournalMendedError(RunError):
+    """The journal was damaged; what can be read of it is in its place now."""
+
+
 class RunFolder:
     """The folder of one home, held open: names below it cannot be redirected."""
 

@@ -18,10 +18,18 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from exporter.runs.folder import RunError, run_folder, run_lock, unusable
+from exporter.runs.folder import (
+    JournalDamagedError,
+    JournalMendedError,
+    RunError,
+    run_folder,
+    run_lock,
+    unusable,
+)
 from exporter.runs.reading import JournalReader
 from exporter.runs.records import ActionState, Intent, Kind, RunOutcome, Settlement
 from exporter.runs.reserve import has_reserve, make_reserve, release_reserve
+from exporter.runs.salvage import is_damaged, salvage
 from exporter.runs.store import FILE, VERSION, opened, prepare, transaction, version_of
 
 __all__ = ["FILE", "VERSION", "Runs", "journal_of", "journal_was_lost", "new_run_id", "running"]
@@ -45,12 +53,18 @@ def running(
                 path = folder.file(FILE, create=True)
             except OSError as error:
                 raise unusable(f"{folder.path}/{FILE}", error) from error
-            with opened(path or "") as connection:
-                is_new = prepare(connection, path or "")
-                runs = Runs(connection, clock)
-                if is_new and was_run_before:
-                    runs.trip("the run journal was lost, and with it what it protected")
-                yield runs
+            try:
+                with opened(path or "") as connection:
+                    is_new = prepare(connection, path or "")
+                    runs = Runs(connection, clock)
+                    if is_new and was_run_before:
+                        runs.trip("the run journal was lost, and with it what it protected")
+                    yield runs
+            except JournalDamagedError as error:
+                salvage(folder, clock)
+                raise JournalMendedError(
+                    f"{error}; what can be read of it was kept: repeat the command"
+                ) from error
             make_reserve(folder)
 
 
@@ -144,6 +158,11 @@ class Runs(JournalReader):
             "UPDATE runs SET finished_at = ?, outcome = ?, why = ? WHERE id = ?",
             (self._clock(), outcome.value, why[:300], run),
         )
+
+    def refuse_damage(self) -> None:
+        """Raise JournalDamagedError if not all of it can be read; reads all of it."""
+        if is_damaged(self._connection):
+            raise JournalDamagedError("the run journal is damaged")
 
     def not_undoable(self, run: str) -> None:
         """Note that a run cannot be undone any more: its trash is gone."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from exporter.runs.folder import RunError
+from exporter.runs.folder import JournalDamagedError, RunError
 from exporter.runs.records import (
     Action,
     ActionState,
@@ -215,7 +215,9 @@ def _understood() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, msgspec.DecodeError) as error:
-        raise RunError(f"the run journal holds what no run writes: {error}"[:300]) from error
+        raise JournalDamagedError(
+            f"the run journal holds what no run writes: {error}"[:300]
+        ) from error
 
 
 def _run(row: Sequence[Any]) -> Run:

@@ -8,6 +8,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+UNREADABLE: Final = "unreadable"
+"""In place of an action whose entry in the journal was damaged: nobody knows what it was."""
+
 
 class Kind(StrEnum):
     """What a run is for."""

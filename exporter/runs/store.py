@@ -8,7 +8,7 @@ from typing import Final
 
 import apsw
 
-from exporter.runs.folder import RunError, RunFullError
+from exporter.runs.folder import JournalDamagedError, RunError, RunFullError
 
 VERSION: Final = 1
 """Raised when an older hermes-exporter could not read what this one writes."""
@@ -57,6 +57,8 @@ def opened(path: str) -> Iterator[apsw.Connection]:
         yield connection
     except apsw.FullError as error:
         raise RunFullError(f"cannot use {path}: {error}") from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise JournalDamagedError(f"{path} is damaged: {error}") from error
     except apsw.Error as error:
         raise RunError(f"cannot use {path}: {error}") from error
     finally:

@@ -65,6 +65,10 @@ class _About(Struct, frozen=True):
     """Of the ref's own file, where it has one: git may keep many in one file."""
 
 
+class _DamagedError(LeftAloneError):
+    """What was noted of a project in the trash cannot be read."""
+
+
 class ProjectEffect:
     """Takes projects of one home's store; see `exporter.pruner.effects.effect`.
 
@@ -123,13 +127,16 @@ class ProjectEffect:
             # Git outlives a run that is killed, and may still do what it was told.
             self._wait_for_git(_QUIET_LOOKS)
         except GoneError:
-            return _read_about(trash, kept) is not None  # the whole store is gone
+            return is_there(trash.descriptor, kept)  # the whole store is gone
         except LeftAloneError as reason:
             raise HomeError(f"{self._store}: {reason}; looked at again later") from reason
         remove_tree(trash.descriptor, kept + _PART)
-        about = _read_about(trash, kept)
+        try:
+            about = _read_about(trash, kept)
+        except _DamagedError:
+            # The bundle beside it may be the last copy, so it stays. The ref tells how far it came.
+            return git_store.read_tip(self._store, action.intent.target) is None
         if about is None:
-            remove_tree(trash.descriptor, kept)
             return False
         if not self._is_forgotten(about, trash, kept):
             remove_tree(trash.descriptor, kept)
@@ -396,8 +403,10 @@ def _write(folder: int, name: str, content: bytes) -> None:
 
 def _read_about(trash: TrashRun, kept: bytes) -> _About | None:
     """None if there is no such project in the trash; its folder is made whole or not at all."""
-    try:
-        path = os.path.join(trash.path, os.fsdecode(kept), _ABOUT)
-        return msgspec.json.decode(read_small(path, _ABOUT_BYTES) or b"", type=_About)
-    except (HomeError, msgspec.MsgspecError):
+    if not is_there(trash.descriptor, kept):
         return None
+    path = os.path.join(trash.path, os.fsdecode(kept), _ABOUT)
+    try:
+        return msgspec.json.decode(read_small(path, _ABOUT_BYTES) or b"", type=_About)
+    except (HomeError, ValueError, msgspec.MsgspecError) as error:
+        raise _DamagedError(f"{path} is damaged; what is beside it stays in the trash") from error

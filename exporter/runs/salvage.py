@@ -1,0 +1,159 @@
+"""Replacing a damaged run journal by what can be read of it.
+
+A damaged page or a changed byte must not cost more than the actions that it held. Tables are read
+from both ends up to what is damaged; an action that cannot be understood, or is missing between
+others, leaves an entry that says so, so that an undo names it. The damaged file is kept beside.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from exporter.runs.folder import RunFolder
+from exporter.runs.records import UNREADABLE, ActionState, Kind, RunOutcome
+from exporter.runs.store import FILE, opened, prepare, transaction
+
+DAMAGED: Final = f"{FILE}.damaged"
+_NEW: Final = f"{FILE}.new"
+_WHY: Final = "its entry in the run journal was damaged"
+_RUN: Final = 9
+_ACTION: Final = 15
+"""So many columns have the tables."""
+
+
+def is_damaged(connection: apsw.Connection) -> bool:
+    """Whether not all of a journal can be read; reads all of it."""
+    try:
+        whole = connection.pragma("quick_check") == "ok"
+        runs = connection.execute("SELECT * FROM runs").fetchall()
+        actions = connection.execute("SELECT * FROM actions")
+        return not (whole and all(map(_is_run, runs)) and all(map(_is_action, actions)))
+    except (apsw.CorruptError, apsw.NotADBError):
+        return True
+
+
+def salvage(folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
+    """Put a new journal in the place of a damaged one; under the run lock, with no connection."""
+    _unlink(folder, _NEW)
+    path = folder.file(_NEW, create=True) or ""
+    with opened(path) as connection:
+        prepare(connection, path)
+        with transaction(connection):
+            _fill(connection, os.path.join(folder.path, FILE), clock())
+    _unlink(folder, DAMAGED)
+    place = folder.descriptor
+    os.link(FILE, DAMAGED, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
+    # SQLite would take this for the rollback of whatever file has the journal's name.
+    _unlink(folder, f"{FILE}-journal")
+    os.rename(_NEW, FILE, src_dir_fd=place, dst_dir_fd=place)
+    os.fsync(place)
+
+
+def _unlink(folder: RunFolder, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=folder.descriptor)
+    except FileNotFoundError:
+        pass
+
+
+def _fill(connection: apsw.Connection, damaged: str, now: float) -> None:
+    with closing(apsw.Connection(damaged, flags=apsw.SQLITE_OPEN_READONLY)) as source:
+        runs = {row[0]: row for row in _rows(source, "SELECT * FROM runs ORDER BY id")}
+        noted = {run for (run,) in _rows(source, "SELECT DISTINCT run FROM actions ORDER BY run")}
+        for run in sorted({*runs, *noted}, key=str):
+            row = runs.get(run)
+            actions = list(_actions(source, run))
+            if row is None or not _is_run(row):
+                row = _run_of(run, actions, now)
+            if row is not None:
+                _insert(connection, "runs", _RUN, [row])
+                _insert(connection, "actions", _ACTION, actions)
+        strangers = _rows(source, "SELECT * FROM strangers ORDER BY target, mark")
+    _insert(connection, "strangers", 3, strangers)
+    why = "the run journal was damaged, and some of what it protected is not known any more"
+    connection.execute("INSERT INTO breaker VALUES (?, ?)", (now, why))
+
+
+def _insert(
+    connection: apsw.Connection, table: str, columns: int, rows: Sequence[Sequence[Any]]
+) -> None:
+    places = ", ".join("?" * columns)
+    into = f"INSERT OR IGNORE INTO {table} VALUES ({places})"  # noqa: S608 - names of ours
+    connection.executemany(into, rows)
+
+
+def _rows(source: apsw.Connection, query: str, *values: Any) -> list[Sequence[Any]]:
+    """What a query finds from either end, up to what is damaged."""
+    found: list[list[Sequence[Any]]] = []
+    for order in (query, f"{query} DESC"):
+        found.append([])
+        try:
+            found[-1].extend(source.execute(order, values))
+        except apsw.Error:
+            continue
+        return found[-1] if order is query else found[-1][::-1]
+    forward, backward = found
+    return [*forward, *(row for row in reversed(backward) if row not in forward)]
+
+
+def _actions(source: apsw.Connection, run: str) -> Iterator[Sequence[Any]]:
+    """The actions of a run; in place of what cannot be read there is something that says so."""
+    rows = _rows(source, "SELECT * FROM actions WHERE run = ? ORDER BY number", run)
+    found = {row[1]: row for row in rows if isinstance(row[1], int)}
+    for number in range(max(found, default=-1) + 1):
+        row = found.get(number)
+        if row is not None and _is_action(row):
+            yield row
+        else:
+            yield _unreadable(run, number, row)
+
+
+def _unreadable(run: str, number: int, row: Sequence[Any] | None) -> Sequence[Any]:
+    target = row[4] if row is not None and isinstance(row[4], str) else f"action {number}"
+    skipped = ActionState.SKIPPED.value
+    empty = ("{}", "{}", "[]", None, None)
+    return (run, number, UNREADABLE, "", target, "", 0, *empty, skipped, _WHY, None)
+
+
+def _run_of(run: object, actions: Sequence[Sequence[Any]], now: float) -> Sequence[Any] | None:
+    """A run of which only the actions are left; None if not even its kind can be told."""
+    names = {row[2] for row in actions} - {UNREADABLE}
+    if not isinstance(run, str) or not names:
+        return None
+    kind = Kind.PRUNE if any(name.startswith(("delete_", "purge_")) for name in names) else None
+    kind = kind or (Kind.REAP if "end_session" in names else Kind.UNDO)
+    left_open = any(row[12] == ActionState.INTENDED.value for row in actions)
+    outcome = None if left_open else RunOutcome.PARTIAL.value
+    finished_at = None if left_open else now
+    return (run, kind.value, "", 0, now, finished_at, outcome, "its entry was damaged", None)
+
+
+def _is_run(row: Sequence[Any]) -> bool:
+    """Whether this is what a run writes."""
+    try:
+        Kind(row[1])
+        _ = row[6] is None or RunOutcome(row[6])
+        return isinstance(row[0], str) and _are((str, int), row[2:4]) and _are((float,), row[4:5])
+    except ValueError:
+        return False
+
+
+def _is_action(row: Sequence[Any]) -> bool:
+    try:
+        ActionState(row[12])
+        before, after, evidence = (msgspec.json.decode(each) for each in row[7:10])
+    except (ValueError, TypeError, msgspec.MsgspecError):
+        return False
+    values = isinstance(before, dict) and isinstance(after, dict) and isinstance(evidence, list)
+    return values and _are((str,), row[2:6]) and _are((int,), (row[1], row[6]))
+
+
+def _are(types: tuple[type, ...], values: Sequence[Any]) -> bool:
+    return all(isinstance(each, types) for each in values)
