@@ -207,6 +207,16 @@ def _settle(rounds: Rounds) -> bool:
     return bool(unsettled)
 
 
+def unsettled(rounds: Rounds) -> Iterator[str]:
+    """A line for each run that is under way or was killed: a plan shows what it left half done."""
+    for state in rounds.states():
+        for run in filter(None, state.unsettled_runs):
+            yield (
+                f"run {run} was not finished in {visible(state.home.label)}; "
+                "what acts next settles it first, if it is not under way"
+            )
+
+
 @contextmanager
 def found_homes(options: Options, settings: Settings) -> Iterator[Rounds]:
     """The homes of this host, found and not looked into."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,13 +147,30 @@ def test_undo_gives_back_what_is_left_and_names_the_rest(
 
 
 def test_a_damaged_run_can_be_purged_by_its_name(home: Path, tmp_path: Path) -> None:
-    where = ["--home", home, "--state-dir", tmp_path / "state"]
+    where: list[str | Path] = ["--home", home, "--state-dir", tmp_path / "state"]
     pruned = prune(home)
     change_bytes(rows_of(home, pruned), 100)
     said = run("purge", pruned, "--yes", *where)
     assert said.returncode == 0
     assert f"{SESSIONS} sessions and {SESSIONS} other items" in said.stderr
     assert list((home / TRASH).iterdir()) == []
+
+
+def test_trash_that_an_older_version_has_written_is_given_back(home: Path, template: Path) -> None:
+    """There all sessions of a file are one gzip member."""
+    pruned = prune(home)
+    rows = rows_of(home, pruned)
+    members = [zlib.decompress(each, 31) for each in _members(rows.read_bytes())]
+    kept = [one for each in members for one in msgspec.msgpack.decode(each)]
+    rows.write_bytes(gzip.compress(msgspec.msgpack.encode(kept), 1, mtime=0))
+    assert (len(members), undo(pruned, site(home)).failed) == (SESSIONS, ())
+    assert contents(home) == contents(template)
+
+
+def _members(content: bytes) -> list[bytes]:
+    starts = [each.start() for each in re.finditer(re.escape(content[:10]), content)]
+    ends = [*starts[1:], len(content)]
+    return [content[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def test_undo_says_on_the_terminal_what_is_damaged_and_how_much_came_back(
@@ -231,7 +251,7 @@ def test_what_cannot_be_settled_can_be_given_up_by_a_purge(home: Path, tmp_path:
     stuck = prune_and_die(home, slice(0, 2))
     (home / TRASH / stuck).rename(home / "elsewhere")
     (home / TRASH / stuck).symlink_to(home / "elsewhere")
-    where = ["--home", home, "--state-dir", tmp_path / "state"]
+    where: list[str | Path] = ["--home", home, "--state-dir", tmp_path / "state"]
     said = run("purge", stuck, "--yes", *where)
     assert (said.returncode, unfinished(home)) == (0, [])
     assert f"run {stuck} was not finished" in said.stderr
@@ -435,7 +455,7 @@ def damage_page(home: Path, first: str) -> None:
     """A page in the middle of the actions is overwritten."""
     database = home / ".hermes-exporter/journal.db"
     with apsw.Connection(str(database)) as connection:
-        pages = connection.execute(
+        pages: list[Any] = connection.execute(
             "SELECT pageno, pgsize FROM dbstat WHERE name = 'actions' AND pagetype = 'leaf' "
             "ORDER BY path"
         ).fetchall()
@@ -446,10 +466,21 @@ def damage_page(home: Path, first: str) -> None:
 
 
 @pytest.mark.parametrize("damage", [damage_row, damage_page])
+def test_a_damaged_journal_does_not_keep_a_purge_from_its_work(
+    home: Path, tmp_path: Path, damage: Callable[[Path, str], None]
+) -> None:
+    first, _ = journal_of_many(home)
+    damage(home, first)
+    said = run_json("purge", "--yes", "--home", home, "--state-dir", tmp_path / "state")
+    assert (said["outcome"], said["done"]) == ("done", 2)
+    assert list((home / TRASH).iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", [damage_row, damage_page])
 def test_a_damaged_journal_keeps_what_can_be_read_and_blocks_nothing(
     home: Path, tmp_path: Path, damage: Callable[[Path, str], None]
 ) -> None:
-    where = ["--home", home, "--state-dir", tmp_path / "state"]
+    where: list[str | Path] = ["--home", home, "--state-dir", tmp_path / "state"]
     first, second = journal_of_many(home)
     damage(home, first)
     assert run_json("undo", second, *where)["restored"] == 1

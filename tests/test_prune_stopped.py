@@ -25,7 +25,7 @@ from tests.pruned_home import (
     unfinished,
 )
 from tests.real.agent import agent
-from tests.real.command import run_json
+from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.waiting import wait_until
 from tests.reap_harness import history, site
@@ -148,7 +148,9 @@ def test_the_next_prune_by_hand_finishes_what_was_stopped(template: Path, tmp_pa
     home = fresh(template, tmp_path, "home")
     assert dies(home, "prune", 0)  # the rows are gone, and not even that is noted
     assert (sessions(home), len(transcripts(home))) == ([], SESSIONS)
-    where = ["--home", home, "--state-dir", tmp_path / "state"]
+    where: list[str | Path] = ["--home", home, "--state-dir", tmp_path / "state"]
+    planned = run("prune", *where)
+    assert f"run {unfinished(home)[0]} was not finished" in planned.stderr
     run_json("prune", "--yes", *where)
     assert transcripts(home) == []
     assert unfinished(home) == []

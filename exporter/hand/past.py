@@ -114,10 +114,15 @@ def at_stake(options: Options, run: str | None) -> list[str]:
                 lines.append(f"run {each.id} was not finished: what it took is not known")
             if each.finished_at is None or each.is_given_back or each.undoable_until is None:
                 continue
-            for action in acts.actions_of(rounds.worker(state.home), state.home, each.id):
-                if action.state is ActionState.DONE:
-                    sessions += action.action == _SESSION
-                    others += action.action != _SESSION
+            try:
+                actions = acts.actions_of(rounds.worker(state.home), state.home, each.id)
+            except (HomeError, WorkerError, TimeoutError) as error:
+                rounds.failed(state.home, error)
+                lines.append(f"what run {each.id} took cannot be told: {error}")
+                continue
+            taken = [action for action in actions if action.state is ActionState.DONE]
+            sessions += sum(action.action == _SESSION for action in taken)
+            others += sum(action.action != _SESSION for action in taken)
     if sessions or others:
         parts = (human.counted(sessions, "session"), human.counted(others, "other item"))
         lines.append(f"{' and '.join(parts)} can then no longer be given back")

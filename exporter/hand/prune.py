@@ -20,7 +20,7 @@ from exporter.hand.reap import ONLY_OBSERVED
 from exporter.hand.result import Result
 from exporter.hand.sources import unknown_sources
 from exporter.home_state import HomeState
-from exporter.host import looked
+from exporter.host import looked, unsettled
 from exporter.options import Options
 from exporter.pruner.orders import Narrowed
 from exporter.pruner.words import Frees, HomePrunePlan, Policy, PruneAction
@@ -104,8 +104,10 @@ def prune(
         result.notes += _switched_off(wish.narrowed.policies, plans)
         if wish.execute:
             _execute(rounds, settings, plans, result, progress)
-        elif result.actions:
-            _keep(options, settings, wish, plans, result)
+        else:
+            result.notes += unsettled(rounds)
+            if result.actions:
+                _keep(options, settings, wish, plans, result)
     return result, plans, unread
 
 
@@ -204,7 +206,8 @@ def purge(options: Options, run: str | None) -> Result:
     """Empty the trash: of one run, wherever it acted, or of all. What stays behind is said."""
     result = Result("", time.time(), [])
     result.executed = True
-    with looked(options, load(options.config_file), confirm=False) as (rounds, _):
+    settings = load(options.config_file)
+    with looked(options, settings, confirm=False, settle=True) as (rounds, _):
         for state in rounds.states():
             _purge(rounds, state, run, result)
     if run is not None and not result.done and not result.skipped:

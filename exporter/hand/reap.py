@@ -14,7 +14,7 @@ from exporter.errors import RefusedError, WorkerError
 from exporter.hand.result import Result
 from exporter.hand.sources import unknown_sources
 from exporter.home_state import HomeState
-from exporter.host import looked
+from exporter.host import looked, unsettled
 from exporter.options import Options
 from exporter.reaper.findings import Verdict
 from exporter.reaper.orders import ReapOrder
@@ -70,8 +70,10 @@ def reap(
         result.notes += _not_judged(sources, settings, plans, view)
         if execute:
             _execute(rounds, settings, plans, sources, result)
-        elif result.actions:
-            _keep(options, settings, plans, result)
+        else:
+            result.notes += unsettled(rounds)
+            if result.actions:
+                _keep(options, settings, plans, result)
     return result, unread
 
 

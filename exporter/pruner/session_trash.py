@@ -2,9 +2,9 @@
 
 They are written before anything is deleted, many to a file, compressed and on disk for good. A
 file has its name only when it is whole: what a killed run was about to write is never mistaken for
-something that it took. Each session is a gzip member of its own, so that a damaged byte costs one
-session and not its whole file; `zcat` reads them as one. A member may hold several, as those of
-older versions do.
+something that it took. The rows of each session are a gzip member of their own, so that a damaged
+byte costs one session and not its whole file; a member may hold several, as those of older versions
+do.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def keep(trash: TrashRun, sessions: Sequence[Kept]) -> int:
     Raise OSError if that is not possible: then nothing may be deleted.
     """
     name = f"sessions-{_last(trash) + 1:06}"
-    exported = b"".join(_packed(export_line(each.parts)) for each in sessions)
-    size = _write(trash, f"{name}.jsonl.gz", exported)
+    exported = b"".join(export_line(each.parts) for each in sessions)
+    size = _write(trash, f"{name}.jsonl.gz", _packed(exported))
     rows = b"".join(_packed(msgspec.msgpack.encode([each])) for each in sessions)
     size += _write(trash, f"{name}.rows.gz", rows)
     os.fsync(trash.descriptor)
