@@ -29,11 +29,13 @@ KEEP_SECONDS = 3600.0
 
 
 @contextmanager
-def prunable_process(hermes: Hermes, home: Path, *arguments: str) -> Iterator[Holder]:
+def prunable_process(
+    hermes: Hermes, home: Path, *arguments: str, module: str = "hold_prunable"
+) -> Iterator[Holder]:
     """A process of this release with the home's database open; see `inside/hold_prunable.py`."""
-    program = home.parent / f"{home.name}-prunable" / "hermes"
+    program = home.parent / f"{home.name}-{module}" / "hermes"
     program.parent.mkdir(exist_ok=True)
-    program.write_text("from tests.real.inside.hold_prunable import main\n\nmain()\n")
+    program.write_text(f"from tests.real.inside.{module} import main\n\nmain()\n")
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(

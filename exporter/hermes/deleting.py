@@ -14,7 +14,15 @@ import apsw
 from msgspec import Struct
 from msgspec.msgpack import Ext
 
-from exporter.hermes.exact import ROWID, TableRows, columns_of, insert_rows, quoted, read_rows
+from exporter.hermes.exact import (
+    ROWID,
+    TableRows,
+    bound,
+    columns_of,
+    insert_rows,
+    quoted,
+    read_rows,
+)
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.search_index import (
     Cut,
@@ -192,16 +200,19 @@ def restore_session(
     layout: Layout,
     parts: SessionParts,
     coming: Container[str] = (),
+    *,
+    with_messages: bool = True,
 ) -> str:
     """Put a session back in a transaction of its caller; return what is different now, or ''.
 
     A parent that is yet to come finds its children itself.
 
-    Raise Misfit, with nothing done, if it cannot be put back without loss or in anybody's place.
+    Raise Misfit, with nothing done, if it cannot be put back without loss. A session whose id, or
+    an id of whose messages, is taken is to be merged instead: see `exporter.hermes.merging`.
     """
     connection.execute("SAVEPOINT restoring")
     try:
-        note = _restore(connection, layout, parts, coming)
+        note = _restore(connection, layout, parts, coming, with_messages=with_messages)
     except BaseException as error:
         # If it was interrupted, SQLite has taken back the whole transaction already.
         if connection.in_transaction:
@@ -214,24 +225,55 @@ def restore_session(
 
 
 def _restore(
-    connection: apsw.Connection, layout: Layout, parts: SessionParts, coming: Container[str]
+    connection: apsw.Connection,
+    layout: Layout,
+    parts: SessionParts,
+    coming: Container[str],
+    *,
+    with_messages: bool,
 ) -> str:
     session = parts.tables[SESSIONS]
-    parent = session.named(0).get("parent_session_id")
-    note = ""
+    named = session.named(0)
+    notes = []
+    parent = named.get("parent_session_id")
     if parent is not None and not exists(connection, parent):
-        note = "" if parent in coming else "its parent is gone, so it has none now"
+        notes += [] if parent in coming else ["its parent is gone, so it has none now"]
         session = _with(session, "parent_session_id", None)
-    _put(connection, layout, SESSIONS, session)
+    if named.get("title") is not None:
+        title, note = free_title(connection, named["title"], parts.id)
+        session = _with(session, "title", title)
+        notes += [note] if note else []
+    put_rows(connection, layout, SESSIONS, session)
     for table, rows in parts.tables.items():
-        if table != SESSIONS:
-            _put(connection, layout, table, rows)
+        if table != SESSIONS and (with_messages or table != MESSAGES):
+            put_rows(connection, layout, table, rows, present_wins=table in _BY_OTHER_KEYS)
+    adopt_children(connection, parts)
+    return "; ".join(notes)
+
+
+_BY_OTHER_KEYS: Final = ("state_meta", "telegram_dm_topic_bindings", "compression_locks")
+"""What stands there by now may be of another session, or newer: it stays."""
+
+
+def free_title(connection: apsw.Connection, title: Any, session_id: str) -> tuple[Any, str]:
+    """The title, or a similar one if another session has it now; and a note of that."""
+    query = "SELECT 1 FROM sessions WHERE title = ? AND id != ?"
+    if connection.execute(query, (bound(title), session_id)).fetchone() is None:
+        return title, ""
+    # No number behind it: Hermes would take that for the continuation of the other session.
+    similar = f"{plain_text(title)} (restored)"
+    if connection.execute(query, (similar, session_id)).fetchone() is not None:
+        similar = f"{plain_text(title)} ({session_id})"
+    return similar, "another session has its title now, so its own was changed a little"
+
+
+def adopt_children(connection: apsw.Connection, parts: SessionParts) -> None:
+    """Make it the parent of its children again, unless they have another by now."""
     for child in parts.children:
         connection.execute(
             "UPDATE sessions SET parent_session_id = ? WHERE id = ? AND parent_session_id IS NULL",
             (parts.id, child),
         )
-    return note
 
 
 def exists(connection: apsw.Connection, session_id: Any) -> bool:
@@ -246,7 +288,15 @@ def _with(rows: TableRows, column: str, value: Any) -> TableRows:
     return TableRows(rows.columns, [row])
 
 
-def _put(connection: apsw.Connection, layout: Layout, table: str, rows: TableRows) -> None:
+def put_rows(
+    connection: apsw.Connection,
+    layout: Layout,
+    table: str,
+    rows: TableRows,
+    *,
+    present_wins: bool = False,
+) -> None:
+    """Put rows back into a table; with `present_wins` none in the place of another."""
     if not rows.rows:
         return
     kept = _kept_columns(layout, table, rows)
@@ -254,7 +304,7 @@ def _put(connection: apsw.Connection, layout: Layout, table: str, rows: TableRow
     kept_rows = [[row[index] for index in kept] for row in rows.rows]
     if ROWID in columns:
         kept_rows = _in_free_places(connection, table, columns.index(ROWID), kept_rows)
-    insert_rows(connection, table, columns, kept_rows)
+    insert_rows(connection, table, columns, kept_rows, present_wins=present_wins)
 
 
 def _in_free_places(
@@ -288,10 +338,6 @@ def _kept_columns(layout: Layout, table: str, rows: TableRows) -> list[int]:
 def _in_whose_place(connection: apsw.Connection, parts: SessionParts, error: str) -> str:
     if exists(connection, parts.id):
         return "there is a session of its id again"
-    if "sessions.title" in error:
-        return "another session has its title now; rename that one and try again"
-    if "messages.id" in error:
-        return "other messages have the ids of its own now"
     return f"it does not fit in any more: {error[:120]}"
 
 

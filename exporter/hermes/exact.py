@@ -105,9 +105,15 @@ def insert_rows(
     table: str,
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
+    *,
+    present_wins: bool = False,
 ) -> None:
-    """Put back rows; raise apsw.ConstraintError if something stands where one stood."""
-    insert = f"INSERT INTO {quoted(table)} ({', '.join(map(quoted, columns))})"
+    """Put back rows; raise apsw.ConstraintError if something stands where one stood.
+
+    With `present_wins` that stays, and the row is left out.
+    """
+    verb = "INSERT OR IGNORE" if present_wins else "INSERT"
+    insert = f"{verb} INTO {quoted(table)} ({', '.join(map(quoted, columns))})"
     plain = f"{insert} VALUES ({', '.join('?' * len(columns))})"
     for is_plain, some in groupby(rows, _is_plain):
         if is_plain:

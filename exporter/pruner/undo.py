@@ -1,4 +1,4 @@
-"""Giving back what a prune took, exactly as it was; what is newer stays as it is."""
+"""Giving back what a prune took, exactly as it was; what is newer stays, and is merged with it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from exporter.errors import DatabaseError
-from exporter.hermes import database
-from exporter.hermes.deleting import exists
 from exporter.hermes.writing import look_at_bystanders, refuse_unwritable
 from exporter.pruner.effects.registry import effects_on
 from exporter.pruner.effects.returning import SessionReturn
 from exporter.pruner.execute import Progress, acting
-from exporter.pruner.gently import read_patiently
 from exporter.pruner.outcome import LeftAlone, Returned
 from exporter.pruner.recovery import GIVE_BACK, give_back, recover, session_of, sessions_away
 from exporter.pruner.trash import TrashRun, trash_of
@@ -103,11 +100,6 @@ class _Undo:
             if each.intent.action == UNREADABLE
         )
         done = [each for each in actions if each.state is ActionState.DONE][::-1]
-        there = self._sessions_there(done)
-        earlier += tuple(
-            LeftAlone(each.intent.target, "there is a session of its id again") for each in there
-        )
-        done = [each for each in done if each not in there]
         if not done:
             return Returned(self._run, (), earlier)
         self._undoing = self._runs.begin(
@@ -129,18 +121,6 @@ class _Undo:
             outcome = RunOutcome.PARTIAL if returned.restored else RunOutcome.FAILED
         self._runs.finish(self._undoing, outcome, self._why)
         return returned
-
-    def _sessions_there(self, actions: Sequence[Action]) -> list[Action]:
-        """What is not to be done must not be intended: it would count as done if we are killed."""
-        sessions = [each for each in actions if each.intent.action == Act.DELETE_SESSION.value]
-        if not sessions or database.file_state(self._site.database) is None:
-            return []
-        return read_patiently(
-            self._site,
-            lambda connection: [
-                each for each in sessions if exists(connection, each.intent.target)
-            ],
-        )
 
     def _give_back_others(
         self,

@@ -1,9 +1,10 @@
 """Giving back sessions: their rows with the ids they had, found by search as before.
 
 A session comes back in one transaction, so that Hermes sees all of it or nothing. Nearly all the
-time goes into the text index. So messages are put there first, slice by slice, where nobody sees
-them without their rows; those follow, of many sessions at a time. Nothing that Hermes has written
-since is ever overwritten.
+time goes into the text index. So messages are put there first, slice by slice, where no search
+shows them without their rows; those follow, of many sessions at a time. Nothing that Hermes has
+written since is ever overwritten: where it has gone on with a session, or given out the ids of its
+messages again, the past is merged in (`exporter.pruner.effects.merging`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from exporter.hermes.deleting import (
     probe_layout,
     restore_session,
 )
+from exporter.hermes.merging import is_back, needs_merge
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.search_index import (
     SearchIndex,
@@ -36,6 +38,7 @@ from exporter.hermes.search_index import (
     weights,
 )
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
+from exporter.pruner.effects.merging import SessionMerge
 from exporter.pruner.effects.sessions import CACHE_KIBIBYTES, Settle
 from exporter.pruner.gently import (
     ALONE_AFTER,
@@ -64,11 +67,16 @@ class SessionReturn:
         self._pace = Pace(site.lock_budget_seconds)
         self._rows = Pace(site.lock_budget_seconds)
         """The same for rows alone, without the text index."""
+        self._merging = SessionMerge(site, self._pace)
         self._attempts: Counter[int] = Counter()
         self._weights: dict[str, int] = {}
         self._indexed: set[str] = set()
         """Sessions whose messages are in the text index already."""
-        self.longest_hold_seconds = 0.0
+        self._longest_hold_seconds = 0.0
+
+    @property
+    def longest_hold_seconds(self) -> float:
+        return max(self._longest_hold_seconds, self._merging.longest_hold_seconds)
 
     def give_back(self, returning: Mapping[int, Action], trash: TrashRun, settle: Settle) -> str:
         """Give back sessions, by the numbers of the actions that took them; settle each.
@@ -127,18 +135,22 @@ class SessionReturn:
         coming: set[str],
     ) -> list[Settlement]:
         """The first of these, in one transaction; what became of those that were dealt with."""
+        coming = coming | {action.intent.target for action, _ in waiting}
+        if needs_merge(writer.connection, waiting[0][1]):
+            return [self._merge(writer, layout, *waiting[0], coming)]
         pace = self._rows if layout.index.known else self._pace
         work = [self._weight(parts) for _, parts in waiting[:_LOOKED_AT]]
         action, parts = waiting[0]
         alone = self._attempts[action.number] >= ALONE_AFTER
         batch = waiting[: 1 if alone else pace.fitting(work)]
-        coming = coming | {action.intent.target for action, _ in waiting}
+        fresh = [not needs_merge(writer.connection, parts) for _, parts in batch]
+        batch = batch[: fresh.index(False) if False in fresh else None]
         try:
             if layout.index.known:
                 return self._restore_indexed(writer, layout, batch, coming)
             return self._restore(writer, layout, batch, coming, pace)
         except apsw.InterruptError:
-            self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
+            self._longest_hold_seconds = max(self._longest_hold_seconds, writer.held_seconds)
             pace.was_too_long(sum(work[: len(batch)]), LOCK_LIMIT_SECONDS)
             self._indexed -= {each.id for _, each in batch}  # perhaps no more, then it takes long
             self._attempts[action.number] += 1
@@ -149,6 +161,20 @@ class SessionReturn:
             why = f"its {count} messages cannot be put back in one short transaction"
             self._take_strays(writer, layout.index, [parts])
             return _skip([action], why)
+
+    def _merge(
+        self,
+        writer: Writer,
+        layout: Layout,
+        action: Action,
+        parts: SessionParts,
+        coming: set[str],
+    ) -> Settlement:
+        try:
+            note = self._merging.merge(writer, layout, parts, coming)
+        except Misfit as reason:
+            return Settlement(action.number, ActionState.SKIPPED, str(reason)[:300])
+        return Settlement(action.number, ActionState.DONE, note)
 
     def _weight(self, parts: SessionParts) -> int:
         """How much there is to do for the text index; reckoned once."""
@@ -170,13 +196,14 @@ class SessionReturn:
         ]
         self._take_numbers(writer, [number for parts in new for number in parts.message_ids()])
         held = index_again(self._site, writer, self._pace, layout.index, new)
-        self.longest_hold_seconds = max(self.longest_hold_seconds, held)
+        self._longest_hold_seconds = max(self._longest_hold_seconds, held)
         self._indexed |= {parts.id for parts in new}
         # The text index has the messages already, so the triggers must not put them in again.
         with without_triggers(writer):
             settled = self._restore(writer, layout, batch, coming, self._rows)
-        states = zip(batch, settled, strict=False)
-        left = [parts for (_, parts), each in states if each.state is not ActionState.DONE]
+        done = {each.number for each in settled if each.state is ActionState.DONE}
+        dealt = batch[: len(settled) or 1]
+        left = [parts for action, parts in dealt if action.number not in done]
         self._take_strays(writer, layout.index, left)
         return settled
 
@@ -203,10 +230,12 @@ class SessionReturn:
             for action, parts in batch:
                 if settled and transaction.is_due:
                     break
+                if needs_merge(writer.connection, parts):
+                    break  # Hermes has begun it anew since
                 settled.append(_restored(writer, layout, action, parts, coming))
                 weight += 1 + self._weight(parts)
             seconds = transaction.seconds
-        self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
+        self._longest_hold_seconds = max(self._longest_hold_seconds, writer.held_seconds)
         pace.took(weight, seconds)
         rest(self._site, writer.held_seconds)
         return settled
@@ -260,20 +289,31 @@ def take_strays(
 def what_came_back(
     site: Site, actions: Sequence[Action], trash: TrashRun | None, otherwise: str
 ) -> list[Settlement]:
-    """Which of these sessions are there again; what is left in the index without its rows goes.
+    """Which of these sessions are back; what is left in the index without its rows goes.
 
-    Raise DatabaseError if the database cannot be read or written now.
+    One that is there only in part, or that Hermes has begun anew, is not: it is merged the next
+    time. Raise DatabaseError if the database cannot be read or written now.
     """
     if not actions:
         return []
-    there = read_patiently(
-        site,
-        lambda connection: {
-            each.intent.target for each in actions if exists(connection, each.intent.target)
-        },
-    )
+    targets = {each.intent.target for each in actions}
+    suspects = _in_trash(trash, targets)
+
+    def look(connection: apsw.Connection) -> set[str]:
+        layout = probe_layout(connection)
+        return {
+            target
+            for target in targets
+            if (
+                is_back(connection, layout, suspects[target])
+                if target in suspects
+                else exists(connection, target)
+            )
+        }
+
+    there = read_patiently(site, look)
     # Also of those that are there: Hermes may have begun one anew.
-    _clear_index(site, {each.intent.target for each in actions}, trash)
+    _clear_index(site, list(suspects.values()))
     return [
         Settlement(each.number, ActionState.DONE)
         if each.intent.target in there
@@ -282,12 +322,21 @@ def what_came_back(
     ]
 
 
-def _clear_index(site: Site, targets: set[str], trash: TrashRun | None) -> None:
+def _in_trash(trash: TrashRun | None, targets: set[str]) -> dict[str, SessionParts]:
+    """Those of these that the trash has; of several copies the newest."""
     if trash is None:
+        return {}
+    found: dict[str, SessionParts] = {}
+    for file in kept_sessions(trash):
+        for kept in file:
+            if kept.parts.id in targets:
+                found.setdefault(kept.parts.id, kept.parts)
+    return found
+
+
+def _clear_index(site: Site, suspects: Sequence[SessionParts]) -> None:
+    if not suspects:
         return
-    suspects = [
-        kept.parts for file in kept_sessions(trash) for kept in file if kept.parts.id in targets
-    ]
 
     def strays(connection: apsw.Connection) -> list[list[int]]:
         index = probe_search_index(connection, probe_schema(connection))

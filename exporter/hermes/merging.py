@@ -1,0 +1,258 @@
+"""Writing the past of a session back into one that is there; what to write is in `merge_plan`.
+
+Hermes counts what a session uses in its row and in `session_model_usage`. A row that was made again
+has counted from nothing, so the old figures are added. A row with the start of the old one has them
+already: an import or a restored backup brought it back, or an earlier part of this merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from exporter.hermes.deleting import (
+    MESSAGES,
+    SESSIONS,
+    Layout,
+    SessionParts,
+    adopt_children,
+    exists,
+    free_title,
+    put_rows,
+    restore_session,
+)
+from exporter.hermes.exact import TableRows, bound, mark, quoted, read_rows
+from exporter.hermes.merge_plan import MergePlan, plan_merge, renumbered
+from exporter.hermes.search_index import (
+    Cut,
+    SearchIndex,
+    put_in_again,
+    take_numbers,
+    take_out,
+)
+
+_USAGE: Final = "session_model_usage"
+_CONVERSATION: Final = ("message_count", "tool_call_count")
+"""Hermes sets these to what is active, or counts them up."""
+_COUNTERS: Final = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "estimated_cost_usd",
+    "actual_cost_usd",
+    "api_call_count",
+    "rewind_count",
+)
+_PRESENT: Final = (
+    "id",
+    "ended_at",
+    "end_reason",
+    "handoff_state",
+    "handoff_platform",
+    "handoff_error",
+    "expiry_finalized",
+    "compression_failure_cooldown_until",
+    "compression_failure_error",
+    "compression_fallback_streak",
+    "last_activity_at",
+    "last_heartbeat_at",
+    "pinned",
+    "hidden",
+)
+"""What says how the session is now. Everything else of a row is as it was."""
+
+Shape = tuple[Any, ...]
+
+
+def needs_merge(connection: apsw.Connection, parts: SessionParts) -> bool:
+    """Whether a session of its id is there, or other messages have the ids of its own."""
+    return exists(connection, parts.id) or not are_free(connection, parts.message_ids())
+
+
+def are_free(connection: apsw.Connection, message_ids: Sequence[int]) -> bool:
+    found = connection.execute(
+        "SELECT 1 FROM messages WHERE id IN (SELECT value FROM json_each(?)) LIMIT 1",
+        (msgspec.json.encode(list(message_ids)).decode(),),
+    ).fetchone()
+    return found is None
+
+
+def read_messages(connection: apsw.Connection, layout: Layout, session_id: str) -> TableRows:
+    return read_rows(connection, MESSAGES, layout.columns[MESSAGES], "session_id = ?", session_id)
+
+
+def shape_of(connection: apsw.Connection, layout: Layout, session_id: str) -> Shape:
+    """What differs if anything but the text of a message has changed; cheap."""
+    flags = [name for name in ("active", "compacted") if name in layout.columns[MESSAGES]]
+    sums = "".join(f", TOTAL({name})" for name in flags)
+    found = connection.execute(
+        f"SELECT COUNT(*), MIN(id), MAX(id){sums} FROM messages WHERE session_id = ?",
+        (session_id,),
+    ).fetchone()
+    return (exists(connection, session_id), *(found or ()))
+
+
+def plan_for(
+    connection: apsw.Connection, layout: Layout, parts: SessionParts, reserved: int = 0
+) -> MergePlan:
+    """What is missing of the messages of a session."""
+    return plan_merge(
+        parts.messages,
+        read_messages(connection, layout, parts.id),
+        layout.columns[MESSAGES],
+        lambda message_ids: are_free(connection, message_ids),
+        reserved,
+    )
+
+
+def is_back(connection: apsw.Connection, layout: Layout, parts: SessionParts) -> bool:
+    """Whether all of a session is there, whatever was added to it since."""
+    row = _row(connection, layout, parts.id)
+    if row is None or not _is_same_row(parts, row):
+        return False
+    plan = plan_for(connection, layout, parts)
+    return not plan.missing.rows and not plan.needs_numbers
+
+
+def merge_row(
+    connection: apsw.Connection,
+    layout: Layout,
+    parts: SessionParts,
+    plan: MergePlan,
+    coming: Container[str],
+) -> str:
+    """Bring back all of a session but its messages; return what is different now, or ''."""
+    present = _row(connection, layout, parts.id)
+    if present is None:
+        return restore_session(connection, layout, parts, coming, with_messages=False)
+    old = parts.tables[SESSIONS].named(0)
+    adds_up = not _is_same_row(parts, present)
+    values, note = _merged(connection, old, present, plan, coming) if adds_up else ({}, "")
+    _update(connection, parts.id, values)
+    for table, rows in parts.tables.items():
+        if table == _USAGE and adds_up:
+            _add_usage(connection, layout, rows)
+        elif table not in (SESSIONS, MESSAGES):
+            put_rows(connection, layout, table, rows, present_wins=True)
+    adopt_children(connection, parts)
+    return note
+
+
+def _row(connection: apsw.Connection, layout: Layout, session_id: str) -> dict[str, Any] | None:
+    found = read_rows(connection, SESSIONS, layout.columns[SESSIONS], "id = ?", session_id)
+    return found.named(0) if found.rows else None
+
+
+def _is_same_row(parts: SessionParts, present: dict[str, Any]) -> bool:
+    return bool(parts.tables[SESSIONS].named(0)["started_at"] == present["started_at"])
+
+
+def _merged(
+    connection: apsw.Connection,
+    old: dict[str, Any],
+    present: dict[str, Any],
+    plan: MergePlan,
+    coming: Container[str],
+) -> tuple[dict[str, Any], str]:
+    """The columns that get another value, and what is different from how it was."""
+    counted = (*_COUNTERS, *(_CONVERSATION if plan.active_return else ()))
+    values: dict[str, Any] = {}
+    for name, now in present.items():
+        was = old.get(name)
+        if was is None or name in _PRESENT:
+            continue
+        if name in counted:
+            values[name] = _sum(was, now)
+        elif name not in _CONVERSATION:
+            values[name] = was
+    notes = []
+    parent = old.get("parent_session_id")
+    if parent is not None and not exists(connection, parent):
+        values.pop("parent_session_id", None)
+        notes += [] if parent in coming else ["its parent is gone, so it has none now"]
+    if values.get("title") is not None:
+        title, note = free_title(connection, values["title"], old["id"])
+        values["title"] = title
+        notes += [note] if note else []
+    return values, "; ".join(notes)
+
+
+def _sum(was: Any, now: Any) -> Any:
+    """Of two figures; what is no number is left as it is now, or was."""
+    numbers = [each for each in (was, now) if isinstance(each, int | float)]
+    return sum(numbers) if numbers else (was if now is None else now)
+
+
+def _update(connection: apsw.Connection, session_id: str, values: dict[str, Any]) -> None:
+    if values:
+        assigned = ", ".join(f"{quoted(name)} = {mark(value)}" for name, value in values.items())
+        bindings = [bound(value) for value in values.values()]
+        connection.execute(f"UPDATE sessions SET {assigned} WHERE id = ?", (*bindings, session_id))
+
+
+_USAGE_KEYS: Final = (
+    "session_id",
+    "model",
+    "billing_provider",
+    "billing_base_url",
+    "billing_mode",
+    "task",
+)
+
+
+def _add_usage(connection: apsw.Connection, layout: Layout, rows: TableRows) -> None:
+    """Add what was used of each model to what has been used of it since."""
+    for place, row in enumerate(rows.rows):
+        old = rows.named(place)
+        sums: dict[str, Any] = {name: old[name] or 0 for name in _COUNTERS if name in old}
+        keys: dict[str, Any] = {name: old[name] for name in _USAGE_KEYS if name in old}
+        assigned = [f"{quoted(name)} = {quoted(name)} + ?" for name in sums]
+        if "first_seen" in old:
+            assigned.append("first_seen = MIN(first_seen, ?)")
+            sums["first_seen"] = old["first_seen"]
+        same = " AND ".join(f"{quoted(name)} IS {mark(value)}" for name, value in keys.items())
+        connection.execute(
+            f"UPDATE {_USAGE} SET {', '.join(assigned)} WHERE {same}",
+            [*sums.values(), *map(bound, keys.values())],
+        )
+        if not connection.changes():
+            put_rows(connection, layout, _USAGE, TableRows(rows.columns, [row]))
+
+
+def put_messages(connection: apsw.Connection, layout: Layout, rows: TableRows, cut: Cut) -> None:
+    """Put messages back; where the index is known its triggers must not fire."""
+    put_rows(connection, layout, MESSAGES, rows)
+    if layout.index.known:
+        put_in_again(connection, layout.index, rows, rows.column("id"), cut)
+
+
+def reserve_numbers(connection: apsw.Connection, count: int) -> int:
+    """Have Hermes give out none of so many ids; return the first."""
+    highest = connection.execute(
+        "SELECT MAX(COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0), "
+        "COALESCE((SELECT MAX(id) FROM messages), 0))"
+    ).get
+    take_numbers(connection, int(highest) + count)
+    return int(highest) + 1
+
+
+def move_message(
+    connection: apsw.Connection,
+    index: SearchIndex,
+    message: TableRows,
+    number: int,
+    cut: Cut,
+) -> None:
+    """Give one message another id; where the index is known its triggers must not fire."""
+    old = message.column("id")[0]
+    if index.known:
+        take_out(connection, index, [old], cut)
+    connection.execute("UPDATE messages SET id = ? WHERE id = ?", (number, old))
+    if index.known:
+        moved = {table: [number] for table, message_ids in cut.items() if old in message_ids}
+        put_in_again(connection, index, renumbered(message, [number]), [number], moved)
