@@ -80,7 +80,7 @@ def test_on_a_full_disk_after_an_import_no_transcript_goes_and_old_trash_does(
         archive = home.back_up()
         home.chat(*NEW)
         grow_old(home.path)
-        where = ["--home", home.path, "--state-dir", tmp_path / "by-hand"]
+        where: list[str | Path] = ["--home", home.path, "--state-dir", tmp_path / "by-hand"]
         run("prune", "--policy", "request_dumps", "--yes", *where)
         if seen:
             with looking(tmp_path, home.path, calm):
@@ -137,7 +137,7 @@ def imported(tmp_path: Path) -> Home:
 def test_a_person_may_name_last_copies_and_is_told_and_gets_them_back(
     imported: Home, tmp_path: Path
 ) -> None:
-    where = ["--home", imported.path, "--state-dir", tmp_path / "state"]
+    where: list[str | Path] = ["--home", imported.path, "--state-dir", tmp_path / "state"]
     before = transcripts(imported.path)
     orphan_files = ["prune", "--policy", "orphan_files"]
     assert run_json(*orphan_files, *where)["plan"]["actions"] == []

@@ -403,7 +403,7 @@ def purge(run: str | None, site: Site, *, by_hand: bool = True) -> Outcome:
         ]
         if not actions:
             return Outcome(None, RunOutcome.DONE)
-        outcome = _Pruning(site, runs, folder, (), None, _Noted()).execute(actions, by_hand=by_hand)
+        outcome = _Pruning(site, runs, folder, None, _Noted()).execute(actions, by_hand=by_hand)
         for name in unsettled.keys() & set(outcome.done):
             give_up(runs, name, "its trash was purged before it was known what it had done")
         return outcome

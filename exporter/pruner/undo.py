@@ -111,7 +111,7 @@ class _Undo:
         try:
             # Rows, then their files: killed in between, no transcript is without its session.
             self._give_back_sessions(returning, originals, trash)
-            self._give_back_others(returning, originals, trash, there)
+            self._give_back_others(returning, originals, trash)
         except DatabaseError as error:
             self._why = not_known(self._run, error)
             return structs.replace(self._returned(returning, earlier), is_known=False)
@@ -123,14 +123,9 @@ class _Undo:
         return returned
 
     def _give_back_others(
-        self,
-        returning: Sequence[Action],
-        originals: dict[int, Action],
-        trash: TrashRun,
-        there: Sequence[Action],
+        self, returning: Sequence[Action], originals: dict[int, Action], trash: TrashRun
     ) -> None:
         away = sessions_away(self._runs, self._run, trash)
-        away -= {each.intent.target for each in there}
         for each in returning:
             original = originals[each.number]
             if original.intent.action == Act.DELETE_SESSION.value:
