@@ -259,5 +259,8 @@ def _is_dead(claim: KanbanClaim, host: str, started: StartTimes) -> bool:
     """The claim names no start time: a process that began well after it is another one."""
     if claim.host not in ("", host):
         return False
-    began = started(claim.pid)
+    try:
+        began = started(claim.pid)
+    except OSError:
+        return False
     return began is None or began > claim.started_at + _PID_REUSE_SLACK_SECONDS

@@ -30,6 +30,21 @@ _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
         "/proc is not mounted, or has no /proc/locks",
         "mount /proc",
     ),
+    "unreadable": (
+        "see every process that may have the database open",
+        "a look at a process failed: a call is denied to the agent, or it lacks memory or files",
+        "allow statx in its sandbox; raise LimitNOFILE= of its unit",
+    ),
+    "overlay": (
+        "see who uses the home through an overlay mount",
+        "it is in the upper layer of one: processes there share neither inodes nor locks with it",
+        "watch the home where Hermes runs, on the merged view",
+    ),
+    "limited": (
+        "see all open files of a user who can write the home",
+        "the user has more of them than limits.descriptors_per_user",
+        "raise limits.descriptors_per_user, or let the user close some",
+    ),
     "platform": (
         "see locks and other users' descriptors",
         "this system does not offer them",

@@ -54,12 +54,19 @@ _SURVEY_ELSEWHERE = """
 import ctypes, os, sys, msgspec
 from exporter.evidence.findings import HomeFiles
 from exporter.evidence.survey import survey
-proc, uid = sys.argv[1], int(sys.argv[2])
+proc, uid, hold = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 targets = msgspec.json.decode(sys.stdin.buffer.read(), type=list[HomeFiles])
 if uid:
     os.setgroups([]); os.setgid(uid); os.setuid(uid)
     ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
-sys.stdout.buffer.write(msgspec.json.encode(survey(targets, proc=proc)))
+held = []
+try:
+    while hold:
+        held.append(os.open("/", os.O_PATH))
+except OSError:
+    os.close(held.pop())
+found = survey(targets, proc=proc)
+sys.stdout.buffer.write(msgspec.json.encode(found))
 """
 
 
@@ -171,10 +178,22 @@ def survey_elsewhere(
     user: int = 0,
     proc: str = "/proc",
     wrapper: Sequence[str] = (),
+    hold_descriptors: bool = False,
 ) -> Survey:
-    """A survey made by another process: as another user, or in another namespace."""
+    """A survey made by another process: as another user, or in another namespace.
+
+    With `hold_descriptors` it has one descriptor left to look with.
+    """
     done = subprocess.run(
-        [*wrapper, sys.executable, "-c", _SURVEY_ELSEWHERE, proc, str(user)],
+        [
+            *wrapper,
+            sys.executable,
+            "-c",
+            _SURVEY_ELSEWHERE,
+            proc,
+            str(user),
+            str(int(hold_descriptors)),
+        ],
         input=msgspec.json.encode(targets),
         stdout=subprocess.PIPE,
         check=True,

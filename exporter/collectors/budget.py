@@ -65,7 +65,7 @@ VALUES_OF: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 """What it can be in one metric."""
 
 AT_ONCE: Final[Mapping[str, int]] = {
-    "hermes_exporter_blind": 12,  # the filesystem is a network's or unknown, not both
+    "hermes_exporter_blind": 15,  # the filesystem is a network's or unknown, not both
     "hermes_prune_unreachable_bytes": 10,
     "hermes_prune_blocked": 6,
 }

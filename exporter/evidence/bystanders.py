@@ -8,6 +8,7 @@ row without waiting for us, so whoever changed one before is seen, and whoever c
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from exporter.evidence.findings import HomeEvidence, HomeFiles
 from exporter.evidence.lockless import NONE, missing_locks, own_locks
 from exporter.evidence.locks import LockTable, read_lock_table
 from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.procfs import is_gone
 from exporter.evidence.sightings import Possession, possession
 
 _CHECKS: Final = 4
@@ -113,10 +115,9 @@ def _has_lost(pid: int, files: HomeFiles, proc: str, pause: Callable[[], None]) 
             pause()
         try:
             has = _possession(pid, files, proc)
-        except PermissionError:
-            return True  # it has no lock by the kernel's account, and its own is closed to us
-        except OSError:
-            return False  # it has ended
+        except OSError as error:
+            # If it is there it has no lock by the kernel's account, and its own is closed to us.
+            return not is_gone(error)
         if not has.deleted and missing_locks(files, has, own_locks(has)) == NONE:
             return False
     return True
@@ -129,27 +130,23 @@ def _is_another(pid: int, started: Mapping[int, int], proc: str) -> bool:
     try:
         with PinnedProcess(proc, pid) as process:
             stat = process.stat()
-    except PermissionError:
-        return True
-    except OSError:
-        return False  # it has ended
-    return stat is not None and stat.start_ticks != started[pid]
+    except OSError as error:
+        return not is_gone(error)
+    return stat.start_ticks != started[pid]
 
 
 def _uses(pid: int, files: HomeFiles, proc: str) -> bool:
     """Whether it is this very database: the table of locks knows files by inode alone."""
     try:
         return _possession(pid, files, proc).any
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return not is_gone(error)
 
 
 def _possession(pid: int, files: HomeFiles, proc: str) -> Possession:
     with PinnedProcess(proc, pid) as process:
         stat = process.stat()
-        if stat is None or stat.dead:
-            raise ProcessLookupError(pid)
+        if stat.dead:
+            raise ProcessLookupError(errno.ESRCH, "it is a zombie", str(pid))
         uid, _ = process.user_and_namespace_pid()
         return possession(files, process.descriptors({files.name}), uid)

@@ -22,12 +22,20 @@ class Blindness(StrEnum):
     """Processes outside our PID namespace share this kernel, or are known to hold the database."""
     NO_PROC = "no_proc"
     """There is no /proc, or no /proc/locks in it."""
+    UNREADABLE = "unreadable"
+    """A look at a process failed otherwise than by its end: a call denied, no memory, an error."""
+    OVERLAY = "overlay"
+    """The home is in the writable layer of an overlay mount: who uses it there cannot be seen."""
+    LIMITED = "limited"
+    """A user who can write the home has more open files than are looked at in one scan."""
     PLATFORM = "platform"
     """Not Linux: neither locks nor other users' descriptors can be seen."""
 
 
-HIDES_PROCESSES: Final = frozenset({Blindness.HIDEPID, Blindness.PID_NAMESPACE, Blindness.NO_PROC})
-"""Under these a process may be alive and have no entry in our /proc."""
+HIDES_PROCESSES: Final = frozenset(
+    {Blindness.HIDEPID, Blindness.PID_NAMESPACE, Blindness.NO_PROC, Blindness.UNREADABLE}
+)
+"""Under these a process may be alive and have no entry that we can read in /proc."""
 
 
 class Liveness(StrEnum):
@@ -183,3 +191,5 @@ class Survey(Struct, frozen=True):
     processes: int
     unreadable: int
     """Processes whose descriptors could not be seen."""
+    limited_users: int = 0
+    """Users who have more open files than are looked at."""

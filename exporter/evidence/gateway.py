@@ -20,7 +20,7 @@ from exporter.evidence.findings import (
 )
 from exporter.evidence.holders import Scene
 from exporter.evidence.pinned import PinnedProcess
-from exporter.evidence.procfs import ProcessStat
+from exporter.evidence.procfs import ProcessStat, is_gone
 from exporter.hermes.processes import UNREADABLE, ProcessKind, classify
 from exporter.snapshot import GatewayFiles
 
@@ -47,9 +47,13 @@ def judge_gateway(
     """
     locks = scene.locks
     owners = _lock_owners(files, scene)
-    contained = {s.pid for s, _ in scene.sightings.of(home) if s.namespace_pid == files.pid}
+    holders = scene.sweep.sightings.of(home)
+    contained = {seen.pid for seen, _ in holders if seen.namespace_pid == files.pid}
     pids = {*owners, *contained, *([files.pid] if files.pid else [])}
-    suspects = {pid: found for pid in sorted(pids) if (found := _look_at(scene.proc, pid))}
+    try:
+        suspects = {pid: found for pid in sorted(pids) if (found := _look_at(scene.proc, pid))}
+    except OSError:
+        return _UNKNOWN_BLIND
     recorded = next((found for found in suspects.values() if _is_recorded(found, files)), None)
     if recorded is not None:
         if recorded.pid in owners:
@@ -58,7 +62,7 @@ def judge_gateway(
     for pid in owners & suspects.keys():
         if suspects[pid].kind is ProcessKind.GATEWAY:
             return _up(suspects[pid], GatewayProof.LOCK, scene.clock)
-    if locks is None or HIDES_PROCESSES & set(blind):
+    if locks is None or locks.failed or HIDES_PROCESSES & set(blind):
         return _UNKNOWN_BLIND
     if not owners:
         return GatewayEvidence(GatewayState.DOWN, GatewayProof.NEITHER)
@@ -71,7 +75,7 @@ def _lock_owners(files: GatewayFiles, scene: Scene) -> set[int]:
     """Who took the lock: by those who have the file open, or by the table if some are hidden."""
     if files.lock is None or scene.locks is None:
         return set()
-    owners = set(scene.sightings.flock_owners(files.lock))
+    owners = set(scene.sweep.sightings.flock_owners(files.lock))
     if scene.blind:
         owners |= scene.locks.table.flock_owners(files.lock.inode)
     return owners
@@ -91,16 +95,18 @@ def _up(suspect: Suspect, proof: GatewayProof, clock: Clock) -> GatewayEvidence:
 
 
 def _look_at(proc: str, pid: int) -> Suspect | None:
-    """None if it is dead, gone or hidden."""
+    """None if it is dead, gone or hidden; raise OSError if that cannot be told."""
     if pid <= 0:
         return None
     try:
         with PinnedProcess(proc, pid) as process:
             stat = process.stat()
-            if stat is None or stat.dead:
+            if stat.dead:
                 return None
             command_line = process.command_line()
             role = UNREADABLE if command_line is None else classify(command_line)
             return Suspect(pid, process.user_and_namespace_pid()[1], stat, role.kind)
-    except OSError:
-        return None
+    except OSError as error:
+        if is_gone(error):
+            return None
+        raise

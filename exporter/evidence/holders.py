@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from exporter.evidence.boot import Clock
-from exporter.evidence.findings import Blindness, Holder, HomeFiles
+from exporter.evidence.findings import Blindness, Holder, HomeFiles, MappedSession
 from exporter.evidence.lockless import (
     NONE,
     Locks,
@@ -19,7 +19,7 @@ from exporter.evidence.locks import LockReader
 from exporter.evidence.pinned import Descriptor
 from exporter.evidence.procfs import ancestors
 from exporter.evidence.sessions import sessions_of
-from exporter.evidence.sightings import Possession, Sighting, Sightings, Wanted
+from exporter.evidence.sightings import Possession, Sighting, Sweep
 from exporter.hermes.processes import ProcessKind
 
 
@@ -28,8 +28,7 @@ class Scene(NamedTuple):
 
     proc: str
     clock: Clock
-    wanted: Wanted
-    sightings: Sightings
+    sweep: Sweep
     ours: frozenset[int]
     """Processes that this agent started."""
     locks: LockReader | None
@@ -39,12 +38,16 @@ class Scene(NamedTuple):
     pause: Callable[[], None]
 
 
-def describe_holders(home: HomeFiles, scene: Scene) -> tuple[Holder, ...]:
-    """Every process that has anything of this database open, by PID."""
-    return tuple(_describe(home, seen, has, scene) for seen, has in scene.sightings.of(home))
+def describe_holders(home: HomeFiles, scene: Scene, blind: list[Blindness]) -> tuple[Holder, ...]:
+    """Every process that has anything of this database open, by PID; `blind` is added to."""
+    return tuple(
+        _describe(home, seen, has, scene, blind) for seen, has in scene.sweep.sightings.of(home)
+    )
 
 
-def _describe(home: HomeFiles, seen: Sighting, has: Possession, scene: Scene) -> Holder:
+def _describe(
+    home: HomeFiles, seen: Sighting, has: Possession, scene: Scene, blind: list[Blindness]
+) -> Holder:
     held, missing, inherited = own_locks(has), NONE, NONE
     if scene.locks is not None and missing_locks(home, has, held) != NONE:
         owners = _owners(has.database, scene), _owners(has.shm, scene)
@@ -76,11 +79,25 @@ def _describe(home: HomeFiles, seen: Sighting, has: Possession, scene: Scene) ->
         deleted_wal=has.deleted,
         heir=inherited != NONE,
         stranger=has.stranger,
-        sessions=sessions_of(seen, scene.proc, scene.clock),
+        sessions=_sessions(home, seen, scene, blind),
         written=seen.written,
         ours=ours,
         stopped=seen.stopped,
     )
+
+
+def _sessions(
+    home: HomeFiles, seen: Sighting, scene: Scene, blind: list[Blindness]
+) -> tuple[MappedSession, ...]:
+    """The sessions that it names; only the home's owner and root are believed."""
+    trusted = None if home.owner is None else frozenset({0, home.owner})
+    if trusted is not None and seen.uid not in trusted:
+        return ()
+    try:
+        return sessions_of(seen, scene.proc, scene.clock, trusted)
+    except OSError:
+        blind.append(Blindness.UNREADABLE)
+        return ()
 
 
 def _is_ours(seen: Sighting, scene: Scene) -> bool:
@@ -97,4 +114,4 @@ def _owners(file: Descriptor | None, scene: Scene) -> set[int]:
     inode = file.identity.inode
     table = scene.locks.table
     listed = table.shm_owners(inode) if file.suffix == "-shm" else table.database_owners(inode)
-    return scene.sightings.lockers(file.identity) | listed
+    return scene.sweep.sightings.lockers(file.identity) | listed

@@ -19,7 +19,7 @@ _TOLERANCE_SECONDS: Final = 3.0
 """psutil's start time has whole seconds of boot time in it, and clocks are nudged."""
 
 StartTimes = Callable[[int], Timestamp | None]
-"""When the living process of a PID began; None if there is none."""
+"""When the living process of a PID began; None if there is none. OSError: it cannot be told."""
 
 
 def start_times(proc: str = "/proc", platform: str = sys.platform) -> StartTimes:
@@ -47,7 +47,10 @@ def lease_alive(
     if pid <= 0:
         return Liveness.UNKNOWN
     holders = [h.started_at for h in evidence.holders if pid in (h.pid, h.namespace_pid)]
-    began = (started or start_times())(pid)
+    try:
+        began = (started or start_times())(pid)
+    except OSError:
+        return Liveness.UNKNOWN
     known = [*holders, *([] if began is None else [began])]
     if process_started_at is None:
         return Liveness.UNKNOWN if known or HIDES_PROCESSES & set(evidence.blind) else Liveness.DEAD

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from exporter.evidence.findings import HomeFiles
 from exporter.evidence.pinned import PinnedProcess
-from exporter.evidence.procfs import ProcessStat, ancestors
+from exporter.evidence.procfs import ProcessStat, ancestors, is_gone
 from exporter.evidence.sightings import Possession, Sighting, possession
 
 
@@ -81,7 +81,7 @@ def _look_again(home: HomeFiles, sighting: Sighting, proc: str) -> Locks:
     try:
         with PinnedProcess(proc, sighting.pid) as process:
             stat = process.stat()
-            if stat is None or stat.dead or stat.start_ticks != sighting.stat.start_ticks:
+            if stat.dead or stat.start_ticks != sighting.stat.start_ticks:
                 return NONE
             uid, _ = process.user_and_namespace_pid()
             has = possession(home, process.descriptors({home.name}), uid)
@@ -89,10 +89,10 @@ def _look_again(home: HomeFiles, sighting: Sighting, proc: str) -> Locks:
             if has.shm is not None and has.shm.read_only and missing.shm:
                 missing = Locks(missing.database, process.maps(has.shm.identity.inode))
             return missing
-    except PermissionError:
+    except OSError as error:
+        if is_gone(error):
+            return NONE
         return Locks(database=True, shm=True)  # seen without them once, and not to be seen again
-    except OSError:
-        return NONE
 
 
 def own_locks(has: Possession) -> Locks:

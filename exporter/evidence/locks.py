@@ -72,11 +72,15 @@ class LockReader:
         self._inodes = inodes
         self._proc = proc
         self._table: LockTable | None = None
+        self.failed = False
+        """The table was needed and could not be read: a lock that is not in it may be held."""
 
     @property
     def table(self) -> LockTable:
         if self._table is None:
-            self._table = read_lock_table(self._inodes, self._proc) or LockTable(())
+            found = read_lock_table(self._inodes, self._proc)
+            self.failed = found is None
+            self._table = found or LockTable(())
         return self._table
 
 

@@ -43,13 +43,19 @@ def sees_whole_host(proc: str = "/proc") -> bool:
     """
     if pid_namespace(proc) == _INITIAL_PID_NAMESPACE:
         return True
-    threads = read_stat(proc, KTHREADD)
+    try:
+        threads = read_stat(proc, KTHREADD)
+    except OSError:
+        return False
     return threads is not None and threads.kernel_thread
 
 
 def hides_processes(proc: str = "/proc") -> bool:
     """Whether other users' processes are kept from us: then even PID 1 is, which always exists."""
-    return read_stat(proc, 1) is None
+    try:
+        return read_stat(proc, 1) is None
+    except OSError:
+        return True
 
 
 def blindness(proc: str = "/proc") -> list[Blindness]:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from exporter.evidence.locks import LockReader, locks_are_shown
 from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.procfs import is_gone
 
 _CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.003
@@ -65,10 +66,8 @@ def _lost(holder: KnownHolder, proc: str, pause: Callable[[], None]) -> bool:
             with PinnedProcess(proc, holder.pid) as process:
                 if process.has_shm_lock(holder.shm_inode) is not False:
                     return False
-        except PermissionError:
-            return True  # its account is closed to us
-        except OSError:
-            return False
+        except OSError as error:
+            return not is_gone(error)  # if it is there, its account is closed to us
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Collection, Iterable
 from types import TracebackType
@@ -80,8 +81,11 @@ class PinnedProcess:
     ) -> None:
         os.close(self._folder)
 
-    def stat(self) -> ProcessStat | None:
-        return parse_stat(self._read_once("stat"))
+    def stat(self) -> ProcessStat:
+        found = parse_stat(self._read_once("stat"))
+        if found is None:
+            raise OSError(errno.EIO, "no process is described so", f"{self.pid}/stat")
+        return found
 
     def user_and_namespace_pid(self) -> tuple[int, int]:
         """Its effective uid, and its PID in its own PID namespace."""
@@ -113,10 +117,7 @@ class PinnedProcess:
         """Whether it cannot run: by a signal, a debugger, or the freezer of its cgroup."""
         if stat.state in "Tt":
             return True
-        try:
-            return is_frozen(self._read_once("cgroup"))
-        except OSError:
-            return False
+        return is_frozen(self._read_once("cgroup"))
 
     def environment(self) -> bytes:
         """As it was when the program began; later changes do not show."""
@@ -168,8 +169,8 @@ class PinnedProcess:
             try:
                 found += map(int, self._read_all(f"task/{thread}/children").split())
             except FileNotFoundError:
-                if self._exists(f"task/{thread}"):
-                    return None
+                if thread in self._list("task"):
+                    return None  # the thread is there, and its list is not
         return found
 
     def _numbers(self) -> list[str]:
@@ -210,13 +211,6 @@ class PinnedProcess:
             elif line.startswith(b"lock:") and (lock := parse_lock(line[5:])):
                 locks.append(lock)
         return _DescriptorInfo(inode, flags, locks)
-
-    def _exists(self, path: str) -> bool:
-        try:
-            os.stat(path, dir_fd=self._folder)
-        except OSError:
-            return False
-        return True
 
     def _list(self, path: str) -> list[str]:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

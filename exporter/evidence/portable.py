@@ -6,6 +6,7 @@ somebody has a database open and never that nobody has. Every answer says so: `p
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -51,11 +52,11 @@ def survey(targets: Sequence[HomeFiles]) -> Survey:
         total += 1
         try:
             found = _look_at(process, names)
-        except (psutil.AccessDenied, PermissionError):
+        except psutil.NoSuchProcess:
+            continue  # it ended while we looked
+        except (psutil.Error, OSError):
             unreadable += 1
             continue
-        except (psutil.Error, OSError):
-            continue  # it ended while we looked
         if found.files:
             seen.append(found)
     blind = (*_LIMITS, Blindness.PERMISSIONS) if unreadable else _LIMITS
@@ -71,19 +72,24 @@ def survey(targets: Sequence[HomeFiles]) -> Survey:
 
 
 def started_at(pid: int) -> Timestamp | None:
-    """When the living process of this PID began; None if there is none."""
+    """When the living process of this PID began; None if there is none, OSError if hidden."""
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except (psutil.Error, OSError):
+    except psutil.NoSuchProcess:
         return None
+    except psutil.Error as error:
+        raise PermissionError(errno.EPERM, str(error)) from error
 
 
 def judge_gateway(files: GatewayFiles) -> GatewayEvidence:
     """By the recorded process alone."""
     if files.pid is None or files.start_ticks is None:
         return GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.BLIND)
-    began = started_at(files.pid)
+    try:
+        began = started_at(files.pid)
+    except OSError:
+        return GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.BLIND)
     if began is None or abs(began * _TICKS_PER_SECOND - files.start_ticks) > 1:
         return GatewayEvidence(GatewayState.DOWN, GatewayProof.PROCESS)
     return GatewayEvidence(GatewayState.UP, GatewayProof.PROCESS, files.pid, began)

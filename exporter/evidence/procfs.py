@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
@@ -15,6 +16,17 @@ KTHREADD: Final = 2
 """Where the kernel's own threads come from, in the namespace that shows them."""
 _GENERATIONS_MAX: Final = 64
 _SIDECARS: Final = ("-wal", "-shm")
+
+
+_GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
+
+
+def is_gone(error: OSError) -> bool:
+    """Whether a process has ended, or closed a descriptor, by the error of a look at it.
+
+    No other error says so: ENOMEM, EMFILE, EIO, ENOSYS or EPERM may hide a living process.
+    """
+    return error.errno in _GONE
 
 
 class ProcessStat(NamedTuple):
@@ -44,14 +56,14 @@ def list_pids(proc: str) -> list[str]:
 
 def list_kernel_threads(proc: str) -> frozenset[str]:
     """The PIDs that need no look: kthreadd's children, the kernel's threads and short helpers."""
-    stat = read_stat(proc, KTHREADD)
-    if stat is None or not stat.kernel_thread:
-        return frozenset()
     try:
+        stat = read_stat(proc, KTHREADD)
+        if stat is None or not stat.kernel_thread:
+            return frozenset()
         with open(f"{proc}/{KTHREADD}/task/{KTHREADD}/children", "rb") as stream:
             return frozenset(stream.read().decode().split())
     except OSError:
-        return frozenset()
+        return frozenset()  # all are looked at
 
 
 def parse_stat(line: bytes) -> ProcessStat | None:
@@ -70,24 +82,39 @@ def parse_stat(line: bytes) -> ProcessStat | None:
 
 
 def read_stat(proc: str, pid: int) -> ProcessStat | None:
-    """None if there is no such process, or it is hidden from us."""
+    """None if there is no such process; raise OSError if that cannot be told."""
     try:
-        descriptor = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
+        return parse_stat(_read_small(f"{proc}/{pid}/stat"))
+    except OSError as error:
+        if is_gone(error):
+            return None
+        raise
+
+
+def read_real_uid(proc: str, pid: int) -> int:
+    """The user who started a process, also a setuid one; raise OSError if it is gone."""
+    for line in _read_small(f"{proc}/{pid}/status").splitlines():
+        if line.startswith(b"Uid:"):
+            return int(line.split()[1])
+    return 0
+
+
+def _read_small(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return parse_stat(os.read(descriptor, _SMALL_BYTES))
-    except OSError:
-        return None
+        return os.read(descriptor, _SMALL_BYTES)
     finally:
         os.close(descriptor)
 
 
 def ancestors(proc: str, stat: ProcessStat) -> Iterator[tuple[int, ProcessStat]]:
-    """The parent of a process, its parent, and so on."""
+    """The parent of a process, its parent, and so on, as far as can be told."""
     for _ in range(_GENERATIONS_MAX):
         pid = stat.parent
-        found = read_stat(proc, pid)
+        try:
+            found = read_stat(proc, pid)
+        except OSError:
+            return
         if found is None:
             return
         yield pid, found
@@ -108,25 +135,31 @@ def split_link(link: str, names: Collection[str]) -> tuple[str, str, str, bool] 
     return directory or "/", base, suffix, path != link
 
 
-_MATCHES_MAX: Final = 256
+def find_descriptors(
+    proc: str, pid: int, names: Collection[str], at_most: int
+) -> tuple[list[str], int]:
+    """The descriptors of a process that bear such a name, and how many were read to find them.
 
-
-def find_descriptors(proc: str, pid: str, names: Collection[str]) -> list[str]:
-    """The descriptors of a process that bear such a name: the quick look, which few pass.
-
+    The quick look, which few pass. One more than `at_most` is read of a process that has more.
     Raise PermissionError if its descriptors may not be seen, OSError if it is gone.
     """
     folder = f"{proc}/{pid}/fd"
-    found = []
-    for number in os.listdir(folder):
-        if number in STANDARD:
-            continue
-        try:
-            link = os.readlink(f"{folder}/{number}")
-        except FileNotFoundError:
-            continue
-        if (".db" in link or ".lock" in link) and split_link(link, names) is not None:
-            found.append(number)
-        if len(found) >= _MATCHES_MAX:
-            break  # no Hermes has so many; somebody wants the survey to take long
-    return found
+    found, count = [], 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            number = entry.name
+            if number in STANDARD:
+                continue
+            count += 1
+            if count > at_most:
+                break
+            try:
+                link = os.readlink(f"{folder}/{number}")
+            except OSError as error:
+                # A path too long to be told is no home's, and anyone can open one.
+                if error.errno in {errno.ENOENT, errno.ENAMETOOLONG}:
+                    continue
+                raise
+            if (".db" in link or ".lock" in link) and split_link(link, names) is not None:
+                found.append(number)
+    return found, count

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from exporter.evidence.boot import Clock
 from exporter.evidence.findings import MappedSession
 from exporter.evidence.pinned import PinnedProcess
-from exporter.evidence.procfs import list_pids, read_stat
+from exporter.evidence.procfs import is_gone, list_pids, read_stat
 from exporter.evidence.sightings import Sighting
 from exporter.hermes.processes import Mapping, ProcessKind, session_in_environment
 from exporter.snapshot import Timestamp
@@ -15,29 +16,36 @@ from exporter.snapshot import Timestamp
 _CHILDREN_MAX: Final = 256
 
 
-def sessions_of(sighting: Sighting, proc: str, clock: Clock) -> tuple[MappedSession, ...]:
-    """What is known of the sessions in this process, newest word first."""
+def sessions_of(
+    sighting: Sighting, proc: str, clock: Clock, trusted: Collection[int] | None
+) -> tuple[MappedSession, ...]:
+    """The sessions that this process names, newest first; raise OSError if a look failed.
+
+    `trusted` are the users whose children are believed; None for all.
+    """
     role = sighting.role
-    if role.kind in {ProcessKind.EXPORTER, ProcessKind.MAINTENANCE}:
+    if role.kind is ProcessKind.MAINTENANCE:
         return ()
     said: dict[tuple[str, Mapping], Timestamp] = {}
     if role.session_id is not None and role.how is not None:
         said[role.session_id, role.how] = clock.epoch(sighting.stat.start_ticks)
-    for session_id, since in _said_by_children(sighting, proc, clock):
+    for session_id, since in _said_by_children(sighting, proc, clock, trusted):
         key = session_id, Mapping.CHILD_ENVIRONMENT
         said[key] = max(since, said.get(key, since))
     newest = sorted(said.items(), key=lambda item: -item[1])
     return tuple(MappedSession(id_, how, since) for (id_, how), since in newest)
 
 
-def _said_by_children(sighting: Sighting, proc: str, clock: Clock) -> list[tuple[str, Timestamp]]:
+def _said_by_children(
+    sighting: Sighting, proc: str, clock: Clock, trusted: Collection[int] | None
+) -> list[tuple[str, Timestamp]]:
     """Hermes puts its session into the environment of what it starts.
 
-    What it was itself started with is somebody else's session, and all that a child knows which
+    What it was itself started with is another process's session, and all that a child knows which
     was forked, or started before a session began.
     """
     children = _find_children(sighting, proc)[:_CHILDREN_MAX]
-    heard = [_said_by(pid, sighting.pid, proc, clock) for pid in children]
+    heard = [_said_by(pid, sighting.pid, proc, clock, trusted) for pid in children]
     said = [answer for answer in heard if answer is not None]
     inherited = _inherited(sighting, proc) if said else None
     return [answer for answer in said if answer[0] != inherited]
@@ -55,16 +63,22 @@ def _inherited(sighting: Sighting, proc: str) -> str | None:
         with PinnedProcess(proc, sighting.pid) as process:
             return session_in_environment(process.environment())
     except OSError:
-        return None
+        return None  # then all that its children say counts
 
 
-def _said_by(pid: int, parent: int, proc: str, clock: Clock) -> tuple[str, Timestamp] | None:
+def _said_by(
+    pid: int, parent: int, proc: str, clock: Clock, trusted: Collection[int] | None
+) -> tuple[str, Timestamp] | None:
     try:
         with PinnedProcess(proc, pid) as child:
             stat = child.stat()
             session_id = session_in_environment(child.environment())
-    except OSError:
-        return None
-    if stat is None or stat.parent != parent or session_id is None:
-        return None
+            if session_id is None or stat.parent != parent:
+                return None
+            if trusted is not None and child.user_and_namespace_pid()[0] not in trusted:
+                return None
+    except OSError as error:
+        if is_gone(error) or isinstance(error, PermissionError):
+            return None  # a child that hides its descriptors too has made us blind already
+        raise
     return session_id, clock.epoch(stat.start_ticks)

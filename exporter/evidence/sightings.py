@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
+from exporter.evidence.descriptor_budget import DescriptorBudget
 from exporter.evidence.findings import HomeFiles
+from exporter.evidence.overlays import mount_table, upper_folders
 from exporter.evidence.pinned import Descriptor, PinnedProcess
 from exporter.evidence.procfs import (
     ProcessStat,
     find_descriptors,
+    is_gone,
     list_kernel_threads,
     list_pids,
+    read_real_uid,
 )
 from exporter.hermes.processes import DATABASE_NAME, GATEWAY_LOCK_NAME, UNREADABLE, Role, classify
 from exporter.snapshot import FileIdentity
@@ -118,46 +123,85 @@ class Sightings:
         return {file.inode for file in self._by_file}
 
 
-class Sweep(NamedTuple):
-    """One pass over all processes."""
+class Sweep:
+    """One pass over all processes, and the means to look at one of them again."""
 
-    sightings: Sightings
-    processes: int
-    unreadable: list[int]
+    def __init__(self, proc: str, wanted: Wanted, descriptors_per_user: int) -> None:
+        self.sightings: Final = Sightings()
+        self.budget: Final = DescriptorBudget(descriptors_per_user, proc)
+        self.processes = 0
+        self.unreadable: Final[list[int]] = []
+        self.failed_users: Final[set[int]] = set()
+        """Whose processes could not be looked at for another reason; -1 for a user not known."""
+        self.upper_folders: Final[set[str]] = set()
+        self._proc = proc
+        self._wanted = wanted
+        self._mount_namespaces: set[int] = set()
 
+    def run(self) -> Self:
+        """Look at every process; raise OSError if there is no /proc."""
+        kernel_threads = list_kernel_threads(self._proc)
+        pids = [int(pid) for pid in list_pids(self._proc) if pid not in kernel_threads]
+        self.processes = len(pids)
+        for pid in pids:
+            try:
+                self.look(pid)
+                self._look_at_mounts(pid)
+            except PermissionError:
+                self.unreadable.append(pid)
+            except OSError as error:
+                if not is_gone(error):
+                    self.failed_users.add(self._user_of(pid))
+        return self
 
-def sweep(proc: str, wanted: Wanted) -> Sweep:
-    """Look at every process; raise OSError if there is no /proc."""
-    sightings = Sightings()
-    unreadable: list[int] = []
-    kernel_threads = list_kernel_threads(proc)
-    pids = [pid for pid in list_pids(proc) if pid not in kernel_threads]
-    for pid in pids:
+    def look(self, pid: int) -> bool:
+        """Whether this process has anything of interest open; then it is among the sightings.
+
+        Raise PermissionError if it may not be seen, OSError if it is gone or the look failed.
+        """
+        numbers = self._find_descriptors(pid)
+        seen = look_at(self._proc, pid, self._wanted, numbers) if numbers else None
+        if seen is not None:
+            self.sightings.add(seen)
+        return seen is not None
+
+    def _find_descriptors(self, pid: int) -> list[str]:
+        while True:
+            allowed = self.budget.allowed(pid)
+            found, count = find_descriptors(self._proc, pid, self._wanted.names, allowed)
+            if count <= allowed:
+                self.budget.spend(pid, count)
+                return found
+            if self.budget.exceed(pid):
+                return []
+
+    def _look_at_mounts(self, pid: int) -> None:
+        """Read the mounts of every mount namespace once."""
+        namespace = os.stat(f"{self._proc}/{pid}/ns/mnt").st_ino
+        if namespace in self._mount_namespaces:
+            return
+        mounts = mount_table(self._proc, pid)
+        self._mount_namespaces.add(namespace)
+        if mounts is None:
+            self.budget.limited.add(read_real_uid(self._proc, pid))
+            return
+        self.budget.spend(pid, mounts.count(b"\n"))
+        self.upper_folders.update(upper_folders(mounts))
+
+    def _user_of(self, pid: int) -> int:
         try:
-            numbers = find_descriptors(proc, pid, wanted.names)
-            seen = look_at(proc, int(pid), wanted, numbers) if numbers else None
-        except PermissionError:
-            unreadable.append(int(pid))
+            return read_real_uid(self._proc, pid)
         except OSError:
-            continue  # it ended while we looked
-        else:
-            if seen is not None:
-                sightings.add(seen)
-    return Sweep(sightings, len(pids), unreadable)
+            return -1
 
 
-def look_at(
-    proc: str, pid: int, wanted: Wanted, numbers: Iterable[str] | None = None
-) -> Sighting | None:
-    """One process, all of one moment; None if it is dead or has nothing of interest open.
-
-    Raise PermissionError if it may not be seen, OSError if it is gone.
-    """
+def look_at(proc: str, pid: int, wanted: Wanted, numbers: Iterable[str]) -> Sighting | None:
+    """One process, all of one moment; None if it is dead or has nothing of interest open."""
     with PinnedProcess(proc, pid) as process:
         stat = process.stat()
         before = process.command_line()
         descriptors = process.descriptors(wanted.names, numbers)
-        if stat is None or stat.dead or not descriptors:
+        if stat.dead or not descriptors:
             return None
         uid, namespace_pid = process.user_and_namespace_pid()
         role, children, written, stopped = UNREADABLE, None, None, False

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
+from exporter.evidence.descriptor_budget import DESCRIPTORS_PER_USER
 from exporter.evidence.findings import (
     Blindness,
     Candidate,
@@ -23,13 +24,16 @@ from exporter.evidence.gateway import judge_gateway
 from exporter.evidence.holders import Scene, describe_holders
 from exporter.evidence.locks import LockReader, LockTable, locks_are_shown
 from exporter.evidence.namespaces import blindness, our_processes, pid_namespace
-from exporter.evidence.procfs import read_stat
-from exporter.evidence.sightings import Sighting, Sweep, Wanted, look_at, sweep
+from exporter.evidence.overlays import is_below
+from exporter.evidence.procfs import is_gone, read_stat
+from exporter.evidence.sightings import Sighting, Sweep, Wanted
 from exporter.hermes.processes import DATABASE_NAME
 from exporter.snapshot import LockAnswer
 
 _CANDIDATES_PER_USER: Final = 64
 """No user can fill the list and so hide another's home."""
+_ANYBODY: Final = frozenset({-1, 0})
+"""Root can write every home, and so can a user who is not known."""
 _CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.005
 _PAUSES_MAX: Final = 40
@@ -40,6 +44,7 @@ def survey(
     targets: Sequence[HomeFiles],
     *,
     ours: Collection[int] = (),
+    descriptors_per_user: int = DESCRIPTORS_PER_USER,
     proc: str = "/proc",
     clock: Clock | None = None,
     checks: int = _CHECKS,
@@ -56,19 +61,18 @@ def survey(
         from exporter.evidence import portable  # psutil, of which Linux needs nothing
 
         return portable.survey(targets)
-    wanted = Wanted(targets)
+    sweep = Sweep(proc, Wanted(targets), descriptors_per_user)
     try:
-        swept = sweep(proc, wanted)
-    except OSError:
-        return _nothing_seen(targets)
+        sweep.run()
+    except OSError as error:
+        return _nothing_seen(targets, Blindness.NO_PROC if is_gone(error) else Blindness.UNREADABLE)
     scene = Scene(
         proc=proc,
         clock=clock or read_clock(),
-        wanted=wanted,
-        sightings=swept.sightings,
+        sweep=sweep,
         ours=our_processes(proc, ours),
-        locks=LockReader(_inodes(targets, swept), proc) if locks_are_shown(proc) else None,
-        blind=_host_blindness(swept, proc),
+        locks=LockReader(_inodes(targets, sweep), proc) if locks_are_shown(proc) else None,
+        blind=_host_blindness(sweep, proc),
         checks=checks,
         pause=_at_most(_PAUSES_MAX, pause),
     )
@@ -76,10 +80,11 @@ def survey(
         boot_id=read_boot_id(proc),
         pid_namespace=pid_namespace(proc),
         homes={home.key: _judge_home(home, scene) for home in targets},
-        candidates=_candidates(swept.sightings.by_pid.values()),
+        candidates=_candidates(sweep.sightings.by_pid.values()),
         blind=tuple(scene.blind),
-        processes=swept.processes,
-        unreadable=len(swept.unreadable),
+        processes=sweep.processes,
+        unreadable=len(sweep.unreadable),
+        limited_users=len(sweep.budget.limited),
     )
 
 
@@ -93,8 +98,8 @@ def _at_most(times: int, pause: Callable[[], None]) -> Callable[[], None]:
     return limited
 
 
-def _inodes(targets: Iterable[HomeFiles], swept: Sweep) -> set[int]:
-    inodes = swept.sightings.inodes()
+def _inodes(targets: Iterable[HomeFiles], sweep: Sweep) -> set[int]:
+    inodes = sweep.sightings.inodes()
     for home in targets:
         inodes |= _database_inodes(home)
         if home.gateway and home.gateway.lock:
@@ -106,29 +111,31 @@ def _database_inodes(home: HomeFiles) -> set[int]:
     return {file.inode for file in (home.database, home.shm) if file}
 
 
-def _host_blindness(swept: Sweep, proc: str) -> list[Blindness]:
+def _host_blindness(sweep: Sweep, proc: str) -> list[Blindness]:
     blind = blindness(proc)
     whole_host = Blindness.PID_NAMESPACE not in blind
-    if any(_could_be_hermes(pid, proc, whole_host=whole_host) for pid in swept.unreadable):
+    if any(_could_be_hermes(pid, proc, whole_host=whole_host) for pid in sweep.unreadable):
         blind.append(Blindness.PERMISSIONS)
+    if sweep.failed_users & _ANYBODY:
+        blind.append(Blindness.UNREADABLE)
     return blind
 
 
-def _nothing_seen(targets: Sequence[HomeFiles]) -> Survey:
+def _nothing_seen(targets: Sequence[HomeFiles], why: Blindness) -> Survey:
     unseen = HomeEvidence(
         holders=(),
         lockless_database=None,
         lockless_shm=None,
         deleted_wal_holders=None,
         gateway=None,
-        blind=(Blindness.NO_PROC,),
+        blind=(why,),
     )
     return Survey(
         boot_id=None,
         pid_namespace=None,
         homes={home.key: unseen for home in targets},
         candidates=(),
-        blind=(Blindness.NO_PROC,),
+        blind=(why,),
         processes=0,
         unreadable=0,
     )
@@ -142,17 +149,21 @@ def _could_be_hermes(pid: int, proc: str, *, whole_host: bool) -> bool:
     """
     if whole_host and pid == 1:
         return False
-    stat = read_stat(proc, pid)
+    try:
+        stat = read_stat(proc, pid)
+    except OSError:
+        return True
     return stat is not None and not stat.kernel_thread and not stat.dead
 
 
 def _judge_home(home: HomeFiles, scene: Scene) -> HomeEvidence:
-    unseen = _look_for_owners(home, scene)
-    blind = tuple(dict.fromkeys([*scene.blind, *unseen]))
+    blind = [*scene.blind, *_blindness_of(home, scene.sweep), *_look_for_owners(home, scene)]
     gateway = None
     if home.gateway is not None:
         gateway = judge_gateway(home, home.gateway, scene, blind)
-    holders = describe_holders(home, scene)
+    holders = describe_holders(home, scene, blind)
+    if scene.locks is not None and scene.locks.failed:
+        blind.append(Blindness.UNREADABLE)
     locks_seen = scene.locks is not None
     return HomeEvidence(
         holders=holders,
@@ -160,8 +171,19 @@ def _judge_home(home: HomeFiles, scene: Scene) -> HomeEvidence:
         lockless_shm=sum(h.lockless_shm for h in holders) if locks_seen else None,
         deleted_wal_holders=sum(h.deleted_wal for h in holders),
         gateway=gateway,
-        blind=blind,
+        blind=tuple(dict.fromkeys(blind)),
     )
+
+
+def _blindness_of(home: HomeFiles, sweep: Sweep) -> Iterator[Blindness]:
+    """What could not be seen of those who can write this home; no other user can blind it."""
+    writers = _ANYBODY | {home.owner}
+    if sweep.failed_users and (home.owner is None or sweep.failed_users & writers):
+        yield Blindness.UNREADABLE
+    if sweep.budget.limited and (home.owner is None or sweep.budget.limited & writers):
+        yield Blindness.LIMITED
+    if any(is_below(home.directory, upper) for upper in sweep.upper_folders):
+        yield Blindness.OVERLAY
 
 
 def _look_for_owners(home: HomeFiles, scene: Scene) -> list[Blindness]:
@@ -173,30 +195,39 @@ def _look_for_owners(home: HomeFiles, scene: Scene) -> list[Blindness]:
     blind = [Blindness.PID_NAMESPACE] if home.lock_probe is LockAnswer.HELD_UNSEEN else []
     if scene.locks is None or not _may_have_unseen_owners(home, scene):
         return blind
-    holders = {seen.pid for seen, _ in scene.sightings.of(home)}
+    holders = {seen.pid for seen, _ in scene.sweep.sightings.of(home)}
     for pid in _owners(home, scene.locks.table) - holders:
         if pid <= 0:
             blind.append(Blindness.PID_NAMESPACE)
-            continue
-        try:
-            seen = look_at(scene.proc, pid, scene.wanted)
-        except PermissionError:
-            blind.append(Blindness.PERMISSIONS)
-            continue
-        except OSError:
-            continue  # it has ended
-        if seen is not None:
-            scene.sightings.add(seen)
-        elif pid in _owners(home, LockReader(_database_inodes(home), scene.proc).table):
-            blind.append(Blindness.PERMISSIONS)  # it has the lock, and nothing that we can see
+        elif (why := _look_for_owner(pid, home, scene)) is not None:
+            blind.append(why)
     return blind
+
+
+def _look_for_owner(pid: int, home: HomeFiles, scene: Scene) -> Blindness | None:
+    """Look at the owner of a lock; why it cannot be seen, if it still has the lock afterwards."""
+    inodes = _database_inodes(home)
+    try:
+        scene.sweep.look(pid)
+    except PermissionError:
+        return Blindness.PERMISSIONS
+    except OSError as error:
+        if not is_gone(error):
+            return Blindness.UNREADABLE
+    seen = scene.sweep.sightings.by_pid.get(pid)
+    if seen is not None and any(found.identity.inode in inodes for found in seen.descriptors):
+        return None  # a holder by now, or the lock is on a file of that number on another device
+    again = LockReader(inodes, scene.proc)
+    if pid in _owners(home, again.table):
+        return Blindness.PERMISSIONS  # it has the lock, and nothing that we can see
+    return Blindness.UNREADABLE if again.failed else None
 
 
 def _may_have_unseen_owners(home: HomeFiles, scene: Scene) -> bool:
     """Whether the table of all locks could tell more than the holders themselves."""
-    if scene.blind or home.lock_probe is LockAnswer.HELD_UNSEEN:
+    if scene.blind or scene.sweep.failed_users or home.lock_probe is LockAnswer.HELD_UNSEEN:
         return True
-    seen = home.shm is not None and scene.sightings.lockers(home.shm)
+    seen = home.shm is not None and scene.sweep.sightings.lockers(home.shm)
     return home.lock_probe is LockAnswer.HELD and not seen
 
 

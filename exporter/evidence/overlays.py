@@ -1,0 +1,46 @@
+"""Folders that are the writable layer of an overlay mount.
+
+A process on the merged view and an agent on the layer itself share neither inodes nor locks, so the
+agent sees nobody there who is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_BYTES_MAX: Final = 1024 * 1024
+_OPTION: Final = b"upperdir="
+_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
+
+
+def mount_table(proc: str, pid: int) -> bytes | None:
+    """The mounts that a process sees; None if there are absurdly many, OSError if it is gone."""
+    with open(f"{proc}/{pid}/mountinfo", "rb") as stream:
+        content = stream.read(_BYTES_MAX)
+    return content if len(content) < _BYTES_MAX else None
+
+
+def upper_folders(mounts: bytes) -> set[str]:
+    """The writable layers among these mounts, as they were named when they were mounted."""
+    if _OPTION not in mounts:
+        return set()
+    options = (
+        option.removeprefix(_OPTION)
+        for line in mounts.splitlines()
+        for option in line.rpartition(b" ")[2].split(b",")
+        if option.startswith(_OPTION)
+    )
+    return {_unescape(option).decode(errors="surrogateescape") for option in options}
+
+
+def is_below(folder: str, upper: str) -> bool:
+    """Whether a folder is such a layer, or in one."""
+    if upper.startswith("/"):
+        return f"{folder}/".startswith(f"{upper.rstrip('/')}/")
+    # It was mounted by a relative name; from where, nothing tells.
+    return f"/{upper.removeprefix('./').rstrip('/')}/" in f"{folder}/"
+
+
+def _unescape(text: bytes) -> bytes:
+    return _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), text)
