@@ -44,11 +44,12 @@ class DescriptorBudget:
         if self._by_process is None:
             self.limited.add(read_real_uid(self._proc, pid))
             return True
+        by_user: Counter[int] = Counter()
         for counted, count in self._by_process.items():
             try:
-                self._by_user[read_real_uid(self._proc, counted)] += count
+                by_user[read_real_uid(self._proc, counted)] += count
             except OSError as error:
                 if not is_gone(error):
                     raise
-        self._by_process = None
+        self._by_process, self._by_user = None, by_user
         return False

@@ -225,7 +225,8 @@ def _look_for_owner(pid: int, home: HomeFiles, scene: Scene) -> Blindness | None
 
 def _may_have_unseen_owners(home: HomeFiles, scene: Scene) -> bool:
     """Whether the table of all locks could tell more than the holders themselves."""
-    if scene.blind or scene.sweep.failed_users or home.lock_probe is LockAnswer.HELD_UNSEEN:
+    incomplete = scene.blind or scene.sweep.failed_users or scene.sweep.budget.limited
+    if incomplete or home.lock_probe is LockAnswer.HELD_UNSEEN:
         return True
     seen = home.shm is not None and scene.sweep.sightings.lockers(home.shm)
     return home.lock_probe is LockAnswer.HELD and not seen
