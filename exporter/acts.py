@@ -232,6 +232,17 @@ def keep_up(
     ]
 
 
+def heal(worker: Worker, home: Home, evidence: HomeEvidence, own: HomeSettings) -> wire.HealReply:
+    """Give sessions that were born again the past that a prune took."""
+    request = wire.HealRequest(
+        home.path, home.owner, Bystanders.of(evidence), own.prune.lock_budget_seconds
+    )
+    for reply in worker.ask(request, _ACT_SECONDS):
+        if isinstance(reply, wire.HealReply):
+            return reply
+    raise AssertionError("an answer ends with its last reply")
+
+
 def undo(worker: Worker, home: Home, evidence: HomeEvidence, own: HomeSettings, run: str) -> Undone:
     """Give back what a run took from one home."""
     restored: list[str] = []

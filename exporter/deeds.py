@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Final, TypeVar
@@ -15,17 +16,19 @@ import msgspec
 from msgspec import structs
 
 from exporter import wire
+from exporter.errors import DatabaseError
 from exporter.pruner import duty as pruning
 from exporter.pruner.execute import purge
 from exporter.pruner.figures import PruneOutcome
 from exporter.pruner.orders import PruneOrder
 from exporter.pruner.outcome import LeftAlone, Outcome
+from exporter.pruner.reborn import heal_reborn
 from exporter.pruner.settle import settle
 from exporter.pruner.undo import undo as undo_prune
 from exporter.pruner.upkeep import UpkeepOrder, keep_up
 from exporter.pruner.words import Frees
 from exporter.reaper import duty
-from exporter.reaper.orders import Report, Skipped
+from exporter.reaper.orders import ReapOrder, Report, Skipped
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.site import Site
 from exporter.reaper.undo import undo as undo_reap
@@ -45,6 +48,7 @@ def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wir
         case wire.PlanReapRequest(order):
             yield from _plan(duty.plan(order, reader))
         case wire.ReapRequest(order):
+            _heal_first(_site(order))
             yield from _reap(_mended(partial(duty.reap, order, reader)))
         case wire.UndoRequest():
             yield from _undo(request, tell)
@@ -54,9 +58,19 @@ def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wir
             yield from _actions_of(home, owner, run)
         case wire.PruneRequest(_, order):
             wanted = msgspec.json.decode(order, type=PruneOrder)
+            _heal_first(
+                Site(
+                    wanted.plan.home,
+                    wanted.owner,
+                    wanted.bystanders,
+                    lock_budget_seconds=wanted.lock_budget_seconds,
+                )
+            )
             yield from _pruned(_mended(partial(pruning.prune, wanted, _throttled(tell))))
         case wire.PurgeRequest():
             yield from _purge(request)
+        case wire.HealRequest():
+            yield _heal(_site(request))
         case wire.SettleRequest(home, owner, bystanders):
             yield _settle(_mended(partial(settle, Site(home, owner, bystanders))))
         case wire.UpkeepRequest(_, order):
@@ -69,6 +83,30 @@ def _mended(act: Callable[[], Done]) -> Done:
         return act()
     except JournalMendedError:
         return act()
+
+
+def _site(request: wire.UndoRequest | wire.HealRequest | ReapOrder) -> Site:
+    return Site(
+        request.home,
+        request.owner,
+        request.bystanders,
+        lock_budget_seconds=request.lock_budget_seconds,
+    )
+
+
+def _heal(site: Site) -> wire.HealReply:
+    healed = heal_reborn(site)
+    why = healed.left[0].why if healed.left else ""
+    return wire.HealReply(len(healed.sessions), len(healed.left), why[:300])
+
+
+def _heal_first(site: Site, besides: str = "") -> None:
+    """Before anything else is done to a home. If it cannot be now, that is no reason not to act:
+
+    what was not healed stays in the trash, and the next scan or command tries again.
+    """
+    with suppress(DatabaseError, RunError):
+        heal_reborn(site, besides=besides)
 
 
 def _plan(plan: HomePlan) -> Iterator[wire.Reply]:
@@ -84,12 +122,8 @@ def _reap(report: Report) -> Iterator[wire.Reply]:
 
 
 def _undo(request: wire.UndoRequest, tell: Tell) -> Iterator[wire.Reply]:
-    site = Site(
-        request.home,
-        request.owner,
-        request.bystanders,
-        lock_budget_seconds=request.lock_budget_seconds,
-    )
+    site = _site(request)
+    _heal_first(site, besides=request.run)  # that one gives back everything itself
     with journal_of(request.home, request.owner) as journal:
         if journal is None:
             raise RunError(f"there is no run {request.run} in {request.home}")
@@ -124,6 +158,7 @@ def _purge(request: wire.PurgeRequest) -> Iterator[wire.Reply]:
             yield from _pruned(Outcome(None, RunOutcome.DONE))
             return
     site = Site(request.home, request.owner, request.bystanders)
+    _heal_first(site)
     yield from _pruned(_mended(partial(purge, request.run, site)))
 
 

@@ -60,6 +60,8 @@ class HomeState:
         self._leaks: tuple[LeakCount, ...] = ()
         self._unknown: tuple[UnknownCount, ...] = ()
         self._runs = RunReport()
+        self.reborn = False
+        """A session that a prune deleted seems to be there again."""
         self.prune: PruneReport | None = None
         """As the pruner found it when it last looked."""
         self._worker: object = None
@@ -97,9 +99,10 @@ class HomeState:
                 self._note(lambda: self._journal.count(self.home.path, usage))
             case wire.SessionsPage(items, first):
                 self._sessions.add(items, first=first)
-            case wire.ReadReply(snapshot, verdicts, leaks, runs, unknown, watched):
+            case wire.ReadReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn):
                 self._take_snapshot(snapshot)
                 self._has_read = True
+                self.reborn = reborn
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
                 self._unknown, self._runs = tuple(unknown), runs
                 if watched is not None:

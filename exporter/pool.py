@@ -49,6 +49,7 @@ _ANSWERS: Final[dict[type[Question], tuple[type[wire.Reply], ...]]] = {
     wire.PruneRequest: (wire.PruneReply, wire.OutcomePage, wire.Progress),
     wire.PurgeRequest: (wire.PruneReply, wire.OutcomePage),
     wire.SettleRequest: (wire.SettleReply,),
+    wire.HealRequest: (wire.HealReply,),
     wire.UpkeepRequest: (wire.UpkeepReply,),
 }
 """What may come in answer to each question, the reply that ends it first."""

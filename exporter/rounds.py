@@ -31,6 +31,7 @@ from exporter.journal import Journal
 from exporter.lanes import Lane, Lanes, Scan
 from exporter.pool import Pool, Worker
 from exporter.pruner.automatic import AutomaticPruner
+from exporter.pruner.automatic_heal import AutomaticHealer
 from exporter.pruner.memory import PruneMemory
 from exporter.questions import key, read_request, targets
 from exporter.reaper.automatic import AutomaticReaper
@@ -85,6 +86,7 @@ class Rounds:
         self._read_seconds = read_seconds
         self._every_session = every_session
         self._lanes = Lanes(self._surprised)
+        self._healer = AutomaticHealer(self._pool, monotonic) if acting else None
         self._reaper = AutomaticReaper(self._pool, monotonic) if acting else None
         self._pruner = AutomaticPruner(self._pool, journal, monotonic, clock) if acting else None
         self._states: dict[str, HomeState] = {}
@@ -245,6 +247,8 @@ class Rounds:
         )
 
     def _act(self, state: HomeState) -> None:
+        if self._healer is not None:
+            self._healer.act(state, self.settings)
         if self._reaper is not None:
             self._reaper.act(state, self.settings)
         if self._pruner is not None and self._pruner.is_due(state, self.settings):

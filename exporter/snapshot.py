@@ -228,6 +228,9 @@ class SessionUsage(Struct, frozen=True):
     tool_calls: Count
     api_calls: Count
     models: Annotated[list[ModelUsage], Meta(max_length=32)] = []
+    reborn: bool = False
+    """It was pruned and is there again without its past, which it will get back: until then its
+    figures, counted from nothing, are less than what was counted of it."""
 
 
 class Lease(Struct, frozen=True):

@@ -90,6 +90,9 @@ class Tally:
         source = self._sources(fit(Family.SOURCE, usage.source))[0]
         before = self._session_before(usage.key)
         counted = before or _NOTHING_COUNTED
+        if usage.reborn and before is not None:
+            self._count_reborn(source, usage, before)
+            return
         if before is None and self._first_sight:
             new_rows = usage.active_rows
         else:
@@ -115,6 +118,17 @@ class Tally:
         )
         for model in usage.models:
             self._count_model(usage, model)
+
+    def _count_reborn(self, source: str, usage: SessionUsage, before: _Counted) -> None:
+        """Only its new messages: the rest can be compared again when it has its past."""
+        is_retold = usage.rows >= before.rows
+        new_rows = min(usage.rows - before.rows if is_retold else usage.rows, usage.above_watermark)
+        self._add("messages", source, "", "", new_rows)
+        self._connection.execute(
+            "UPDATE session_counted SET message_rows = message_rows + ? "
+            "WHERE home = ? AND session = ?",
+            (new_rows, self._home, usage.key),
+        )
 
     def _session_before(self, key: int) -> _Counted | None:
         found: tuple[int, int, int, int, int] | None = self._connection.execute(

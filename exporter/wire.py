@@ -166,6 +166,15 @@ class SettleRequest(Struct, frozen=True, tag="settle"):
     bystanders: Bystanders
 
 
+class HealRequest(Struct, frozen=True, tag="heal"):
+    """Give sessions that were born again the past that a prune took."""
+
+    home: str
+    owner: int
+    bystanders: Bystanders
+    lock_budget_seconds: float
+
+
 class UpkeepRequest(Struct, frozen=True, tag="upkeep"):
     """VACUUM and `git gc`, where nobody is."""
 
@@ -183,6 +192,7 @@ Errand = (
     | PruneRequest
     | PurgeRequest
     | SettleRequest
+    | HealRequest
     | UpkeepRequest
 )
 """What is asked of a worker besides reading a home; see `exporter.errands`."""
@@ -213,6 +223,8 @@ class ReadReply(Struct, frozen=True, tag="read"):
     unknown: Annotated[list[UnknownCount], Meta(max_length=16)] = []
     watched: Annotated[bytes, Meta(max_length=_WATCHED_BYTES_MAX)] | None = None
     """What is to be given to the next worker of this home; None if it has not changed."""
+    reborn: bool = False
+    """A session that a prune deleted seems to be there again: it is time to heal."""
 
 
 class ExplainReply(Struct, frozen=True, tag="explain"):
@@ -288,6 +300,13 @@ class PruneReply(Struct, frozen=True, tag="prune"):
     outcome: PruneOutcome
 
 
+class HealReply(Struct, frozen=True, tag="heal"):
+    healed: Count = 0
+    left: Count = 0
+    why: Text = ""
+    """Of those that were left, why the first was."""
+
+
 class UpkeepDone(Struct, frozen=True):
     """One piece of upkeep."""
 
@@ -358,6 +377,7 @@ Reply = (
     | PlanPruneReply
     | Progress
     | PruneReply
+    | HealReply
     | UpkeepReply
     | HistoryPage
     | ActionsPage

@@ -70,6 +70,7 @@ def _answer(channel: socket.socket) -> None:
                     | wire.PruneRequest(home)
                     | wire.PurgeRequest(home)
                     | wire.SettleRequest(home)
+                    | wire.HealRequest(home)
                     | wire.UpkeepRequest(home)
                 ):
                     _run_errand(channel, request, readers.setdefault(home, HomeReader(home)))

@@ -74,6 +74,28 @@ ALERTS = (
             {{ $labels.reason }}).""",
         dashboard=Dashboard.HOST,
     ),
+    # The count is from the home's journal, and there with 0: it is compared with an hour ago. A
+    # count that was not there then, e.g. because the journal could not be read, is no rise.
+    Alert(
+        name="HermesPruneReborn",
+        expression="""
+            (
+              max by (job, instance, home) (max_over_time(hermes_prune_reborn_total[10m]))
+                -
+              max by (job, instance, home) (
+                max_over_time(hermes_prune_reborn_total[10m] offset 1h)
+              )
+            ) > 0
+            """,
+        hold="1m",
+        severity=Severity.WARNING,
+        summary="A pruned session was still in use.",
+        description="""
+            Hermes went on with {{ $value }} session(s) of home {{ $labels.home }} on
+            {{ $labels.instance }} within the last hour after they had been pruned. They have their
+            past back from the trash, so nothing was lost.""",
+        dashboard=Dashboard.HOST,
+    ),
     # The newest run of the last day went wrong, and none has gone well since.
     Alert(
         name="HermesPruneFailing",

@@ -82,13 +82,19 @@ FREED = counter(
     "home",
     "policy",
 )
+REBORN = counter(
+    "hermes_prune_reborn_total",
+    "Sessions that Hermes went on with while their past was in the trash, and that were given it "
+    "back.",
+    "home",
+)
 
 
 @collector(
     "prune",
     "what the pruner could free, its thresholds, and its runs",
     *(RECLAIMABLE, OLDEST, ELIGIBLE, VALUE, HIGH, LOW, PRESSURE, UNREACHABLE, BLOCKED),
-    *(LAST_RUN, RUNS, DELETED, FREED),
+    *(LAST_RUN, RUNS, DELETED, FREED, REBORN),
 )
 def collect(view: HostView, samples: Samples) -> None:
     for home in view.homes:
@@ -136,6 +142,7 @@ def _runs(home: HomeView, samples: Samples) -> None:
     """
     if not home.runs.readable:
         return
+    samples.add(REBORN, home.runs.reborn, home.label)
     runs = {each.outcome: each for each in home.runs.pruned}
     for outcome in NOTED_OUTCOMES:
         found = runs.get(outcome)

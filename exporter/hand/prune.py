@@ -16,6 +16,7 @@ from exporter.config.load import load
 from exporter.config.prune import Prune
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, HomeError, RefusedError, WorkerError
+from exporter.hand.healing import heal_first
 from exporter.hand.reap import ONLY_OBSERVED
 from exporter.hand.result import Result
 from exporter.hand.sources import unknown_sources
@@ -150,6 +151,7 @@ def _execute(
     result: Result,
     progress: Callable[[str, int, int], None],
 ) -> None:
+    heal_first(rounds, settings)
     run = new_run_id(time.time())
     result.executed = True
     for each in plans:

@@ -11,6 +11,7 @@ from exporter import acts, human, logs, saved_plans
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
+from exporter.hand.healing import heal_first
 from exporter.hand.result import Result
 from exporter.hand.sources import unknown_sources
 from exporter.home_state import HomeState
@@ -130,6 +131,7 @@ def _execute(
     sources: Sequence[str],
     result: Result,
 ) -> None:
+    heal_first(rounds, settings)
     run = new_run_id(time.time())
     result.executed = True
     for each in plans:

@@ -26,6 +26,7 @@ from exporter.pruner.outcome import LeftAlone, Outcome
 from exporter.pruner.purge import PurgeEffect
 from exporter.pruner.recovery import note_purged, recover, trash_for
 from exporter.pruner.trash import TrashRun, trash_folder, trash_of
+from exporter.pruner.trash_wait import why_not_purged
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.reaper.site import Site
 from exporter.runs import (
@@ -160,11 +161,18 @@ class _Pruning:
         folder: RunFolder,
         progress: Progress | None,
         noted: _Noted,
+        *,
+        purging: bool = False,
     ) -> None:
+        """`purging`: a person wants the trash emptied, whatever waits in it."""
         self._site = site
         self._runs = runs
         self._folder = folder
         self._effects: dict[Act, Effect] = effects_on(site, folder)
+        if not purging:
+            self._effects[Act.PURGE_TRASH] = PurgeEffect(
+                folder, lambda run: why_not_purged(site, runs, run)
+            )
         self._sessions = SessionEffect(site)
         self._progress = progress
         self._noted = noted
@@ -403,7 +411,9 @@ def purge(run: str | None, site: Site, *, by_hand: bool = True) -> Outcome:
         ]
         if not actions:
             return Outcome(None, RunOutcome.DONE)
-        outcome = _Pruning(site, runs, folder, None, _Noted()).execute(actions, by_hand=by_hand)
+        outcome = _Pruning(site, runs, folder, None, _Noted(), purging=by_hand).execute(
+            actions, by_hand=by_hand
+        )
         for name in unsettled.keys() & set(outcome.done):
             give_up(runs, name, "its trash was purged before it was known what it had done")
         return outcome

@@ -8,6 +8,7 @@ begun and can be undone.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 from exporter.pruner.effects.places import is_there, make_durable
@@ -22,14 +23,18 @@ _DOOMED: Final = "purging-"
 class PurgeEffect:
     """Empties the trash of earlier runs; see `exporter.pruner.effects.effect`."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, why_not: Callable[[str], str] = lambda _: "") -> None:
         self._folder = folder
+        self._why_not = why_not
+        """Why the trash of a run has to wait; '' if it has not."""
 
     def take(self, action: Action, trash: TrashRun | None) -> str:
         del trash
         run = action.intent.target
         if not is_run(run):
             return "it is no id of a run"
+        if why := self._why_not(run):
+            return why
         with trash_folder(self._folder) as above:
             if above is None:
                 return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
@@ -45,14 +45,14 @@ def undo(run: str, site: Site, *, progress: Progress | None = None) -> Returned:
         kind = journal.find(run).kind
         if kind is not Kind.PRUNE:
             raise RunError(f"run {run} is no prune but one of kind {kind.value}; nothing was done")
-    undoing: _Undo | None = None
+    undoing: GiveBack | None = None
     try:
         with acting(site, f"undo of {run}") as (runs, folder):
             recover(site, runs, folder)
             with trash_of(folder, run) as trash:
                 if trash is None:
                     raise RunError(f"the trash of run {run} is gone; nothing can be given back")
-                undoing = _Undo(run, site, runs, folder, progress)
+                undoing = GiveBack(run, site, runs, folder, progress=progress)
                 return undoing.give_back(trash)
     except RunError as error:
         if undoing is None or not undoing.has_begun:
@@ -60,13 +60,25 @@ def undo(run: str, site: Site, *, progress: Progress | None = None) -> Returned:
         return Returned(run, (), (), why=not_known(run, error), is_known=False)
 
 
-class _Undo:
-    """The undo of one run."""
+class GiveBack:
+    """Gives back what one run took: all of it, or only what `wanted` says."""
 
     def __init__(
-        self, run: str, site: Site, runs: Runs, folder: RunFolder, progress: Progress | None
+        self,
+        run: str,
+        site: Site,
+        runs: Runs,
+        folder: RunFolder,
+        *,
+        kind: Kind = Kind.UNDO,
+        reason: str = "",
+        wanted: Callable[[Action], bool] = lambda _: True,
+        progress: Progress | None = None,
     ) -> None:
         self._run = run
+        self._kind = kind
+        self._reason = reason or f"undo of {run}"
+        self._wanted = wanted
         self._site = site
         self._runs = runs
         self._effects = effects_on(site, folder)
@@ -83,7 +95,7 @@ class _Undo:
         return self._undoing != ""
 
     def give_back(self, trash: TrashRun) -> Returned:
-        actions = self._runs.actions(self._run)
+        actions = [each for each in self._runs.actions(self._run) if self._wanted(each)]
         earlier = tuple(
             LeftAlone(each.intent.target, f"it was given back already, {each.why}"[:300])
             for each in actions
@@ -103,7 +115,9 @@ class _Undo:
         if not done:
             return Returned(self._run, (), earlier)
         self._undoing = self._runs.begin(
-            Kind.UNDO, [_returning(each) for each in done], by_hand=True
+            self._kind,
+            [_returning(each, self._reason) for each in done],
+            by_hand=self._kind is Kind.UNDO,
         )
         returning = self._runs.actions(self._undoing)
         self._total = len(returning)
@@ -190,12 +204,12 @@ class _Undo:
         )
 
 
-def _returning(action: Action) -> Intent:
+def _returning(action: Action, reason: str) -> Intent:
     """The intent to take back an action of a prune."""
     return Intent(
         action=GIVE_BACK,
         target=action.intent.target,
-        reason=f"undo of {action.run}",
+        reason=reason,
         policy=action.intent.policy,
         bytes=action.intent.bytes,
         reverses=Reversal(action.run, action.number),

@@ -108,6 +108,15 @@ class JournalReader:
         ).fetchall()
         return {target for (target,) in rows}
 
+    def targets_in_trash(self, action: str) -> frozenset[str]:
+        """What actions of this name took, and no run gave back, while there is trash of them."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT DISTINCT target FROM actions JOIN runs ON runs.id = actions.run "
+            "WHERE state = 'done' AND action = ? AND undoable_until IS NOT NULL",
+            (action,),
+        ).fetchall()
+        return frozenset(target for (target,) in rows)
+
     def fates(self, run: str) -> list[Fate]:
         """What has become of the actions of a run, in order, without what they are."""
         rows: list[Any] = self._connection.execute(
@@ -160,8 +169,8 @@ class JournalReader:
             action,
         )
 
-    def count_mistakes(self) -> dict[tuple[str, str], int]:
-        """How many of them were our mistakes, and healed; likewise."""
+    def count_mistakes(self, *actions: str) -> dict[tuple[str, str], int]:
+        """How many of such actions were our mistakes, and healed; likewise."""
         return self._tally(
             "SELECT json_extract(first.before, '$.source'), "
             "COALESCE(json_extract(first.after, '$.proof'), 'proven'), COUNT(*) "
@@ -169,7 +178,22 @@ class JournalReader:
             "JOIN actions AS first "
             "ON first.run = later.reverses_run AND first.number = later.reverses_number "
             "WHERE runs.kind = 'heal' AND later.state IN ('done', 'undone') "
+            "AND first.action IN (SELECT value FROM json_each(?)) "
             "AND COALESCE(json_extract(later.before, '$.mistake'), 1) GROUP BY 1, 2",
+            msgspec.json.encode(actions).decode(),
+        )
+
+    def count_healed(self, action: str) -> int:
+        """How many actions of this name were taken back by healing."""
+        return int(
+            self._connection.execute(
+                "SELECT COUNT(*) FROM runs JOIN actions AS later ON later.run = runs.id "
+                "JOIN actions AS first "
+                "ON first.run = later.reverses_run AND first.number = later.reverses_number "
+                "WHERE runs.kind = 'heal' AND later.state IN ('done', 'undone') "
+                "AND first.action = ?",
+                (action,),
+            ).get
         )
 
     def count_runs(self, kind: Kind) -> dict[str, tuple[int, float]]:

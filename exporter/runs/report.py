@@ -61,6 +61,8 @@ class RunReport(Struct, frozen=True):
     """Those of them that a process was on, and that were put right."""
     to_heal: bool = False
     """A session that was reaped may have gone on."""
+    reborn: Count = 0
+    """Sessions that came back while their past was in the trash, and were given it back."""
     tripped: Trip | None = None
     pruned: Annotated[list[PruneRuns], Meta(max_length=8)] = []
     deleted: Annotated[list[Deleted], Meta(max_length=16)] = []
@@ -78,6 +80,8 @@ class RunMemory(Struct, frozen=True):
     """What an undo gave back, and when."""
     ended: frozenset[str] = frozenset()
     """Sessions that may still carry an end which we wrote."""
+    in_trash: frozenset[str] = frozenset()
+    """Sessions whose rows wait in the trash: one of them that is there was born again."""
     readable: bool = True
     """False if there is a journal and it cannot be read: what it protects is not known then."""
 
@@ -85,11 +89,14 @@ class RunMemory(Struct, frozen=True):
 class RunReader:
     """Reads the journal of one home when its file has changed."""
 
-    def __init__(self, home: str, action: str, ends: Sequence[str]) -> None:
+    def __init__(
+        self, home: str, action: str, ends: Sequence[str], deletion: str = "delete_session"
+    ) -> None:
         """`action` is what a reap does, `ends` are all actions that leave an end of ours."""
         self._home = home
         self._action = action
         self._ends = ends
+        self._deletion = deletion
         self._seen: tuple[int, int, int, int] | None = None
         self._memory = RunMemory()
 
@@ -119,7 +126,8 @@ class RunReader:
                     _valid(
                         RunReport(
                             reaped=_bounded(runs.count_reaped(self._action)),
-                            reopened=_bounded(runs.count_mistakes()),
+                            reopened=_bounded(runs.count_mistakes(*self._ends)),
+                            reborn=runs.count_healed(self._deletion),
                             tripped=runs.tripped(),
                             pruned=[
                                 PruneRuns(RunOutcome(outcome), count, last)
@@ -137,6 +145,7 @@ class RunReader:
                     ),
                     msgspec.convert(runs.restored(), dict[str, float]),
                     runs.standing_targets(*self._ends),
+                    in_trash=runs.targets_in_trash(self._deletion),
                 )
         except (RunError, ValueError, TypeError, msgspec.MsgspecError):
             return RunMemory(RunReport(readable=False), readable=False)

@@ -28,7 +28,7 @@ from exporter.reaper.watched_idleness import Moment, read_moment
 from exporter.runs.report import RunMemory, RunReader
 from exporter.scan.disk import DiskScanner
 from exporter.scan.filesystem import filesystem_of
-from exporter.scan.session_table import SessionTable, with_holds
+from exporter.scan.session_table import SessionTable, session_key, with_holds
 from exporter.scan.state_reader import StateReader
 from exporter.snapshot import (
     DatabaseHealth,
@@ -88,6 +88,8 @@ class HomeReader:
         """The open sessions with everything that holds them."""
         self._run_reader = RunReader(home, ACTION, ENDS)
         self._runs = RunMemory()
+        self._in_trash: frozenset[str] = frozenset()
+        self._keys_in_trash: frozenset[int] = frozenset()
         self._judged_at = float("-inf")
         self.to_heal = False
         """A session that we ended may have gone on since."""
@@ -176,17 +178,19 @@ class HomeReader:
         if not self._reads:
             self._history.watched.load(request.watched)
         before_open = self._guard(request, _STATE)
+        # First: what is read of a session is told apart by whether its past is in the trash.
+        self._runs = self._run_reader.read(request.owner)
         try:
             self._refuse_changed_home(request.owner)
             self._refuse_unfit(request.owner, _STATE)
-            yield from _usage_pages(self._state.update(request.watermark, before_open))
+            usage = self._state.update(request.watermark, before_open)
+            yield from _usage_pages(map(self._without_past, usage))
             if request.quiet and self._reads:
                 self._state.check_integrity(request.full_interval_seconds, before_open)
         except (DatabaseError, OSError) as error:
             trouble, detail = self._trouble_of(error)
         self._reads += 1
         self._request = request
-        self._runs = self._run_reader.read(request.owner)
         self._note_what_went_on()
         self._verdicts_are_new = False
         if trouble is Trouble.NONE:
@@ -195,7 +199,7 @@ class HomeReader:
             yield from self._session_pages(request)
         snapshot = self._snapshot(request, trouble, detail)
         if snapshot.sessions is None:
-            yield ReadReply(snapshot, runs=self._runs.report)
+            yield ReadReply(snapshot, runs=self._runs.report, reborn=self._has_reborn())
             return
         self._count_verdicts()
         yield ReadReply(
@@ -205,6 +209,7 @@ class HomeReader:
             structs.replace(self._runs.report, to_heal=self.to_heal),
             self._unknown,
             self._watched(),
+            self._has_reborn(),
         )
 
     def _watched(self) -> bytes | None:
@@ -223,6 +228,20 @@ class HomeReader:
 
     def healed(self) -> None:
         self.to_heal = False
+
+    def _without_past(self, usage: SessionUsage) -> SessionUsage:
+        """Say of a session that was born again that its figures are not all."""
+        if self._runs.in_trash is not self._in_trash:
+            self._in_trash = self._runs.in_trash
+            self._keys_in_trash = frozenset(map(session_key, self._in_trash))
+        return structs.replace(usage, reborn=True) if usage.key in self._keys_in_trash else usage
+
+    def _has_reborn(self) -> bool:
+        """Whether a session that a prune deleted seems to be there while its past is in the trash.
+
+        Only the healing itself looks at the rows: this is asked at every scan.
+        """
+        return any(session_id in self._state.table for session_id in self._runs.in_trash)
 
     def _revision(self) -> tuple[int, int]:
         """Moves when a session or a verdict does."""

@@ -136,6 +136,10 @@ class SessionTable:
         moved, self._moved = self._moved, set()
         return moved
 
+    def __contains__(self, session_id: str) -> bool:
+        """Whether it was there when it was last looked for; a deletion may be noticed later."""
+        return hash(session_id) in self._packed
+
     def __len__(self) -> int:
         return len(self._packed)
 

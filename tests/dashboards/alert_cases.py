@@ -804,6 +804,35 @@ DISK = (
         ),
     ),
     Case(
+        alert="HermesPruneReborn",
+        severity="warning",
+        series={**UP, f"hermes_prune_reborn_total{{{HOME}}}": run((80, 3), (40, 5))},
+        first=81,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="A pruned session was still in use.",
+        description="Hermes went on with 2 session(s) of home ann/dev on web-1:9749 within the "
+        "last hour after they had been pruned. They have their past back from the trash, so "
+        "nothing was lost.",
+        quiet=(
+            Quiet(
+                "long before Prometheus first asked",
+                {**UP, f"hermes_prune_reborn_total{{{HOME}}}": run((200, 4))},
+            ),
+            Quiet(
+                "the counter was lost and begins anew",
+                {**UP, f"hermes_prune_reborn_total{{{HOME}}}": run((100, 4), (100, 0))},
+            ),
+            Quiet(
+                "the agent could not be scraped for an hour",
+                {
+                    **UP,
+                    f"hermes_prune_reborn_total{{{HOME}}}": run((90, 4), (60, "_"), (90, 4)),
+                },
+            ),
+        ),
+    ),
+    Case(
         alert="HermesPruneFailing",
         severity="warning",
         series=_last_runs(60, failed=600, partial=100, done=300),

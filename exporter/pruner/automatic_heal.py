@@ -1,0 +1,65 @@
+"""Healing prunes without being asked, after the scan that saw a deleted session again.
+
+In every mode: what our own journal says that we did is taken back also where nothing is enforced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from exporter import acts, logs
+from exporter.config.settings import Settings
+from exporter.errors import RefusedError, WorkerError
+from exporter.home_state import HomeState
+from exporter.pool import Pool
+from exporter.snapshot import Trouble
+
+_AGAIN_SECONDS: Final = 60.0
+"""What nothing came of is tried again after this long: each try is noted in the journal."""
+
+log = logs.get("pruner")
+
+
+class AutomaticHealer:
+    """Remembers where nothing came of it."""
+
+    def __init__(self, pool: Pool, monotonic: Callable[[], float]) -> None:
+        self._pool = pool
+        self._monotonic = monotonic
+        self._wait_until: dict[str, float] = {}
+        self._changes = logs.StateChange()
+
+    def act(self, state: HomeState, settings: Settings) -> None:
+        """Heal, if the scan went well and saw something to heal."""
+        home, evidence = state.home, state.evidence
+        if state.trouble is not Trouble.NONE or evidence is None:
+            return
+        if not state.reborn or not home.may_write:
+            return
+        if self._monotonic() < self._wait_until.get(home.path, 0.0):
+            return
+        self._wait_until[home.path] = self._monotonic() + _AGAIN_SECONDS
+        try:
+            worker = self._pool.worker(home.owner, home.path)
+            healed = acts.heal(worker, home, evidence, settings.for_home(home.named_as))
+        except RefusedError as error:
+            self._stopped(state, str(error))
+            return
+        except (TimeoutError, WorkerError) as error:
+            self._pool.fail(home.owner, home.path, apart=isinstance(error, TimeoutError))
+            self._stopped(state, f"{error}; the next try finds out what was done")
+            return
+        if healed.healed:
+            log.warn(
+                "pruned sessions came back and were given their past",
+                home=home.label,
+                sessions=healed.healed,
+            )
+            if not healed.left:
+                self._wait_until.pop(home.path, None)
+        self._stopped(state, healed.why)
+
+    def _stopped(self, state: HomeState, why: str) -> None:
+        if self._changes.changed(state.home.path, why, assumed="") and why:
+            log.warn("sessions not healed", home=state.home.label, why=why)
