@@ -63,7 +63,7 @@ def test_status_has_the_keys_that_scripts_rely_on(options: Words, home: Path) ->
     assert first["up"] is True
     assert first["sessions"].keys() == {"open", "ended", "empty", "trivial"}
     assert first["sessions"]["open"] + first["sessions"]["ended"] == 400
-    assert first["verdicts"].keys() == {"live", "held", "dead", "unknown"}
+    assert first["verdicts"].keys() == {"live", "held", "dead", "exempt", "unknown"}
     assert sum(first["verdicts"].values()) == first["sessions"]["open"] == 116
     assert first["disk"].keys() == {kind.value for kind in DiskKind}
     assert first["would_prune"].keys() == {"items", "bytes"}

@@ -153,6 +153,7 @@ def test_a_purge_that_nobody_confirms_does_nothing(home: Path, where: list[str |
     done = run("purge", *where)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
+        "hermes-exporter: 2 sessions can then no longer be given back\n"
         "hermes-exporter: a purge cannot be undone, and there is nobody to ask here: give --yes\n"
     )
     assert trash(home) == kept != []
@@ -175,7 +176,10 @@ def test_on_a_terminal_a_purge_asks(
     )
     os.close(theirs)
     os.close(ours)
-    assert done.stderr.startswith("Empty the trash of all runs, for good? [y/N] ")
+    assert done.stderr.startswith(
+        "hermes-exporter: 2 sessions can then no longer be given back\n"
+        "Empty the trash of all runs, for good? [y/N] "
+    )
     assert (done.returncode, trash(home) == []) == (status, emptied)
 
 

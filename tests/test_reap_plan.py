@@ -138,7 +138,7 @@ def test_limits_come_from_the_settings() -> None:
 
 
 def test_a_plan_survives_being_saved() -> None:
-    found = plan(home(3, alibis=("alive",)))
+    found = plan(home(3))
     assert msgspec.json.decode(msgspec.json.encode(found), type=ReapPlan) == found
 
 

@@ -83,6 +83,7 @@ def test_it_says_that_it_cannot_see_everybody_and_calls_nothing_dead(running: Ag
         ("live",): 0,
         ("held",): 0,
         ("dead",): 0,
+        ("exempt",): 0,
         ("unknown",): 3,
     }
     assert "hermes_sessions_leaked" not in metrics.names()

@@ -15,9 +15,11 @@ DESCRIPTION = """\
 List every session that was never ended, and what is known of it:
 
   live      a process runs it, or it was active a moment ago
-  held      nobody runs it, and rightly so: a routed chat, a pending handoff
-  dead      proven to have nobody who could ever end it
-  unknown   not enough can be seen to say"""
+  held      not running, but a chat or a handoff will return to it
+  dead      no process can be running it (proven), or it stood still for long
+            beside a process that may have it (presumed)
+  exempt    sessions of its source are never reaped
+  unknown   not enough is known to say; `explain ID` tells what is waited for"""
 EXAMPLES = (
     ("all of this host", "hermes-exporter sessions"),
     ("the dead ones that a terminal left", "hermes-exporter sessions --verdict dead --source cli"),
@@ -29,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--verdict",
         metavar="VERDICT",
         type=arguments.one_of(VERDICT_TONES),
-        help="only these: live, held, dead or unknown",
+        help="only these: live, held, dead, exempt or unknown",
     )
     parser.add_argument("--source", metavar="SOURCE", help="only these, e.g. cli, cron, telegram")
     arguments.add_json(parser)

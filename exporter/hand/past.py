@@ -123,8 +123,9 @@ def at_stake(options: Options, run: str | None) -> list[str]:
             taken = [action for action in actions if action.state is ActionState.DONE]
             sessions += sum(action.action == _SESSION for action in taken)
             others += sum(action.action != _SESSION for action in taken)
-    if sessions or others:
-        parts = (human.counted(sessions, "session"), human.counted(others, "other item"))
+    counts = ((sessions, "session"), (others, "other item"))
+    parts = [human.counted(count, noun) for count, noun in counts if count]
+    if parts:
         lines.append(f"{' and '.join(parts)} can then no longer be given back")
     return lines
 

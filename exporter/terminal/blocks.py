@@ -26,6 +26,7 @@ VERDICT_TONES = {
     "live": Tone.GOOD,
     "held": Tone.PLAIN,
     "dead": Tone.BAD,
+    "exempt": Tone.PLAIN,
     "unknown": Tone.WARN,
 }
 

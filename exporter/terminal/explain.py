@@ -10,27 +10,26 @@ from exporter.config.settings import REAPABLE_SOURCES
 from exporter.terminal.blocks import VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
 
 _MEANING: Final = {
-    "live": "Somebody is running it, or was a moment ago.",
-    "held": "Nobody needs to be running it: something still means to come back to it.",
-    "dead": "Nobody is running it, and nobody ever will end it.",
-    "unknown": "Not enough can be seen to call it dead, so it is left alone.",
+    "live": "A process is running it, or was a moment ago.",
+    "held": "It is not running, but a chat or a handoff will return to it.",
+    "dead": "No process is running it, and none will ever end it.",
+    "exempt": "Sessions of its source are never reaped.",
+    "unknown": "Not enough is known to call it dead, so it is left alone.",
 }
 _RULES: Final = {
-    "source": "its source can be judged",
-    "not_held": "nothing means to come back to it",
-    "idle": "it has been idle long enough",
     "no_sign_of_life": "there is no sign of life",
-    "all_visible": "everything that could run it can be seen",
-    "no_possible_host": "no process could be running it",
+    "not_held": "nothing will return to it",
+    "source": "sessions of its source are reaped",
+    "all_visible": "every process that could run it can be seen",
+    "idle_long_enough": "it is idle for as long as the processes here ask for",
     "confirmed": "several scans agree",
 }
 _CHANGE: Final = {
     "source": "naming its source under reaper.sources",
     "not_held": "the end of what holds it (what an undo opened: of `prune.keep.undone`)",
-    "idle": "time",
-    "no_sign_of_life": "the end of the process that runs it, or its leaving the session",
+    "no_sign_of_life": "time without activity, or the end of the process that names it",
     "all_visible": "what `hermes-exporter check` says to grant",
-    "no_possible_host": "the end of that process, or its being seen at work on another session",
+    "idle_long_enough": "the end of that process, or so much more time without a message",
     "confirmed": "another scan",
 }
 
