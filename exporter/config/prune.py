@@ -103,8 +103,10 @@ class Policies:
     """In order of what is safest to lose; the order in a file changes nothing."""
 
     request_dumps: Policy = _policy("7d", "request dumps left by failed calls")
-    orphan_files: Policy = _policy("1d", "transcripts of sessions that the database has lost")
-    orphan_checkpoints: Policy = _policy("1d", "checkpoints of folders that are gone")
+    orphan_files: Policy = _policy("1d", "transcripts of sessions that were seen to be deleted")
+    orphan_checkpoints: Policy = _policy(
+        "1d", "checkpoints of folders that were seen here and are gone"
+    )
     stale_checkpoints: Policy = _policy("14d", "checkpoints nobody has added to")
     empty_sessions: Policy = _policy("24h", "ended sessions without messages")
     trivial_sessions: Policy = _policy("7d", "ended sessions with few messages", max_messages="5")

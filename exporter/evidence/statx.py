@@ -28,9 +28,6 @@ _NO_FOLLOW: Final = 0x100
 _MOUNT_ROOT: Final = 0x2000
 """STATX_ATTR_MOUNT_ROOT"""
 _ATTRIBUTES_OFFSET: Final = 8
-_BIRTH: Final = 0x800
-"""STATX_BTIME"""
-_BIRTH_OFFSET: Final = 80
 
 _statx: Final = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
@@ -70,18 +67,3 @@ def is_mount_root(descriptor: int, name: bytes = b"") -> bool:
         return False
     (attributes,) = struct.unpack_from("Q", buffer, _ATTRIBUTES_OFFSET)
     return bool(attributes & _MOUNT_ROOT)
-
-
-def born_at(descriptor: int, name: bytes) -> float | None:
-    """When a file below an open folder was made in this filesystem; None if nothing tells.
-
-    Unlike the times that stat gives, nobody can set it.
-    """
-    if _statx is None:
-        return None
-    buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
-    if _statx(descriptor, name, _NO_FOLLOW, _BIRTH, buffer) != 0:
-        return None
-    (known,) = struct.unpack_from("I", buffer, 0)
-    seconds, nanoseconds = struct.unpack_from("qI", buffer, _BIRTH_OFFSET)
-    return float(seconds + nanoseconds / 1e9) if known & _BIRTH else None
