@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -32,6 +33,8 @@ from exporter.web.site import Site
 _SWITCH_SECONDS: Final = 0.00002
 """How long a scan may keep a scrape waiting for the interpreter."""
 _SHORTEST_PAUSE_SECONDS: Final = 0.2
+_LEAVE_SECONDS: Final = 15.0
+"""How long the agent waits at its end for its threads; well below what systemd waits for it."""
 
 log = logs.get("agent")
 
@@ -47,6 +50,11 @@ def serve(options: Options) -> int:
             return asyncio.run(_Agent(options, settings, journal).run())
         finally:
             journal.close()
+
+
+def _joined(thread: threading.Thread) -> bool:
+    thread.join(_LEAVE_SECONDS)
+    return not thread.is_alive()
 
 
 class _Agent:
@@ -87,9 +95,25 @@ class _Agent:
         self._stopping = True
         self._wake.set()
         await server.drain()
-        await asyncio.to_thread(self._rounds.close)
-        await asyncio.to_thread(scanner.join)
+        ended = threading.Thread(target=self._end, args=(scanner,), name="end", daemon=True)
+        ended.start()
+        if not await asyncio.to_thread(_joined, ended):
+            self._leave()
         return 0
+
+    def _end(self, scanner: threading.Thread) -> None:
+        self._rounds.close()
+        scanner.join()
+
+    def _leave(self) -> NoReturn:
+        """End without the threads that hang: the interpreter would wait for them for ever.
+
+        What they were to write is counted by the next agent, as after a crash.
+        """
+        log.warn(
+            "state directory does not answer; not waited for", directory=self._options.state_dir
+        )
+        os._exit(0)
 
     # The scanner's thread
 

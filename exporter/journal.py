@@ -112,7 +112,7 @@ class Journal:
         self._clock = clock
         self._lock = threading.Lock()
         self.path = path
-        with connection:
+        with _transaction(connection):
             self._prepare()
 
     @classmethod
@@ -171,7 +171,7 @@ class Journal:
 
         A home that had the label before, and is no longer so called, keeps it with its number.
         """
-        with self._lock, self._connection:
+        with self._lock, _transaction(self._connection):
             self._connection.execute(
                 "UPDATE homes SET label = label || '-' || id WHERE label = ? AND path != ?",
                 (label, path),
@@ -189,7 +189,7 @@ class Journal:
         series. A home that comes back later begins anew.
         """
         today = self._today()
-        with self._lock, self._connection:
+        with self._lock, _transaction(self._connection):
             known: list[Any] = self._connection.execute(
                 "SELECT id, path, owner, seen FROM homes"
             ).fetchall()
@@ -215,7 +215,7 @@ class Journal:
 
     def boot_began_at(self, boot_id: str, began_at: float) -> float:
         """When this boot began, by the wall clock as it was set when it was first seen."""
-        with self._lock, self._connection:
+        with self._lock, _transaction(self._connection):
             self._connection.execute(
                 "INSERT OR IGNORE INTO boots VALUES (?, ?)", (boot_id, began_at)
             )
@@ -238,7 +238,7 @@ class Journal:
 
         A page is counted whole or not at all, and counting it twice adds nothing.
         """
-        with self._lock, self._connection:
+        with self._lock, _transaction(self._connection):
             counted = self._connection.execute(
                 "SELECT counted FROM homes WHERE path = ?", (path,)
             ).get
@@ -252,7 +252,7 @@ class Journal:
 
     def counted_up_to(self, path: str, watermark: int) -> None:
         """A scan is complete: only messages above the watermark are new from now on."""
-        with self._lock, self._connection:
+        with self._lock, _transaction(self._connection):
             self._connection.execute(
                 "UPDATE homes SET watermark = ?, counted = 1 "
                 "WHERE path = ? AND (watermark != ? OR NOT counted)",
@@ -265,7 +265,7 @@ class Journal:
         Not before the day when nobody can give one back any more, or it would be counted twice.
         """
         last = {"path": path, "last": int(told_since // _DAY_SECONDS) - KEEP_DAYS}
-        with self._lock, self._connection:
+        with self._lock, _transaction(self._connection):
             self._connection.execute(_FORGET_SESSIONS, last)
 
     def counters(self, path: str) -> list[Counter]:
@@ -290,7 +290,7 @@ class Journal:
 
     def keep_prune_memory(self, path: str, memory: PruneMemory) -> None:
         text = msgspec.json.encode(memory).decode()
-        with self._lock, self._connection:
+        with self._lock, _transaction(self._connection):
             self._connection.execute(
                 "UPDATE homes SET prune_memory = ? WHERE path = ? AND prune_memory != ?",
                 (text, path, text),
@@ -323,6 +323,23 @@ class Journal:
 
     def _home(self, path: str) -> int:
         return int(self._connection.execute("SELECT id FROM homes WHERE path = ?", (path,)).get)
+
+
+@contextmanager
+def _transaction(connection: apsw.Connection) -> Iterator[None]:
+    """All of it or nothing.
+
+    Not by `with connection:`, which commits while it holds the interpreter's lock: where the state
+    directory hangs, no thread could answer a scrape or a signal any more.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _make_private(path: str) -> None:
