@@ -69,7 +69,7 @@ class Rounds:
         presume_by_clock: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
         look_seconds: float = LOOK_SECONDS,
-        read_seconds: float = READ_SECONDS,
+        read_seconds: float | None = None,
         every_session: bool = False,
         acting: bool = True,
     ) -> None:
@@ -234,7 +234,8 @@ class Rounds:
             judge_now=self._every_session or self._is_due(state),
             presume_by_clock=self._presume_by_clock,
         )
-        if self._exchange(state, request, self._read_seconds):
+        seconds = self._read_seconds or self.settings.limits.seconds_per_home
+        if self._exchange(state, request, seconds):
             state.finish(self._clock(), self._monotonic())
             self._tell(state)
             self._tell_whether_counted(state)
@@ -331,7 +332,8 @@ class Rounds:
         return now.jumped_since(Clock(began, 0.0, 1), _CLOCK_STEP_SECONDS)
 
     def _survey_processes(self, homes: Sequence[HomeFiles]) -> Survey:
-        return survey_processes(homes, ours=self._pool.pids())
+        most = self.settings.limits.descriptors_per_user
+        return survey_processes(homes, ours=self._pool.pids(), descriptors_per_user=most)
 
     def _take_survey(self, states: Sequence[HomeState]) -> Mapping[str, HomeEvidence]:
         found = self._survey(
@@ -362,6 +364,8 @@ class Rounds:
             blind=tuple(reason.value for reason in blind),
             config_reload_successful=self.config_reload_successful,
             now=self._clock(),
+            limited_users=self._last_survey.limited_users if self._last_survey is not None else 0,
+            slow_homes=sum(state.trouble is Trouble.TIMEOUT for state in self._states.values()),
             refused=tuple(each for each in self.census.refused if each.path not in self._states),
         )
 

@@ -63,5 +63,9 @@ class HostView(Struct, frozen=True):
     """What this agent cannot see on this host, whatever the home."""
     config_reload_successful: bool
     now: float
+    limited_users: int = 0
+    """Users with more open files than a scan looks at."""
+    slow_homes: int = 0
+    """Homes that did not answer in their time at the last scan."""
     refused: tuple[Refusal, ...] = ()
     """Directories that look like homes and are not watched."""

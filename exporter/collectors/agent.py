@@ -26,6 +26,12 @@ RELOAD = gauge(
     "hermes_exporter_config_last_reload_successful",
     "1 if the configuration was read, 0 if the last reload failed and the old one is in use.",
 )
+LIMITED = gauge(
+    "hermes_exporter_limited",
+    "Users or homes that were above a limit at the last scan: descriptors_per_user, "
+    "seconds_per_home.",
+    "limit",
+)
 REAPER_ENFORCING = gauge(
     "hermes_reaper_enforcing", "1 if dead sessions are ended, 0 if they are only shown.", "home"
 )
@@ -42,12 +48,15 @@ PRUNE_ENFORCING = gauge(
     SCAN_DURATION,
     BLIND,
     RELOAD,
+    LIMITED,
     REAPER_ENFORCING,
     PRUNE_ENFORCING,
 )
 def collect(view: HostView, samples: Samples) -> None:
     samples.add(BUILD, 1, view.version)
     samples.add(RELOAD, view.config_reload_successful)
+    samples.add(LIMITED, view.limited_users, "descriptors_per_user")
+    samples.add(LIMITED, view.slow_homes, "seconds_per_home")
     for home in view.homes:
         if home.scanned_at is not None:
             samples.add(SCANNED, home.scanned_at, home.label)

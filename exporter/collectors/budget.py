@@ -35,6 +35,7 @@ VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "cause": tuple(turn.value for turn in Turn),
     "proof": tuple(proof.value for proof in Proof),
     "level": ("near", "over"),
+    "limit": ("descriptors_per_user", "seconds_per_home"),
     "status": ("estimated", "actual"),
     "layout": ("legacy", "store"),
     "state": ("active", "orphan", "stale"),

@@ -114,6 +114,19 @@ class Marathon:
 
 
 @settings
+class Limits:
+    descriptors_per_user: int = setting(
+        COUNT,
+        "20000",
+        "open files of one user's processes that a scan looks at; a user above it, root aside, "
+        "blinds only homes that this user can write",
+    )
+    seconds_per_home: float = setting(
+        DURATION, "120s", "time that reading one home may take in a scan"
+    )
+
+
+@settings
 class Alerts:
     runbook_base: str = setting(ADDRESS, "", "beginning of the runbook links in alerts")
     dashboard_base: str = setting(ADDRESS, "", "beginning of the dashboard links in alerts")
@@ -150,6 +163,7 @@ class Settings:
     reaper: Reaper = nested(Reaper, "ending sessions whose process is gone")
     marathon: Marathon = nested(Marathon, "when a session is too long")
     prune: Prune = nested(Prune, "giving back disk")
+    limits: Limits = nested(Limits, "what one user or one home may cost in a scan")
     alerts: Alerts = nested(Alerts, "what alerts link to")
 
     def for_home(self, name_or_path: str) -> HomeSettings:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Final
 
 from exporter.evidence.procfs import is_gone, read_real_uid
 
 DESCRIPTORS_PER_USER: Final = 20_000
+_ROOT: Final = 0
+"""Has no limit: a host of containers has many, they would blind every home, and root needs no
+trick to stop the agent."""
 
 
 class DescriptorBudget:
@@ -30,7 +34,8 @@ class DescriptorBudget:
         """How many descriptors of this process may be read; raise OSError if it is gone."""
         if self._by_process is not None:
             return self._per_user - self._total
-        return self._per_user - self._by_user[read_real_uid(self._proc, pid)]
+        uid = read_real_uid(self._proc, pid)
+        return sys.maxsize if uid == _ROOT else self._per_user - self._by_user[uid]
 
     def spend(self, pid: int, count: int) -> None:
         if self._by_process is None:
