@@ -1,7 +1,4 @@
-"""A state directory that hangs keeps neither a scrape nor the end of the agent waiting.
-
-Not collected yet: both tests ran into their time limit, for a reason that is not found.
-"""
+"""A state directory that hangs keeps neither a scrape nor the end of the agent waiting."""
 
 from __future__ import annotations
 
@@ -32,9 +29,14 @@ def state(tmp_path: Path) -> Iterator[FreezableFilesystem]:
 
 
 def write_a_message(home: Path, number: int) -> None:
-    """Something to count."""
-    row = f"INSERT INTO sessions (id, source, started_at) VALUES ('s{number}', 'cli', 1);"
-    subprocess.run(["sqlite3", home / "state.db", row], check=True)
+    """Something to count: a session without messages has used nothing."""
+    name = f"20260102_{number % 1_000_000:06}_aaaaaa"
+    script = (
+        f"INSERT INTO sessions (id, source, started_at) VALUES ('{name}', 'cli', 1.0);"
+        "INSERT INTO messages (session_id, role, content, timestamp) "
+        f"VALUES ('{name}', 'user', 'hello', 2.0);"
+    )
+    subprocess.run(["sqlite3", home / "state.db", script], check=True)
 
 
 def hang(running: Agent, state: FreezableFilesystem, home: Path) -> None:
