@@ -81,6 +81,15 @@ def _numbers() -> Line:
             no_data=NO_AGENT,
         ),
         number(
+            "Above a limit",
+            "Users with more open files than `limits.descriptors_per_user`, and homes that took "
+            "longer than `limits.seconds_per_home` at the last scan. Only their own homes are "
+            "blind.",
+            "sum(hermes_exporter_limited{<agent>})",
+            steps=TROUBLE,
+            no_data=NO_AGENT,
+        ),
+        number(
             "Failed reloads",
             "Agents whose last reload failed: they run on with the old settings. "
             "`hermes-exporter check` names the line and the fix.",
@@ -90,7 +99,7 @@ def _numbers() -> Line:
         ),
         number(
             "Most series",
-            "A home has at most 400 series and the agent about 60. Far more than that times the "
+            "A home has at most 600 series and the agent about 60. Far more than that times the "
             "homes: please report it.",
             "max(hermes_exporter_series{<agent>})",
             no_data=NO_AGENT,

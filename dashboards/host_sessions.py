@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Section, line, parted
 from dashboards.panels import LOOK, NOW, QUIET, Panel, Query, lines, spread
-from dashboards.words import ENDINGS, NO_AGENT, NO_RULES, SOURCES, TOKENS, VERDICTS
+from dashboards.words import ENDINGS, NO_AGENT, NO_RULES, SOURCES, TOKENS, VERDICTS, WAITS_FOR
 
 
 def sessions() -> Section:
@@ -13,6 +13,7 @@ def sessions() -> Section:
         [
             line(8, _by_verdict(), _by_source()),
             line(8, _leaks(), _causes(), _idle()),
+            line(8, _unknown(), _unreadable()),
             parted(9, (16, _messages()), (8, _marathons())),
             line(8, _ended(), _small(), _streaks()),
         ],
@@ -26,16 +27,42 @@ def usage() -> Section:
 def _by_verdict() -> Panel:
     return lines(
         "Open sessions by verdict",
-        "Sessions whose end was never written. Dead: nobody runs them any more; list them with "
-        "`hermes-exporter sessions --verdict dead` and see what a reap would do with "
-        "`hermes-exporter reap`. Unknown: the agent cannot tell; `hermes-exporter check` says why "
-        "and what to grant.",
+        "Sessions whose end was never written. Dead: no process runs them any more; list them "
+        "with `hermes-exporter sessions --verdict dead` and see what a reap would do with "
+        "`hermes-exporter reap`. Exempt: their source is never reaped. Unknown: it cannot be told, "
+        "or not yet; see below.",
         Query(
             "sum by (verdict) (hermes_sessions_open_by_verdict{<home>})",
             "{{verdict}}",
         ),
         stacked=True,
         colours=VERDICTS,
+        no_data=NO_AGENT,
+    )
+
+
+def _unknown() -> Panel:
+    return lines(
+        "Why sessions are unknown",
+        "What stands in the way of a verdict. A server, chat or unknown program has the database "
+        "open: its sessions are presumed dead after `reaper.presume_after`, or when it ends; "
+        "`hermes-exporter explain ID` names it. Stopped: a process is suspended. Blind, routing: "
+        "`hermes-exporter check` says what to grant.",
+        Query("sum by (reason) (hermes_sessions_unknown{<home>})", "{{reason}}"),
+        stacked=True,
+        colours=WAITS_FOR,
+        no_data=NO_AGENT,
+    )
+
+
+def _unreadable() -> Panel:
+    return lines(
+        "Sessions that cannot be read",
+        "Rows whose id is no text that Hermes writes. They are counted here alone, and never "
+        "touched. Look at the database with `hermes doctor`.",
+        Query("sum(hermes_sessions_unreadable{<home>})", "unreadable"),
+        colours={"unreadable": LOOK},
+        reaches=1,
         no_data=NO_AGENT,
     )
 

@@ -9,6 +9,7 @@ from typing import Final
 from dashboards.panels import LOOK, NOW, PLAIN, QUIET, WELL
 from exporter.collectors import collectors
 from exporter.collectors.budget import values_of
+from exporter.reaper.findings import UnknownReason
 
 REMAINDER: Final = "other"
 _CALM: Final = [
@@ -49,8 +50,17 @@ ENDINGS: Final = apart(
 )
 COLLECTORS: Final = apart(sorted(collector.name for collector in collectors()))
 
-VERDICTS: Final = {"live": WELL, "held": "blue", "dead": LOOK, "unknown": QUIET}
+VERDICTS: Final = {
+    "live": WELL,
+    "held": "blue",
+    "dead": LOOK,
+    "exempt": "purple",
+    "unknown": QUIET,
+}
 """Colours of the verdicts on open sessions."""
+
+WAITS_FOR: Final = apart([reason.value for reason in UnknownReason])
+"""Colours of what stands in the way of a verdict."""
 
 OUTCOMES: Final = {"done": WELL, "partial": LOOK, "failed": NOW}
 """Colours of the outcomes of runs."""

@@ -50,6 +50,8 @@ class Says(StrEnum):
     LIVE = "live"
     HELD = "held"
     DEAD = "dead"
+    EXEMPT = "exempt"
+    """Sessions of its source are never reaped."""
     BLIND = "blind"
     """It shows only that something cannot be seen."""
 

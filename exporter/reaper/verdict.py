@@ -266,7 +266,7 @@ def _says_live(kind: str, detail: str) -> Evidence:
 
 def _exempt(subject: Subject, context: Context) -> Iterator[Evidence]:
     if subject.session.source not in context.rules.sources:
-        yield Evidence("source", Says.HELD, _source_reason(subject, context))
+        yield Evidence("source", Says.EXEMPT, _source_reason(subject, context))
 
 
 def _processes(subject: Subject, context: Context) -> Iterator[Evidence]:

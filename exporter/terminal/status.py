@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from exporter import human
 from exporter.terminal.blocks import VERDICT_TONES, Bar, Block, Cell, Column, Line, Table, Tone
@@ -154,8 +154,12 @@ def _would(home: Home) -> str:
     return "; ".join(parts)
 
 
+_OVERVIEW: Final = ("live", "held", "dead", "unknown")
+"""The verdicts that fit into a line."""
+
+
 def _overview(homes: list[Home], mixed: bool) -> Table:
-    titles = ("open", "live", "held", "dead", "unknown", "ended", "empty", "disk")
+    titles = ("open", *_OVERVIEW, "ended", "empty", "disk")
     columns = (
         Column("home", least=10),
         Column("state"),
@@ -175,8 +179,11 @@ def _overview_row(home: Home) -> tuple[Cell, ...]:
         _up(home),
         Cell(_count(sessions["open"])),
         *(
-            Cell(_count(verdicts.get(name)), tone if verdicts.get(name) else Tone.FAINT)
-            for name, tone in VERDICT_TONES.items()
+            Cell(
+                _count(verdicts.get(name)),
+                VERDICT_TONES[name] if verdicts.get(name) else Tone.FAINT,
+            )
+            for name in _OVERVIEW
         ),
         Cell(_count(sessions["ended"])),
         Cell(_count(sessions["empty"])),
