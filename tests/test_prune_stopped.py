@@ -14,12 +14,13 @@ import pytest
 from exporter.pruner.execute import execute, purge
 from exporter.pruner.undo import undo
 from exporter.pruner.words import HomePrunePlan
-from exporter.runs import Kind
+from exporter.runs import Kind, journal_of
 from tests.pruned_home import (
     TRASH,
     contents,
     make_home,
     plan_all,
+    session_names,
     sessions,
     transcripts,
     unfinished,
@@ -29,7 +30,7 @@ from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.waiting import wait_until
 from tests.reap_harness import history, site
-from tests.session_prune_harness import KEEP_SECONDS
+from tests.session_prune_harness import KEEP_SECONDS, prunable_process
 
 SESSIONS = 4
 
@@ -167,6 +168,23 @@ def test_undo_of_the_last_run_gives_back_one_that_was_stopped(
     undone = run_json("undo", "--last", "--home", home, "--state-dir", tmp_path / "state")
     assert undone["failed"] == []
     assert contents(home) == contents(template)
+
+
+def test_a_session_that_hermes_goes_on_with_before_recovery_counts_as_taken(
+    template: Path, tmp_path: Path
+) -> None:
+    """Were it taken for one that was never deleted, its past would be lost with the trash."""
+    home = fresh(template, tmp_path, "home")
+    assert dies(home, "prune", 0)
+    with prunable_process(python_for(NEWEST), home) as hermes:
+        hermes.ask("create", session=session_names(1)[0], source="cli")
+        hermes.ask("append", session=session_names(1)[0])
+    settle(home)
+    [run_id] = [each.id for each in history(home) if each.kind is Kind.PRUNE]
+    with journal_of(str(home), 0) as runs:
+        assert runs is not None
+        states = {each.intent.target: each.state.value for each in runs.actions(run_id)}
+    assert {states[each] for each in session_names(SESSIONS)} == {"done"}
 
 
 def test_a_prune_that_is_told_to_stop_is_finished_by_the_next(

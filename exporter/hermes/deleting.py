@@ -72,6 +72,11 @@ class SessionParts(Struct, frozen=True, array_like=True):
         return self.messages.column("id")
 
     @property
+    def began_at(self) -> object:
+        """When it began, as stored: Hermes never changes that of a row."""
+        return self.tables[SESSIONS].named(0)["started_at"]
+
+    @property
     def is_cut(self) -> bool:
         """Whether Hermes's triggers, fired by our SQLite, would index it in another way."""
         return any(self.cut.values())
@@ -137,6 +142,12 @@ def read_session(
         tables["state_meta"] = rows("state_meta", "key", _GOAL + session_id)
     cut = find_cut(connection, layout.index, tables[MESSAGES]) if look_at_index else {}
     return SessionParts(session_id, tables, _children(connection, session_id), cut)
+
+
+def has_begun_at(connection: apsw.Connection, session_id: str, began_at: object) -> bool:
+    """Whether the session is the one that began then; Hermes may have begun it anew since."""
+    found = connection.execute("SELECT started_at FROM sessions WHERE id = ?", (session_id,)).get
+    return bool(found == began_at)
 
 
 def _children(connection: apsw.Connection, session_id: str) -> list[str]:

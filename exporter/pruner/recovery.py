@@ -16,7 +16,7 @@ from exporter.pruner.effects.effect import Effect
 from exporter.pruner.effects.registry import effects_on
 from exporter.pruner.effects.returning import what_came_back
 from exporter.pruner.effects.sessions import what_happened
-from exporter.pruner.session_trash import kept_numbers
+from exporter.pruner.session_trash import overview
 from exporter.pruner.trash import TrashRun, trash_of
 from exporter.pruner.words import Act, Frees
 from exporter.reaper import batches
@@ -77,7 +77,7 @@ def sessions_away(runs: Runs, run: str, trash: TrashRun | None) -> set[str]:
     taken = [each for each in taken if each.state is ActionState.DONE]
     if not taken or trash is None:
         return set()
-    kept = kept_numbers(trash)
+    kept = overview(trash).began_at
     return {each.intent.target for each in taken if each.number in kept}
 
 

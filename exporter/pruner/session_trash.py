@@ -96,19 +96,29 @@ def kept_sessions(trash: TrashRun, *, newest_only: bool = False) -> Iterator[lis
         yield each.sessions
 
 
-def kept_numbers(trash: TrashRun) -> set[int]:
-    """The numbers of the actions whose sessions can be read."""
-    return {kept.number for file in kept_sessions(trash) for kept in file}
+class Overview(Struct, frozen=True):
+    """What the trash of a run has of sessions, without the sessions."""
+
+    began_at: dict[int, object] = {}
+    """When each began, by the number of its action."""
+    damage: str = ""
+    """What cannot be read, if anything; the first of it."""
 
 
-def damage_in(trash: TrashRun) -> str:
-    """What of the sessions of a run cannot be read, if anything; names the first damaged file."""
-    return next((each.damage for each in _kept_files(trash) if each.damage), "")
+def overview(trash: TrashRun) -> Overview:
+    """Which sessions can be read, and what is damaged."""
+    began_at: dict[int, object] = {}
+    damage = ""
+    for file in _kept_files(trash):
+        damage = damage or file.damage
+        for kept in file.sessions:
+            began_at.setdefault(kept.number, kept.parts.began_at)
+    return Overview(began_at, damage)
 
 
 def why_not_kept(trash: TrashRun) -> str:
     """Why a session that this run took cannot be found in its trash."""
-    damage = damage_in(trash)
+    damage = overview(trash).damage
     return f"its rows are damaged: {damage}"[:300] if damage else "it is not in the trash"
 
 

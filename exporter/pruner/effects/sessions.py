@@ -20,6 +20,7 @@ from exporter.hermes.deleting import (
     SessionParts,
     delete_session,
     exists,
+    has_begun_at,
     probe_layout,
     read_session,
 )
@@ -38,7 +39,7 @@ from exporter.pruner.gently import (
 )
 from exporter.pruner.inspection import Gone, Inspection
 from exporter.pruner.pace import Pace
-from exporter.pruner.session_trash import Kept, damage_in, keep, kept_numbers, kept_sessions
+from exporter.pruner.session_trash import Kept, Overview, keep, kept_sessions, overview
 from exporter.pruner.trash import TrashRun
 from exporter.reaper.batches import CalledOffError
 from exporter.reaper.site import Site
@@ -352,21 +353,26 @@ def what_happened(
     """
     if not actions:
         return []
+    kept = overview(trash) if trash is not None else Overview()
+
+    def stays(connection: apsw.Connection, action: Action) -> bool:
+        target = action.intent.target
+        if action.number not in kept.began_at:
+            return exists(connection, target)
+        # One that Hermes has begun anew was taken: its past is in the trash alone.
+        return has_begun_at(connection, target, kept.began_at[action.number])
+
     there = read_patiently(
         site,
-        lambda connection: {
-            each.intent.target for each in actions if exists(connection, each.intent.target)
-        },
+        lambda connection: {each.intent.target for each in actions if stays(connection, each)},
     )
     _mend_index(site, there, trash)
-    kept = kept_numbers(trash) if trash is not None and len(there) < len(actions) else set()
-    # What cannot be read may hold any of those that are gone: an undo says so, session by session.
-    is_damaged = trash is not None and len(kept) < len(actions) and damage_in(trash) != ""
     settled: list[Settlement] = []
     for each in actions:
         if each.intent.target in there:
             settled += _skip([each], otherwise)
-        elif each.number in kept or is_damaged:
+        # What cannot be read may hold any of those that are gone: an undo names each.
+        elif each.number in kept.began_at or kept.damage:
             settled.append(Settlement(each.number, ActionState.DONE))
         else:
             settled += _skip([each], "it is gone")
