@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -367,14 +367,15 @@ except RunError as error:
 
 
 @pytest.fixture
-def owned(home: Path) -> tuple[Path, str]:
+def owned(home: Path) -> Iterator[tuple[Path, str]]:
     """A home of an ordinary user, pruned."""
     pruned = prune(home)
     place = Path("/var/tmp") / f"hermes-exporter-test-{os.getpid()}"
     shutil.rmtree(place, ignore_errors=True)
     moved = shutil.copytree(home, place / "home")
     subprocess.run(["chown", "-hR", f"{NOBODY}:{NOBODY}", place], check=True)
-    return moved, pruned
+    yield moved, pruned
+    shutil.rmtree(place)
 
 
 def act(home: Path, what: str, run: str) -> Any:
@@ -396,7 +397,6 @@ def test_rows_that_may_not_be_read_are_named_and_come_back_when_they_may(
     rows.chmod(0o600)
     restored, failed = act(home, "undo", pruned)
     assert sorted(restored) == NAMES
-    shutil.rmtree(home.parent)
 
 
 def test_trash_that_may_not_be_opened_is_said_to_be_and_can_be_purged(
@@ -409,7 +409,6 @@ def test_trash_that_may_not_be_opened_is_said_to_be_and_can_be_purged(
     assert "Permission denied" in said
     assert act(home, "purge", pruned) == "done"
     assert list((home / TRASH).iterdir()) == []
-    shutil.rmtree(home.parent)
 
 
 # The journal itself
