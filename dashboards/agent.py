@@ -81,15 +81,6 @@ def _numbers() -> Line:
             no_data=NO_AGENT,
         ),
         number(
-            "Above a limit",
-            "Users with more open files than `limits.descriptors_per_user`, and homes that took "
-            "longer than `limits.seconds_per_home` at the last scan. Only their own homes are "
-            "blind.",
-            "sum(hermes_exporter_limited{<agent>})",
-            steps=TROUBLE,
-            no_data=NO_AGENT,
-        ),
-        number(
             "Failed reloads",
             "Agents whose last reload failed: they run on with the old settings. "
             "`hermes-exporter check` names the line and the fix.",
@@ -115,6 +106,12 @@ def _agents() -> Panel:
         "memory messages.",
         [
             Column("Agent", "max by (instance) (up{<agent>})", words=UP, width=80),
+            Column(
+                "Above limits",
+                "sum by (instance) (hermes_exporter_limited{<agent>})",
+                steps=TROUBLE,
+                width=110,
+            ),
             Column(
                 "Running for",
                 "time() - max by (instance) (process_start_time_seconds{<agent>})",

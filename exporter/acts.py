@@ -19,6 +19,7 @@ from exporter.evidence.bystanders import Bystanders
 from exporter.evidence.findings import HomeEvidence
 from exporter.homes import Home
 from exporter.pool import Worker
+from exporter.pruner.beside import Beside
 from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import Narrowed, PlanOrder, PruneOrder
@@ -181,6 +182,8 @@ def prune(
         run=run,
         keep_seconds=own.prune.trash.keep_seconds,
         lock_budget_seconds=own.prune.lock_budget_seconds,
+        beside=Beside.of(evidence.holders, own.reaper.presume_after.beside_servers()),
+        emergency=planned.pressure.emergency,
     )
     request = wire.PruneRequest(home.path, msgspec.Raw(msgspec.json.encode(order)))
     return _pruned(worker, request, progress)

@@ -16,6 +16,7 @@ from typing import Any
 from exporter.evidence.bystanders import Bystanders
 from exporter.hermes.expected import ExpectedReader
 from exporter.hermes.schema import probe_schema
+from exporter.pruner.beside import Beside
 from exporter.pruner.execute import execute
 from exporter.pruner.outcome import Outcome
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
@@ -81,9 +82,12 @@ def planned(
     return HomePrunePlan(home="home", hash="a-plan", actions=actions)
 
 
-def prune(home: Path, plan: HomePrunePlan, place: Site | None = None) -> Outcome:
-    """Execute a plan, with whoever has the database open now."""
-    return execute(plan, place or beside_all(home), keep_seconds=KEEP_SECONDS)
+def prune(
+    home: Path, plan: HomePrunePlan, place: Site | None = None, beside: Beside | None = None
+) -> Outcome:
+    """Execute a plan, beside the processes that have the database open now."""
+    site = place or beside_all(home)
+    return execute(plan, site, keep_seconds=KEEP_SECONDS, beside=beside)
 
 
 def beside_all(home: Path, **changes: Any) -> Site:

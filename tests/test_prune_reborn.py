@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from exporter.pruner import reborn as healing
+from exporter.pruner.beside import Beside
 from exporter.pruner.effects import merging
 from exporter.pruner.execute import execute, purge
 from exporter.pruner.reborn import heal_reborn
@@ -20,11 +22,12 @@ from exporter.reaper.site import Site
 from exporter.runs import Kind, RunBusyError, running
 from exporter.runs.report import RunReader
 from tests.agent_harness import configuration, scanned_again, when
+from tests.evidence_harness import evidence
 from tests.real.agent import Metrics, agent
 from tests.real.command import run_json
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
-from tests.reap_harness import history
+from tests.reap_harness import hermes_process, history
 from tests.session_prune_harness import (
     KEEP_SECONDS,
     beside_all,
@@ -270,3 +273,55 @@ _COUNTED: dict[str, Any] = {
     "hermes_tool_calls_total": 0,
     "hermes_tokens_total": 12,
 }
+
+
+def purged_by_rule(home: Path, *, emergency: bool = False) -> tuple[str, ...]:
+    """What a run that finds the trash expired takes of it."""
+    first = history(home)[-1].id
+    plan, place = _emptying(first), beside_all(home)
+    return execute(plan, place, keep_seconds=KEEP_SECONDS, emergency=emergency).done
+
+
+def beside_now(home: Path, server_seconds: float | None) -> Beside:
+    found = Beside.of(evidence(home).holders, server_seconds)
+    assert found is not None
+    return found
+
+
+def test_the_trash_of_sessions_waits_for_a_chat_that_was_there_to_end(newest: Path) -> None:
+    """It may have a session in memory, and go on with it next week."""
+    with chat(newest):
+        prune(newest, planned(newest, [CHAT]), beside=beside_now(newest, 0.0))
+        assert purged_by_rule(newest) == ()
+    assert len(purged_by_rule(newest)) == 1
+
+
+def test_only_an_emergency_empties_the_trash_beside_that_chat(newest: Path) -> None:
+    with chat(newest):
+        prune(newest, planned(newest, [CHAT]), beside=beside_now(newest, 0.0))
+        assert len(purged_by_rule(newest, emergency=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "seconds", "waits"),
+    [(NEWEST, 3600.0, True), (NEWEST, 0.0, False), (NEWEST, None, True), ("0.16.0", 0.0, True)],
+)
+def test_for_a_server_it_waits_as_long_as_a_silent_turn_may_last(
+    tmp_path: Path, version: str, seconds: float | None, waits: bool
+) -> None:
+    """Up to 0.17 nothing of a turn is stored before its end, so there it waits for the server."""
+    home = _home(version, tmp_path)
+    with hermes_process(python_for(version), home, "gateway", "run"):
+        beside = beside_now(home, seconds)
+        assert (len(beside.servers), beside.chats) == (1, ())
+        prune(home, planned(home, [CHAT]), beside=beside)
+        assert (purged_by_rule(home) == ()) == waits
+    if waits:
+        assert len(purged_by_rule(home)) == 1
+
+
+def test_processes_of_another_boot_have_ended(newest: Path) -> None:
+    with chat(newest):
+        beside = structs.replace(beside_now(newest, None), boot_id="another")
+        prune(newest, planned(newest, [CHAT]), beside=beside)
+        assert len(purged_by_rule(newest)) == 1

@@ -172,4 +172,6 @@ def prune(order: PruneOrder, progress: Progress | None = None) -> Outcome:
         only=None if order.only is None else frozenset(order.only),
         run=order.run,
         progress=progress,
+        beside=order.beside,
+        emergency=order.emergency,
     )

@@ -14,9 +14,11 @@ from itertools import groupby
 from typing import Any, Final
 
 import apsw
+import msgspec
 
 from exporter.errors import DatabaseError
 from exporter.hermes.writing import look_at_bystanders, refuse_unwritable
+from exporter.pruner.beside import Beside
 from exporter.pruner.effects.effect import Effect
 from exporter.pruner.effects.registry import effects_on, take
 from exporter.pruner.effects.sessions import SessionEffect, Unit
@@ -26,7 +28,7 @@ from exporter.pruner.outcome import LeftAlone, Outcome
 from exporter.pruner.purge import PurgeEffect
 from exporter.pruner.recovery import note_purged, recover, trash_for
 from exporter.pruner.trash import TrashRun, trash_folder, trash_of
-from exporter.pruner.trash_wait import why_not_purged
+from exporter.pruner.trash_wait import BESIDE, why_not_purged
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.reaper.site import Site
 from exporter.runs import (
@@ -60,6 +62,8 @@ def execute(
     only: Collection[str] | None = None,
     run: str = "",
     progress: Progress | None = None,
+    beside: Beside | None = None,
+    emergency: bool = False,
 ) -> Outcome:
     """Do what a plan says; in a process of the home's owner that has no connection to it.
 
@@ -75,7 +79,8 @@ def execute(
     try:
         with acting(site, "prune") as (runs, folder):
             recover(site, runs, folder)
-            pruning = _Pruning(site, runs, folder, progress, noted)
+            pruning = _Pruning(site, runs, folder, progress, noted, purging=emergency)
+            pruning.beside = beside
             return pruning.execute(
                 actions,
                 gone=gone,
@@ -164,7 +169,9 @@ class _Pruning:
         *,
         purging: bool = False,
     ) -> None:
-        """`purging`: a person wants the trash emptied, whatever waits in it."""
+        """`purging`: the trash is emptied whatever waits in it, by a person or an emergency."""
+        self.beside: Beside | None = None
+        """The processes that may have had a session in memory, to be noted."""
         self._site = site
         self._runs = runs
         self._folder = folder
@@ -185,6 +192,7 @@ class _Pruning:
     ) -> Outcome:
         """Take these; those of the numbers `gone` had to go before anything could be noted."""
         intents = [intent_of(each) for each in actions]
+        self._note_beside(intents)
         self._total = len(intents)
         taken = self._begin(intents, gone, run)
         self._noted.actions = noted = self._runs.actions(self._run)
@@ -210,6 +218,12 @@ class _Pruning:
         if any(act == Act.DELETE_SESSION.value for act in self._done(noted)):
             self._merge(self._site.monotonic() - began)
         return self._outcome(noted)
+
+    def _note_beside(self, intents: Sequence[Intent]) -> None:
+        """The trash of sessions waits for these processes."""
+        first = next((each for each in intents if each.action == Act.DELETE_SESSION.value), None)
+        if first is not None and self.beside is not None:
+            first.after[BESIDE] = msgspec.to_builtins(self.beside)
 
     def _begin(
         self, intents: Sequence[Intent], gone: Sequence[int], run: dict[str, Any]

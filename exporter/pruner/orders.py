@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from exporter.config.prune import Prune
 from exporter.evidence.bystanders import Bystanders
+from exporter.pruner.beside import Beside
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.words import HomePrunePlan, Policy
 
@@ -45,3 +46,6 @@ class PruneOrder(Struct, frozen=True):
     run: str = ""
     keep_seconds: float = 72 * 3600.0
     lock_budget_seconds: float = 0.05
+    beside: Beside | None = None
+    emergency: bool = False
+    """The disk is so full that no trash waits any more."""

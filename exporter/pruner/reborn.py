@@ -60,7 +60,7 @@ def _heal(site: Site, runs: Runs, folder: RunFolder, besides: str) -> Healed:
     }
     healed: list[str] = []
     left: list[LeftAlone] = []
-    for run in sorted(by_run, reverse=True):
+    for run in by_run:  # the newest first; ids of runs of one second say nothing
         with trash_of(folder, run) as trash:
             if trash is None:
                 continue  # it was purged: there is no past any more

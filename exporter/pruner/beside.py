@@ -1,0 +1,36 @@
+"""The processes that may have a session in memory when it is pruned: its trash waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from exporter.evidence.findings import Holder
+from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
+from exporter.reaper.watched_idleness import read_moment
+
+
+class Beside(Struct, frozen=True):
+    """The processes that may have had a session in memory when it was deleted."""
+
+    boot_id: str
+    since_boot: float
+    chats: tuple[ProcessKey, ...] = ()
+    """Also programs of unknown kind."""
+    servers: tuple[ProcessKey, ...] = ()
+    server_seconds: float | None = None
+    """How long to wait for a server; None: until it ends."""
+
+    @classmethod
+    def of(
+        cls, holders: Iterable[Holder], server_seconds: float | None, *, plugins: bool = False
+    ) -> Beside | None:
+        """Those that a survey found; None if there are none."""
+        lines = [(key_of(each), base_line(each, plugins=plugins)) for each in holders]
+        servers = tuple(key for key, line in lines if line is Line.SERVER)
+        chats = tuple(key for key, line in lines if line not in (Line.SERVER, Line.CLEARED))
+        if not servers and not chats:
+            return None
+        moment = read_moment()
+        return cls(moment.boot_id, moment.since_boot, chats, servers, server_seconds)
