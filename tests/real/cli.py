@@ -23,6 +23,8 @@ from tests.real.waiting import wait_until
 _PROMPT_SIGN = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"
 _BUSY_HINT = " msg="
 _SESSION_SHOWN = re.compile(r"(?:Session:|Resumed session) (\d{8}_\d{6}_[0-9a-f]{6})")
+_BRANCHED = re.compile(r"Branch session: +(\d{8}_\d{6}_[0-9a-f]{6})")
+_COMPRESSED = "Approx request size:"
 _NUMBERS = itertools.count(1)
 
 
@@ -45,14 +47,18 @@ class Chat:
 
     def say(self, words: str = "hello") -> str:
         """Ask something; return the session when the answer is there and it waits again."""
-        line = self._ask(words)
-        self.window.wait_until_shown(lambda: not self._is_busy(), "hermes shows its prompt again")
+        line = self.ask(words)
+        self.wait_for_prompt()
         self.session = self.session or session_of(self._home, line)
         return self.session
 
+    def wait_for_prompt(self) -> None:
+        """Return when the turn is over."""
+        self.window.wait_until_shown(lambda: not self._is_busy(), "hermes shows its prompt again")
+
     def ask_for_ever(self, model: StubModel) -> str:
         """Ask something that is never answered to the end; return when half of it is there."""
-        line = self._ask(HANG)
+        line = self.ask(HANG)
         wait_until(
             lambda: line in model.half_answered, f"the model is asked {line!r}", PATIENCE_SECONDS
         )
@@ -61,14 +67,14 @@ class Chat:
 
     def use_tool_for_ever(self) -> str:
         """Ask for something that takes a tool; return when that has begun to run."""
-        self._ask(USE_TOOL)
+        self.ask(USE_TOOL)
         wait_until(lambda: self.tool_runs(), "the tool runs", PATIENCE_SECONDS)
         self._wait_for_message("assistant", since="0.18.2")
         return self.session
 
     def run_tool_in_background(self) -> None:
         """Let a second session use a tool for ever, beside the chat."""
-        self.window.type(f"/background {USE_TOOL} {next(_NUMBERS)}")
+        self.window.type(numbered(f"/background {USE_TOOL}"))
         wait_until(lambda: self.tool_runs(), "the tool runs", PATIENCE_SECONDS)
 
     def resume(self, session: str) -> None:
@@ -81,6 +87,30 @@ class Chat:
         self.window.type("/new --yes")
         wait_until(lambda: self.session not in open_sessions(self._home), "the session is ended")
         self.session = ""
+
+    def branch(self) -> str:
+        """Copy the conversation to a new session and go on there; return that session."""
+        before = len(_BRANCHED.findall(self.window.output))
+        self.window.type("/branch")
+        self.window.wait_until_shown(
+            lambda: len(_BRANCHED.findall(self.window.output)) > before, "the branch is shown"
+        )
+        self.session = _BRANCHED.findall(self.window.output)[-1]
+        return self.session
+
+    def compress(self) -> None:
+        """Summarize what was said; by rotation the chat goes on with another session."""
+        shown = self.window.output.count(_COMPRESSED)
+        self.window.type("/compress")
+        self.window.wait_for(_COMPRESSED, shown + 1)
+
+    def set_title(self, title: str) -> None:
+        self.window.type(f"/title {title}")
+        wait_until(
+            lambda: ask(self._home, f"SELECT 1 FROM sessions WHERE title = '{title}'"),
+            "the title is stored",
+            PATIENCE_SECONDS,
+        )
 
     def quit(self) -> None:
         self.window.type("/quit")
@@ -101,9 +131,9 @@ class Chat:
             for process in self.window.descendants()
         )
 
-    def _ask(self, words: str) -> str:
+    def ask(self, words: str) -> str:
         """Type a question and see that it is being worked on."""
-        line = f"{words} {next(_NUMBERS)}"
+        line = numbered(words)
         before = len(self.window.output)
         self.window.type(line)
         hint = f"{_PROMPT_SIGN}{_BUSY_HINT}"
@@ -147,16 +177,16 @@ def chat(
     environment: dict[str, str] | None = None,
 ) -> Iterator[Chat]:
     """An interactive chat, at its prompt; `wrapper` is what it is run by."""
-    command = [*wrapper, hermes.python, hermes.program, *(arguments or ("chat", "--cli"))]
+    command = [*wrapper, hermes.python, hermes.program, *(arguments or hermes.chat_arguments)]
     with terminal(
-        command, {**_environment(hermes, home), **(environment or {})}, home.parent
+        command, {**user_environment(hermes, home), **(environment or {})}, home.parent
     ) as window:
         yield Chat(hermes, home, window)
 
 
 def chat_once(hermes: Hermes, home: Path, *arguments: str, words: str = "hello") -> str:
     """A one-shot run to its end, which succeeds; return its session."""
-    line = f"{words} {next(_NUMBERS)}"
+    line = numbered(words)
     done = _run(hermes, home, *(arguments or ("chat", "-Q", "-q")), line)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "".join(ANSWER) in done.stdout
@@ -168,10 +198,10 @@ def unanswered_once(
     hermes: Hermes, home: Path, model: StubModel
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A one-shot that is in the middle of its answer, and stays there."""
-    line = f"{HANG} {next(_NUMBERS)}"
+    line = numbered(HANG)
     with subprocess.Popen(
         [hermes.python, hermes.program, "chat", "-Q", "-q", line],
-        env=_environment(hermes, home),
+        env=user_environment(hermes, home),
         cwd=home.parent,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -206,7 +236,7 @@ def gateway(hermes: Hermes, home: Path) -> Iterator[subprocess.Popen[bytes]]:
         log.open("wb") as output,
         subprocess.Popen(
             [hermes.python, hermes.program, "gateway", "run"],
-            env=_environment(hermes, home),
+            env=user_environment(hermes, home),
             cwd=home.parent,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -233,6 +263,11 @@ def _is_running_gateway(home: Path, pid: int) -> bool:
     except (FileNotFoundError, ValueError):
         return False
     return bool(state.get("pid") == pid and state.get("gateway_state") == "running")
+
+
+def numbered(words: str) -> str:
+    """The words, and a number that no other question of this test process has."""
+    return f"{words} {next(_NUMBERS)}"
 
 
 def session_of(home: Path, question: str) -> str:
@@ -277,7 +312,7 @@ def ask(home: Path, sql: str) -> list[dict[str, Any]]:
 def _run(hermes: Hermes, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [hermes.python, hermes.program, *arguments],
-        env=_environment(hermes, home),
+        env=user_environment(hermes, home),
         cwd=home.parent,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -286,7 +321,7 @@ def _run(hermes: Hermes, home: Path, *arguments: str) -> subprocess.CompletedPro
     )
 
 
-def _environment(hermes: Hermes, home: Path) -> dict[str, str]:
+def user_environment(hermes: Hermes, home: Path) -> dict[str, str]:
     """What its tools leave in the folder for temporary files goes with the test.
 
     The programs that it probes for at its start are the system's: a developer's own may be slow.

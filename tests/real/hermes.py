@@ -29,6 +29,11 @@ class Hermes:
         """The `hermes` console script."""
         return self.folder / "bin" / "hermes"
 
+    @property
+    def chat_arguments(self) -> tuple[str, ...]:
+        """What starts a chat on the terminal; from 0.16.0 on a TUI can be the default."""
+        return ("chat", "--cli") if self.at_least("0.16.0") else ("chat",)
+
     def at_least(self, version: str) -> bool:
         return VERSIONS.index(self.version) >= VERSIONS.index(version)
 

@@ -62,14 +62,16 @@ def holder(
     arguments: Sequence[str] | None = None,
     user: int | None = None,
     wrapper: Sequence[str] = (),
+    module: str = "hold",
 ) -> Iterator[Holder]:
     """A process of this release with `home`'s database open; it closes and leaves at the end.
 
     With `arguments` its command line is that of the `hermes` program called with them. With
     `user` it runs as that uid and gid, which must be able to reach the home. `wrapper` is what
-    comes before its command line.
+    comes before its command line. `module` is the one of `inside/` that obeys: `hold`, or `embed`
+    for a program that runs agents.
     """
-    command = hermes.command("hold")
+    command = hermes.command(module)
     if arguments is not None:
         command = [str(hermes.python), str(_program(home)), *arguments]
     if user is not None:

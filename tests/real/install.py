@@ -23,6 +23,8 @@ from tests.real.hermes import (
 )
 
 STAMP = ".installed"
+EXTRAS = ("aiohttp==3.14.5", "agent-client-protocol==0.9.0")
+"""For the gateway's API server and for the editor integration; both are optional in Hermes."""
 
 
 def main() -> None:
@@ -42,13 +44,13 @@ def install_dependencies() -> None:
     """
     folder = dependencies_python().parents[1]
     interpreter = interpreter_for_hermes()
-    fingerprint = f"{interpreter} {NEWEST}"
+    fingerprint = f"{interpreter} {NEWEST} {' '.join(EXTRAS)}"
     if is_installed(folder, fingerprint):
         return
     print(f"hermes: installing the dependencies of hermes-agent {NEWEST}", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([interpreter, "-m", "venv", folder], check=True)
-    pip("install", f"hermes-agent=={NEWEST}")
+    pip("install", f"hermes-agent=={NEWEST}", *EXTRAS)
     pip("uninstall", "--yes", "hermes-agent")
     mark_installed(folder, fingerprint)
 

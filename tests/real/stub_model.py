@@ -2,7 +2,8 @@
 
 It answers every question in two pieces. A question that contains HANG gets only the first piece;
 the rest follows when the test lets it. One that contains USE_TOOL gets a call of the terminal that
-lasts until somebody ends it.
+lasts until somebody ends it. One that begins with DELEGATE makes a subagent of what follows. One
+that contains FILL gets an answer that is longer than Hermes keeps without compressing.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ from pathlib import Path
 from typing import Any
 
 HANG = "think for ever"
+DELEGATE = "let a helper"
+FILL = "tell all you know"
 USE_TOOL = "use a tool"
 ANSWER = ("Well, ", "hello.")
 TOOL_COMMAND = "sleep 3600"
-_TOOL_CALL = {
-    "index": 0,
-    "id": "call_stub",
-    "type": "function",
-    "function": {"name": "terminal", "arguments": json.dumps({"command": TOOL_COMMAND})},
-}
+LONG_ANSWER = "All that I know, and more. " * 10_000
+"""About 67,000 tokens by Hermes's own estimate: above the least threshold, which is 64,000."""
+_LARGE_REQUEST_BYTES = 200_000
 
 
 class StubModel:
@@ -41,18 +41,18 @@ class StubModel:
         self.questions: list[str] = []
         """The last user message of each request so far."""
 
-    def configure(self, home: Path) -> None:
-        """Make a home use this model and no other."""
+    def configure(self, home: Path, context_length: int = 128_000, **settings: Any) -> None:
+        """Make a home use this model and no other; `settings` go to its configuration too."""
         model = {
             "default": "stub-1",
             "provider": "custom",
             "base_url": f"{self.url}/v1",
             "api_key": "sk-stub",
-            "context_length": 128000,
+            "context_length": context_length,
         }
         home.mkdir(mode=0o700, exist_ok=True)
         # JSON is YAML too.
-        (home / "config.yaml").write_text(json.dumps({"model": model}))
+        (home / "config.yaml").write_text(json.dumps({"model": model, **settings}))
 
 
 @contextmanager
@@ -75,6 +75,7 @@ def stub_model() -> Iterator[StubModel]:
 
 class _Handler(BaseHTTPRequestHandler):
     stub: StubModel
+    tokens = 11
 
     def do_GET(self) -> None:
         self._send_json({"object": "list", "data": [{"id": "stub-1", "object": "model"}]})
@@ -84,10 +85,12 @@ class _Handler(BaseHTTPRequestHandler):
         request = json.loads(body)
         question = _question(request)
         self.stub.questions.append(question)
+        self.tokens = len(body) // 4 if len(body) > _LARGE_REQUEST_BYTES else 11
         if request.get("stream"):
             self._start_stream()
-            if USE_TOOL in question and request["messages"][-1]["role"] == "user":
-                self._end_stream({"tool_calls": [_TOOL_CALL]}, "tool_calls")
+            call = _tool_call(question) if request["messages"][-1]["role"] == "user" else None
+            if call:
+                self._end_stream({"tool_calls": [call]}, "tool_calls")
             else:
                 self._answer(question)
         else:
@@ -105,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.stub.half_answered.append(question)
             self.stub.hanging.set()
             self.stub.release.wait()
-        self._end_stream({"content": ANSWER[1]}, "stop")
+        self._end_stream({"content": LONG_ANSWER if FILL in question else ANSWER[1]}, "stop")
 
     def _end_stream(self, last: dict[str, Any], finish_reason: str) -> None:
         self._send_piece(_completion("delta", last))
@@ -113,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._write(b"data: [DONE]\n\n")
 
     def _send_piece(self, piece: dict[str, Any]) -> None:
+        # Hermes trusts what it is told of the last request's size more than its own estimate.
+        piece["usage"] |= {"prompt_tokens": self.tokens, "total_tokens": self.tokens + 3}
         self._write(f"data: {json.dumps(piece)}\n\n".encode())
 
     def _send_json(self, value: dict[str, Any]) -> None:
@@ -138,6 +143,17 @@ class _Handler(BaseHTTPRequestHandler):
 def _question(request: dict[str, Any]) -> str:
     asked = [m["content"] for m in request.get("messages", []) if m.get("role") == "user"]
     return str(asked[-1]) if asked else ""
+
+
+def _tool_call(question: str) -> dict[str, Any] | None:
+    if USE_TOOL in question:
+        function, arguments = "terminal", {"command": TOOL_COMMAND}
+    elif question.startswith(DELEGATE):
+        function, arguments = "delegate_task", {"goal": question.removeprefix(DELEGATE).strip()}
+    else:
+        return None
+    called = {"name": function, "arguments": json.dumps(arguments)}
+    return {"index": 0, "id": "call_stub", "type": "function", "function": called}
 
 
 def _completion(

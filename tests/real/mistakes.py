@@ -1,0 +1,42 @@
+"""Reaps that are wrong, and their healing: the one place that knows the reaper's own interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from exporter.evidence.bystanders import Bystanders
+from exporter.reaper import reopen
+from exporter.reaper.plan import Expected, HomePlan, ReapAction
+from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
+from exporter.reaper.reap import execute
+from exporter.reaper.site import Site
+from exporter.scan.reader import HomeReader
+from tests.evidence_harness import evidence
+from tests.reader_harness import scan
+
+
+def reap_in_use(home: Path, session: str) -> str:
+    """End a session as the reaper does, journal and all, whatever uses it.
+
+    Return why it is not ended all the same, if there is something that names it held.
+    """
+    (row,) = [each for each in scan(HomeReader(str(home)), home).sessions if each.id == session]
+    plan = HomePlan("home", (ReapAction(session, "a test", Expected.of(row)),))
+    outcome = execute(plan, _site(home), end_reason="reaped", processes=_processes(home))
+    assert (session,) in (outcome.done, tuple(each.target for each in outcome.skipped)), outcome
+    return "".join(each.why for each in outcome.skipped)
+
+
+def heal(home: Path) -> None:
+    """What a scan does first, and every command by hand."""
+    reopen.heal(_site(home), _processes(home))
+
+
+def _site(home: Path) -> Site:
+    return Site(str(home), home.stat().st_uid, Bystanders.of(evidence(home)), pause_seconds=0.005)
+
+
+def _processes(home: Path) -> tuple[ProcessKey, ...]:
+    """Those that have the database open and may run a session."""
+    holders = evidence(home).holders
+    return tuple(key_of(each) for each in holders if base_line(each) is not Line.CLEARED)
