@@ -20,8 +20,10 @@ from tests.real.elsewhere import IN_PID_NAMESPACE, as_user, in_container
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import holder
 from tests.real.stub_model import StubModel, stub_model
+from tests.real.waiting import wait_until
 from tests.verdict_harness import (
     HOME,
+    PRESUME,
     WAYS_TO_LEAK,
     Watch,
     a_week_passes,
@@ -61,21 +63,26 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("version", [OLDER[0], pytest.param(OLDER[1], marks=pytest.mark.full)])
-def test_a_killed_chat_is_dead_beside_one_that_is_not(
+def test_a_killed_chat_is_presumed_dead_beside_one_that_is_not(
     version: str, model: StubModel, home: Path, tmp_path: Path
 ) -> None:
     hermes = python_for(version)
-    with watching(tmp_path / "agent", home) as watch, chat(hermes, home) as window:
+    with watching(tmp_path / "agent", home, reaper=PRESUME) as watch, chat(hermes, home) as window:
         leaked = leak(hermes, home, model, "idle", "answering")
+        window.say()
+        watch.forget()  # the chat wrote nothing before: it was cleared
         talk_until_dead(watch, leaked.values(), window)
         assert watch.leaks() == {"after_turn": 1, cut_off(hermes): 1}
-        spared = leaked["idle"]
-        window.resume(spared)
-        watch.wait_for("unknown", spared)
-        watch.forget()
-        watch.scans(4)
-        assert watch.ever[spared] == {"unknown"}
-        assert watch.names(window.pid, spared)
+        taken_up = leaked["idle"]
+        window.resume(taken_up)
+        assert window.say() == taken_up
+        watch.scans()
+        assert watch.verdict(taken_up) != "dead"
+        assert watch.names(window.pid, taken_up)
+        assert watch.proven == set()
+        window.kill()
+        watch.wait_for("dead", taken_up, *leaked.values())
+        assert watch.proven >= set(leaked.values())
 
 
 @pytest.mark.full
@@ -85,93 +92,99 @@ def test_the_leaked_are_found_dead_beside_a_gateway_and_two_chats_that_are_not(
 ) -> None:
     """The story of a working day, the week after, and the morning after a power cut."""
     hermes = python_for(version)
-    with watching(tmp_path / "agent", home) as watch, ExitStack() as host:
+    with watching(tmp_path / "agent", home, reaper=PRESUME) as watch, ExitStack() as host:
         leaked = leak(hermes, home, model, *WAYS_TO_LEAK)
         host.enter_context(gateway(hermes, home))
         first, second = enter_together(host, chat(hermes, home), chat(hermes, home))
+        watch.forget()
         talk_until_dead(watch, leaked.values(), first, second)
         assert watch.leaks() == {"after_turn": 3, cut_off(hermes): 2}
         a_week_passes(home)
         watch.scans(4)
-        assert "dead" not in watch.ever[first.session] | watch.ever[second.session]
+        assert watch.proven == set()
 
         resumed = leaked["idle"]
         first.resume(resumed)
-        watch.wait_for("unknown", *leaked.values())
-        watch.forget()
-        watch.scans(4)
-        for session in leaked.values():
-            assert watch.ever[session] == {"unknown"}
-            assert watch.names(first.pid, session)
-        talk_until_dead(watch, set(leaked.values()) - {resumed}, first)
-        assert "dead" not in watch.ever[resumed] | watch.ever[second.session]
+        assert first.say() == resumed
+        watch.scans()
+        assert watch.verdict(resumed) != "dead"
+        talk_until_dead(watch, set(leaked.values()) - {resumed}, first, second)
+        assert watch.proven == set()
 
         host.close()
-        watch.wait_for("dead", *leaked.values(), second.session)
+        everything = {*leaked.values(), second.session}
+        watch.wait_for("dead", *everything)
+        watch.scans()
+        assert watch.proven >= everything
         with chat(hermes, home, "-c") as morning:
-            watch.wait_for("unknown", *leaked.values(), second.session)
+            watch.scans()
             watch.forget()
-            watch.scans(4)
-            assert watch.ever[morning.session] == {"unknown"}
-            assert watch.names(morning.pid, morning.session)
+            morning.say()
+            watch.scans()
+            assert watch.verdict(morning.session) != "dead"
+            assert watch.proven == set()
 
 
-def test_processes_that_tell_what_they_run_can_be_running_nothing_else(
-    model: StubModel, tmp_path: Path
-) -> None:
-    """One was told which session to take up; the other takes up none, and began after these."""
+def test_a_name_clears_a_process_of_nothing_else(model: StubModel, tmp_path: Path) -> None:
+    """It may have gone on to any other; only a one-shot takes up none that was there before it."""
     hermes = python_for(NEWEST)
     home, taken_up = leak_by_hand(tmp_path)
     _, left = leak_by_hand(tmp_path, "20260101_090000_abcdef")
     a_week_passes(home)
     model.configure(home)
-    with (
-        watching(tmp_path / "agent", home) as watch,
-        chat(hermes, home, "--resume", taken_up) as window,
-        unanswered_once(hermes, home, model),
-    ):
-        watch.wait_for("dead", left)
-        watch.wait_for("live", taken_up)
-        watch.forget()
-        watch.scans(4)
-        assert window.session == taken_up
-        assert watch.ever[left] == {"dead"}
-        assert watch.ever[taken_up] == {"live"}
-        assert ("resume", f"process {window.pid} (cli) names it") in watch.evidence(taken_up)
-        (running,) = watch.ever.keys() - {taken_up, left}
-        assert "dead" not in watch.ever[running]
+    with watching(tmp_path / "agent", home) as watch:
+        watch.wait_for("dead", taken_up, left)
+        with chat(hermes, home, "--resume", taken_up) as window:
+            watch.wait_for("live", taken_up)
+            watch.wait_for("unknown", left)
+            watch.forget()
+            watch.scans(4)
+            assert window.session == taken_up
+            assert watch.ever[left] == {"unknown"}
+            assert watch.names(window.pid, left)
+            assert watch.ever[taken_up] == {"live"}
+            assert ("resume", f"process {window.pid} (cli) names it") in watch.evidence(taken_up)
+        with unanswered_once(hermes, home, model):
+            watch.wait_for("dead", left, taken_up)
+            watch.forget()
+            watch.scans(4)
+            (running,) = watch.ever.keys() - {taken_up, left}
+            assert watch.proven == {left, taken_up}
+            assert "dead" not in watch.ever[running]
 
 
-def test_a_chat_that_has_no_session_yet_may_have_taken_up_any(home: Path, tmp_path: Path) -> None:
-    """A one-shot leaks a session after the chat began: it could be the one that the chat shows."""
+def test_a_chat_may_have_taken_up_any_session_once_it_writes(home: Path, tmp_path: Path) -> None:
+    """Until then it can neither have begun nor shown one that was not there when it fell silent."""
     hermes = python_for(NEWEST)
     with watching(tmp_path / "agent", home) as watch, chat(hermes, home) as window:
+        watch.scans()
         leaked = chat_once(hermes, home)
+        watch.wait_for("dead", leaked)
+        window.resume(leaked)
         watch.wait_for("unknown", leaked)
         assert watch.names(window.pid, leaked)
-        window.resume(leaked)
         watch.forget()
         watch.scans(4)
         assert watch.ever[leaked] == {"unknown"}
-        window.window.process.kill()  # and nobody takes notice: it stays a zombie
+        window.window.process.kill()  # its parent takes no notice: it stays a zombie
         watch.wait_for("dead", leaked)
         assert watch.leaks() == {"after_turn": 1}
 
 
-def test_what_a_chat_runs_in_the_background_keeps_neither_it_nor_its_chat_from_being_spared(
+def test_what_a_chat_runs_in_the_background_is_spared_as_the_chat_itself(
     home: Path, tmp_path: Path
 ) -> None:
     hermes = python_for(NEWEST)
     with watching(tmp_path / "agent", home) as watch, chat(hermes, home) as window:
+        window.say()
         leaked = chat_once(hermes, home)
-        talk_until_dead(watch, [leaked], window)
         window.run_tool_in_background()
         watch.wait_for("unknown", window.session)  # and no longer active a moment ago
         watch.forget()
         watch.scans(6)
         (task,) = watch.ever.keys() - {leaked, window.session}
         assert watch.ever[window.session] == {"unknown"}
-        assert "dead" not in watch.ever[task]
+        assert "dead" not in watch.ever[task] | watch.ever[leaked]
         window.kill()
         watch.wait_for("dead", leaked, window.session, task)
 
@@ -306,14 +319,14 @@ def has_one_without_locks(metrics: Metrics) -> bool:
 
 
 def talk_until_dead(watch: Watch, sessions: Collection[str], *windows: Chat) -> None:
-    """Say something in each, until the agent has seen who writes what, and who is left over."""
-    for _ in range(8):
+    """Go on talking in each, until the others have been idle for as long as is asked for."""
+
+    def are_dead() -> bool:
         for window in windows:
             window.say()
-            watch.scans(2)
-        if {watch.verdict(session) for session in sessions} == {"dead"}:
-            return
-    watch.wait_for("dead", *sessions)
+        return all(watch.verdict(session) == "dead" for session in sessions)
+
+    wait_until(are_dead, "all are dead")
 
 
 def cut_off(hermes: Hermes) -> str:

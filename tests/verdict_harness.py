@@ -25,6 +25,9 @@ from tests.real.waiting import wait_until
 T = TypeVar("T")
 HOME = "watched"
 IMPATIENT = "scan: {interval: 300ms}\nreaper: {min_idle: 1s, interval: 300ms}\n"
+PRESUME = "presume_after: {server: 3s, chat: 8s}"
+"""Settings of the reaper; without them it presumes nothing in the time of a test."""
+_PRESUMED_BESIDE = {"server", "chat", "unknown_program"}
 
 
 class Watch:
@@ -34,6 +37,8 @@ class Watch:
         self.agent = running
         self.ever: defaultdict[str, set[str]] = defaultdict(set)
         """Every verdict that was told of a session."""
+        self.proven: set[str] = set()
+        """Sessions that were told to be dead beside no process that may have them."""
         self._rows: dict[str, dict[str, Any]] = {}
         self._times_read = 0
         self._stop = threading.Event()
@@ -79,20 +84,25 @@ class Watch:
         leaked = self.scans().by("hermes_sessions_leaked", "cause", home=HOME, source="cli")
         return {cause: count for (cause,), count in leaked.items() if count}
 
-    def reaped(self) -> int:
+    def reaped(self, **labels: str) -> int:
         """How many sessions were ended so far, by the agent or by hand."""
-        return int(sum(self._counted("hermes_reaper_reaped_total")))
+        return int(sum(self._counted("hermes_reaper_reaped_total", **labels)))
 
-    def reopened(self) -> int:
+    def reopened(self, **labels: str) -> int:
         """How many of them were opened again, because they were in use."""
-        return int(sum(self._counted("hermes_reaper_reopened_total")))
+        return int(sum(self._counted("hermes_reaper_reopened_total", **labels)))
 
     def breaker_is_open(self) -> bool:
         return any(self._counted("hermes_reaper_breaker_open"))
 
-    def _counted(self, name: str) -> list[float]:
-        """By the metrics, because whoever asks the database is one of its holders."""
-        return [value for (sample, _), value in self.agent.metrics().items() if sample == name]
+    def _counted(self, name: str, **labels: str) -> list[float]:
+        """By the metrics, because a process that asks the database has it open."""
+        wanted = labels.items()
+        return [
+            value
+            for (sample, found), value in self.agent.metrics().items()
+            if sample == name and wanted <= found
+        ]
 
     def wait_until_reaped(self, sessions: int) -> None:
         try:
@@ -103,6 +113,7 @@ class Watch:
 
     def forget(self) -> None:
         self.ever.clear()
+        self.proven.clear()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -119,6 +130,9 @@ class Watch:
             self._rows = {row["id"]: row for row in json.loads(body)}
             for session, row in self._rows.items():
                 self.ever[session].add(row["verdict"])
+                kinds = {each["kind"] for each in row["evidence"]}
+                if row["verdict"] == "dead" and not kinds & _PRESUMED_BESIDE:
+                    self.proven.add(session)
             self._times_read += 1
 
 
