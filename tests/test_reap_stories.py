@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, python_for
 from tests.real.stub_model import StubModel, stub_model
 from tests.real.waiting import wait_until
-from tests.reap_harness import GATEWAY, hermes_process, leaky_home, open_sessions
+from tests.reap_harness import GATEWAY, ONE_SHOT, hermes_process, leaky_home, open_sessions
 from tests.verdict_harness import (
+    PRESUME,
     WAYS_TO_LEAK,
-    Watch,
     a_week_passes,
     enter_together,
     leak,
@@ -31,6 +31,7 @@ RELEASES = (
     pytest.param("0.16.0", marks=pytest.mark.full),
 )
 ENFORCE = "mode: enforce"
+PRESUMING = f"{ENFORCE}, {PRESUME}"
 LEAKED = [f"20260101_08000{number}_abcdef" for number in range(4)]
 
 
@@ -94,36 +95,65 @@ def test_the_leaked_are_reaped_beside_a_gateway_and_two_chats_that_are_not(
 ) -> None:
     """A working day, a week away, and the morning after a power cut."""
     hermes = python_for(version)
-    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch, ExitStack() as host:
+    with watching(tmp_path / "agent", home, reaper=PRESUMING) as watch, ExitStack() as host:
         host.enter_context(gateway(hermes, home))
         first, second = enter_together(host, chat(hermes, home), chat(hermes, home))
         leaked = leak(hermes, home, model, *WAYS_TO_LEAK)
-        talk_until_reaped(watch, 5, first, second)
-        assert not watch.breaker_is_open()
-        ended = {row["id"] for row in ask(home, "SELECT id FROM sessions WHERE ended_at NOT NULL")}
-        assert ended == set(leaked.values())
+        talk_until_ended(home, leaked.values(), first, second)
 
         a_week_passes(home)
-        watch.scans(4)
-        assert watch.reaped() == 5
-        assert "dead" not in watch.ever[first.session] | watch.ever[second.session]
-
         resumed = leaked["idle"]
         first.resume(resumed)
-        watch.forget()
-        watch.scans(6)
-        assert watch.reaped() == 5
-        assert "dead" not in watch.ever[resumed] | watch.ever[second.session]
+        for window in (first, second):
+            window.say()
+        wait_until(lambda: {resumed, second.session} <= open_sessions(home), "both are open")
+        assert watch.reaped(proof="proven") == 0
+        assert not watch.breaker_is_open()
     with chat(hermes, home, "-c") as morning:
         taken_up = morning.session
         assert taken_up in (resumed, second.session)
         with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
             watch.scans(6)
             assert watch.ever[taken_up] == {"unknown"}
-            assert watch.reaped() == 5
             morning.say()
             assert morning.session == taken_up
-            assert watch.reopened() == 0
+            watch.scans()
+            assert watch.reaped(proof="proven") == 0
+            assert not watch.breaker_is_open()
+    assert taken_up in open_sessions(home)
+    assert_nothing_is_lost(home, model)
+
+
+def test_a_chat_that_was_presumed_dead_is_open_again_after_its_next_message(
+    model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """It sat at its prompt for long. The reaper goes on, for it has not claimed a proof."""
+    hermes = python_for(NEWEST)
+    with watching(tmp_path / "agent", home, reaper=PRESUMING) as watch:
+        with chat(hermes, home) as window:
+            session = window.say()
+            watch.wait_until_reaped(1)
+            assert watch.reaped(proof="presumed") == 1
+            assert session not in open_sessions(home)
+            assert window.say() == session
+            wait_until(lambda: watch.reopened(proof="presumed") == 1, "it is open again")
+            assert session in open_sessions(home)
+            assert not watch.breaker_is_open()
+            assert session in list_sessions(hermes, home)
+            wait_until(lambda: watch.reaped() == 2, "it is presumed dead once more")
+            window.say()
+            wait_until(lambda: watch.reopened(proof="presumed") == 2, "it is open again")
+            window.quit()
+        leaked = chat_once(hermes, home)
+        wait_until(lambda: watch.reaped(proof="proven") == 1, "the reaper goes on")
+        assert watch.reopened() == 2
+        assert not watch.breaker_is_open()
+    rows = ask(home, "SELECT id, message_count, end_reason FROM sessions ORDER BY started_at")
+    assert rows == [
+        {"id": session, "message_count": 6, "end_reason": "cli_close"},
+        {"id": leaked, "message_count": 2, "end_reason": "reaped"},
+    ]
+    assert_nothing_is_lost(home, model)
 
 
 def test_a_chat_that_took_up_what_a_one_shot_leaked_keeps_it(home: Path, tmp_path: Path) -> None:
@@ -149,7 +179,7 @@ def test_no_chat_of_a_gateway_is_ended_whether_it_runs_or_not(
     hermes = python_for(version)
     chats = hermes.run("continue_chats", home, make=True)
     routed = {name: chats[name] for name in ("chat_direct", "chat_group", "chat_channel")}
-    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+    with watching(tmp_path / "agent", home, reaper=PRESUMING) as watch:
         with gateway(hermes, home) as running:
             chat_once(hermes, home)
             watch.wait_until_reaped(1)
@@ -171,28 +201,55 @@ def test_no_chat_of_a_gateway_is_ended_whether_it_runs_or_not(
 
 
 @pytest.mark.parametrize("version", ["0.13.0", NEWEST])
-def test_a_reaped_session_that_gets_a_message_is_open_again_and_reaping_stops(
-    version: str, tmp_path: Path
-) -> None:
-    """Until a person has looked, and reaps by hand."""
+def test_a_proof_that_was_wrong_stops_the_reaper(version: str, tmp_path: Path) -> None:
+    """Until a person has looked, and reaps by hand. The process lies: it claims to be a one-shot
+    without a resume, and goes on with a session that was there before it."""
     hermes = python_for(version)
     home = leaky_home(hermes, tmp_path / "home", LEAKED)
-    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+    with watching(tmp_path / "agent", home) as watch:
+        watch.wait_for("dead", *LEAKED)
+    with (
+        hermes_process(hermes, home, *ONE_SHOT) as liar,
+        watching(tmp_path / "agent", home, reaper=ENFORCE) as watch,
+    ):
         watch.wait_until_reaped(4)
-        with hermes_process(hermes, home, *GATEWAY) as living:
-            living.ask("append", session=LEAKED[0])
-            wait_until(lambda: watch.reopened() == 1, "it is open again")
-            assert watch.breaker_is_open()
-            assert living.ask("show", session=LEAKED[0])["ended_at"] is None
-            living.ask("leak", session="20260101_090000_abcdef")
+        assert watch.reaped(proof="proven") == 4
+        liar.ask("append", session=LEAKED[0])
+        wait_until(lambda: watch.reopened(proof="proven") == 1, "it is open again")
+        assert watch.breaker_is_open()
+        assert liar.ask("show", session=LEAKED[0])["ended_at"] is None
+        liar.ask("leak", session="20260101_090000_abcdef")
+    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
         watch.wait_for("dead", "20260101_090000_abcdef")
         watch.scans(4)
+        assert watch.breaker_is_open()
         assert watch.reaped() == 4
         options = ("--home", home, "--config.file", tmp_path / "agent" / "hermes-exporter.yml")
         done = run_json("reap", "--yes", *options, "--state-dir", tmp_path / "by-hand")
         assert (done["outcome"], done["done"]) == ("done", 2)
         watch.wait_until_reaped(6)
         wait_until(lambda: not watch.breaker_is_open(), "the breaker is closed")
+
+
+@pytest.mark.parametrize("version", ["0.13.0", NEWEST])
+def test_a_reaped_session_that_is_taken_up_later_is_open_again_and_the_reaper_goes_on(
+    version: str, tmp_path: Path
+) -> None:
+    """By a process that was not there at the reap: an API client may go on with any session."""
+    hermes = python_for(version)
+    home = leaky_home(hermes, tmp_path / "home", LEAKED)
+    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+        watch.wait_until_reaped(4)
+        with hermes_process(hermes, home, *GATEWAY) as server:
+            server.ask("append", session=LEAKED[0])
+            wait_until(
+                lambda: server.ask("show", session=LEAKED[0])["ended_at"] is None,
+                "it is open again",
+            )
+            server.ask("leak", session="20260101_090000_abcdef")
+        wait_until(lambda: watch.reaped() == 6, "both are reaped")
+        assert watch.reopened() == 0
+        assert not watch.breaker_is_open()
 
 
 def test_more_dead_at_once_than_can_be_right_stop_the_reaper(tmp_path: Path) -> None:
@@ -286,12 +343,22 @@ def test_what_an_undo_opened_stays_open(tmp_path: Path) -> None:
     assert [row["kind"] for row in run_json("history", *options)] == ["undo", "reap"]
 
 
-def talk_until_reaped(watch: Watch, sessions: int, *windows: Chat) -> None:
-    """Say something in each, until the agent has seen who writes what, and who is left over."""
-    for _ in range(8):
+def talk_until_ended(home: Path, sessions: Collection[str], *windows: Chat) -> None:
+    """Go on talking in each, until the others have been idle for as long as is asked for."""
+
+    def are_ended() -> bool:
         for window in windows:
             window.say()
-            watch.scans(2)
-        if watch.reaped() == sessions:
-            return
-    watch.wait_until_reaped(sessions)
+        return not open_sessions(home) & set(sessions)
+
+    wait_until(are_ended, "all are ended")
+
+
+def assert_nothing_is_lost(home: Path, model: StubModel) -> None:
+    """Every question that the model answered is stored."""
+    stored = "\n".join(str(row["content"]) for row in ask(home, _SAID))
+    asked = [each for each in model.questions if each.startswith("hello")]
+    assert [each for each in asked if each not in stored] == []
+
+
+_SAID = "SELECT content FROM messages WHERE role = 'user'"
