@@ -17,6 +17,7 @@ ip:iproute2
 unshare:util-linux
 setpriv:util-linux
 strace:strace
+faketime:faketime
 systemd-analyze:systemd
 dpkg-deb:dpkg
 man:man-db

@@ -137,7 +137,14 @@ class Watch:
 
 
 @contextmanager
-def watching(folder: Path, home: Path, more: str = "", *, reaper: str = "") -> Iterator[Watch]:
+def watching(
+    folder: Path,
+    home: Path,
+    more: str = "",
+    *,
+    reaper: str = "",
+    environment: dict[str, str] | None = None,
+) -> Iterator[Watch]:
     """An agent that is in a hurry: a second without activity is idle enough.
 
     `reaper` are more settings of the reaper, e.g. `mode: enforce`.
@@ -145,7 +152,10 @@ def watching(folder: Path, home: Path, more: str = "", *, reaper: str = "") -> I
     settings = IMPATIENT.replace("reaper: {", f"reaper: {{{reaper}, " if reaper else "reaper: {")
     text = f"{settings}homes: {json.dumps([{'path': str(home), 'name': HOME}])}\n{more}"
     folder.mkdir(exist_ok=True)
-    with agent(folder, configuration=text) as running, Watch(running) as watch:
+    with (
+        agent(folder, configuration=text, environment=environment) as running,
+        Watch(running) as watch,
+    ):
         yield watch
 
 

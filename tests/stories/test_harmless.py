@@ -1,0 +1,205 @@
+"""Ways in which living sessions were once taken for dead, with real processes.
+
+The agent presumes nothing in the time of these tests, unless said: what is dead is so by proof.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import pytest
+
+from tests.real.api_server import api_server
+from tests.real.cli import ask, chat, chat_once, numbered, open_sessions, unanswered_once
+from tests.real.faked_time import FakedTime
+from tests.real.hermes import NEWEST, Hermes, python_for
+from tests.real.holders import Holder
+from tests.real.stub_model import HANG, StubModel, stub_model
+from tests.real.terminal import PATIENCE_SECONDS
+from tests.real.waiting import wait_until
+from tests.verdict_harness import watching
+
+ENFORCE = "mode: enforce"
+
+
+@pytest.fixture
+def model() -> Iterator[StubModel]:
+    with stub_model() as running:
+        yield running
+
+
+@pytest.fixture
+def home(model: StubModel, tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    model.configure(home)
+    return home
+
+
+def test_a_chat_that_left_the_session_it_names_keeps_the_one_it_is_on(
+    model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """`--resume X` and `/new` to Y, while X is open again by another process, and by its name."""
+    hermes = python_for(NEWEST)
+    named = chat_once(hermes, home)
+    with (
+        chat(hermes, home, "--resume", named) as window,
+        watching(tmp_path / "agent", home, reaper=ENFORCE) as watch,
+    ):
+        window.new()
+        on_screen = window.say()
+        once_more = ("chat", "-Q", "--resume", named, "-q")
+        assert chat_once(hermes, home, *once_more) == named
+        watch.scans(6)
+        assert "dead" not in watch.ever[on_screen]
+        window.ask_for_ever(model)
+        for _ in range(3):  # the one-shots write all the while, and the chat stores nothing
+            chat_once(hermes, home, *once_more)
+            watch.scans(2)
+        assert "dead" not in watch.ever[on_screen]
+        assert watch.reaped() == 0
+        model.release.set()
+        window.wait_for_prompt()
+        assert window.say() == on_screen
+
+
+@pytest.mark.parametrize("start", [("chat", "-q", ""), ("--resume", "a title")])
+def test_a_chat_that_looks_like_another_keeps_what_it_takes_up(
+    start: tuple[str, ...], model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """An empty query is no one-shot; a title is not the session's id, and nothing is written."""
+    hermes = python_for(NEWEST)
+    old = chat_once(hermes, home)
+    if "--resume" in start:
+        set_title(home, old)
+    with watching(tmp_path / "agent", home) as watch:
+        watch.wait_for("dead", old)
+        with chat(hermes, home, *start) as window:
+            if window.session != old:
+                window.resume(old)
+            watch.wait_for("unknown", old)
+            watch.forget()
+            watch.scans(6)
+            assert "dead" not in watch.ever[old]
+            assert watch.names(window.pid, old)
+            assert window.say() == old
+
+
+@pytest.mark.parametrize("version", ["0.16.0", NEWEST])
+def test_a_turn_through_the_api_server_is_not_ended(
+    version: str, model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """Up to 0.16 nothing is stored before the turn ends; `/v1/runs` keeps no connection either."""
+    hermes = python_for(version)
+    sessions = [chat_once(hermes, home) for _ in range(2)]
+    lines = [numbered(HANG) for _ in sessions]
+    with (
+        api_server(hermes, home) as server,
+        watching(tmp_path / "agent", home, reaper=ENFORCE) as watch,
+    ):
+        turn = server.chat(sessions[0], lines[0])
+        server.start_run(sessions[1], lines[1])
+        for line in lines:
+            wait_until(lambda line=line: line in model.half_answered, line, PATIENCE_SECONDS)
+        watch.scans(8)
+        for session in sessions:
+            assert "dead" not in watch.ever[session]
+            assert watch.names(server.process.pid, session)
+        assert watch.reaped() == 0
+        model.release.set()
+        turn.join(timeout=PATIENCE_SECONDS)
+        wait_until(lambda: counts(home) == dict.fromkeys(sessions, 4), "both are stored")
+        assert set(sessions) <= open_sessions(home)
+
+
+START_GATEWAY = """
+import asyncio, threading
+from gateway.run import start_gateway
+threading.Thread(target=main, daemon=True).start()
+asyncio.run(start_gateway())
+"""
+
+
+@pytest.mark.parametrize("program", ["gateway/run.py", "exporter/__main__.py", "both.py"])
+def test_a_program_that_embeds_hermes_keeps_its_sessions_whatever_it_is_called(
+    program: str, model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """Beside a server they would be dead at once; one of these programs also runs a gateway."""
+    hermes = python_for(NEWEST)
+    settings = f"{ENFORCE}, presume_after: {{server: 1s}}"
+    with (
+        watching(tmp_path / "agent", home, reaper=settings) as watch,
+        embedding(hermes, home, tmp_path / program, gateway=program == "both.py") as embedder,
+    ):
+        session = "20260101_080000_abcdef"
+        embedder.ask("take_up", session=session)
+        assert embedder.ask("say", words=numbered("hello")) == session
+        wait_until(lambda: watch.verdict(session) == "unknown", "it is idle")
+        watch.scans(8)
+        assert "dead" not in watch.ever[session]
+        assert watch.names(embedder.pid, session)
+        assert watch.reaped() == 0
+        assert embedder.ask("say", words=numbered("hello")) == session
+
+
+STEPS = (45.0, 3600.0, -3600.0, 0.0)
+
+
+def test_no_step_of_the_clock_makes_a_session_dead(
+    model: StubModel, home: Path, tmp_path: Path
+) -> None:
+    """Neither one before the agent's start nor those after it, by proof or by presumption."""
+    hermes = python_for(NEWEST)
+    clock = FakedTime(tmp_path, 45.0)
+    settings = f"{ENFORCE}, presume_after: {{server: 10m, chat: 20m}}"
+    with (
+        unanswered_once(hermes, home, model),
+        watching(tmp_path / "agent", home, reaper=settings, environment=clock.environment) as watch,
+    ):
+        for seconds in STEPS:
+            clock.step(seconds)
+            watch.scans(4)
+        (session,) = watch.ever
+        assert "dead" not in watch.ever[session]
+        assert watch.reaped() == 0
+    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
+        watch.wait_until_reaped(1)  # it could be judged: without its process it is dead
+
+
+@contextmanager
+def embedding(hermes: Hermes, home: Path, program: Path, *, gateway: bool) -> Iterator[Holder]:
+    """A program of its own that runs agents; see `inside/embed.py`."""
+    program.parent.mkdir(exist_ok=True)
+    start = START_GATEWAY if gateway else "main()\n"
+    # Its own folder comes first on the path, and would hide the package of that name.
+    head = "import sys\nsys.path.pop(0)\nfrom tests.real.inside.embed import main\n"
+    program.write_text(head + start)
+    with (
+        TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            [str(hermes.python), str(program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=hermes.environment(home),
+            cwd=home.parent,
+            text=True,
+        ) as process,
+    ):
+        try:
+            yield Holder(process, errors)
+        finally:
+            process.kill()
+
+
+def set_title(home: Path, session: str) -> None:
+    sql = f"UPDATE sessions SET title = 'a title' WHERE id = '{session}'"
+    subprocess.run(["sqlite3", str(home / "state.db"), sql], check=True, timeout=60)
+
+
+def counts(home: Path) -> dict[str, int]:
+    rows = ask(home, "SELECT session_id, COUNT(*) AS n FROM messages GROUP BY session_id")
+    return {row["session_id"]: row["n"] for row in rows}
