@@ -102,8 +102,9 @@ def test_a_turn_through_the_api_server_is_not_ended(
     ):
         turn = server.chat(sessions[0], lines[0])
         server.start_run(sessions[1], lines[1])
-        for line in lines:
-            wait_until(lambda line=line: line in model.half_answered, line, PATIENCE_SECONDS)
+        wait_until(
+            lambda: set(lines) <= set(model.half_answered), "both turns run", PATIENCE_SECONDS
+        )
         watch.scans(8)
         for session in sessions:
             assert "dead" not in watch.ever[session]
