@@ -19,8 +19,10 @@ from msgspec import Struct, structs
 
 from exporter.scan.inspect import Inspection
 from exporter.snapshot import FileIdentity
+from exporter.text import shortened, visible
 
 HOMES_PER_OWNER_MAX: Final = 64
+_PROFILE_CHARACTERS: Final = 64
 REFUSALS_PER_USER_MAX: Final = 16
 LABELS_PER_OWNER_MAX: Final = 256
 """Names that one user's homes may ever have had: a profile renamed again and again makes new ones,
@@ -268,9 +270,11 @@ class CensusTaker:
     def _owner_label(self, path: str, owner: int) -> str:
         label = "default"
         if owner not in (self._own_uid, -1):
-            label = self._user_names.get(owner, f"uid{owner}")
+            label = visible(self._user_names.get(owner, f"uid{owner}"))
         above, name = os.path.split(path)
-        return f"{label}/{name}" if os.path.basename(above) == "profiles" else label
+        # A user chooses the name: it must not reach a label, a log or a terminal as it is.
+        shown = shortened(visible(name), _PROFILE_CHARACTERS)
+        return f"{label}/{shown}" if os.path.basename(above) == "profiles" else label
 
     def result(self) -> Census:
         for path in reversed(list(self._watched)):

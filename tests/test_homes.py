@@ -197,6 +197,21 @@ def test_a_home_learnt_from_a_process_must_be_that_users_and_have_that_database(
     assert census(Candidate(str(home), Origin.PROCESS, uid=ADA, database=other)).homes == ()
 
 
+def test_a_name_that_its_user_chose_reaches_no_label_as_it_is(host: Path) -> None:
+    """A process may have any folder for its home, also one that no Hermes would call a profile."""
+    profiles = user_home(host, "ada", ADA) / "profiles"
+    profiles.mkdir()
+    os.chown(profiles, ADA, ADA)
+    for name in ("red\x1b[31m", 'a"b\nc', "\udcff", "x" * 200, "\u202eevil"):
+        home = make_home(profiles / name, ADA)
+        found = os.stat(home / "state.db")
+        identity = FileIdentity(found.st_dev, found.st_ino)
+        (seen,) = census(Candidate(str(home), Origin.PROCESS, uid=ADA, database=identity)).homes
+        assert seen.label.isprintable(), name
+        assert seen.label.startswith("ada/")
+        assert len(seen.label) <= 68
+
+
 def test_a_root_owned_home_is_only_looked_at_unless_it_is_named(host: Path) -> None:
     home = user_home(host, "root", 0)
     assert not census(found(home)).homes[0].may_write
