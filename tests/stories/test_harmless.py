@@ -88,7 +88,7 @@ def test_a_chat_that_looks_like_another_keeps_what_it_takes_up(
             assert window.say() == old
 
 
-@pytest.mark.parametrize("version", ["0.16.0", NEWEST])
+@pytest.mark.parametrize("version", ["0.16.0", pytest.param(NEWEST, marks=pytest.mark.full)])
 def test_a_turn_through_the_api_server_is_not_ended(
     version: str, model: StubModel, home: Path, tmp_path: Path
 ) -> None:
@@ -124,7 +124,14 @@ asyncio.run(start_gateway())
 """
 
 
-@pytest.mark.parametrize("program", ["gateway/run.py", "exporter/__main__.py", "both.py"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param("gateway/run.py", marks=pytest.mark.full),
+        pytest.param("exporter/__main__.py", marks=pytest.mark.full),
+        "both.py",
+    ],
+)
 def test_a_program_that_embeds_hermes_keeps_its_sessions_whatever_it_is_called(
     program: str, model: StubModel, home: Path, tmp_path: Path
 ) -> None:
