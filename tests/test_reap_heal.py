@@ -263,3 +263,26 @@ def test_healing_waits_for_no_other_run(home: Path, version: str) -> None:
         with running(str(home), 0, "prune"), pytest.raises(RunBusyError):
             healed(home)
         assert healed(home) == Healed(mistakes=(FIRST,))
+
+
+def test_a_session_that_grew_right_before_it_went_on_in_a_child_is_corrected_once(
+    home: Path, version: str
+) -> None:
+    """An automatic compression writes the question to the old session first."""
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        hermes.ask("append", session=FIRST)
+        child(home, "20260101_100000_bbbbbb", SUMMARY)
+        assert healed(home) == Healed(mistakes=(FIRST,))
+        assert dump(home)[FIRST]["end_reason"] == "'compression'"
+        assert healed(home) == NOTHING
+
+
+def test_a_child_whose_start_is_no_time_leaves_the_end_where_it_was(home: Path) -> None:
+    reap(home)
+    before = dump(home)[FIRST]["ended_at"]
+    child(home, "20260101_100000_bbbbbb", SUMMARY)
+    sql(home, "UPDATE sessions SET started_at = 'x' WHERE id = '20260101_100000_bbbbbb';")
+    assert healed(home) == Healed(resumed=(FIRST,))
+    row = dump(home)[FIRST]
+    assert (row["ended_at"], row["end_reason"]) == (before, "'compression'")

@@ -14,7 +14,7 @@ the session was resumed later, which any client may do with an ended session.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 import apsw
 from msgspec import Struct
@@ -40,6 +40,9 @@ from exporter.reaper.reap import CHILDREN_MAX
 from exporter.reaper.site import Site
 from exporter.reaper.undo import reopening, why_not_reopened
 from exporter.runs import Action, Intent, Kind, Reversal, Runs, journal_of
+
+_AT_ONCE: Final = 200
+"""Sessions looked at in one read transaction: a long one would keep the WAL from restarting."""
 
 
 class Healed(Struct, frozen=True):
@@ -98,10 +101,13 @@ def _find(site: Site, ends: Sequence[Action], processes: Collection[ProcessKey])
     """What is to be done about the sessions whose ends these are."""
     if not ends or database.file_state(site.database) is None:
         return []
-    with site.reading() as connection:
-        schema = probe_schema(connection)
-        found = (_remedy(connection, schema, each, processes) for each in ends)
-        return [each for each in found if each is not None]
+    found: list[Intent | None] = []
+    for start in range(0, len(ends), _AT_ONCE):
+        with site.reading() as connection:
+            schema = probe_schema(connection)
+            part = ends[start : start + _AT_ONCE]
+            found += [_remedy(connection, schema, each, processes) for each in part]
+    return [each for each in found if each is not None]
 
 
 def _remedy(
@@ -119,19 +125,20 @@ def _remedy(
     if not (is_active or new) or end_of(connection, target) != end:
         return None
     mistake = _was_there(ended, processes)
+    # From now on only what comes beyond these rows is activity: Hermes may write to a session
+    # right before it goes on in a child.
+    count, newest = count_and_newest(connection, target)
     for child in new:
         relation, began_at = relation_of(connection, schema, target, child)
         if relation in (Relation.CONTINUATION, Relation.BRANCH):
-            corrected = End(began_at, relation.value)
-            if corrected == end:
-                break  # said already
+            moment = began_at if isinstance(began_at, float | int) else end.ended_at
+            corrected = End(max(moment, newest or moment), relation.value)
             reason = f"{child[:64]} goes on from it"
-            return _new_end(CORRECT, ended, corrected, reason, rows, children, mistake)
+            return _new_end(CORRECT, ended, corrected, reason, count, children, mistake)
     if not is_active:
         return None
     if processes:
         return _reopening(ended, mistake)
-    count, newest = count_and_newest(connection, target)
     moved = End(max(end.ended_at, newest or 0.0), end.end_reason)
     return _new_end(MOVE, ended, moved, "it was active and was left again", count, children, False)
 

@@ -129,7 +129,7 @@ class SessionTable:
         self._summary: tuple[tuple[int, int, float], SessionSummary] | None = None
 
     def take_moved(self) -> set[str] | None:
-        """What has changed since this was last asked: sessions, and parents of new sessions.
+        """What has changed since this was last asked: sessions, and their parents.
 
         None: everything, for the table was empty then.
         """
@@ -164,7 +164,7 @@ class SessionTable:
             if packed != before:
                 if moved is not None:
                     moved.add(session_id)
-                    if before is None and row.parent_id is not None:
+                    if row.parent_id is not None:
                         moved.add(row.parent_id)
                 added.append(packed & _CONTRIBUTION_MASK)
                 known[key] = packed
