@@ -328,7 +328,7 @@ def test_explain_says_which_process_is_waited_for_and_for_how_long() -> None:
         rule.why for rule in found.judgement(session("a")).rules if rule.rule == "idle_long_enough"
     ]
     assert "process 1234 (cli)" in said
-    assert "21h are left" in said
+    assert "dead after 21h more of watched idleness" in said
 
 
 sessions = st.builds(

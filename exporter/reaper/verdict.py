@@ -65,7 +65,7 @@ _MAY: Final = {
     Line.CLEARED: "cannot be running it",
     Line.SERVER: "may be in a turn on it",
     Line.CHAT: "may have it on screen or in memory",
-    Line.UNKNOWN_PROGRAM: "is of unknown kind and may have it in memory",
+    Line.UNKNOWN_PROGRAM: "may have it in memory",
 }
 
 
@@ -292,15 +292,16 @@ def _line(holder: Holder, subject: Subject, context: Context) -> Line:
 
 
 def _process_detail(holder: Holder, line: Line, subject: Subject, context: Context) -> str:
-    said = f"process {holder.pid} ({holder.kind.value}) has the database open and {_MAY[line]}"
+    said = f"process {holder.pid} ({holder.kind.value}) {_MAY[line]}"
     if holder.stopped:
         return f"{said}; it is stopped, and nothing counts as idle beside it"
     needed = needed_seconds(line, context.rules)
     if needed is None:
-        return f"{said}; presume_after is off, so this session is dead only when it ends"
+        return f"{said}: dead only when that process ends, as presume_after is off"
     left = needed - idle_seconds(subject, context)
-    asked = f"{human.age(needed)} of watched idleness are asked for"
-    return f"{said}; {asked}, {human.age(left)} are left" if left > 0 else f"{said}; {asked}"
+    if left <= 0:
+        return f"{said}, and stood still for {human.age(needed)}"
+    return f"{said}: dead after {human.age(left)} more of watched idleness, or when it ends"
 
 
 def _doubtful_leases(session: OpenSession, facts: HomeFacts) -> list[LeaseFact]:
