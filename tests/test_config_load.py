@@ -18,7 +18,7 @@ BAD_VALUES = {
     "scan: {intervall: 15s}": "1: scan.intervall: unknown key, did you mean 'interval'?",
     "\n\nscan:\n  Interval: 15s": "4: scan.Interval: unknown key, did you mean 'interval'?",
     "scann: {}": "1: scann: unknown key, did you mean 'scan'?",
-    "zzz: 1": "1: zzz: unknown key, use homes, scan, reaper, marathon, prune or alerts",
+    "zzz: 1": "1: zzz: unknown key, use homes, scan, reaper, marathon, prune, limits or alerts",
     "scan:\n  interval: 15s\n  interval: 20s": "3: scan.interval: given twice, first in line 2",
     "scan: {}\nscan: {}": "2: scan: given twice, first in line 1",
     "prune: {thresholds: {disc_used: {high: 90%}}}": (
@@ -53,7 +53,7 @@ BAD_VALUES = {
     "prune: {sources: {'no way': {}}}": (
         "1: prune.sources.no way: expected a short word of letters and digits, found 'no way'"
     ),
-    '"a\\eb": 1': ("1: a\\x1bb: unknown key, use homes, scan, reaper, marathon, prune or alerts"),
+    '"a\\eb": 1': ("1: a\\x1bb: unknown key, use homes, scan, reaper, marathon, prune, limits or alerts"),
     "? [a]\n: b": "1: a key must be a word",
     # Types
     "- a\n- b": "1: expected keys, e.g. 'scan:', at the top",

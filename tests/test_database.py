@@ -683,6 +683,7 @@ MAY_OPEN = {
     "hermes/vacuum.py": "to shrink one that nobody has open",
     "hermes/fabricate/database.py": "to make a new home",
     "journal.py": "the agent's own",
+    "runs/salvage.py": "to read what is left of a damaged run journal",
     "runs/store.py": "ours, in a home",
 }
 
