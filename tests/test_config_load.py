@@ -53,7 +53,9 @@ BAD_VALUES = {
     "prune: {sources: {'no way': {}}}": (
         "1: prune.sources.no way: expected a short word of letters and digits, found 'no way'"
     ),
-    '"a\\eb": 1': ("1: a\\x1bb: unknown key, use homes, scan, reaper, marathon, prune, limits or alerts"),
+    '"a\\eb": 1': (
+        "1: a\\x1bb: unknown key, use homes, scan, reaper, marathon, prune, limits or alerts"
+    ),
     "? [a]\n: b": "1: a key must be a word",
     # Types
     "- a\n- b": "1: expected keys, e.g. 'scan:', at the top",
