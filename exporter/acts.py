@@ -17,6 +17,7 @@ from exporter.config.settings import HomeSettings
 from exporter.errors import WorkerError
 from exporter.evidence.bystanders import Bystanders
 from exporter.evidence.findings import HomeEvidence
+from exporter.hermes.processes import ProcessKind
 from exporter.homes import Home
 from exporter.pool import Worker
 from exporter.pruner.beside import Beside
@@ -71,6 +72,11 @@ def reap_order(
         undoable_seconds=own.prune.trash.keep_seconds,
         processes=tuple(
             key_of(holder) for holder in evidence.holders if base_line(holder) is not Line.CLEARED
+        ),
+        silent=tuple(
+            (holder.pid, holder.written)
+            for holder in evidence.holders
+            if holder.kind is ProcessKind.CLI and holder.written is not None and not holder.ours
         ),
         heal_only=heal_only,
     )

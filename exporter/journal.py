@@ -308,7 +308,7 @@ class Journal:
         return found[0] if found and isinstance(found[0], bytes) else b""
 
     def keep_watched(self, path: str, data: bytes) -> None:
-        with self._lock, self._connection:
+        with self._lock, _transaction(self._connection):
             self._connection.execute(
                 "INSERT OR REPLACE INTO watched SELECT id, ? FROM homes WHERE path = ?",
                 (data, path),

@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from exporter import __version__, logs, wire
@@ -36,7 +37,7 @@ from exporter.pruner.memory import PruneMemory
 from exporter.questions import key, read_request, targets
 from exporter.reaper.automatic import AutomaticReaper
 from exporter.reaper.findings import Judgement
-from exporter.snapshot import OpenSession, Trouble
+from exporter.snapshot import Look, OpenSession, Trouble
 from exporter.view import HostView
 
 LOOK_SECONDS: Final = 10.0
@@ -215,15 +216,26 @@ class Rounds:
     def _look(self, state: HomeState) -> None:
         state.begin(self._monotonic())
         request = wire.LookRequest(state.home.path, state.home.owner)
-        self._exchange(state, request, self._look_seconds)
+        self._exchange(state, lambda: request, self._look_seconds)
 
     def _read(self, state: HomeState, surveyed: Mapping[str, HomeEvidence]) -> None:
         if state.new_look is None:
             return
         state.new_evidence = surveyed.get(key(state.home.path, "state.db"))
-        request = read_request(
+        request = partial(self._read_request, state, state.new_look, surveyed)
+        seconds = self._read_seconds or self.settings.limits.seconds_per_home
+        if self._exchange(state, request, seconds):
+            state.finish(self._clock(), self._monotonic())
+            self._tell(state)
+            self._tell_whether_counted(state)
+            self._act(state)
+
+    def _read_request(
+        self, state: HomeState, look: Look, surveyed: Mapping[str, HomeEvidence]
+    ) -> wire.ReadRequest:
+        return read_request(
             state.home,
-            state.new_look,
+            look,
             surveyed,
             settings=self.settings,
             clock_stepped=self._clock_stepped(),
@@ -234,12 +246,6 @@ class Rounds:
             judge_now=self._every_session or self._is_due(state),
             presume_by_clock=self._presume_by_clock,
         )
-        seconds = self._read_seconds or self.settings.limits.seconds_per_home
-        if self._exchange(state, request, seconds):
-            state.finish(self._clock(), self._monotonic())
-            self._tell(state)
-            self._tell_whether_counted(state)
-            self._act(state)
 
     def _is_due(self, state: HomeState) -> bool:
         """Whether something is to be done about what this scan will find."""
@@ -256,15 +262,21 @@ class Rounds:
             self._pruner.look(state, self.settings)
 
     def _exchange(
-        self, state: HomeState, request: wire.LookRequest | wire.ReadRequest, seconds: float
+        self,
+        state: HomeState,
+        request: Callable[[], wire.LookRequest | wire.ReadRequest],
+        seconds: float,
     ) -> bool:
-        """Ask the home's worker; a worker that died is replaced and asked once more."""
+        """Ask the home's worker; a worker that died is replaced and asked once more.
+
+        The request is made for each: a new worker has to be told what earlier ones watched.
+        """
         home = state.home
         for last_try in (False, True):
             try:
                 worker = self._pool.worker(home.owner, home.path)
                 state.meet(worker, self._clock())
-                for reply in worker.ask(request, seconds):
+                for reply in worker.ask(request(), seconds):
                     state.take(reply)
                 return True
             except TimeoutError:

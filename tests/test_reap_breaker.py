@@ -39,7 +39,7 @@ class Verdicts:
     def __init__(self, home: Path) -> None:
         self._home = home
 
-    to_heal = True
+    suspects = None
 
     def healed(self) -> None:
         """The next reap looks again."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.pinned import PinnedProcess
 from exporter.reaper import undo as reap_undo
 from exporter.reaper.breaker import close
 from exporter.reaper.plan import ACTION, ENDS, Blocked, JudgedHome, plan_reap
@@ -286,3 +291,76 @@ def test_a_child_whose_start_is_no_time_leaves_the_end_where_it_was(home: Path) 
     assert healed(home) == Healed(resumed=(FIRST,))
     row = dump(home)[FIRST]
     assert (row["ended_at"], row["end_reason"]) == (before, "'compression'")
+
+
+def test_what_could_not_be_put_right_is_said_and_tried_again(home: Path, version: str) -> None:
+    """A message and a busy writer come together."""
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        hermes.ask("append", session=FIRST)
+        with write_lock_held(home):
+            place = site(home, Bystanders.of(evidence(home)), patience_seconds=0.2)
+            assert heal(place, processes(home)) == Healed(complete=False)
+        assert healed(home) == Healed(mistakes=(FIRST,))
+
+
+_HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+connection.execute("ROLLBACK")
+"""
+
+
+@contextmanager
+def write_lock_held(home: Path) -> Iterator[None]:
+    """By another process, which then closes the database."""
+    command = [sys.executable, "-c", _HOLD, str(home / "state.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield
+        process.communicate()
+
+
+def test_text_that_is_not_utf8_costs_no_other_session_its_healing(home: Path, version: str) -> None:
+    other = LEAKED[1]
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        sql(
+            home,
+            "INSERT INTO sessions (id, source, started_at, parent_session_id) "
+            f"VALUES (CAST(x'ff41' AS TEXT), 'cli', 1.0, '{FIRST}');",
+        )
+        hermes.ask("append", session=FIRST)
+        hermes.ask("append", session=other)
+        assert healed(home) == Healed(mistakes=(other,))
+
+
+def test_a_chat_that_writes_after_the_verdict_is_no_longer_cleared(
+    home: Path, version: str
+) -> None:
+    """The resume of an open session writes nothing into it, but something to the terminal."""
+    with hermes_process(python_for(version), home, *ONE_SHOT) as hermes:
+        with PinnedProcess("/proc", hermes.pid) as process:
+            before = process.written() or 0
+        plan, place = planned(home)
+        hermes.ask("create", session="20260101_110000_dddddd")
+        outcome = execute(plan, place, end_reason=REASON, silent=((hermes.pid, before),))
+        assert outcome.done == ()
+        assert "has written something since" in outcome.skipped[0].why
+
+
+def test_an_undo_of_a_reap_that_was_healed_leaves_the_next_one_alone(
+    home: Path, version: str
+) -> None:
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        first = reap(home).run or ""
+        hermes.ask("append", session=FIRST)
+        assert healed(home).mistakes == (FIRST,)
+    sql(home, f"UPDATE messages SET timestamp = timestamp - 7200 WHERE session_id = '{FIRST}';")
+    assert reap(home).done == (FIRST,)
+    assert FIRST not in reap_undo.undo(first, site(home)).restored
+    assert FIRST not in open_sessions(home)

@@ -214,6 +214,13 @@ def test_a_name_clears_its_process_of_no_other_session() -> None:
         assert found.verdict("y") is Verdict.UNKNOWN
 
 
+def test_what_goes_on_from_a_named_session_that_has_ended_is_live() -> None:
+    """`--resume X` of a session that was compressed lands on its continuation."""
+    named = holder(ProcessKind.CLI, mapped=("x",))
+    found = looked({"y": session("y", parent="x"), "z": session("z")}, facts(named), hours=100)
+    assert (found.verdict("y"), found.verdict("z")) == (Verdict.LIVE, Verdict.DEAD)
+
+
 def test_a_lock_held_by_an_unseen_process_makes_it_unknown() -> None:
     unseen = structs.replace(NOBODY, lock_probe=LockAnswer.HELD_UNSEEN)
     assert verdict(session(), unseen, watched=1e9) is Verdict.UNKNOWN
@@ -295,7 +302,11 @@ def test_a_silent_child_keeps_its_parent_from_being_presumed() -> None:
 
 
 def test_a_session_that_is_its_own_descendant_is_judged_all_the_same() -> None:
-    loop = {"a": session("a", parent="b"), "b": session("b", parent="a"), "c": session("c")}
+    loop = {
+        "a": session("a", parent="b"),
+        "b": session("b", parent="a"),
+        "c": session("c", parent=""),
+    }
     found = looked(loop, NOBODY)
     assert {found.verdict(each) for each in loop} == {Verdict.DEAD}
 

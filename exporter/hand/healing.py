@@ -1,19 +1,25 @@
-"""Before a command acts: pruned sessions that are there again get their past back."""
+"""Before a command acts: what earlier runs did wrong is put right."""
 
 from __future__ import annotations
 
 from exporter import acts, logs
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
+from exporter.home_state import HomeState
 from exporter.rounds import Rounds
 
 log = logs.get("heal")
 
 
-def heal_first(rounds: Rounds, settings: Settings) -> None:
-    """Heal every home in which the scan has seen a deleted session again."""
+def heal_first(rounds: Rounds, settings: Settings, *, reaps: bool = True) -> None:
+    """Heal every home in which the scan saw that a reaped or deleted session has gone on.
+
+    A reap heals reaps itself: it has to know whether that stopped automatic reaping.
+    """
     for state in rounds.states():
         home = state.home
+        if reaps:
+            _heal_reaps(rounds, state, settings)
         if not state.reborn or not home.may_write or state.evidence is None:
             continue
         own = settings.for_home(home.named_as)
@@ -31,3 +37,21 @@ def heal_first(rounds: Rounds, settings: Settings) -> None:
             )
         if healed.why:
             log.warn("sessions not healed", home=home.label, why=healed.why)
+
+
+def _heal_reaps(rounds: Rounds, state: HomeState, settings: Settings) -> None:
+    home = state.home
+    if not state.needs_healing or not home.may_write or state.evidence is None:
+        return
+    own = settings.for_home(home.named_as)
+    try:
+        order = acts.reap_order(home, state.evidence, own, by_hand=True, heal_only=True)
+        healed = acts.reap(rounds.worker(home), order)
+    except (RefusedError, WorkerError, TimeoutError) as error:
+        rounds.failed(home, error)
+        log.warn("reaped sessions not healed", home=home.label, why=str(error))
+        return
+    if healed.reopened:
+        log.warn(
+            "sessions reaped wrongly were put right", home=home.label, sessions=len(healed.reopened)
+        )

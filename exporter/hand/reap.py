@@ -131,7 +131,7 @@ def _execute(
     sources: Sequence[str],
     result: Result,
 ) -> None:
-    heal_first(rounds, settings)
+    heal_first(rounds, settings, reaps=False)
     run = new_run_id(time.time())
     result.executed = True
     for each in plans:

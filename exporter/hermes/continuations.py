@@ -106,6 +106,14 @@ def read_head(
     )
 
 
+def _count(connection: apsw.Connection, schema: Schema, session_id: str) -> int:
+    active = "AND active IS NOT 0" if schema.has("messages", "active") else ""
+    found = connection.execute(
+        f"SELECT COUNT(*) FROM messages WHERE session_id = ? {active}", (session_id,)
+    ).fetchone()
+    return int(found[0]) if found else 0
+
+
 def _messages(
     connection: apsw.Connection, schema: Schema, session_id: str, limit: int
 ) -> list[tuple[Any, Any]]:
@@ -124,12 +132,14 @@ def relation_of(
     child = read_head(connection, schema, child_id, _FIRST_MESSAGES)
     if child is None or is_marked(child):
         return Relation.NEITHER, None
-    parent = read_head(connection, schema, parent_id, _COMPARED_MESSAGES)
+    # The messages of a long session are read only if the child could begin with all of them.
+    most = min(_count(connection, schema, child_id), _COMPARED_MESSAGES)
+    count = _count(connection, schema, parent_id)
+    parent = read_head(connection, schema, parent_id, count if count <= most else 0)
     if parent is None:
         return Relation.NEITHER, None
-    if len(parent.messages) > len(child.messages):
-        whole = _messages(connection, schema, child_id, len(parent.messages))
-        child = child._replace(messages=whole)
+    if _FIRST_MESSAGES < count <= most:
+        child = child._replace(messages=_messages(connection, schema, child_id, count))
     found = classify(parent, child, marks_helpers=schema.has("messages", "compacted"))
     return found, child.started_at
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any, NamedTuple
 
 import apsw
@@ -86,7 +87,8 @@ def count_and_newest(connection: apsw.Connection, session_id: str) -> tuple[int,
     count, newest = connection.execute(
         "SELECT COUNT(*), MAX(timestamp) FROM messages WHERE session_id = ?", (session_id,)
     ).fetchone() or (0, None)
-    return int(count), newest if isinstance(newest, float | int) else None
+    is_time = isinstance(newest, float | int) and isfinite(newest)
+    return int(count), newest if is_time else None
 
 
 def has_turn_lease(

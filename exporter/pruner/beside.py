@@ -15,7 +15,8 @@ class Beside(Struct, frozen=True):
     """The processes that may have had a session in memory when it was deleted."""
 
     boot_id: str
-    since_boot: float
+    monotonic: float
+    """When that was; it stands still while the host sleeps."""
     chats: tuple[ProcessKey, ...] = ()
     """Also programs of unknown kind."""
     servers: tuple[ProcessKey, ...] = ()
@@ -33,4 +34,4 @@ class Beside(Struct, frozen=True):
         if not servers and not chats:
             return None
         moment = read_moment()
-        return cls(moment.boot_id, moment.since_boot, chats, servers, server_seconds)
+        return cls(moment.boot_id, moment.monotonic, chats, servers, server_seconds)

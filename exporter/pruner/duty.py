@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, structs
 
 from exporter.child import die_with_parent
+from exporter.hermes.facts import has_plugin_folders, read_config
+from exporter.pruner.beside import Beside
 from exporter.pruner.figures import PruneReport
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder, PruneOrder
@@ -172,6 +174,13 @@ def prune(order: PruneOrder, progress: Progress | None = None) -> Outcome:
         only=None if order.only is None else frozenset(order.only),
         run=order.run,
         progress=progress,
-        beside=order.beside,
+        beside=_with_plugins(order.beside, order.plan.home),
         emergency=order.emergency,
     )
+
+
+def _with_plugins(beside: Beside | None, home: str) -> Beside | None:
+    """Plugins run agents in any process: with them a server may have what a chat may have."""
+    if beside is None or not (read_config(home).enables_plugins or has_plugin_folders(home)):
+        return beside
+    return structs.replace(beside, chats=(*beside.chats, *beside.servers), servers=())

@@ -74,9 +74,11 @@ class _Beside:
     def __init__(self, guards: Safeguards) -> None:
         facts, rules = guards.facts, guards.rules
         self._named = {mapped.id for holder in facts.holders for mapped in holder.sessions}
-        line = hosts_of(facts.holders, plugins=facts.plugins).line_for(UNSEEN)
+        hosts = hosts_of(facts.holders, plugins=facts.plugins)
+        line = hosts.line_for(UNSEEN)
         self._needed_seconds = None if line is Line.CLEARED else needed_seconds(line, rules)
-        self._never = line is not Line.CLEARED and self._needed_seconds is None
+        off = line is not Line.CLEARED and self._needed_seconds is None
+        self._never = off or bool(hosts.stopped)  # time beside a stopped process counts for nothing
 
     def may_be_used(self, session: StockedSession, now: float) -> bool:
         if self._never or session.id in self._named:

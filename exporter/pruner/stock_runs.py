@@ -16,7 +16,7 @@ from exporter.pruner.memory import ITEMS_MAX
 from exporter.pruner.removal import measure_tree
 from exporter.pruner.trash import trash_folder
 from exporter.pruner.words import Act
-from exporter.reaper.plan import ACTION as REAP
+from exporter.reaper.plan import ENDS
 from exporter.runs import Run, Runs, journal_of, run_folder
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _reaped(
     """
     noted: dict[tuple[str, float | None], float] = {}
     if runs is not None and sessions:
-        for each in runs.standing(REAP):
+        for each in runs.standing(*ENDS):
             key = (each.intent.target, each.intent.after.get("ended_at"))
             noted.setdefault(key, each.settled_at or now)
     reaped_at: dict[str, float] = {}

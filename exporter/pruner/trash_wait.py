@@ -77,7 +77,7 @@ def _waits_for(site: Site, beside: Beside) -> int | None:
     servers = [pid for pid, start_ticks in beside.servers if _lives(site, pid, start_ticks)]
     if not servers:
         return None
-    waited = now.since_boot - beside.since_boot
+    waited = now.monotonic - beside.monotonic
     if beside.server_seconds is not None and waited >= beside.server_seconds:
         return servers[0] if _writes_turns_late(site) else None
     return servers[0]

@@ -37,8 +37,8 @@ class Judged(Protocol):
     def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome: ...
 
     @property
-    def to_heal(self) -> bool:
-        """Whether a session that was reaped may have gone on."""
+    def suspects(self) -> frozenset[str] | None:
+        """Reaped sessions that may have gone on; None: any of them."""
 
     def healed(self) -> None:
         """What was seen to have gone on after a reap has been put right."""
@@ -61,8 +61,10 @@ def reap(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.tim
         lock_budget_seconds=order.lock_budget_seconds,
         clock=clock,
     )
-    healed = heal(site, order.processes) if judged.to_heal else Healed()
-    judged.healed()
+    suspects = judged.suspects
+    healed = Healed() if suspects == frozenset() else heal(site, order.processes, suspects)
+    if healed.complete:
+        judged.healed()
     reopened, resumed = healed.mistakes, healed.resumed
     if order.heal_only:
         return Report(Outcome(None, RunOutcome.DONE), Blocked.NO, 0, reopened, resumed)
@@ -92,6 +94,7 @@ def reap(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.tim
         by_hand=order.by_hand,
         undoable_seconds=order.undoable_seconds,
         processes=order.processes,
+        silent=order.silent,
     )
     return Report(outcome, Blocked.NO, made.deferred, reopened, resumed)
 

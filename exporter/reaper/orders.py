@@ -63,6 +63,8 @@ class ReapOrder(Struct, frozen=True):
     undoable_seconds: float = UNDOABLE_SECONDS
     processes: tuple[tuple[int, int], ...] = ()
     """PID and start ticks of those that have the database open and may run a session."""
+    silent: tuple[tuple[int, int], ...] = ()
+    """PID of each chat, and what it had written when the sessions were judged."""
     heal_only: bool = False
     """Put right what earlier reaps did wrong, and end nothing."""
 

@@ -15,6 +15,8 @@ import apsw
 from msgspec import structs
 
 from exporter.errors import DatabaseError
+from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.procfs import is_gone
 from exporter.hermes import database
 from exporter.hermes.continuations import children_of
 from exporter.hermes.ending import (
@@ -38,6 +40,7 @@ from exporter.reaper.batches import (
     take_all,
     written_end,
 )
+from exporter.reaper.findings import Proof
 from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome, Skipped
 from exporter.reaper.plan import ACTION, Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import ProcessKey
@@ -61,11 +64,13 @@ def execute(
     by_hand: bool = False,
     undoable_seconds: float = UNDOABLE_SECONDS,
     processes: Sequence[ProcessKey] = (),
+    silent: Sequence[tuple[int, int]] = (),
 ) -> Outcome:
     """End the sessions of a plan; in a process of the home's owner that has no connection to it.
 
     `processes` have the database open and may run a session; the journal notes them, because what
-    they do to a session later shows whether ending it was a mistake.
+    they do to a session later shows whether ending it was a mistake. `silent` are chats, by PID,
+    with what each had written when the sessions were judged.
 
     Raise RunBusyError if another run is under way, RunError if the journal cannot be used. What a
     failing journal leaves unsettled the next run settles.
@@ -94,7 +99,7 @@ def execute(
                 by_hand=by_hand,
                 undoable_seconds=undoable_seconds,
             )
-            ending = _Ending(site, actions)
+            ending = _Ending(site, actions, silent if _has_proof(actions) else ())
             result = take_all(site, runs, run, intents, ending)
     except DatabaseError as error:
         return Outcome(None, RunOutcome.FAILED, why=str(error))
@@ -123,6 +128,19 @@ def _still_open(
     return still_open, tuple(Skipped(each, _how_it_ended(ends.get(each))) for each in over)
 
 
+def _has_proof(actions: Sequence[ReapAction]) -> bool:
+    return any(each.proof is Proof.PROVEN for each in actions)
+
+
+def _has_written(proc: str, pid: int, before: int) -> bool:
+    """Whether a process has written more since; True if that cannot be told."""
+    try:
+        with PinnedProcess(proc, pid) as process:
+            return process.written() != before
+    except OSError as error:
+        return not is_gone(error)
+
+
 def _children(site: Site, actions: Sequence[ReapAction]) -> dict[str, list[str]]:
     """The children that these sessions have now: later ones tell how a session went on.
 
@@ -131,8 +149,16 @@ def _children(site: Site, actions: Sequence[ReapAction]) -> dict[str, list[str]]
     with site.reading() as connection:
         if not probe_schema(connection).has("sessions", "parent_session_id"):
             return {}
-        found = {each.target: children_of(connection, each.target) for each in actions}
-    return {target: children for target, children in found.items() if len(children) <= CHILDREN_MAX}
+        found = {each.target: _children_of(connection, each.target) for each in actions}
+    return {target: known for target, known in found.items() if known is not None}
+
+
+def _children_of(connection: apsw.Connection, target: str) -> list[str] | None:
+    try:
+        children = children_of(connection, target)
+    except UnicodeDecodeError:
+        return None
+    return children if len(children) <= CHILDREN_MAX else None
 
 
 def _intent(
@@ -164,8 +190,11 @@ class _Ending(Change):
     if nobody has written since; if somebody has, all of it is read again there.
     """
 
-    def __init__(self, site: Site, actions: Sequence[ReapAction]) -> None:
+    def __init__(
+        self, site: Site, actions: Sequence[ReapAction], silent: Sequence[tuple[int, int]]
+    ) -> None:
         self._site = site
+        self._silent = silent
         self._expected = {action.target: action.expected for action in actions}
         self._schema: Schema
         self._queries: SessionQueries
@@ -201,6 +230,11 @@ class _Ending(Change):
         newcomers = writer.newcomers()
         if newcomers:
             raise CalledOffError(f"process {newcomers[0]} has opened the database since")
+        # A chat that was silent is cleared; the resume of an open session shows only in what it
+        # writes to its terminal.
+        for pid, written in self._silent:
+            if _has_written(self._site.proc, pid, written):
+                raise CalledOffError(f"process {pid} has written something since")
 
     def check(self, writer: Writer) -> None:
         # A resume of an open session writes into its row what is there already, and SQLite then

@@ -14,6 +14,7 @@ the session was resumed later, which any client may do with an ended session.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import isfinite
 from typing import Any, Final
 
 import apsw
@@ -52,37 +53,48 @@ class Healed(Struct, frozen=True):
     """Sessions that a process was on when we ended them."""
     resumed: tuple[str, ...] = ()
     """Sessions that were taken up later."""
+    complete: bool = True
+    """False if something is left to be put right: the database could not be written."""
 
 
-def heal(site: Site, processes: Collection[ProcessKey]) -> Healed:
+def heal(
+    site: Site, processes: Collection[ProcessKey], only: Collection[str] | None = None
+) -> Healed:
     """Put right what was ended wrongly; `processes` have the database open and are not cleared.
 
-    In a process of the home's owner without a connection. Raise DatabaseError or RunError if the
-    home cannot be read or written; what was wrong then still is, and is found the next time.
+    `only` these sessions are looked at; None: all that carry an end of ours. In a process of the
+    home's owner without a connection. Raise DatabaseError or RunError if the home cannot be read or
+    written; what was wrong then still is, and is found the next time.
     """
     with journal_of(site.home, site.owner, site.clock) as journal:
         if journal is None:
             return Healed()
-        if not journal.unfinished_runs() and not _find(site, standing_ends(journal), processes):
+        ends = standing_ends(journal, only)
+        if not journal.unfinished_runs() and not _find(site, ends, processes):
             return Healed()
     with site.running("heal") as runs:
         recover(site, runs)
-        intents = _find(site, standing_ends(runs), processes)
+        intents = _find(site, standing_ends(runs, only), processes)
         if not intents:
             return Healed()
         run = runs.begin(Kind.HEAL, intents)
-        done = set(take_all(site, runs, run, intents, _Healing()).done)
-        found = [each for each in intents if each.target in done]
-        _stop_if_proven(runs, found)
-    mistakes = tuple(each.target for each in found if each.before["mistake"])
-    return Healed(mistakes, tuple(each.target for each in found if not each.before["mistake"]))
+        _stop_if_proven(runs, intents)
+        result = take_all(site, runs, run, intents, _Healing())
+    done = set(result.done)
+    found = [each for each in intents if each.target in done]
+    return Healed(
+        tuple(each.target for each in found if each.before["mistake"]),
+        tuple(each.target for each in found if not each.before["mistake"]),
+        complete=not result.why,
+    )
 
 
-def standing_ends(journal: Runs) -> list[Action]:
+def standing_ends(journal: Runs, only: Collection[str] | None) -> list[Action]:
     """For each session the last end that we wrote and did not take back."""
     newest: dict[str, Action] = {}
     for each in journal.standing(*ENDS):  # the newest first
-        newest.setdefault(each.intent.target, each)
+        if only is None or each.intent.target in only:
+            newest.setdefault(each.intent.target, each)
     return list(newest.values())
 
 
@@ -106,8 +118,18 @@ def _find(site: Site, ends: Sequence[Action], processes: Collection[ProcessKey])
         with site.reading() as connection:
             schema = probe_schema(connection)
             part = ends[start : start + _AT_ONCE]
-            found += [_remedy(connection, schema, each, processes) for each in part]
+            found += [_remedy_or_none(connection, schema, each, processes) for each in part]
     return [each for each in found if each is not None]
+
+
+def _remedy_or_none(
+    connection: apsw.Connection, schema: Schema, ended: Action, processes: Collection[ProcessKey]
+) -> Intent | None:
+    """A row with text that is not UTF-8 costs no other session its healing."""
+    try:
+        return _remedy(connection, schema, ended, processes)
+    except UnicodeDecodeError:
+        return None
 
 
 def _remedy(
@@ -128,19 +150,30 @@ def _remedy(
     # From now on only what comes beyond these rows is activity: Hermes may write to a session
     # right before it goes on in a child.
     count, newest = count_and_newest(connection, target)
+    clear = [each for each in children if each not in new]
     for child in new:
         relation, began_at = relation_of(connection, schema, target, child)
         if relation in (Relation.CONTINUATION, Relation.BRANCH):
-            moment = began_at if isinstance(began_at, float | int) else end.ended_at
+            moment = began_at if _is_time(began_at) else end.ended_at
             corrected = End(max(moment, newest or moment), relation.value)
+            if corrected == end and count == rows:
+                return None  # said already
             reason = f"{child[:64]} goes on from it"
-            return _new_end(CORRECT, ended, corrected, reason, count, children, mistake)
+            return _new_end(CORRECT, ended, corrected, reason, count, [*clear, child], mistake)
+        if relation is not Relation.NOT_YET:
+            clear.append(child)
     if not is_active:
         return None
     if processes:
         return _reopening(ended, mistake)
     moved = End(max(end.ended_at, newest or 0.0), end.end_reason)
-    return _new_end(MOVE, ended, moved, "it was active and was left again", count, children, False)
+    if moved == end and count == rows:
+        return None
+    return _new_end(MOVE, ended, moved, "it was active and was left again", count, clear, False)
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, float | int) and isfinite(value)
 
 
 def _was_there(ended: Action, processes: Collection[ProcessKey]) -> bool:

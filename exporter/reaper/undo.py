@@ -54,10 +54,14 @@ def undo(run: str, site: Site) -> Undone:
 
 def _begin(run: str, site: Site, runs: Runs) -> tuple[str, list[Intent], tuple[Skipped, ...]]:
     """Note the undo, of what still is as the reap left it; what is not, and why."""
-    moved = {each.intent.target: each for each in runs.standing(MOVE)}
+    moved = {
+        (each.intent.reverses.run, each.intent.reverses.number): each
+        for each in runs.named(MOVE)
+        if each.intent.reverses is not None
+    }
     actions = [_as_it_stands(each, moved) for each in runs.actions(run)]
     failed = [
-        Skipped(each.intent.target, f"it was given back already, {each.why}")
+        Skipped(each.intent.target, f"it was given back or corrected already, {each.why}")
         for each in actions
         if each.state is ActionState.UNDONE
     ]
@@ -86,11 +90,11 @@ def _begin(run: str, site: Site, runs: Runs) -> tuple[str, list[Intent], tuple[S
     return runs.begin(Kind.UNDO, intents, by_hand=True), intents, left
 
 
-def _as_it_stands(action: Action, moved: Mapping[str, Action]) -> Action:
+def _as_it_stands(action: Action, moved: Mapping[tuple[str, int], Action]) -> Action:
     """The action that wrote the end which a session has now: healing may have moved it."""
-    if action.state is not ActionState.UNDONE:
-        return action
-    return moved.get(action.intent.target, action)
+    while action.state is ActionState.UNDONE and (action.run, action.number) in moved:
+        action = moved[action.run, action.number]
+    return action
 
 
 def _refuse_unless_reap(run: str, kind: Kind) -> None:

@@ -59,10 +59,18 @@ class VerdictHistory:
         now: float,
         *,
         reopened: Container[str] = (),
+        grown: Iterable[str] = (),
         begun_anew: bool = False,
     ) -> None:
-        """Judge every session anew; see `WatchedIdleness.observe` for the last two."""
-        self.watched.observe(sessions, facts.holders, reopened=reopened, begun_anew=begun_anew)
+        """Judge every session anew; see `WatchedIdleness.observe` for the last three."""
+        self.watched.observe(
+            sessions,
+            facts.holders,
+            now=now,
+            reopened=reopened,
+            grown=grown,
+            begun_anew=begun_anew,
+        )
         family = _Family(sessions)
         self._descendants = family.newest(self.watched.idle_seconds)
         context = self._context = context_of(
@@ -174,7 +182,7 @@ class _Family:
         self._sessions = sessions
         self._children: dict[str, list[str]] = {}
         for session in sessions.values():
-            if session.parent_id is not None and session.parent_id in sessions:
+            if session.parent_id is not None:  # which may have ended
                 self._children.setdefault(session.parent_id, []).append(session.id)
 
     def with_descendants(self, session_ids: Iterable[str]) -> frozenset[str]:
@@ -192,11 +200,10 @@ class _Family:
 
         A session that a broken row makes its own descendant is left out.
         """
-        order = [key for key in self._children if self._sessions[key].parent_id is None]
-        order += [
+        order = [
             key
             for key in self._children
-            if (self._sessions[key].parent_id or key) not in self._sessions
+            if key in self._sessions and self._sessions[key].parent_id not in self._sessions
         ]
         for key in order:  # it grows meanwhile: parents stand before their children
             order.extend(self._children.get(key, ()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -23,9 +23,9 @@ from exporter.evidence.findings import Holder
 from exporter.reaper.possible_hosts import UNSEEN, Presence, ProcessKey, key_of
 from exporter.snapshot import OpenSession
 
-KEPT_MAX: Final = 20_000
+KEPT_MAX: Final = 15_000
 """Sessions that outlive a worker, those idle for longest first; the others count as grown then."""
-_HEADER: Final = struct.Struct("<4s16sd")
+_HEADER: Final = struct.Struct("<4s16sdd")
 _ENTRY: Final = struct.Struct("<Qqdd")
 _FORMAT: Final = b"HEW1"
 _NO_FINGERPRINT: Final = -1
@@ -65,6 +65,10 @@ class WatchedIdleness:
         """What each process had written, and the first scan that saw this."""
         self._scan = -1
         self._last: Moment | None = None
+        self._loaded_at: float | None = None
+        """When an earlier worker of this boot made its last scan."""
+        self._wall = 0.0
+        """The wall clock at the last scan."""
         self._paused_seconds = 0.0
         self._stopped = False
         self.changed = False
@@ -75,28 +79,36 @@ class WatchedIdleness:
         sessions: Mapping[str, OpenSession],
         holders: tuple[Holder, ...],
         *,
+        now: float,
         reopened: Container[str] = (),
+        grown: Iterable[str] = (),
         begun_anew: bool = False,
     ) -> None:
         """Take in one scan. The processes were surveyed before the sessions were read.
 
-        `reopened` are sessions that had ended at an earlier scan. `begun_anew`: it is not known
-        which sessions existed at the scan before this one.
+        `now` is the wall clock. `reopened` are sessions that had ended at an earlier scan, `grown`
+        those of which a child changed. `begun_anew`: it is not known which sessions existed at the
+        scan before this one.
         """
         self._scan += 1
         self._advance(self._read_moment(), any(_stands_still(each) for each in holders))
         self._note_writers(holders)
         old = Presence(self._moment.since_boot)
         new = old if begun_anew or not self._scan else old._replace(absent_scan=self._scan - 1)
+        began_before, self._wall = self._wall, now
+        moved = _with_ancestors(grown, sessions)
         for session_id in self._sessions.keys() - sessions.keys():
             del self._sessions[session_id]
             self.changed = True
         for session_id, session in sessions.items():
             known = self._sessions.get(session_id)
             if known is None:
-                known = self._recall(session_id, old if session_id in reopened else new)
+                # A session that is older than the last scan may have been away with its database:
+                # then a silent chat may well be on it.
+                is_new = session_id not in reopened and session.started_at >= began_before
+                known = self._recall(session_id, new if is_new else old)
             mark = _fingerprint(session)
-            if known.fingerprint != mark:
+            if known.fingerprint != mark or session_id in moved:
                 known = _Watched(mark, self._time(), known.presence)
                 self.changed = True
             self._sessions[session_id] = known
@@ -113,8 +125,9 @@ class WatchedIdleness:
 
     def _advance(self, moment: Moment, stopped: bool) -> None:
         """Time between two scans does not count if a process was stopped at either of them."""
-        if self._last is not None and (stopped or self._stopped):
-            self._paused_seconds += max(0.0, moment.monotonic - self._last.monotonic)
+        before = self._last.monotonic if self._last is not None else self._loaded_at
+        if before is not None and (stopped or self._stopped):
+            self._paused_seconds += max(0.0, moment.monotonic - before)
             self.changed = True
         self._last, self._stopped = moment, stopped
 
@@ -158,7 +171,8 @@ class WatchedIdleness:
             _ENTRY.pack(_key(session_id), each.fingerprint, each.since, each.presence.seen_at)
             for session_id, each in kept
         )
-        return _HEADER.pack(_FORMAT, boot, self._paused_seconds) + b"".join(entries)
+        header = _HEADER.pack(_FORMAT, boot, self._paused_seconds, self._moment.monotonic)
+        return header + b"".join(entries)
 
     def load(self, data: bytes) -> None:
         """Go on from what an earlier worker watched; anything unfit is as if it had not been.
@@ -166,17 +180,30 @@ class WatchedIdleness:
         Of an earlier boot only one thing is known: that a session was seen before this boot, and
         so before every process of it.
         """
-        if not data.startswith(_FORMAT) or (len(data) - _HEADER.size) % _ENTRY.size:
+        size = len(data) - _HEADER.size
+        if not data.startswith(_FORMAT) or size < 0 or size % _ENTRY.size:
             return
-        _, boot, paused = _HEADER.unpack_from(data)
+        _, boot, paused, last_scan = _HEADER.unpack_from(data)
         same_boot = boot == _boot(self._read_moment().boot_id)
         self._paused_seconds = paused if same_boot else 0.0
+        self._loaded_at = last_scan if same_boot else None
         for key, mark, since, seen_at in _ENTRY.iter_unpack(data[_HEADER.size :]):
             self._earlier[key] = (
                 _Watched(mark, since, Presence(seen_at))
                 if same_boot
                 else _Watched(_NO_FINGERPRINT, 0.0, Presence(0.0))
             )
+
+
+def _with_ancestors(session_ids: Iterable[str], sessions: Mapping[str, OpenSession]) -> set[str]:
+    """A parent writes nothing while its children work: their growth is its own."""
+    found: set[str] = set()
+    for session_id in session_ids:
+        current: str | None = session_id
+        while current is not None and current in sessions and current not in found:
+            found.add(current)
+            current = sessions[current].parent_id
+    return found
 
 
 def _stands_still(holder: Holder) -> bool:

@@ -82,11 +82,15 @@ class JournalReader:
             msgspec.json.encode(actions).decode(),
         )
 
+    def named(self, action: str) -> list[Action]:
+        """All actions of this name, whatever became of them."""
+        return self._actions("action = ?", action)
+
     def standing_targets(self, *actions: str) -> frozenset[str]:
-        """What those actions were done to."""
+        """What those actions were done to, or may have been."""
         rows: list[Any] = self._connection.execute(
-            "SELECT DISTINCT target FROM actions "
-            "WHERE state = 'done' AND action IN (SELECT value FROM json_each(?))",
+            "SELECT DISTINCT target FROM actions WHERE state IN ('done', 'intended') "
+            "AND action IN (SELECT value FROM json_each(?))",
             (msgspec.json.encode(actions).decode(),),
         ).fetchall()
         return frozenset(target for (target,) in rows if isinstance(target, str))

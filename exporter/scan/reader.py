@@ -91,8 +91,13 @@ class HomeReader:
         self._in_trash: frozenset[str] = frozenset()
         self._keys_in_trash: frozenset[int] = frozenset()
         self._judged_at = float("-inf")
-        self.to_heal = False
-        """A session that we ended may have gone on since."""
+        self.suspects: frozenset[str] | None = frozenset()
+        """Sessions that we ended and that may have gone on since; None: any of them."""
+        self._known_ended: frozenset[str] = frozenset()
+        self._moved: set[str] | None = set()
+        """What has changed since the journal was last read; None: everything."""
+        self._grown: set[str] = set()
+        """What has changed since the last verdicts."""
         self._judged_table: SessionTable | None = None
         self._watch_sent_at = float("-inf")
         self._open_seen: object = None
@@ -223,11 +228,25 @@ class HomeReader:
     def _note_what_went_on(self) -> None:
         """Look whether a session that we ended may have gone on: it, or a child of it, moved."""
         moved = self._state.table.take_moved()
-        ended = self._runs.ended
-        self.to_heal |= bool(ended) and (moved is None or not moved.isdisjoint(ended))
+        self._grown |= moved or set()
+        self._moved = None if moved is None or self._moved is None else self._moved | moved
+        if not self._runs.readable:
+            return  # what has moved is kept in mind until it can be told what we ended
+        ended, moved = self._runs.ended, self._moved
+        self._moved = set()
+        if moved is None:
+            self.suspects = None if ended else frozenset()
+        elif self.suspects is not None:
+            # What the journal has learnt only now may have gone on before.
+            self.suspects |= (ended & moved) | (ended - self._known_ended)
+        self._known_ended = ended
+
+    @property
+    def to_heal(self) -> bool:
+        return self.suspects is None or bool(self.suspects)
 
     def healed(self) -> None:
-        self.to_heal = False
+        self.suspects = frozenset()
 
     def _without_past(self, usage: SessionUsage) -> SessionUsage:
         """Say of a session that was born again that its figures are not all."""
@@ -305,8 +324,10 @@ class HomeReader:
             request.rules,
             now,
             reopened=self._judged_table.reopened,
+            grown=self._grown,
             begun_anew=begun_anew,
         )
+        self._grown = set()
         self._verdicts_are_new = True
 
     def explain(self, session_id: str) -> ExplainReply:

@@ -9,7 +9,7 @@ from exporter.hermes.processes import ProcessKind
 from exporter.reaper.possible_hosts import NEVER_ABSENT, Presence
 from exporter.reaper.watched_idleness import KEPT_MAX, Moment, WatchedIdleness, read_moment
 from exporter.snapshot import OpenSession
-from tests.test_verdict import holder, session
+from tests.test_verdict import NOW, holder, session
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 NEXT_BOOT = "99999999-2222-3333-4444-555555555555"
@@ -23,6 +23,8 @@ class Host:
         self.watch = WatchedIdleness(lambda: self.moment)
         self.sessions = {"a": session("a")}
         self.holders: tuple[Holder, ...] = ()
+        self.wall = 0.0
+        self.grown: tuple[str, ...] = ()
 
     def scan(self, after: float = 0.0, *, asleep: float = 0.0) -> float:
         """Scan again; return for how long `a` was watched standing still."""
@@ -31,7 +33,8 @@ class Host:
             monotonic=self.moment.monotonic + after,
             since_boot=self.moment.since_boot + after + asleep,
         )
-        self.watch.observe(self.sessions, self.holders)
+        self.watch.observe(self.sessions, self.holders, now=self.wall, grown=self.grown)
+        self.grown = ()
         return self.watch.idle_seconds("a")
 
     def write(self, name: str = "a") -> None:
@@ -154,7 +157,7 @@ def test_every_session_counts_as_grown_at_the_first_scan_of_a_boot() -> None:
 
 def _dumped(sessions: dict[str, OpenSession]) -> bytes:
     earlier = WatchedIdleness(lambda: Moment(BOOT, 9000.0, 9000.0))
-    earlier.observe(sessions, ())
+    earlier.observe(sessions, (), now=0.0)
     return earlier.dump()
 
 
@@ -168,7 +171,7 @@ def test_damaged_or_foreign_bytes_are_as_nothing() -> None:
 
 def test_where_the_boot_has_no_name_nothing_outlives_a_worker() -> None:
     watch = WatchedIdleness(lambda: Moment("", 5.0, 5.0))
-    watch.observe({"a": session("a")}, ())
+    watch.observe({"a": session("a")}, (), now=0.0)
     assert watch.dump() == b""
 
 
@@ -199,7 +202,7 @@ def test_the_first_sight_of_a_session_is_kept_by_the_boot_clock() -> None:
 def test_what_was_seen_in_an_earlier_boot_was_seen_before_every_process_of_this_one() -> None:
     watch = WatchedIdleness(lambda: Moment(NEXT_BOOT, 30.0, 30.0))
     watch.load(_dumped({"a": session("a")}))
-    watch.observe({"a": session("a"), "b": session("b")}, ())
+    watch.observe({"a": session("a"), "b": session("b")}, (), now=0.0)
     assert watch.presence("a").seen_at == 0.0
     assert watch.presence("b").seen_at == 30.0
 
@@ -208,11 +211,48 @@ def test_a_session_that_was_reopened_existed_before() -> None:
     host = Host()
     host.scan()
     host.sessions["old"] = session("old")
-    host.watch.observe(host.sessions, (), reopened={"old"})
+    host.watch.observe(host.sessions, (), now=0.0, reopened={"old"})
     assert host.watch.presence("old").absent_scan == NEVER_ABSENT
     host.sessions["other"] = session("other")
-    host.watch.observe(host.sessions, (), begun_anew=True)
+    host.watch.observe(host.sessions, (), now=0.0, begun_anew=True)
     assert host.watch.presence("other").absent_scan == NEVER_ABSENT
+
+
+def test_a_session_older_than_the_last_scan_was_not_absent_but_away_with_its_database() -> None:
+    """A silent chat that was on it all the time must not be cleared of it."""
+    host = Host()
+    host.wall = NOW - 3600
+    host.scan()
+    away = host.sessions
+    host.sessions = {}
+    host.scan(after=15.0)
+    host.sessions = away
+    host.scan(after=15.0)
+    assert host.watch.presence("a").absent_scan == NEVER_ABSENT
+    host.sessions["new"] = session("new", age=1.0)
+    host.scan(after=15.0)
+    assert host.watch.presence("new").absent_scan == 2
+
+
+def test_what_a_child_does_is_growth_of_its_ancestors_also_once_it_has_ended() -> None:
+    host = Host()
+    host.sessions["parent"] = session("parent", parent="a")
+    host.scan()
+    host.scan(after=60.0)
+    host.grown = ("parent",)  # a child of it changed, and is not open any more
+    assert host.scan(after=60.0) == 0.0
+    assert host.watch.idle_seconds("parent") == 0.0
+    assert host.scan(after=5.0) == 5.0
+
+
+def test_a_process_found_stopped_after_a_restart_was_perhaps_stopped_all_the_time() -> None:
+    host = Host()
+    host.holders = (holder(ProcessKind.CLI),)
+    host.scan()
+    host.scan(after=60.0)
+    host.restart_agent()
+    host.holders = (holder(ProcessKind.CLI, stopped=True),)
+    assert host.scan(after=70 * 3600.0) == 60.0
 
 
 def test_a_process_is_silent_since_the_first_scan_with_its_present_count() -> None:
