@@ -61,7 +61,7 @@ def _begin(run: str, site: Site, runs: Runs) -> tuple[str, list[Intent], tuple[S
     }
     actions = [_as_it_stands(each, moved) for each in runs.actions(run)]
     failed = [
-        Skipped(each.intent.target, f"it was given back or corrected already, {each.why}")
+        Skipped(each.intent.target, f"it was given back already, or corrected, {each.why}")
         for each in actions
         if each.state is ActionState.UNDONE
     ]
