@@ -340,8 +340,7 @@ def test_recovery_deletes_no_project_whose_record_is_damaged(made: Checkpoints) 
         connection.execute("UPDATE runs SET finished_at = NULL")
     returned = undone_beside(made, pruned, "about.json", collected=True)
     assert targets(returned.failed) == [made.name("one")]
-    # It cannot be read, or it names a commit that git refuses: that depends on the bytes it hit.
-    assert returned.failed[0].why
+    assert "damaged" in returned.failed[0].why
     [bundle] = (made.home / TRASH / pruned).glob(f"*{made.name('one')}/snapshots.bundle")
     assert bundle.stat().st_size > 0
     assert unfinished(made.home) == []

@@ -15,10 +15,10 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from exporter.errors import HomeError
 from exporter.hermes import store as git_store
@@ -59,8 +59,8 @@ class _About(Struct, frozen=True):
     """What a person, or we, need to know to put a project back."""
 
     project: str
-    tip: str | None
-    """Its newest snapshot; None if it had none."""
+    tip: Annotated[str, Meta(pattern="^[0-9a-f]{40,64}$")] | None
+    """Its newest snapshot; None if it had none. Damaged digits may still be valid UTF-8."""
     ref_mtime_ns: int | None = None
     """Of the ref's own file, where it has one: git may keep many in one file."""
 
