@@ -68,7 +68,7 @@ def role(line: list[str]) -> Role:
 def test_no_line_is_taken_for_less_than_the_real_program_makes_of_it(
     version: str, tmp_path: Path
 ) -> None:
-    """A one-shot answers once, and whoever is not said to resume resumes nothing."""
+    """A one-shot answers once. A process that was not told to resume resumes nothing."""
     home = tmp_path / "home"
     (home / "profiles" / "coder").mkdir(parents=True)
     answers = python_for(version).run("parse_arguments", home, lines=LINES)

@@ -346,7 +346,7 @@ def test_recovery_deletes_no_project_whose_record_is_damaged(made: Checkpoints) 
     assert unfinished(made.home) == []
 
 
-# Permissions, as a user whom they bind
+# Permissions, as a user who is bound by them
 
 _ACT = """
 import os, sys, msgspec

@@ -2,7 +2,7 @@
 
 It answers every question in two pieces. A question that contains HANG gets only the first piece;
 the rest follows when the test lets it. One that contains USE_TOOL gets a call of the terminal that
-lasts until somebody ends it. One that begins with DELEGATE makes a subagent of what follows. One
+lasts until a test ends it. One that begins with DELEGATE makes a subagent of what follows. One
 that contains FILL gets an answer that is longer than Hermes keeps without compressing.
 """
 
