@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
-from exporter.home_state import HomeState
+from exporter.agent.home_state import HomeState
 
 _THREADS: Final = 512
 """More than any few users can keep busy; one is only started when it is needed."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from exporter.admission import Admission
+from exporter.agent.label_limits import Admission
+from exporter.agent.usage_counters import Counter
 from exporter.evidence.findings import HomeEvidence
 from exporter.homes import Refusal
 from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.report import RunReport
 from exporter.snapshot import Look, Snapshot, Trouble
-from exporter.tally import Counter
 
 
 class HomeView(Struct, frozen=True):

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from exporter.agent.auto_prune import AutomaticPruner
+from exporter.agent.scan_loop import Rounds
+from exporter.agent.state_store import Journal
 from exporter.config.load import load
 from exporter.config.settings import Settings
-from exporter.journal import Journal
-from exporter.pruner.automatic import AutomaticPruner
-from exporter.rounds import Rounds
 from tests.real.hermes import NEWEST, python_for
 from tests.real.waiting import wait_until
 from tests.session_prune_harness import dump_all, prunable_process

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from exporter import cli, commands
+from exporter.agent.options import Options
 from exporter.commands import arguments
 from exporter.config import paths
 from exporter.errors import ConfigError, ExporterError
-from exporter.options import Options
 from exporter.parser import Parser
 from tests import logging_state
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from exporter.agent.home_finder import Discovery
+from exporter.agent.scan_loop import Rounds
+from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
-from exporter.discovery import Discovery
-from exporter.journal import Journal
-from exporter.rounds import Rounds
 from exporter.snapshot import Trouble
 from tests.agent_harness import (
     complaints,

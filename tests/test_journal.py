@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.agent.state_store import Journal, recall, state_lock
 from exporter.errors import StateError
-from exporter.journal import Journal, recall, state_lock
 from exporter.labels import LIMITS, Family
 from exporter.pruner.memory import PruneMemory
 from exporter.snapshot import ModelUsage, SessionUsage

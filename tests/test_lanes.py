@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from exporter.agent.home_state import HomeState
+from exporter.agent.state_store import Journal
 from exporter.errors import WorkerError
-from exporter.home_state import HomeState
 from exporter.homes import Home
-from exporter.journal import Journal
 from exporter.lanes import Lanes
 from exporter.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker
 

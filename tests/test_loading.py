@@ -17,7 +17,9 @@ def run(program: str) -> str:
 
 def test_the_agent_loads_no_http_client_and_nothing_that_acts_on_a_home() -> None:
     unwanted = "{'http.client', 'http.server', 'exporter.deeds', 'exporter.pruner.execute'}"
-    assert run(f"import sys, exporter.agent; print({unwanted} & set(sys.modules) or '')") == ""
+    assert (
+        run(f"import sys, exporter.agent.daemon; print({unwanted} & set(sys.modules) or '')") == ""
+    )
 
 
 def test_a_worker_that_plans_loads_nothing_that_acts_on_a_home() -> None:

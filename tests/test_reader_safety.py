@@ -22,12 +22,12 @@ from pathlib import Path
 
 import pytest
 
+from exporter.agent.scan_loop import Rounds
+from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
 from exporter.evidence.findings import HomeFiles, Survey
 from exporter.evidence.survey import survey
-from exporter.journal import Journal
 from exporter.pool import Pool, Worker, start_worker
-from exporter.rounds import Rounds
 from exporter.snapshot import Trouble
 from exporter.view import HomeView
 from tests.real.agent import agent

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from exporter import wire
+from exporter.agent.scan_loop import Rounds
+from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
 from exporter.frames import Ready
-from exporter.journal import Journal
 from exporter.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker, start_worker
 from exporter.reaper.findings import JudgedSession, Verdict
-from exporter.rounds import Rounds
 from exporter.snapshot import (
     DatabaseLook,
     DiskReport,

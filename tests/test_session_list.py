@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from exporter.agent.session_list import SessionList
 from exporter.reaper.findings import JudgedSession, Verdict
-from exporter.session_list import SessionList
 from exporter.snapshot import OpenSession, Turn
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import apsw
 import pytest
 
+from exporter.agent.state_store import Journal
 from exporter.errors import DatabaseError
 from exporter.hermes.database import look_at_files, read_commit_mark
 from exporter.hermes.sessions import OPTIONAL_COLUMNS
-from exporter.journal import Journal
 from exporter.scan.session_table import session_key
 from exporter.scan.state_reader import StateReader
 from exporter.snapshot import SessionUsage, Trouble

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from exporter.agent.scan_loop import Rounds
+from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
-from exporter.journal import Journal
 from exporter.pool import Pool, Worker, own_program
-from exporter.rounds import Rounds
 from exporter.snapshot import Trouble
 from tests.agent_harness import (
     children,

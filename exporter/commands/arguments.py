@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from exporter import logs
+from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_TELEMETRY_PATH, Options
 from exporter.config import paths
-from exporter.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_TELEMETRY_PATH, Options
 from exporter.terminal import output
 from exporter.text import listed, nearest, quoted
 

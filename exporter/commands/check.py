@@ -30,9 +30,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter import host
+    from exporter.agent import one_shot
 
-    report = host.check(arguments.options(args))
+    report = one_shot.check(arguments.options(args))
     if args.json:
         output.show_json(report)
     else:

@@ -27,7 +27,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter import agent, demo
+    from exporter import demo
+    from exporter.agent import daemon
     from exporter.config.load import load
 
     if args.homes:
@@ -40,4 +41,4 @@ def run(args: Namespace) -> int:
         home = demo.make(directory, now=time.time())
         state_dir = args.state_dir or os.path.join(directory, "state")
         output.emit(f"demo home: {home}\n")
-        return agent.serve(dataclasses.replace(options, homes=(home,), state_dir=state_dir))
+        return daemon.serve(dataclasses.replace(options, homes=(home,), state_dir=state_dir))

@@ -24,9 +24,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter import host
+    from exporter.agent import one_shot
 
-    found = host.explain(arguments.options(args), args.session)
+    found = one_shot.explain(arguments.options(args), args.session)
     if args.json:
         output.show_json(found)
     else:

@@ -33,14 +33,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter import host
-    from exporter.hand.past import history, history_of
+    from exporter.agent import one_shot
+    from exporter.agent.manual_undo import history, history_of
 
     options = arguments.options(args)
     rows, unread = history(options) if args.run is None else history_of(options, args.run)
     if args.json:
         output.show_json(rows)
-    elif not rows and host.count_homes(options) <= len(unread):
+    elif not rows and one_shot.count_homes(options) <= len(unread):
         output.show([NO_HOME])
     else:
         from exporter.terminal import past

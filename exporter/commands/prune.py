@@ -88,7 +88,7 @@ def run(args: Namespace) -> int:
         raise UsageError("--older-than narrows a policy: name it with --policy")
     if args.unproven and args.policies != [Policy.ORPHAN_FILES.value]:
         raise UsageError("--unproven takes last copies: name `--policy orphan_files` alone with it")
-    from exporter.hand.prune import Wish, prune
+    from exporter.agent.manual_prune import Wish, prune
     from exporter.terminal.progress import progress_bar
 
     wish = Wish(

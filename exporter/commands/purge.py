@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter.hand.past import at_stake
+    from exporter.agent.manual_undo import at_stake
 
     output.tell(*at_stake(arguments.options(args), args.run))
     of = f"of run {visible(args.run)}" if args.run is not None else "of all runs"
@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
             )
         if not _confirmed(f"Empty the trash {of}, for good?"):
             raise ExporterError("nothing was purged")
-    from exporter.hand.prune import purge
+    from exporter.agent.manual_prune import purge
     from exporter.pruner.words import Frees
 
     result = purge(arguments.options(args), args.run)

@@ -49,7 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if args.plan is not None and not args.yes:
         raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
-    from exporter.hand.reap import reap
+    from exporter.agent.manual_reap import reap
 
     result, unread = reap(
         arguments.options(args),

@@ -31,6 +31,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter import agent
+    from exporter.agent import daemon
 
-    return agent.serve(arguments.options(args))
+    return daemon.serve(arguments.options(args))

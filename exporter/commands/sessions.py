@@ -38,9 +38,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter import host
+    from exporter.agent import one_shot
 
-    found, missing, notes, homes = host.sessions(
+    found, missing, notes, homes = one_shot.sessions(
         arguments.options(args), verdict=args.verdict, source=args.source
     )
     output.tell(*notes)

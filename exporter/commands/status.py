@@ -25,9 +25,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter import host
+    from exporter.agent import one_shot
 
-    report = host.status(arguments.options(args))
+    report = one_shot.status(arguments.options(args))
     if args.json:
         output.show_json(report)
     else:

@@ -27,9 +27,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter import host, textfile
+    from exporter import textfile
+    from exporter.agent import one_shot
 
-    metrics, down = host.metrics_text(arguments.options(args))
+    metrics, down = one_shot.metrics_text(arguments.options(args))
     textfile.write_atomically(args.path, metrics)
     if down:
         raise PartlyDoneError(

@@ -40,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if (args.run is None) != args.last:
         raise UsageError("give either the id of a run or --last; `history` lists the runs")
-    from exporter.hand.past import undo
+    from exporter.agent.manual_undo import undo
     from exporter.runs import Run
     from exporter.terminal import past
 

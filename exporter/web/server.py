@@ -9,7 +9,7 @@ import time
 
 import msgspec
 
-from exporter.service import inherited_listener
+from exporter.agent.systemd import inherited_listener
 from exporter.web.connection import Application, Connection, State
 from exporter.web.limits import DEFAULT_LIMITS, Limits
 from exporter.web.listen import BACKLOG, format_address, open_listener

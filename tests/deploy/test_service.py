@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.service import OVERDUE_SECONDS, Pulse, Service
+from exporter.agent.systemd import OVERDUE_SECONDS, Pulse, Service
 from tests.real.agent import agent
 
 

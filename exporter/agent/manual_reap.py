@@ -7,23 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from exporter import acts, human, logs, saved_plans
+from exporter import acts, human, logs
+from exporter.agent import saved_plans
+from exporter.agent.healing import heal_first
+from exporter.agent.home_state import HomeState
+from exporter.agent.one_shot import looked, unsettled
+from exporter.agent.options import Options
+from exporter.agent.run_result import Result
+from exporter.agent.saved_plans import SavedItem, SavedPlan
+from exporter.agent.scan_loop import Rounds
+from exporter.agent.sources import unknown_sources
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
-from exporter.hand.healing import heal_first
-from exporter.hand.result import Result
-from exporter.hand.sources import unknown_sources
-from exporter.home_state import HomeState
-from exporter.host import looked, unsettled
-from exporter.options import Options
 from exporter.reaper.findings import Verdict
 from exporter.reaper.orders import ReapOrder
 from exporter.reaper.plan import ACTION, HomePlan, ReapAction, digest, hash_of
-from exporter.rounds import Rounds
 from exporter.runs import RunOutcome, new_run_id
 from exporter.runs.recovery import not_known
-from exporter.saved_plans import SavedItem, SavedPlan
 from exporter.text import listed, visible
 from exporter.view import HostView
 

@@ -15,13 +15,13 @@ from typing import Final
 import apsw
 
 from exporter import acts, logs
+from exporter.agent.home_state import HomeState
+from exporter.agent.state_store import Journal
 from exporter.config.mode import Mode
 from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, RefusedError, WorkerError
 from exporter.evidence.findings import HomeEvidence
 from exporter.faults import place_of
-from exporter.home_state import HomeState
-from exporter.journal import Journal
 from exporter.pool import Pool, Worker
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.pressure import Pressure

@@ -11,24 +11,25 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from exporter import acts, logs, saved_plans
+from exporter import acts, logs
+from exporter.agent import saved_plans
+from exporter.agent.healing import heal_first
+from exporter.agent.home_state import HomeState
+from exporter.agent.manual_reap import ONLY_OBSERVED
+from exporter.agent.one_shot import looked, unsettled
+from exporter.agent.options import Options
+from exporter.agent.run_result import Result
+from exporter.agent.saved_plans import SavedItem, SavedPlan
+from exporter.agent.scan_loop import Rounds
+from exporter.agent.sources import unknown_sources
 from exporter.config.load import load
 from exporter.config.prune import Prune
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, HomeError, RefusedError, WorkerError
-from exporter.hand.healing import heal_first
-from exporter.hand.reap import ONLY_OBSERVED
-from exporter.hand.result import Result
-from exporter.hand.sources import unknown_sources
-from exporter.home_state import HomeState
-from exporter.host import looked, unsettled
-from exporter.options import Options
 from exporter.pruner.orders import Narrowed
 from exporter.pruner.words import Frees, HomePrunePlan, Policy, PruneAction
-from exporter.rounds import Rounds
 from exporter.runs import Kind, RunOutcome, new_run_id
 from exporter.runs.recovery import not_known
-from exporter.saved_plans import SavedItem, SavedPlan
 from exporter.text import visible
 
 KIND: Final = "prune"

@@ -9,17 +9,18 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Final
 
-from exporter import acts, human, logs, report
+from exporter import acts, human, logs
+from exporter.agent import status
+from exporter.agent.options import Options
+from exporter.agent.scan_loop import LOOK_SECONDS, READ_SECONDS, Rounds
+from exporter.agent.session_list import session_row
+from exporter.agent.sources import unknown_sources
+from exporter.agent.state_store import Journal, recall, state_lock
+from exporter.agent.visibility import capabilities, is_losing
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, HomeError, UsageError, WorkerError
-from exporter.hand.sources import unknown_sources
-from exporter.journal import Journal, recall, state_lock
 from exporter.metrics import Metrics
-from exporter.options import Options
-from exporter.rounds import LOOK_SECONDS, READ_SECONDS, Rounds
-from exporter.session_list import session_row
-from exporter.sight import capabilities, is_losing
 from exporter.text import visible
 from exporter.view import HostView
 
@@ -33,7 +34,7 @@ def status(options: Options) -> dict[str, Any]:
     """Each home on one screen."""
     settings = load(options.config_file)
     with looked(options, settings) as (rounds, _):
-        return report.status(rounds.look_at_thresholds(), settings, public=False)
+        return status.status(rounds.look_at_thresholds(), settings, public=False)
 
 
 def sessions(

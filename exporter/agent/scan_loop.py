@@ -17,8 +17,14 @@ from typing import Final
 
 from exporter import __version__, logs, wire
 from exporter.acts import plan_prune
+from exporter.agent.auto_heal import AutomaticHealer
+from exporter.agent.auto_prune import AutomaticPruner
+from exporter.agent.auto_reap import AutomaticReaper
+from exporter.agent.home_finder import Discovery
+from exporter.agent.home_state import HomeState
+from exporter.agent.scan_request import key, read_request, targets
+from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
-from exporter.discovery import Discovery
 from exporter.errors import HomeError, RefusedError, WorkerError
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.findings import Candidate as ProcessCandidate
@@ -26,16 +32,10 @@ from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.liveness import start_times
 from exporter.evidence.survey import survey as survey_processes
 from exporter.faults import place_of
-from exporter.home_state import HomeState
 from exporter.homes import Census, Home, Refusal
-from exporter.journal import Journal
 from exporter.lanes import Lane, Lanes, Scan
 from exporter.pool import Pool, Worker
-from exporter.pruner.automatic import AutomaticPruner
-from exporter.pruner.automatic_heal import AutomaticHealer
 from exporter.pruner.memory import PruneMemory
-from exporter.questions import key, read_request, targets
-from exporter.reaper.automatic import AutomaticReaper
 from exporter.reaper.findings import Judgement
 from exporter.snapshot import Look, OpenSession, Trouble
 from exporter.view import HostView

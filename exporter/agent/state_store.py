@@ -20,12 +20,12 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from exporter.admission import Admission, admit
+from exporter.agent.label_limits import Admission, admit
+from exporter.agent.usage_counters import Counter, Tally
 from exporter.errors import StateError
 from exporter.labels import Family
 from exporter.pruner.memory import PruneMemory
 from exporter.snapshot import SessionUsage
-from exporter.tally import Counter, Tally
 
 STATE_VERSION: Final = 2
 """Raised when an older agent could not read what this one writes."""

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Final
 
 from exporter import acts, logs
+from exporter.agent.home_state import HomeState
+from exporter.agent.session_list import shown_id
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
-from exporter.home_state import HomeState
 from exporter.pool import Pool
 from exporter.reaper.orders import Report
-from exporter.session_list import shown_id
 from exporter.snapshot import Trouble
 
 _NOTHING: Final = ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from exporter import acts, logs
+from exporter.agent.home_state import HomeState
+from exporter.agent.scan_loop import Rounds
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
-from exporter.home_state import HomeState
-from exporter.rounds import Rounds
 
 log = logs.get("heal")
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import apsw
 from msgspec import Struct
 
-from exporter.admission import Admission, admit
+from exporter.agent.label_limits import Admission, admit
 from exporter.labels import Family, by_weight, fit
 from exporter.snapshot import ModelUsage, SessionUsage
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from exporter import acts, human, logs
+from exporter.agent.home_state import HomeState
+from exporter.agent.manual_reap import ONLY_OBSERVED
+from exporter.agent.one_shot import found_homes, looked
+from exporter.agent.options import Options
+from exporter.agent.scan_loop import Rounds
 from exporter.config.load import load
 from exporter.config.settings import HomeSettings
 from exporter.errors import ExporterError, HomeError, WorkerError
-from exporter.hand.reap import ONLY_OBSERVED
-from exporter.home_state import HomeState
-from exporter.host import found_homes, looked
-from exporter.options import Options
 from exporter.reaper.orders import Skipped, Undone
-from exporter.rounds import Rounds
 from exporter.runs import ActionState, Kind, Run
 from exporter.runs.recovery import not_known
 from exporter.text import visible

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import apsw
 from msgspec import structs
 
+from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
 from exporter.evidence.findings import Candidate as ProcessCandidate
 from exporter.homes import (
@@ -20,7 +21,6 @@ from exporter.homes import (
     found_candidates,
     take_census,
 )
-from exporter.journal import Journal
 from exporter.scan.inspect import Inspection
 from exporter.scout import is_text
 from exporter.scouting import Scout

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
+from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.pruner.words import Frees
 from exporter.reaper.orders import Skipped
 from exporter.runs import RunOutcome
-from exporter.saved_plans import SavedItem, SavedPlan
 
 _NO_LONGER: Final = "it no longer is as planned"
 _NOT_LOOKED_AT: Final = "its home was not looked at; give the same --home and --config.file"

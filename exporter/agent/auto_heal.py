@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from exporter import acts, logs
+from exporter.agent.home_state import HomeState
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
-from exporter.home_state import HomeState
 from exporter.pool import Pool
 from exporter.snapshot import Trouble
 

@@ -9,21 +9,21 @@ from typing import Any
 import apsw
 
 from exporter import wire
-from exporter.admission import Admission
+from exporter.agent.label_limits import Admission
+from exporter.agent.session_list import SessionList
+from exporter.agent.state_store import Journal
+from exporter.agent.usage_counters import Counter
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.evidence.findings import HomeEvidence
 from exporter.evidence.liveness import StartTimes
 from exporter.homes import Home
-from exporter.journal import Journal
 from exporter.labels import Family, by_weight, fit
 from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.report import RunReport
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
-from exporter.session_list import SessionList
 from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
-from exporter.tally import Counter
 from exporter.view import HomeView
 
 _PID_REUSE_SLACK_SECONDS = 120.0

@@ -14,16 +14,17 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from exporter import __version__, logs, report
+from exporter import __version__, logs
+from exporter.agent import status
+from exporter.agent.options import Options
+from exporter.agent.scan_loop import Rounds
+from exporter.agent.state_store import Journal, state_lock
+from exporter.agent.systemd import Pulse, Service
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError
 from exporter.faults import place_of
-from exporter.journal import Journal, state_lock
 from exporter.metrics import Metrics
-from exporter.options import Options
-from exporter.rounds import Rounds
-from exporter.service import Pulse, Service
 from exporter.view import HostView
 from exporter.web.board import Board
 from exporter.web.response import Packed, pack
@@ -141,9 +142,9 @@ class _Agent:
         was_ready = self._board.content.ready
         self._board.publish(
             metrics=self._metrics.render(view),
-            status=msgspec.json.encode(report.status(view, self._rounds.settings, public=True)),
+            status=msgspec.json.encode(status.status(view, self._rounds.settings, public=True)),
             sessions=self._sessions(),
-            homes=report.landing_rows(view),
+            homes=status.landing_rows(view),
             refused=len(view.refused),
             ready=ready or was_ready,
         )
@@ -169,7 +170,7 @@ class _Agent:
 
     def _modes(self) -> dict[str, str]:
         """Whether something is ended or deleted in any home."""
-        return report.modes(self._rounds.settings)
+        return status.modes(self._rounds.settings)
 
     # Reloading
 
