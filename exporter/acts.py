@@ -14,11 +14,11 @@ from msgspec import Struct, structs
 
 from exporter import wire
 from exporter.config.settings import HomeSettings
+from exporter.discovery.homes import Home
 from exporter.errors import WorkerError
 from exporter.evidence.bystanders import Bystanders
 from exporter.evidence.findings import HomeEvidence
 from exporter.hermes.processes import ProcessKind
-from exporter.homes import Home
 from exporter.pool import Worker
 from exporter.pruner.beside import Beside
 from exporter.pruner.figures import PruneOutcome, PruneReport

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from exporter.scan.inspect import Inspection
+from exporter.discovery.inspection import Inspection
 
 FRAME_BYTES_MAX: Final = 1024 * 1024
 LENGTH: Final = struct.Struct(">I")

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from exporter import child
+from exporter.discovery.inspection import Inspection, inspect
 from exporter.frames import (
     InspectReply,
     InspectRequest,
@@ -24,7 +25,6 @@ from exporter.frames import (
     receive_frame,
     send_frame,
 )
-from exporter.scan.inspect import Inspection, inspect
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:

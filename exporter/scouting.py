@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from exporter import logs
+from exporter.discovery.inspection import Inspection
 from exporter.errors import WorkerError
 from exporter.frames import InspectReply, InspectRequest
 from exporter.pool import LET_GO_SECONDS, Worker, own_program
-from exporter.scan.inspect import Inspection
 
 PATIENCE_SECONDS: Final = 5.0
 """How long a round waits for paths that do not answer, all of them together."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.homes import (
+from exporter.discovery.homes import (
     HOMES_PER_OWNER_MAX,
     LABELS_PER_OWNER_MAX,
     REFUSALS_PER_USER_MAX,
@@ -20,7 +20,7 @@ from exporter.homes import (
     found_candidates,
     take_census,
 )
-from exporter.scan.inspect import inspect
+from exporter.discovery.inspection import inspect
 from exporter.snapshot import FileIdentity
 
 ADA, BOB = 4001, 4002

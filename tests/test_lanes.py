@@ -10,8 +10,8 @@ import pytest
 
 from exporter.agent.home_state import HomeState
 from exporter.agent.state_store import Journal
+from exporter.discovery.homes import Home
 from exporter.errors import WorkerError
-from exporter.homes import Home
 from exporter.lanes import Lanes
 from exporter.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker
 

@@ -10,8 +10,7 @@ from msgspec import structs
 
 from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
-from exporter.evidence.findings import Candidate as ProcessCandidate
-from exporter.homes import (
+from exporter.discovery.homes import (
     Account,
     Candidate,
     Census,
@@ -21,7 +20,8 @@ from exporter.homes import (
     found_candidates,
     take_census,
 )
-from exporter.scan.inspect import Inspection
+from exporter.discovery.inspection import Inspection
+from exporter.evidence.findings import Candidate as ProcessCandidate
 from exporter.scout import is_text
 from exporter.scouting import Scout
 

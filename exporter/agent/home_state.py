@@ -15,9 +15,9 @@ from exporter.agent.state_store import Journal
 from exporter.agent.usage_counters import Counter
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
+from exporter.discovery.homes import Home
 from exporter.evidence.findings import HomeEvidence
 from exporter.evidence.liveness import StartTimes
-from exporter.homes import Home
 from exporter.labels import Family, by_weight, fit
 from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, UnknownCount, VerdictCount

@@ -25,6 +25,7 @@ from exporter.agent.home_state import HomeState
 from exporter.agent.scan_request import key, read_request, targets
 from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
+from exporter.discovery.homes import Census, Home, Refusal
 from exporter.errors import HomeError, RefusedError, WorkerError
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.findings import Candidate as ProcessCandidate
@@ -32,7 +33,6 @@ from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.liveness import start_times
 from exporter.evidence.survey import survey as survey_processes
 from exporter.faults import place_of
-from exporter.homes import Census, Home, Refusal
 from exporter.lanes import Lane, Lanes, Scan
 from exporter.pool import Pool, Worker
 from exporter.pruner.memory import PruneMemory

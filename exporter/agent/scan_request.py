@@ -9,9 +9,9 @@ from typing import Final
 from exporter import wire
 from exporter.agent.home_state import blindness
 from exporter.config.settings import Settings
+from exporter.discovery.homes import Home
 from exporter.evidence.findings import HomeEvidence, HomeFiles
 from exporter.evidence.liveness import lease_alive, start_times
-from exporter.homes import Home
 from exporter.labels import Family, fit
 from exporter.reaper.findings import HomeFacts, LeaseFact, ReaperRules
 from exporter.snapshot import DatabaseLook, Look

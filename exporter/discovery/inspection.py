@@ -2,7 +2,7 @@
 
 Run by the scout, a worker with the agent's own privileges, because only that may see every user's
 directory. It reports what `lstat` says; whether the home is adopted is decided elsewhere
-(`exporter.homes`).
+(`exporter.discovery.homes`).
 """
 
 from __future__ import annotations

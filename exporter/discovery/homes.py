@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from exporter.scan.inspect import Inspection
+from exporter.discovery.inspection import Inspection
 from exporter.snapshot import FileIdentity
 from exporter.text import shortened, visible
 
