@@ -83,7 +83,7 @@ def _lines(agent: Agent, phrase: str, home: str) -> list[str]:
     ]
 
 
-def children(agent: Agent, module: str = "exporter.worker") -> list[psutil.Process]:
+def children(agent: Agent, module: str = "exporter.workers.worker") -> list[psutil.Process]:
     """The agent's processes that run this module."""
     found = []
     for child in psutil.Process(agent.pid).children():

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from exporter import wire
 from exporter.scan.reader import HomeReader
 from exporter.snapshot import (
     Look,
@@ -26,6 +25,7 @@ from exporter.snapshot import (
     SessionUsage,
     Snapshot,
 )
+from exporter.workers import protocol
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder
 
@@ -53,7 +53,7 @@ def scan(
     *,
     owner: int | None = None,
     watermark: int = 0,
-    holdings: Sequence[wire.Holding] = (),
+    holdings: Sequence[protocol.Holding] = (),
     openable: Sequence[str] = ("state.db",),
     quiet: bool = False,
 ) -> Scan:
@@ -67,11 +67,11 @@ def scan(
     sessions: list[OpenSession] = []
     for part in reader.read(request):
         match over_the_wire(part):
-            case wire.UsagePage(items):
+            case protocol.UsagePage(items):
                 usage += items
-            case wire.SessionsPage(items):
+            case protocol.SessionsPage(items):
                 sessions += [judged.session for judged in items]
-            case wire.ReadReply(snapshot):
+            case protocol.ReadReply(snapshot):
                 return Scan(look, usage, sessions, snapshot)
     raise AssertionError("a reading ends with a snapshot")
 
@@ -81,11 +81,11 @@ def read_request(
     owner: int,
     *,
     watermark: int = 0,
-    holdings: Sequence[wire.Holding] = (),
+    holdings: Sequence[protocol.Holding] = (),
     openable: Sequence[str] = ("state.db",),
     quiet: bool = False,
-) -> wire.ReadRequest:
-    return wire.ReadRequest(
+) -> protocol.ReadRequest:
+    return protocol.ReadRequest(
         home=str(home),
         owner=owner,
         openable=list(openable),
@@ -102,10 +102,10 @@ def read_request(
     )
 
 
-def over_the_wire(message: wire.Reply) -> wire.Reply:
+def over_the_wire(message: protocol.Reply) -> protocol.Reply:
     """What the agent makes of it; raise as the agent does if it cannot take it."""
     body = msgspec.json.encode(message)
-    (reply,) = wire.ReplyStream().feed(struct.pack(">I", len(body)) + body)
+    (reply,) = protocol.ReplyStream().feed(struct.pack(">I", len(body)) + body)
     return reply
 
 

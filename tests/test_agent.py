@@ -189,7 +189,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
 def test_sigterm_lets_answers_finish_and_leaves_nothing_behind(tmp_path: Path) -> None:
     home = small_home(tmp_path / "home")
     with agent(tmp_path, [home]) as running:
-        ours = [*children(running), *children(running, "exporter.scout")]
+        ours = [*children(running), *children(running, "exporter.workers.path_probe")]
         assert len(ours) == 2
         host, port = running.address.split(":")
         with socket.create_connection((host, int(port)), timeout=120) as slow:
@@ -231,7 +231,7 @@ def test_a_signal_at_any_moment_of_the_start_ends_it(
 
 def test_workers_do_not_outlive_a_killed_agent(tmp_path: Path) -> None:
     with agent(tmp_path, [small_home(tmp_path / "home")]) as running:
-        ours = [*children(running), *children(running, "exporter.scout")]
+        ours = [*children(running), *children(running, "exporter.workers.path_probe")]
         running.kill()
         assert psutil.wait_procs(ours, timeout=90)[1] == []
 

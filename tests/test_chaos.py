@@ -73,7 +73,7 @@ def test_a_worker_killed_in_the_middle_of_a_scan_is_replaced_without_a_word(
 def test_the_scout_killed_is_replaced(tmp_path: Path) -> None:
     homes = {"good": small_home(tmp_path / "good")}
     with agent(tmp_path, configuration=configuration(homes)) as running, always_answering(running):
-        (scout,) = children(running, "exporter.scout")
+        (scout,) = children(running, "exporter.workers.path_probe")
         scout.kill()
         scanned_again(running, "good", 3)
         assert complaints(running, "good") == []
@@ -117,11 +117,14 @@ def test_a_hung_filesystem_takes_no_neighbour_down(tmp_path: Path, below: str) -
         when_down(running, "hung")
         (complaint,) = complaints(running, "hung")
         assert "reason=timeout" in complaint
-        processes = len(children(running)) + len(children(running, "exporter.scout"))
+        processes = len(children(running)) + len(children(running, "exporter.workers.path_probe"))
         metrics = scanned_again(running, "good", 6)
         assert metrics.value("hermes_home_up", home="good") == 1
         assert metrics.value("hermes_home_up", home="hung") == 0
-        assert len(children(running)) + len(children(running, "exporter.scout")) <= processes
+        assert (
+            len(children(running)) + len(children(running, "exporter.workers.path_probe"))
+            <= processes
+        )
         filesystem.recover()
         when_up(running, "hung", "good")
         assert complaints(running, "hung") == [complaint]

@@ -16,12 +16,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from exporter import wire
 from exporter.errors import DatabaseError
 from exporter.hermes import database
-from exporter.pool import start_worker
 from exporter.scan.reader import HomeReader
 from exporter.snapshot import Snapshot, Trouble
+from exporter.workers import protocol
+from exporter.workers.pool import start_worker
 from tests.reader_harness import Scan, counted, python, read_request, scan, sql, trace
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.holders import holder
@@ -540,10 +540,10 @@ def give_to_nobody(home: Path) -> None:
 def scan_as_nobody(home: Path) -> Snapshot:
     worker = start_worker(NOBODY)
     try:
-        (look,) = worker.ask(wire.LookRequest(str(home), NOBODY), 30)
-        assert isinstance(look, wire.LookReply)
+        (look,) = worker.ask(protocol.LookRequest(str(home), NOBODY), 30)
+        assert isinstance(look, protocol.LookReply)
         *_, reply = worker.ask(read_request(home, NOBODY), 30)
-        assert isinstance(reply, wire.ReadReply)
+        assert isinstance(reply, protocol.ReadReply)
         return reply.snapshot
     finally:
         worker.end()

@@ -7,12 +7,12 @@ import sys
 import msgspec
 import pytest
 
-from exporter import wire
 from exporter.errors import WorkerError
 from exporter.evidence.bystanders import Bystanders
-from exporter.frames import Ready
-from exporter.pool import Question, Worker
 from exporter.pruner.words import Act, Policy, PruneAction
+from exporter.workers import protocol
+from exporter.workers.frames import Ready
+from exporter.workers.pool import Question, Worker
 
 PROGRAM = """
 import os, sys
@@ -26,15 +26,15 @@ try:
 except OSError:
     pass
 """
-UNDO = wire.UndoRequest("/nowhere", 0, "20260101T000000-0000", Bystanders(), 0.05)
-PLAN = wire.PlanPruneRequest("/nowhere", msgspec.Raw(b"{}"))
+UNDO = protocol.UndoRequest("/nowhere", 0, "20260101T000000-0000", Bystanders(), 0.05)
+PLAN = protocol.PlanPruneRequest("/nowhere", msgspec.Raw(b"{}"))
 ACTION = PruneAction(
     Act.DELETE_FILE, Policy.REQUEST_DUMPS, "x" * 4000, "old", expected={"size": "y" * 4000}
 )
 LIES = {
-    "no progress": (UNDO, [wire.Progress(1, 2)], "not asked for"),
-    "what it did": (UNDO, [wire.Progress(1, 2), wire.OutcomePage(["a"])], "not asked for"),
-    "a plan": (PLAN, [wire.PruneActionsPage([ACTION] * 7)], "too much to tell"),
+    "no progress": (UNDO, [protocol.Progress(1, 2)], "not asked for"),
+    "what it did": (UNDO, [protocol.Progress(1, 2), protocol.OutcomePage(["a"])], "not asked for"),
+    "a plan": (PLAN, [protocol.PruneActionsPage([ACTION] * 7)], "too much to tell"),
 }
 
 
@@ -45,7 +45,7 @@ def frame(content: object) -> bytes:
 
 @pytest.mark.parametrize(("question", "told", "why"), LIES.values(), ids=LIES.keys())
 def test_who_tells_it_for_ever_is_not_heard_to_the_end(
-    question: Question, told: list[wire.Reply], why: str
+    question: Question, told: list[protocol.Reply], why: str
 ) -> None:
     repeat = b"".join(frame(each) for each in told)
     worker = Worker([sys.executable, "-I", "-c", PROGRAM, frame(Ready()).hex(), repeat.hex()])

@@ -14,7 +14,7 @@ from exporter.evidence.bystanders import Bystanders
 from exporter.evidence.findings import HomeEvidence
 from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
 from exporter.evidence.survey import survey
-from exporter.wire import Holding
+from exporter.workers.protocol import Holding
 from tests.evidence_harness import NOBODY, Puppet, files, holding, puppet
 
 OWNER = 0

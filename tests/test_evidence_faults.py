@@ -15,7 +15,7 @@ from exporter.evidence.liveness import lease_alive, start_times
 from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
 from exporter.evidence.survey import survey
 from exporter.snapshot import GatewayFiles, LockAnswer
-from exporter.wire import Holding
+from exporter.workers.protocol import Holding
 from tests.evidence_harness import (
     NOBODY,
     evidence,

@@ -12,8 +12,8 @@ from exporter.agent.home_state import HomeState
 from exporter.agent.state_store import Journal
 from exporter.discovery.homes import Home
 from exporter.errors import WorkerError
-from exporter.lanes import Lanes
-from exporter.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker
+from exporter.workers.lanes import Lanes
+from exporter.workers.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker
 
 HOSTILE, HONEST = 1001, 1003
 

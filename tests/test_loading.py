@@ -16,15 +16,15 @@ def run(program: str) -> str:
 
 
 def test_the_agent_loads_no_http_client_and_nothing_that_acts_on_a_home() -> None:
-    unwanted = "{'http.client', 'http.server', 'exporter.deeds', 'exporter.pruner.execute'}"
+    unwanted = "{'http.client', 'http.server', 'exporter.workers.deeds', 'exporter.pruner.execute'}"
     assert (
         run(f"import sys, exporter.agent.daemon; print({unwanted} & set(sys.modules) or '')") == ""
     )
 
 
 def test_a_worker_that_plans_loads_nothing_that_acts_on_a_home() -> None:
-    unwanted = "{'exporter.deeds', 'exporter.pruner.execute', 'exporter.reaper.reap'}"
-    program = f"import sys, exporter.worker, exporter.errands; print({unwanted} & set(sys.modules)"
+    unwanted = "{'exporter.workers.deeds', 'exporter.pruner.execute', 'exporter.reaper.reap'}"
+    program = f"import sys, exporter.workers.worker, exporter.workers.errands; print({unwanted} & set(sys.modules)"
     assert run(f"{program} or '')") == ""
 
 
@@ -35,7 +35,7 @@ def test_a_worker_that_becomes_another_user_has_loaded_what_acts_on_a_home_befor
         "from exporter import worker\n"
         "worker._load_everything()\n"
         "loaded = set(sys.modules)\n"
-        "import exporter.deeds, exporter.errands, exporter.pruner.duty, exporter.pruner.execute\n"
+        "import exporter.workers.deeds, exporter.workers.errands, exporter.pruner.duty, exporter.pruner.execute\n"
         "import exporter.pruner.stocktaking, exporter.reaper.site\n"
         "print(set(sys.modules) - loaded or '')"
     )

@@ -124,7 +124,7 @@ def test_every_way_to_start_a_program_is_recognised(
         [PYTHON, "/srv/exporter/foo.py"],
         [PYTHON, "/opt/venv/bin/hermes-exporter", "serve"],
         [PYTHON, "/opt/venv/bin/hermes-gateway"],
-        [PYTHON, "-m", "exporter.worker", "1"],
+        [PYTHON, "-m", "exporter.workers.worker", "1"],
         [PYTHON, "-m", "my.gateway.run"],
         [HERMES, "chat", "-q", "x"],
     ],

@@ -27,9 +27,9 @@ from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
 from exporter.evidence.findings import HomeFiles, Survey
 from exporter.evidence.survey import survey
-from exporter.pool import Pool, Worker, start_worker
 from exporter.snapshot import Trouble
 from exporter.view import HomeView
+from exporter.workers.pool import Pool, Worker, start_worker
 from tests.real.agent import agent
 from tests.real.counts import Database
 from tests.real.hermes import NEWEST, python_for

@@ -15,7 +15,7 @@ from exporter.reaper.undo import undo
 from exporter.runs import Kind, RunBusyError, RunError, running
 from exporter.scan.reader import HomeReader
 from exporter.snapshot import Hold
-from exporter.wire import ReadRequest, SessionsPage
+from exporter.workers.protocol import ReadRequest, SessionsPage
 from tests.reader_harness import read_request
 from tests.real.hermes import NEWEST, python_for
 from tests.reap_harness import (

@@ -14,12 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporter import wire
 from exporter.agent.scan_loop import Rounds
 from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
-from exporter.frames import Ready
-from exporter.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker, start_worker
 from exporter.reaper.findings import JudgedSession, Verdict
 from exporter.snapshot import (
     DatabaseLook,
@@ -33,6 +30,9 @@ from exporter.snapshot import (
     Turn,
 )
 from exporter.view import HomeView
+from exporter.workers import protocol
+from exporter.workers.frames import Ready
+from exporter.workers.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker, start_worker
 from tests.small_homes import small_home
 
 HONEST, LIAR = 54321, 54322
@@ -45,7 +45,7 @@ def frame(content: object) -> bytes:
 
 NO_FILES = DatabaseLook("state.db", None, None, None, None, LockAnswer.BLIND)
 LOOK = frame(
-    wire.LookReply(
+    protocol.LookReply(
         Look(Trouble.NONE, "", NO_FILES, [], None, [], leases_readable=True, filesystem=None)
     )
 )
@@ -64,17 +64,17 @@ SNAPSHOT = Snapshot(
     kanban=None,
     message_watermark=0,
 )
-READ = frame(wire.ReadReply(SNAPSHOT))
-USAGE = frame(wire.UsagePage([SessionUsage(7, "cli", 1, 1, 1, 0, 0, 0)] * wire.PAGE_ITEMS))
+READ = frame(protocol.ReadReply(SNAPSHOT))
+USAGE = frame(protocol.UsagePage([SessionUsage(7, "cli", 1, 1, 1, 0, 0, 0)] * protocol.PAGE_ITEMS))
 SESSIONS = frame(
-    wire.SessionsPage(
+    protocol.SessionsPage(
         [
             JudgedSession(
                 OpenSession(os.urandom(250).hex(), "cli", 1.0, 1.0, True, 1, 1, Turn.EMPTY),
                 Verdict.UNKNOWN,
                 (),
             )
-            for _ in range(wire.PAGE_ITEMS)
+            for _ in range(protocol.PAGE_ITEMS)
         ],
         first=False,
     )
@@ -128,20 +128,20 @@ LIES = {
     "an answer to another question": Lie(answer=LOOK),
     "the scout's answer": Lie(answer=frame({"type": "inspect", "number": 1})),
     "too many in a page": Lie(
-        answer=frame(wire.UsagePage([SessionUsage(1, "cli", 1, 1, 1, 0, 0, 0)] * 101))
+        answer=frame(protocol.UsagePage([SessionUsage(1, "cli", 1, 1, 1, 0, 0, 0)] * 101))
     ),
     "a negative count": Lie(
-        answer=frame(wire.UsagePage([SessionUsage(1, "cli", -1, 1, 1, 0, 0, 0)]))
+        answer=frame(protocol.UsagePage([SessionUsage(1, "cli", -1, 1, 1, 0, 0, 0)]))
     ),
     "a word too long": Lie(
-        answer=frame(wire.UsagePage([SessionUsage(1, "c" * 129, 1, 1, 1, 0, 0, 0)]))
+        answer=frame(protocol.UsagePage([SessionUsage(1, "c" * 129, 1, 1, 1, 0, 0, 0)]))
     ),
     "a key that no database can hold": Lie(
-        answer=frame(wire.UsagePage([SessionUsage(2**63, "cli", 1, 1, 1, 0, 0, 0)])) + READ
+        answer=frame(protocol.UsagePage([SessionUsage(2**63, "cli", 1, 1, 1, 0, 0, 0)])) + READ
     ),
     "usage for ever": Lie(repeat=USAGE),
     "sessions for ever": Lie(repeat=SESSIONS),
-    "a failure": Lie(answer=frame(wire.Failure("no"))),
+    "a failure": Lie(answer=frame(protocol.Failure("no"))),
 }
 
 

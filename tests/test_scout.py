@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.scouting import Scout
+from exporter.workers.path_prober import Scout
 from tests.evidence_harness import NOBODY
 from tests.real.hanging import hanging_filesystem
 from tests.small_homes import small_home

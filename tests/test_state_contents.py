@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter import wire
 from exporter.scan.reader import HomeReader
 from exporter.snapshot import MESSAGE_BUCKETS, Hold, Trouble
+from exporter.workers import protocol
 from tests.reader_harness import Scan, counted, over_the_wire, scan, sql, trace
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import holder
@@ -334,7 +334,7 @@ def test_half_characters_in_a_file_make_that_file_unreadable_and_nothing_else(
     (home / name).parent.mkdir(exist_ok=True)
     (home / name).write_text(content)
     found = scan(HomeReader(str(home)), home)
-    over_the_wire(wire.LookReply(found.look))
+    over_the_wire(protocol.LookReply(found.look))
     assert found.snapshot.trouble is Trouble.NONE
     assert found.snapshot.routing_readable == ("sessions.json" not in name or "active" in name)
     assert found.look.leases_readable == ("active" not in name)

@@ -16,8 +16,8 @@ import pytest
 from exporter.agent.scan_loop import Rounds
 from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
-from exporter.pool import Pool, Worker, own_program
 from exporter.snapshot import Trouble
+from exporter.workers.pool import Pool, Worker, own_program
 from tests.agent_harness import (
     children,
     configuration,
@@ -99,7 +99,7 @@ def has_only_its_channel(pid: int) -> bool:
 
 
 def test_the_scout_has_the_agents_privileges_and_opens_nothing(running: Agent) -> None:
-    (scout,) = children(running, "exporter.scout")
+    (scout,) = children(running, "exporter.workers.path_probe")
     assert status_of(scout)["Uid"] == ["0"] * 4
     assert status_of(scout)["NoNewPrivs"] == ["1"]
     assert "SECRET_TOKEN" not in scout.environ()
@@ -163,7 +163,7 @@ def test_a_home_that_eats_memory_loses_its_own_metrics_and_nobody_elses(tmp_path
         "INSERT INTO sessions (id, source, started_at) "
         "SELECT printf('%0400d', i), printf('%0120d', i), i FROM n;",
     )
-    pool = Pool(lambda _: Worker([*SMALL, *own_program("exporter.worker")]))
+    pool = Pool(lambda _: Worker([*SMALL, *own_program("exporter.workers.worker")]))
     journal = Journal.in_memory()
     rounds = Rounds(Settings(), journal, named=[str(home) for home in homes], pool=pool)
     try:

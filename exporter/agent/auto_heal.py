@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from exporter import acts, logs
+from exporter import logs
 from exporter.agent.home_state import HomeState
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
-from exporter.pool import Pool
 from exporter.snapshot import Trouble
+from exporter.workers import client
+from exporter.workers.pool import Pool
 
 _AGAIN_SECONDS: Final = 60.0
 """What nothing came of is tried again after this long: each try is noted in the journal."""
@@ -42,7 +43,7 @@ class AutomaticHealer:
         self._wait_until[home.path] = self._monotonic() + _AGAIN_SECONDS
         try:
             worker = self._pool.worker(home.owner, home.path)
-            healed = acts.heal(worker, home, evidence, settings.for_home(home.named_as))
+            healed = client.heal(worker, home, evidence, settings.for_home(home.named_as))
         except RefusedError as error:
             self._stopped(state, str(error))
             return

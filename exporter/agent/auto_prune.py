@@ -14,7 +14,7 @@ from typing import Final
 
 import apsw
 
-from exporter import acts, logs
+from exporter import logs
 from exporter.agent.home_state import HomeState
 from exporter.agent.state_store import Journal
 from exporter.config.mode import Mode
@@ -22,11 +22,12 @@ from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, RefusedError, WorkerError
 from exporter.evidence.findings import HomeEvidence
 from exporter.faults import place_of
-from exporter.pool import Pool, Worker
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.pressure import Pressure
 from exporter.pruner.relief import note_done
 from exporter.snapshot import Trouble
+from exporter.workers import client
+from exporter.workers.pool import Pool, Worker
 
 _NOTHING: Final = ""
 _UPKEEP_SECONDS: Final = 24 * 3600.0
@@ -88,7 +89,7 @@ class AutomaticPruner:
             return
         try:
             worker = self._pool.worker(home.owner, home.path)
-            planned = acts.plan_prune(worker, home, own, self._journal.prune_memory(home.path))
+            planned = client.plan_prune(worker, home, own, self._journal.prune_memory(home.path))
         except RefusedError as error:
             self._stopped(state, str(error))
             return
@@ -127,7 +128,7 @@ class AutomaticPruner:
         return True
 
     def _settle(self, worker: Worker, state: HomeState, evidence: HomeEvidence) -> None:
-        reply = acts.settle(worker, state.home, evidence)
+        reply = client.settle(worker, state.home, evidence)
         for run in reply.settled:
             log.info("killed run settled", home=state.home.label, run=run)
         for left in reply.left:
@@ -166,7 +167,7 @@ class AutomaticPruner:
         worker: Worker,
         state: HomeState,
         own: HomeSettings,
-        planned: acts.PrunePlanned,
+        planned: client.PrunePlanned,
         evidence: HomeEvidence,
         planned_at: float,
     ) -> None:
@@ -174,7 +175,7 @@ class AutomaticPruner:
         waited = self._monotonic() - planned_at
         if not wanted or waited > own.prune.plan_ttl_seconds:
             return  # the next look plans anew, if it is to
-        pruned = acts.prune(worker, state.home, planned, evidence, own)
+        pruned = client.prune(worker, state.home, planned, evidence, own)
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
         self._tell(state, pruned, planned.pressure, Counter(each.policy.value for each in done))
@@ -196,7 +197,7 @@ class AutomaticPruner:
         if state.evidence is None:
             return
         wanted = own.prune.upkeep
-        for each in acts.keep_up(
+        for each in client.keep_up(
             worker, state.home, state.evidence, vacuum=wanted.vacuum, gc=wanted.gc
         ):
             log.info(
@@ -209,7 +210,7 @@ class AutomaticPruner:
             )
 
     def _tell(
-        self, state: HomeState, pruned: acts.Pruned, pressure: Pressure, by_policy: Counter[str]
+        self, state: HomeState, pruned: client.Pruned, pressure: Pressure, by_policy: Counter[str]
     ) -> None:
         outcome = pruned.outcome
         due = [level.mark.value for level in pressure.levels if level.due]

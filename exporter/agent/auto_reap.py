@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from exporter import acts, logs
+from exporter import logs
 from exporter.agent.home_state import HomeState
 from exporter.agent.session_list import shown_id
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
-from exporter.pool import Pool
 from exporter.reaper.orders import Report
 from exporter.snapshot import Trouble
+from exporter.workers import client
+from exporter.workers.pool import Pool
 
 _NOTHING: Final = ""
 _TOLD_MAX: Final = 5
@@ -53,9 +54,9 @@ class AutomaticReaper:
         if due:
             self._last_pass[home.path] = self._monotonic()
         own = settings.for_home(home.named_as)
-        order = acts.reap_order(home, state.evidence, own, heal_only=not due)
+        order = client.reap_order(home, state.evidence, own, heal_only=not due)
         try:
-            self._tell(state, acts.reap(self._pool.worker(home.owner, home.path), order))
+            self._tell(state, client.reap(self._pool.worker(home.owner, home.path), order))
         except RefusedError as error:
             self._stopped(state, str(error))
         except TimeoutError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from exporter import acts, logs
+from exporter import logs
 from exporter.agent.home_state import HomeState
 from exporter.agent.scan_loop import Rounds
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
+from exporter.workers import client
 
 log = logs.get("heal")
 
@@ -24,7 +25,7 @@ def heal_first(rounds: Rounds, settings: Settings, *, reaps: bool = True) -> Non
             continue
         own = settings.for_home(home.named_as)
         try:
-            healed = acts.heal(rounds.worker(home), home, state.evidence, own)
+            healed = client.heal(rounds.worker(home), home, state.evidence, own)
         except (RefusedError, WorkerError, TimeoutError) as error:
             rounds.failed(home, error)
             log.warn("sessions not healed", home=home.label, why=str(error))
@@ -45,8 +46,8 @@ def _heal_reaps(rounds: Rounds, state: HomeState, settings: Settings) -> None:
         return
     own = settings.for_home(home.named_as)
     try:
-        order = acts.reap_order(home, state.evidence, own, by_hand=True, heal_only=True)
-        healed = acts.reap(rounds.worker(home), order)
+        order = client.reap_order(home, state.evidence, own, by_hand=True, heal_only=True)
+        healed = client.reap(rounds.worker(home), order)
     except (RefusedError, WorkerError, TimeoutError) as error:
         rounds.failed(home, error)
         log.warn("reaped sessions not healed", home=home.label, why=str(error))

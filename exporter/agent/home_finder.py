@@ -22,8 +22,8 @@ from exporter.discovery.homes import (
 )
 from exporter.discovery.inspection import Inspection
 from exporter.evidence.findings import Candidate as ProcessCandidate
-from exporter.scout import is_text
-from exporter.scouting import Scout
+from exporter.workers.path_probe import is_text
+from exporter.workers.path_prober import Scout
 
 
 class Discovery:

@@ -8,7 +8,6 @@ from typing import Any
 
 import apsw
 
-from exporter import wire
 from exporter.agent.label_limits import Admission
 from exporter.agent.session_list import SessionList
 from exporter.agent.state_store import Journal
@@ -25,6 +24,7 @@ from exporter.runs.report import RunReport
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
 from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
 from exporter.view import HomeView
+from exporter.workers import protocol
 
 _PID_REUSE_SLACK_SECONDS = 120.0
 _ALL_TOLD_SECONDS = 30 * 86400.0
@@ -90,16 +90,16 @@ class HomeState:
         """Whether it is time for a new worker, to learn which sessions are gone."""
         return now - self._met_at > _ALL_TOLD_SECONDS
 
-    def take(self, reply: wire.Reply) -> None:
+    def take(self, reply: protocol.Reply) -> None:
         """Take in one part of a worker's answer."""
         match reply:
-            case wire.LookReply(look):
+            case protocol.LookReply(look):
                 self.new_look = look
-            case wire.UsagePage(usage):
+            case protocol.UsagePage(usage):
                 self._note(lambda: self._journal.count(self.home.path, usage))
-            case wire.SessionsPage(items, first):
+            case protocol.SessionsPage(items, first):
                 self._sessions.add(items, first=first)
-            case wire.ReadReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn):
+            case protocol.ReadReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn):
                 self._take_snapshot(snapshot)
                 self._has_read = True
                 self.reborn = reborn

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from exporter import acts, logs
+from exporter import logs
 from exporter.agent import saved_plans
 from exporter.agent.healing import heal_first
 from exporter.agent.home_state import HomeState
@@ -31,6 +31,7 @@ from exporter.pruner.words import Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs import Kind, RunOutcome, new_run_id
 from exporter.runs.recovery import not_known
 from exporter.text import visible
+from exporter.workers import client
 
 KIND: Final = "prune"
 _HASH_DIGITS: Final = 16
@@ -69,7 +70,7 @@ class Planned:
 
     state: HomeState
     own: Prune
-    planned: acts.PrunePlanned
+    planned: client.PrunePlanned
     actions: tuple[PruneAction, ...]
 
     @property
@@ -123,7 +124,7 @@ def _plans(
         home = state.home
         own = settings.for_home(home.named_as)
         try:
-            planned = acts.plan_prune(
+            planned = client.plan_prune(
                 rounds.worker(home),
                 home,
                 own,
@@ -165,7 +166,7 @@ def _execute(
             continue
         label = home.label
         try:
-            pruned = acts.prune(
+            pruned = client.prune(
                 rounds.worker(home),
                 home,
                 each.planned,
@@ -229,7 +230,7 @@ def _purge(rounds: Rounds, state: HomeState, run: str | None, result: Result) ->
         not_done(home.problem)
         return
     try:
-        known = acts.history(rounds.worker(home), home)
+        known = client.history(rounds.worker(home), home)
         if run is not None and run not in {each.id for each in known}:
             return
         if not home.may_write:
@@ -239,7 +240,7 @@ def _purge(rounds: Rounds, state: HomeState, run: str | None, result: Result) ->
         if evidence is None:
             not_done(state.detail or "it could not be seen who uses this home")
             return
-        pruned = acts.purge(rounds.worker(home), home, evidence, run)
+        pruned = client.purge(rounds.worker(home), home, evidence, run)
     except (HomeError, WorkerError, TimeoutError) as error:
         rounds.failed(home, error)
         not_done(str(error))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from exporter import acts, human, logs
+from exporter import human, logs
 from exporter.agent import saved_plans
 from exporter.agent.healing import heal_first
 from exporter.agent.home_state import HomeState
@@ -27,6 +27,7 @@ from exporter.runs import RunOutcome, new_run_id
 from exporter.runs.recovery import not_known
 from exporter.text import listed, visible
 from exporter.view import HostView
+from exporter.workers import client
 
 KIND: Final = "reap"
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
@@ -102,7 +103,7 @@ def _plans(
         if order is None or state.home.label in unread:
             continue
         try:
-            plan = acts.plan_reap(rounds.worker(state.home), order)
+            plan = client.plan_reap(rounds.worker(state.home), order)
         except (RefusedError, WorkerError, TimeoutError) as error:
             rounds.failed(state.home, error)
             log.warn("no plan", home=state.home.label, why=str(error))
@@ -120,7 +121,7 @@ def _order(
     if state.snapshot is None or state.evidence is None:
         return None
     own = settings.for_home(state.home.named_as)
-    return acts.reap_order(
+    return client.reap_order(
         state.home, state.evidence, own, sources=sources, by_hand=True, **details
     )
 
@@ -147,7 +148,7 @@ def _execute(
             result.add(wanted, outcome=RunOutcome.FAILED, why=ONLY_OBSERVED)
             continue
         try:
-            report = acts.reap(rounds.worker(home), order)
+            report = client.reap(rounds.worker(home), order)
         except RefusedError as error:
             result.add(wanted, outcome=RunOutcome.FAILED, why=str(error)[:300])
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from exporter import acts, human, logs
+from exporter import human, logs
 from exporter.agent.home_state import HomeState
 from exporter.agent.manual_reap import ONLY_OBSERVED
 from exporter.agent.one_shot import found_homes, looked
@@ -18,6 +18,7 @@ from exporter.reaper.orders import Skipped, Undone
 from exporter.runs import ActionState, Kind, Run
 from exporter.runs.recovery import not_known
 from exporter.text import visible
+from exporter.workers import client
 
 _SESSION: Final = "delete_session"
 _UNDOABLE: Final = frozenset({Kind.REAP, Kind.PRUNE})
@@ -55,7 +56,7 @@ def history_of(options: Options, run: str) -> tuple[list[dict[str, Any]], list[s
                         "state": action.state.value,
                         "why": action.why,
                     }
-                    for action in acts.actions_of(rounds.worker(state.home), state.home, run)
+                    for action in client.actions_of(rounds.worker(state.home), state.home, run)
                 ],
             }
             for state, each in found
@@ -115,7 +116,7 @@ def at_stake(options: Options, run: str | None) -> list[str]:
             if each.finished_at is None or each.is_given_back or each.undoable_until is None:
                 continue
             try:
-                actions = acts.actions_of(rounds.worker(state.home), state.home, each.id)
+                actions = client.actions_of(rounds.worker(state.home), state.home, each.id)
             except (HomeError, WorkerError, TimeoutError) as error:
                 rounds.failed(state.home, error)
                 lines.append(f"what run {each.id} took cannot be told: {error}")
@@ -140,7 +141,7 @@ def _undo(rounds: Rounds, state: HomeState, own: HomeSettings, run: str) -> Undo
     if state.evidence is None:
         return Undone(run, (), (), state.detail or "it could not be seen who uses this home")
     try:
-        return acts.undo(rounds.worker(state.home), state.home, state.evidence, own, run)
+        return client.undo(rounds.worker(state.home), state.home, state.evidence, own, run)
     except HomeError as error:
         return Undone(run, (), (), str(error)[:300])
     except (WorkerError, TimeoutError) as error:
@@ -154,7 +155,7 @@ def _runs(rounds: Rounds, unread: list[str]) -> Iterator[tuple[HomeState, Run]]:
             unread.append(state.home.label)
             continue
         try:
-            for run in acts.history(rounds.worker(state.home), state.home):
+            for run in client.history(rounds.worker(state.home), state.home):
                 yield state, run
         except (HomeError, WorkerError, TimeoutError) as error:
             log.warn("no history", home=state.home.label, why=str(error))

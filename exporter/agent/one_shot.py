@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Final
 
-from exporter import acts, human, logs
+from exporter import human, logs
 from exporter.agent import status
 from exporter.agent.options import Options
 from exporter.agent.scan_loop import LOOK_SECONDS, READ_SECONDS, Rounds
@@ -23,6 +23,7 @@ from exporter.errors import ExporterError, HomeError, UsageError, WorkerError
 from exporter.metrics import Metrics
 from exporter.text import visible
 from exporter.view import HostView
+from exporter.workers import client
 
 _PATIENCE_SECONDS: Final = LOOK_SECONDS + READ_SECONDS
 _BETWEEN_LOOKS_SECONDS: Final = 1.0
@@ -198,7 +199,7 @@ def _settle(rounds: Rounds) -> bool:
         if state.evidence is None:
             continue
         try:
-            reply = acts.settle(rounds.worker(state.home), state.home, state.evidence)
+            reply = client.settle(rounds.worker(state.home), state.home, state.evidence)
         except (HomeError, WorkerError, TimeoutError) as error:
             rounds.failed(state.home, error)
             log.warn("earlier runs not settled", home=state.home.label, why=str(error))

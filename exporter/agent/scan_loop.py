@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from exporter import __version__, logs, wire
-from exporter.acts import plan_prune
+from exporter import __version__, logs
 from exporter.agent.auto_heal import AutomaticHealer
 from exporter.agent.auto_prune import AutomaticPruner
 from exporter.agent.auto_reap import AutomaticReaper
@@ -33,12 +32,14 @@ from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.liveness import start_times
 from exporter.evidence.survey import survey as survey_processes
 from exporter.faults import place_of
-from exporter.lanes import Lane, Lanes, Scan
-from exporter.pool import Pool, Worker
 from exporter.pruner.memory import PruneMemory
 from exporter.reaper.findings import Judgement
 from exporter.snapshot import Look, OpenSession, Trouble
 from exporter.view import HostView
+from exporter.workers import protocol
+from exporter.workers.client import plan_prune
+from exporter.workers.lanes import Lane, Lanes, Scan
+from exporter.workers.pool import Pool, Worker
 
 LOOK_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
@@ -215,7 +216,7 @@ class Rounds:
 
     def _look(self, state: HomeState) -> None:
         state.begin(self._monotonic())
-        request = wire.LookRequest(state.home.path, state.home.owner)
+        request = protocol.LookRequest(state.home.path, state.home.owner)
         self._exchange(state, lambda: request, self._look_seconds)
 
     def _read(self, state: HomeState, surveyed: Mapping[str, HomeEvidence]) -> None:
@@ -232,7 +233,7 @@ class Rounds:
 
     def _read_request(
         self, state: HomeState, look: Look, surveyed: Mapping[str, HomeEvidence]
-    ) -> wire.ReadRequest:
+    ) -> protocol.ReadRequest:
         return read_request(
             state.home,
             look,
@@ -264,7 +265,7 @@ class Rounds:
     def _exchange(
         self,
         state: HomeState,
-        request: Callable[[], wire.LookRequest | wire.ReadRequest],
+        request: Callable[[], protocol.LookRequest | protocol.ReadRequest],
         seconds: float,
     ) -> bool:
         """Ask the home's worker; a worker that died is replaced and asked once more.
@@ -387,12 +388,12 @@ class Rounds:
         for state in self.states():
             if state.snapshot is None:
                 continue
-            request = wire.ExplainRequest(state.home.path, session_id)
+            request = protocol.ExplainRequest(state.home.path, session_id)
             worker = self.worker(state.home)
             found.extend(
                 (state.home.label, reply.session, reply.judgement)
                 for reply in worker.ask(request, self._look_seconds)
-                if isinstance(reply, wire.ExplainReply) and reply.session and reply.judgement
+                if isinstance(reply, protocol.ExplainReply) and reply.session and reply.judgement
             )
         return found
 

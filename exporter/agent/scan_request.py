@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from exporter import wire
 from exporter.agent.home_state import blindness
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
@@ -15,6 +14,7 @@ from exporter.evidence.liveness import lease_alive, start_times
 from exporter.labels import Family, fit
 from exporter.reaper.findings import HomeFacts, LeaseFact, ReaperRules
 from exporter.snapshot import DatabaseLook, Look
+from exporter.workers import protocol
 
 _HOLDERS_MAX: Final = 500
 """Processes, and sessions they name, that verdicts are made from; more can only be a flood."""
@@ -33,7 +33,7 @@ def read_request(
     every_session: bool,
     judge_now: bool,
     presume_by_clock: bool,
-) -> wire.ReadRequest:
+) -> protocol.ReadRequest:
     """How to read a home that has been looked at.
 
     `homes` are the paths of all homes: a profile that is one of them is not counted in its root.
@@ -42,12 +42,12 @@ def read_request(
     evidence = {each.name: surveyed.get(key(home.path, each.name)) for each in databases}
     own = settings.for_home(home.named_as)
     main = evidence["state.db"]
-    return wire.ReadRequest(
+    return protocol.ReadRequest(
         home=home.path,
         owner=home.owner,
         openable=[name for name, found in evidence.items() if _may_open(found)],
         holdings=[
-            wire.Holding(holder.pid, holder.shm_inode)
+            protocol.Holding(holder.pid, holder.shm_inode)
             for found in evidence.values()
             if found is not None
             for holder in found.holders

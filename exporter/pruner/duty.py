@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
 
-from exporter.child import die_with_parent
 from exporter.hermes.facts import has_plugin_folders, read_config
 from exporter.pruner.beside import Beside
 from exporter.pruner.figures import PruneReport
@@ -25,6 +24,7 @@ from exporter.reaper.findings import HomeFacts, ReaperRules
 from exporter.scan.crew import Crew, is_alone
 from exporter.scan.disk import DiskScanner
 from exporter.snapshot import DiskReport
+from exporter.workers.privilege import die_with_parent
 
 if TYPE_CHECKING:
     from exporter.pruner.execute import Progress

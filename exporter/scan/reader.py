@@ -45,7 +45,7 @@ from exporter.snapshot import (
     Snapshot,
     Trouble,
 )
-from exporter.wire import (
+from exporter.workers.protocol import (
     PAGE_ITEMS,
     ExplainReply,
     ReadReply,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter import child
 from exporter.config.units import parse_size
+from exporter.workers import privilege
 from tests.real.hermes import REPOSITORY
 from tests.real.prometheus import free_port
 from tests.real.waiting import wait_until
@@ -89,7 +89,7 @@ def test_a_home_that_fills_the_memory_costs_its_worker_and_not_the_agent(unit: s
     chosen = settings(unit)
     limit, most = (parse_size(f"{chosen[name]}iB") for name in ("LimitDATA", "MemoryMax"))
     assert limit < most
-    assert limit < child.MEMORY_BYTES_MAX, "the unit's own would never be met"
+    assert limit < privilege.MEMORY_BYTES_MAX, "the unit's own would never be met"
     assert chosen["OOMPolicy"] == "continue"
 
 

@@ -12,14 +12,12 @@ from typing import Final
 import msgspec
 from msgspec import Struct, structs
 
-from exporter import wire
 from exporter.config.settings import HomeSettings
 from exporter.discovery.homes import Home
 from exporter.errors import WorkerError
 from exporter.evidence.bystanders import Bystanders
 from exporter.evidence.findings import HomeEvidence
 from exporter.hermes.processes import ProcessKind
-from exporter.pool import Worker
 from exporter.pruner.beside import Beside
 from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory
@@ -30,6 +28,8 @@ from exporter.reaper.orders import ReapOrder, Report, Skipped, Undone
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits
 from exporter.reaper.possible_hosts import Line, base_line, key_of
 from exporter.runs import Run
+from exporter.workers import protocol
+from exporter.workers.pool import Worker
 
 _PLAN_SECONDS: Final = 60.0
 _ACT_SECONDS: Final = 900.0
@@ -85,11 +85,11 @@ def reap_order(
 def plan_reap(worker: Worker, order: ReapOrder) -> HomePlan:
     """What the order would do now."""
     actions: list[ReapAction] = []
-    for reply in worker.ask(wire.PlanReapRequest(order), _PLAN_SECONDS):
+    for reply in worker.ask(protocol.PlanReapRequest(order), _PLAN_SECONDS):
         match reply:
-            case wire.ReapActionsPage(items):
+            case protocol.ReapActionsPage(items):
                 actions.extend(items)
-            case wire.PlanReapReply(plan):
+            case protocol.PlanReapReply(plan):
                 return structs.replace(plan, actions=tuple(actions))
     raise AssertionError("an answer ends with its last reply")
 
@@ -98,12 +98,12 @@ def reap(worker: Worker, order: ReapOrder) -> Report:
     """Carry out an order."""
     done: list[str] = []
     skipped: list[Skipped] = []
-    for reply in worker.ask(wire.ReapRequest(order), _ACT_SECONDS):
+    for reply in worker.ask(protocol.ReapRequest(order), _ACT_SECONDS):
         match reply:
-            case wire.OutcomePage():
+            case protocol.OutcomePage():
                 done.extend(reply.done)
                 skipped.extend(reply.skipped)
-            case wire.ReapReply(report):
+            case protocol.ReapReply(report):
                 outcome = structs.replace(report.outcome, done=tuple(done), skipped=tuple(skipped))
                 return structs.replace(report, outcome=outcome)
     raise AssertionError("an answer ends with its last reply")
@@ -148,12 +148,12 @@ def plan_prune(
         narrowed=narrowed,
     )
     actions: list[PruneAction] = []
-    request = wire.PlanPruneRequest(home.path, msgspec.Raw(msgspec.json.encode(order)))
+    request = protocol.PlanPruneRequest(home.path, msgspec.Raw(msgspec.json.encode(order)))
     for reply in worker.ask(request, _STOCK_SECONDS):
         match reply:
-            case wire.PruneActionsPage(items):
+            case protocol.PruneActionsPage(items):
                 actions.extend(items)
-            case wire.PlanPruneReply(plan, report, remember, raw):
+            case protocol.PlanPruneReply(plan, report, remember, raw):
                 whole = structs.replace(plan, home=home.path, actions=tuple(actions))
                 return PrunePlanned(whole, report, remember, _pressure(raw))
     raise AssertionError("an answer ends with its last reply")
@@ -191,36 +191,36 @@ def prune(
         beside=Beside.of(evidence.holders, own.reaper.presume_after.beside_servers()),
         emergency=planned.pressure.emergency,
     )
-    request = wire.PruneRequest(home.path, msgspec.Raw(msgspec.json.encode(order)))
+    request = protocol.PruneRequest(home.path, msgspec.Raw(msgspec.json.encode(order)))
     return _pruned(worker, request, progress)
 
 
 def purge(worker: Worker, home: Home, evidence: HomeEvidence, run: str | None) -> Pruned:
     """Empty the trash of one run, or all of it."""
-    request = wire.PurgeRequest(home.path, home.owner, run, Bystanders.of(evidence))
+    request = protocol.PurgeRequest(home.path, home.owner, run, Bystanders.of(evidence))
     return _pruned(worker, request, _quietly)
 
 
 def _pruned(
-    worker: Worker, request: wire.PruneRequest | wire.PurgeRequest, progress: Progress
+    worker: Worker, request: protocol.PruneRequest | protocol.PurgeRequest, progress: Progress
 ) -> Pruned:
     done: list[str] = []
     skipped: list[Skipped] = []
     for reply in worker.ask(request, _ACT_SECONDS):
         match reply:
-            case wire.Progress(settled, total):
+            case protocol.Progress(settled, total):
                 progress(settled, total)
-            case wire.OutcomePage():
+            case protocol.OutcomePage():
                 done.extend(reply.done)
                 skipped.extend(reply.skipped)
-            case wire.PruneReply(outcome):
+            case protocol.PruneReply(outcome):
                 return Pruned(outcome, tuple(done), tuple(skipped))
     raise AssertionError("an answer ends with its last reply")
 
 
 def keep_up(
     worker: Worker, home: Home, evidence: HomeEvidence, *, vacuum: bool, gc: bool
-) -> list[wire.UpkeepDone]:
+) -> list[protocol.UpkeepDone]:
     """VACUUM and `git gc` of a home that nobody uses, as the evidence shows."""
     from exporter.pruner.upkeep import UpkeepOrder, is_quiet  # few want any
 
@@ -232,22 +232,24 @@ def keep_up(
         vacuum=vacuum,
         gc=gc,
     )
-    request = wire.UpkeepRequest(home.path, msgspec.Raw(msgspec.json.encode(order)))
+    request = protocol.UpkeepRequest(home.path, msgspec.Raw(msgspec.json.encode(order)))
     return [
         each
         for reply in worker.ask(request, _ACT_SECONDS)
-        if isinstance(reply, wire.UpkeepReply)
+        if isinstance(reply, protocol.UpkeepReply)
         for each in reply.done
     ]
 
 
-def heal(worker: Worker, home: Home, evidence: HomeEvidence, own: HomeSettings) -> wire.HealReply:
+def heal(
+    worker: Worker, home: Home, evidence: HomeEvidence, own: HomeSettings
+) -> protocol.HealReply:
     """Give sessions that were born again the past that a prune took."""
-    request = wire.HealRequest(
+    request = protocol.HealRequest(
         home.path, home.owner, Bystanders.of(evidence), own.prune.lock_budget_seconds
     )
     for reply in worker.ask(request, _ACT_SECONDS):
-        if isinstance(reply, wire.HealReply):
+        if isinstance(reply, protocol.HealReply):
             return reply
     raise AssertionError("an answer ends with its last reply")
 
@@ -256,24 +258,24 @@ def undo(worker: Worker, home: Home, evidence: HomeEvidence, own: HomeSettings, 
     """Give back what a run took from one home."""
     restored: list[str] = []
     failed: list[Skipped] = []
-    request = wire.UndoRequest(
+    request = protocol.UndoRequest(
         home.path, home.owner, run, Bystanders.of(evidence), own.prune.lock_budget_seconds
     )
     for reply in worker.ask(request, _ACT_SECONDS):
         match reply:
-            case wire.OutcomePage():
+            case protocol.OutcomePage():
                 restored.extend(reply.done)
                 failed.extend(reply.skipped)
-            case wire.UndoReply(why, is_known):
+            case protocol.UndoReply(why, is_known):
                 return Undone(run, tuple(restored), tuple(failed), why, is_known)
     raise AssertionError("an answer ends with its last reply")
 
 
-def settle(worker: Worker, home: Home, evidence: HomeEvidence) -> wire.SettleReply:
+def settle(worker: Worker, home: Home, evidence: HomeEvidence) -> protocol.SettleReply:
     """Find out what runs that were killed had done to one home."""
-    request = wire.SettleRequest(home.path, home.owner, Bystanders.of(evidence))
+    request = protocol.SettleRequest(home.path, home.owner, Bystanders.of(evidence))
     for reply in worker.ask(request, _ACT_SECONDS):
-        if isinstance(reply, wire.SettleReply):
+        if isinstance(reply, protocol.SettleReply):
             return reply
     raise AssertionError("an answer ends with its last reply")
 
@@ -281,16 +283,16 @@ def settle(worker: Worker, home: Home, evidence: HomeEvidence) -> wire.SettleRep
 def history(worker: Worker, home: Home) -> list[Run]:
     """The runs in one home, the newest first."""
     runs: list[Run] = []
-    for reply in worker.ask(wire.HistoryRequest(home.path, home.owner), _PLAN_SECONDS):
-        if isinstance(reply, wire.HistoryPage):
+    for reply in worker.ask(protocol.HistoryRequest(home.path, home.owner), _PLAN_SECONDS):
+        if isinstance(reply, protocol.HistoryPage):
             runs.extend(reply.items)
     return runs
 
 
-def actions_of(worker: Worker, home: Home, run: str) -> list[wire.NotedAction]:
+def actions_of(worker: Worker, home: Home, run: str) -> list[protocol.NotedAction]:
     """What one run did to one home, in order."""
-    actions: list[wire.NotedAction] = []
-    for reply in worker.ask(wire.HistoryRequest(home.path, home.owner, run), _PLAN_SECONDS):
-        if isinstance(reply, wire.ActionsPage):
+    actions: list[protocol.NotedAction] = []
+    for reply in worker.ask(protocol.HistoryRequest(home.path, home.owner, run), _PLAN_SECONDS):
+        if isinstance(reply, protocol.ActionsPage):
             actions.extend(reply.items)
     return actions

@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import structs
 
-from exporter import wire
 from exporter.errors import DatabaseError
 from exporter.pruner import duty as pruning
 from exporter.pruner.execute import purge
@@ -36,27 +35,28 @@ from exporter.runs import Kind, RunError, RunOutcome, journal_of, run_folder
 from exporter.runs.folder import JournalMendedError
 from exporter.runs.recovery import Recovered
 from exporter.scan.reader import HomeReader
+from exporter.workers import protocol
 
-Tell = Callable[[wire.Reply], None]
+Tell = Callable[[protocol.Reply], None]
 Done = TypeVar("Done")
 _PROGRESS_SECONDS: Final = 0.2
 
 
-def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wire.Reply]:
+def answer(request: protocol.Errand, reader: HomeReader, tell: Tell) -> Iterator[protocol.Reply]:
     """The replies to a request, the one that ends them last; `tell` sends one at once."""
     match request:
-        case wire.PlanReapRequest(order):
+        case protocol.PlanReapRequest(order):
             yield from _plan(duty.plan(order, reader))
-        case wire.ReapRequest(order):
+        case protocol.ReapRequest(order):
             _heal_first(_site(order))
             yield from _reap(_mended(partial(duty.reap, order, reader)))
-        case wire.UndoRequest():
+        case protocol.UndoRequest():
             yield from _undo(request, tell)
-        case wire.HistoryRequest(home, owner, ""):
+        case protocol.HistoryRequest(home, owner, ""):
             yield from _history(home, owner)
-        case wire.HistoryRequest(home, owner, run):
+        case protocol.HistoryRequest(home, owner, run):
             yield from _actions_of(home, owner, run)
-        case wire.PruneRequest(_, order):
+        case protocol.PruneRequest(_, order):
             wanted = msgspec.json.decode(order, type=PruneOrder)
             _heal_first(
                 Site(
@@ -67,13 +67,13 @@ def answer(request: wire.Errand, reader: HomeReader, tell: Tell) -> Iterator[wir
                 )
             )
             yield from _pruned(_mended(partial(pruning.prune, wanted, _throttled(tell))))
-        case wire.PurgeRequest():
+        case protocol.PurgeRequest():
             yield from _purge(request)
-        case wire.HealRequest():
+        case protocol.HealRequest():
             yield _heal(_site(request))
-        case wire.SettleRequest(home, owner, bystanders):
+        case protocol.SettleRequest(home, owner, bystanders):
             yield _settle(_mended(partial(settle, Site(home, owner, bystanders))))
-        case wire.UpkeepRequest(_, order):
+        case protocol.UpkeepRequest(_, order):
             yield _keep_up(msgspec.json.decode(order, type=UpkeepOrder))
 
 
@@ -85,7 +85,7 @@ def _mended(act: Callable[[], Done]) -> Done:
         return act()
 
 
-def _site(request: wire.UndoRequest | wire.HealRequest | ReapOrder) -> Site:
+def _site(request: protocol.UndoRequest | protocol.HealRequest | ReapOrder) -> Site:
     return Site(
         request.home,
         request.owner,
@@ -94,10 +94,10 @@ def _site(request: wire.UndoRequest | wire.HealRequest | ReapOrder) -> Site:
     )
 
 
-def _heal(site: Site) -> wire.HealReply:
+def _heal(site: Site) -> protocol.HealReply:
     healed = heal_reborn(site)
     why = healed.left[0].why if healed.left else ""
-    return wire.HealReply(len(healed.sessions), len(healed.left), why[:300])
+    return protocol.HealReply(len(healed.sessions), len(healed.left), why[:300])
 
 
 def _heal_first(site: Site, besides: str = "") -> None:
@@ -109,19 +109,19 @@ def _heal_first(site: Site, besides: str = "") -> None:
         heal_reborn(site, besides=besides)
 
 
-def _plan(plan: HomePlan) -> Iterator[wire.Reply]:
-    for page in wire.pages(plan.actions):
-        yield wire.ReapActionsPage(list(page))
-    yield wire.PlanReapReply(structs.replace(plan, actions=()))
+def _plan(plan: HomePlan) -> Iterator[protocol.Reply]:
+    for page in protocol.pages(plan.actions):
+        yield protocol.ReapActionsPage(list(page))
+    yield protocol.PlanReapReply(structs.replace(plan, actions=()))
 
 
-def _reap(report: Report) -> Iterator[wire.Reply]:
+def _reap(report: Report) -> Iterator[protocol.Reply]:
     yield from _outcome(report.outcome.done, report.outcome.skipped)
     told = structs.replace(report.outcome, done=(), skipped=())
-    yield wire.ReapReply(structs.replace(report, outcome=told))
+    yield protocol.ReapReply(structs.replace(report, outcome=told))
 
 
-def _undo(request: wire.UndoRequest, tell: Tell) -> Iterator[wire.Reply]:
+def _undo(request: protocol.UndoRequest, tell: Tell) -> Iterator[protocol.Reply]:
     site = _site(request)
     _heal_first(site, besides=request.run)  # that one gives back everything itself
     with journal_of(request.home, request.owner) as journal:
@@ -131,12 +131,12 @@ def _undo(request: wire.UndoRequest, tell: Tell) -> Iterator[wire.Reply]:
     if kind is not Kind.PRUNE:
         undone = _mended(partial(undo_reap, request.run, site))
         yield from _outcome(undone.restored, undone.failed)
-        yield wire.UndoReply(undone.why[:300], undone.is_known)
+        yield protocol.UndoReply(undone.why[:300], undone.is_known)
         return
     returned = _mended(partial(undo_prune, request.run, site, progress=_throttled(tell)))
     notes = (structs.replace(e, why=f"given back, but {e.why}"[:300]) for e in returned.notes)
     yield from _outcome(returned.restored, _skipped((*returned.failed, *notes)))
-    yield wire.UndoReply(returned.why[:300], returned.is_known)
+    yield protocol.UndoReply(returned.why[:300], returned.is_known)
 
 
 def _throttled(tell: Tell) -> Callable[[int, int], None]:
@@ -147,12 +147,12 @@ def _throttled(tell: Tell) -> Callable[[int, int], None]:
         nonlocal told_at
         if time.monotonic() - told_at >= _PROGRESS_SECONDS:
             told_at = time.monotonic()
-            tell(wire.Progress(settled, total))
+            tell(protocol.Progress(settled, total))
 
     return progress
 
 
-def _purge(request: wire.PurgeRequest) -> Iterator[wire.Reply]:
+def _purge(request: protocol.PurgeRequest) -> Iterator[protocol.Reply]:
     with run_folder(request.home, request.owner) as folder:
         if folder is None:  # and none is made to find nothing in it
             yield from _pruned(Outcome(None, RunOutcome.DONE))
@@ -162,23 +162,25 @@ def _purge(request: wire.PurgeRequest) -> Iterator[wire.Reply]:
     yield from _pruned(_mended(partial(purge, request.run, site)))
 
 
-def _settle(recovered: Recovered) -> wire.SettleReply:
+def _settle(recovered: Recovered) -> protocol.SettleReply:
     left = [Skipped(run, why[:300]) for run, why in recovered.left.items()]
-    return wire.SettleReply(list(recovered.settled[: wire.PAGE_ITEMS]), left[: wire.PAGE_ITEMS])
+    return protocol.SettleReply(
+        list(recovered.settled[: protocol.PAGE_ITEMS]), left[: protocol.PAGE_ITEMS]
+    )
 
 
-def _keep_up(order: UpkeepOrder) -> wire.UpkeepReply:
-    return wire.UpkeepReply(
+def _keep_up(order: UpkeepOrder) -> protocol.UpkeepReply:
+    return protocol.UpkeepReply(
         [
-            wire.UpkeepDone(each.work, each.why[:300], each.before_bytes, each.after_bytes)
+            protocol.UpkeepDone(each.work, each.why[:300], each.before_bytes, each.after_bytes)
             for each in keep_up(order)
         ]
     )
 
 
-def _pruned(outcome: Outcome) -> Iterator[wire.Reply]:
+def _pruned(outcome: Outcome) -> Iterator[protocol.Reply]:
     yield from _outcome(outcome.done, _skipped(outcome.skipped))
-    yield wire.PruneReply(
+    yield protocol.PruneReply(
         PruneOutcome(
             run=outcome.run,
             outcome=outcome.outcome,
@@ -195,19 +197,19 @@ def _skipped(left: Iterable[LeftAlone]) -> list[Skipped]:
     return [Skipped(each.target[:512], each.why) for each in left]
 
 
-def _history(home: str, owner: int) -> Iterator[wire.Reply]:
+def _history(home: str, owner: int) -> Iterator[protocol.Reply]:
     with journal_of(home, owner) as journal:
         runs = journal.list_runs() if journal is not None else []
-    for page in wire.pages(runs):
-        yield wire.HistoryPage(list(page))
-    yield wire.HistoryReply()
+    for page in protocol.pages(runs):
+        yield protocol.HistoryPage(list(page))
+    yield protocol.HistoryReply()
 
 
-def _actions_of(home: str, owner: int, run: str) -> Iterator[wire.Reply]:
+def _actions_of(home: str, owner: int, run: str) -> Iterator[protocol.Reply]:
     with journal_of(home, owner) as journal:
         actions = journal.actions(run) if journal is not None else []
     noted = [
-        wire.NotedAction(
+        protocol.NotedAction(
             action=each.intent.action[:128],
             policy=each.intent.policy[:128],
             target=each.intent.target[:4096],
@@ -218,13 +220,13 @@ def _actions_of(home: str, owner: int, run: str) -> Iterator[wire.Reply]:
         )
         for each in actions
     ]
-    for page in wire.pages(noted):
-        yield wire.ActionsPage(list(page))
-    yield wire.HistoryReply()
+    for page in protocol.pages(noted):
+        yield protocol.ActionsPage(list(page))
+    yield protocol.HistoryReply()
 
 
-def _outcome(done: Sequence[str], skipped: Sequence[Skipped]) -> Iterator[wire.Reply]:
-    for targets in wire.pages(done):
-        yield wire.OutcomePage(done=list(targets))
-    for left in wire.pages(skipped):
-        yield wire.OutcomePage(skipped=list(left))
+def _outcome(done: Sequence[str], skipped: Sequence[Skipped]) -> Iterator[protocol.Reply]:
+    for targets in protocol.pages(done):
+        yield protocol.OutcomePage(done=list(targets))
+    for left in protocol.pages(skipped):
+        yield protocol.OutcomePage(skipped=list(left))

@@ -1,4 +1,4 @@
-"""The process that looks at paths which may never answer; `exporter.scouting` is the agent's end.
+"""The process that looks at paths which may never answer; `exporter.workers.path_prober` is the agent's end.
 
 It runs for as long as the agent does, so it loads little.
 """
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from exporter import child
 from exporter.discovery.inspection import Inspection, inspect
-from exporter.frames import (
+from exporter.workers import privilege
+from exporter.workers.frames import (
     InspectReply,
     InspectRequest,
     Ready,
@@ -28,8 +28,8 @@ from exporter.frames import (
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
-    """`python -m exporter.scout PARENT`; not for people."""
-    with child.begin(int(arguments[0])) as channel:
+    """`python -m exporter.workers.path_probe PARENT`; not for people."""
+    with privilege.begin(int(arguments[0])) as channel:
         sending = threading.Lock()
         send_frame(channel, encode(Ready()))
         while (body := receive_frame(channel)) is not None:

@@ -15,16 +15,6 @@ from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
 from exporter.evidence.bystanders import Bystanders
-from exporter.frames import (
-    FRAME_BYTES_MAX,
-    LENGTH,
-    InspectReply,
-    InspectRequest,
-    Ready,
-    encode,
-    receive_frame,
-    send_frame,
-)
 from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.words import HomePrunePlan, PruneAction, Target
@@ -51,6 +41,16 @@ from exporter.snapshot import (
     Snapshot,
     Text,
     Word,
+)
+from exporter.workers.frames import (
+    FRAME_BYTES_MAX,
+    LENGTH,
+    InspectReply,
+    InspectRequest,
+    Ready,
+    encode,
+    receive_frame,
+    send_frame,
 )
 
 PAGE_ITEMS: Final = 100
@@ -195,7 +195,7 @@ Errand = (
     | HealRequest
     | UpkeepRequest
 )
-"""What is asked of a worker besides reading a home; see `exporter.errands`."""
+"""What is asked of a worker besides reading a home; see `exporter.workers.errands`."""
 Request = InspectRequest | LookRequest | ReadRequest | ExplainRequest | Errand
 
 

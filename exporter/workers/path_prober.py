@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from exporter import logs
 from exporter.discovery.inspection import Inspection
 from exporter.errors import WorkerError
-from exporter.frames import InspectReply, InspectRequest
-from exporter.pool import LET_GO_SECONDS, Worker, own_program
+from exporter.workers.frames import InspectReply, InspectRequest
+from exporter.workers.pool import LET_GO_SECONDS, Worker, own_program
 
 PATIENCE_SECONDS: Final = 5.0
 """How long a round waits for paths that do not answer, all of them together."""
@@ -46,7 +46,7 @@ class Scout:
 
     def __init__(
         self,
-        start: Callable[[], Worker] = lambda: Worker(own_program("exporter.scout")),
+        start: Callable[[], Worker] = lambda: Worker(own_program("exporter.workers.path_probe")),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._start = start

@@ -1,7 +1,7 @@
 """What a worker is asked about a home besides reading it, and how it answers.
 
 Loaded only when the first such request comes. To plan is asked of it every few minutes; what acts
-on a home is in `exporter.deeds`, and loaded when something is to be done.
+on a home is in `exporter.workers.deeds`, and loaded when something is to be done.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from exporter import wire
 from exporter.errors import HomeError
 from exporter.pruner import duty as pruning
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder
 from exporter.runs import RunBusyError
 from exporter.scan.reader import HomeReader
+from exporter.workers import protocol
 
 _MEMORY_BYTES_MAX: Final = 700_000
 
 
 def answer(
-    request: wire.Errand, reader: HomeReader, tell: Callable[[wire.Reply], None]
-) -> Iterator[wire.Reply]:
+    request: protocol.Errand, reader: HomeReader, tell: Callable[[protocol.Reply], None]
+) -> Iterator[protocol.Reply]:
     """The replies to a request, the one that ends them last; `tell` sends one at once."""
     try:
-        if isinstance(request, wire.PlanPruneRequest):
+        if isinstance(request, protocol.PlanPruneRequest):
             yield from _plan_prune(msgspec.json.decode(request.order, type=PlanOrder), reader)
         else:
-            from exporter import deeds
+            from exporter.workers import deeds
 
             yield from deeds.answer(request, reader, tell)
     except RunBusyError as error:
-        yield wire.Refusal(str(error)[:300], busy=True)
+        yield protocol.Refusal(str(error)[:300], busy=True)
     except HomeError as error:
-        yield wire.Refusal(str(error)[:300])
+        yield protocol.Refusal(str(error)[:300])
 
 
-def _plan_prune(order: PlanOrder, reader: HomeReader) -> Iterator[wire.Reply]:
+def _plan_prune(order: PlanOrder, reader: HomeReader) -> Iterator[protocol.Reply]:
     planned = pruning.plan(order, reader)
-    for page in wire.pages(planned.plan.actions):
-        yield wire.PruneActionsPage(list(page))
-    yield wire.PlanPruneReply(
+    for page in protocol.pages(planned.plan.actions):
+        yield protocol.PruneActionsPage(list(page))
+    yield protocol.PlanPruneReply(
         structs.replace(planned.plan, actions=()),
         planned.report,
         _fitting(planned.memory),

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from exporter import wire
 from exporter.capabilities import missing_capabilities
 from exporter.errors import RefusedError, WorkerError
-from exporter.frames import Ready
 from exporter.text import listed
+from exporter.workers import protocol
+from exporter.workers.frames import Ready
 
 _RECEIVE_BYTES: Final = 256 * 1024
 _FRAMES_MAX: Final = 20_000
@@ -36,21 +36,21 @@ LET_GO_SECONDS: Final = 0.5
 PROCESSES_PER_OWNER_MAX: Final = 24
 """Also those that a filesystem keeps from ending: whoever has one that hangs, or many, gets no more
 than this of the host."""
-Question = wire.LookRequest | wire.ReadRequest | wire.ExplainRequest | wire.Errand
-_ANSWERS: Final[dict[type[Question], tuple[type[wire.Reply], ...]]] = {
-    wire.LookRequest: (wire.LookReply,),
-    wire.ReadRequest: (wire.ReadReply, wire.UsagePage, wire.SessionsPage),
-    wire.ExplainRequest: (wire.ExplainReply,),
-    wire.PlanReapRequest: (wire.PlanReapReply, wire.ReapActionsPage),
-    wire.ReapRequest: (wire.ReapReply, wire.OutcomePage),
-    wire.UndoRequest: (wire.UndoReply, wire.OutcomePage, wire.Progress),
-    wire.HistoryRequest: (wire.HistoryReply, wire.HistoryPage, wire.ActionsPage),
-    wire.PlanPruneRequest: (wire.PlanPruneReply, wire.PruneActionsPage),
-    wire.PruneRequest: (wire.PruneReply, wire.OutcomePage, wire.Progress),
-    wire.PurgeRequest: (wire.PruneReply, wire.OutcomePage),
-    wire.SettleRequest: (wire.SettleReply,),
-    wire.HealRequest: (wire.HealReply,),
-    wire.UpkeepRequest: (wire.UpkeepReply,),
+Question = protocol.LookRequest | protocol.ReadRequest | protocol.ExplainRequest | protocol.Errand
+_ANSWERS: Final[dict[type[Question], tuple[type[protocol.Reply], ...]]] = {
+    protocol.LookRequest: (protocol.LookReply,),
+    protocol.ReadRequest: (protocol.ReadReply, protocol.UsagePage, protocol.SessionsPage),
+    protocol.ExplainRequest: (protocol.ExplainReply,),
+    protocol.PlanReapRequest: (protocol.PlanReapReply, protocol.ReapActionsPage),
+    protocol.ReapRequest: (protocol.ReapReply, protocol.OutcomePage),
+    protocol.UndoRequest: (protocol.UndoReply, protocol.OutcomePage, protocol.Progress),
+    protocol.HistoryRequest: (protocol.HistoryReply, protocol.HistoryPage, protocol.ActionsPage),
+    protocol.PlanPruneRequest: (protocol.PlanPruneReply, protocol.PruneActionsPage),
+    protocol.PruneRequest: (protocol.PruneReply, protocol.OutcomePage, protocol.Progress),
+    protocol.PurgeRequest: (protocol.PruneReply, protocol.OutcomePage),
+    protocol.SettleRequest: (protocol.SettleReply,),
+    protocol.HealRequest: (protocol.HealReply,),
+    protocol.UpkeepRequest: (protocol.UpkeepReply,),
 }
 """What may come in answer to each question, the reply that ends it first."""
 
@@ -81,7 +81,7 @@ class Worker:
         finally:
             theirs.close()
         self._channel = ours
-        self._stream = wire.ReplyStream()
+        self._stream = protocol.ReplyStream()
         self._heard = 0
         """Bytes of the answer so far."""
         self._ready = False
@@ -90,7 +90,7 @@ class Worker:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, request: Question, seconds: float) -> Iterator[wire.Reply]:
+    def ask(self, request: Question, seconds: float) -> Iterator[protocol.Reply]:
         """Send a request and give out replies as they come, up to the one that ends the answer.
 
         Raise TimeoutError if it takes longer than `seconds`, once the process has started, and
@@ -107,17 +107,17 @@ class Worker:
         while True:
             for reply in self.receive(deadline - time.monotonic()):
                 frames += 1
-                if self._heard > _ERRAND_BYTES_MAX and isinstance(request, wire.Errand):
+                if self._heard > _ERRAND_BYTES_MAX and isinstance(request, protocol.Errand):
                     raise WorkerError("a worker has too much to tell; it is ended")
                 if time.monotonic() > deadline:
                     raise TimeoutError("a worker did not finish its answer in time")
-                if isinstance(reply, wire.Failure):
+                if isinstance(reply, protocol.Failure):
                     raise WorkerError(f"a worker failed: {reply.detail}")
-                if isinstance(reply, wire.Refusal) and isinstance(request, wire.Errand):
+                if isinstance(reply, protocol.Refusal) and isinstance(request, protocol.Errand):
                     raise RefusedError(reply.why, busy=reply.busy)
                 if frames > _FRAMES_MAX or not isinstance(reply, allowed):
                     raise WorkerError("a worker sent what it was not asked for; it is ended")
-                if isinstance(reply, wire.Progress) and reply.settled > settled:
+                if isinstance(reply, protocol.Progress) and reply.settled > settled:
                     settled = reply.settled
                     deadline = min(time.monotonic() + seconds, give_up_at)
                     frames -= 1
@@ -129,7 +129,7 @@ class Worker:
         """Return when the process has started; a busy host takes its time."""
         if self._ready:
             return
-        replies: list[wire.Reply] = []
+        replies: list[protocol.Reply] = []
         deadline = time.monotonic() + _START_SECONDS
         try:
             while not replies:
@@ -140,14 +140,14 @@ class Worker:
             raise WorkerError("a worker spoke before it was asked; it is ended")
         self._ready = True
 
-    def send(self, request: wire.Request) -> None:
+    def send(self, request: protocol.Request) -> None:
         try:
             self._channel.settimeout(_SEND_SECONDS)
-            wire.send(self._channel, request)
+            protocol.send(self._channel, request)
         except OSError as error:
             raise WorkerError("a worker is gone") from error
 
-    def receive(self, seconds: float) -> list[wire.Reply]:
+    def receive(self, seconds: float) -> list[protocol.Reply]:
         """What comes next, perhaps not a whole reply yet; raise TimeoutError if nothing does."""
         try:
             self._channel.settimeout(max(0.001, seconds))
@@ -185,11 +185,11 @@ class Worker:
 def start_worker(owner: int) -> Worker:
     """A worker that reads homes as their owner."""
     if owner == os.geteuid():
-        return Worker(own_program("exporter.worker"))
+        return Worker(own_program("exporter.workers.worker"))
     missing = missing_capabilities()
     if missing:
         raise WorkerError(f"cannot act as uid {owner}: this agent lacks {listed(missing, 'and')}")
-    return Worker(own_program("exporter.worker", str(owner), str(_group_of(owner))))
+    return Worker(own_program("exporter.workers.worker", str(owner), str(_group_of(owner))))
 
 
 def own_program(module: str, *arguments: str) -> list[str]:
