@@ -70,7 +70,7 @@ cat >"$lib/bin/hermes-exporter" <<'PROGRAM'
 #!/usr/lib/hermes-exporter/bin/python -I
 import sys
 
-from exporter.cli import main
+from exporter.cli.main import main
 
 sys.exit(main())
 PROGRAM

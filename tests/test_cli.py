@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from exporter import cli, commands
 from exporter.agent.options import Options
-from exporter.commands import arguments
+from exporter.cli import arguments, commands, main
+from exporter.cli.parser import Parser
 from exporter.config import paths
 from exporter.errors import ConfigError, ExporterError
-from exporter.parser import Parser
 from tests import logging_state
 
 ROOT = Path(__file__).parent.parent
@@ -64,7 +63,7 @@ def ending(failure: BaseException, *words: str) -> int:
     def fail() -> int:
         raise failure
 
-    return cli.main(["status", *words], load=lambda _: Fake(fail))
+    return main.main(["status", *words], load=lambda _: Fake(fail))
 
 
 # Help
@@ -152,7 +151,7 @@ BAD_USAGE = {
 def test_bad_usage_is_one_line_and_exit_2(
     capsys: pytest.CaptureFixture[str], line: str, expected: str
 ) -> None:
-    assert cli.main(line.split()) == 2
+    assert main.main(line.split()) == 2
     captured = capsys.readouterr()
     assert captured.err == f"hermes-exporter: {expected}\n"
     assert captured.out == ""
@@ -255,7 +254,7 @@ def test_a_mistake_in_the_file_of_the_service_is_told_as_any_other(
     service: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.write_text("prune: {mode: enforced}\n")
-    assert cli.main(["status"]) == 2
+    assert main.main(["status"]) == 2
     problem = "prune.mode: unknown mode 'enforced', did you mean 'enforce'?"
     lines = capsys.readouterr().err.splitlines()
     assert lines[1:] == [f"hermes-exporter: {service}:1: {problem}"]
@@ -368,7 +367,7 @@ def test_no_daemon_imports_rich(name: str) -> None:
     program = (
         "import sys\n"
         "from exporter import commands\n"
-        "from exporter.cli import main\n"
+        "from exporter.cli.main import main\n"
         f"try: main([{name!r}, '--help'])\n"
         "except SystemExit: pass\n"
         "sys.exit('rich' in sys.modules)\n"

@@ -15,10 +15,20 @@ from typing import Any
 
 import pytest
 
+from exporter.cli import output
+from exporter.cli.render import (
+    check,
+    history,
+    plain_text,
+    plan,
+    prune_plan,
+    rich_text,
+    sessions,
+    status,
+)
+from exporter.cli.render.blocks import Bar, Block, Cell, Column, Line, Table
 from exporter.config.prune import Prune, Trash, Upkeep
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.terminal import check, fancy, output, past, plain, plan, prune, sessions, status
-from exporter.terminal.blocks import Bar, Block, Cell, Column, Line, Table
 from exporter.text import visible
 
 ROOT = Path(__file__).parent.parent
@@ -129,7 +139,7 @@ class Screen(io.StringIO):
 
 
 def test_status_shows_each_home_on_one_screen() -> None:
-    assert plain.render(status.blocks({"homes": [HOME, DOWN], "agent": AGENT})) == (
+    assert plain_text.render(status.blocks({"homes": [HOME, DOWN], "agent": AGENT})) == (
         """\
 default /root/.hermes up
   sessions  412 open, 9,588 ended; of the ended 3,564 empty, 3,166 trivial
@@ -157,7 +167,7 @@ hermes-exporter 0.1.0: reaper observe, prune observe
 
 def test_status_of_many_homes_is_a_line_each_with_what_needs_attention_below() -> None:
     homes = [HOME, DOWN, HOME | {"home": "c", "blind": [], "thresholds": []}, DOWN]
-    text = plain.render(status.blocks({"homes": homes, "agent": AGENT}))
+    text = plain_text.render(status.blocks({"homes": homes, "agent": AGENT}))
     assert text == (
         """\
 HOME     STATE  OPEN  LIVE  HELD  DEAD  UNKNOWN  ENDED  EMPTY     DISK
@@ -178,7 +188,7 @@ def test_status_of_many_homes_says_which_are_enforced_where_not_all_are() -> Non
     mode = {"reaper": "enforce", "prune": "observe"}
     observed = HOME | {"mode": AGENT["mode"]}
     homes = [observed, HOME | {"home": "b", "mode": mode}, observed, observed]
-    text = plain.render(status.blocks({"homes": homes, "agent": AGENT | {"mode": mode}}))
+    text = plain_text.render(status.blocks({"homes": homes, "agent": AGENT | {"mode": mode}}))
     header, first, second, *_ = text.splitlines()
     assert header.endswith("  ENFORCED")
     assert (first.split()[-1], second.split()[-1]) == ("GiB", "reaper")
@@ -195,20 +205,20 @@ def test_status_warns_once_of_each_process_that_loses_what_it_writes() -> None:
         "process 8 lost the locks on state.db: do not open it with anything else, restart; "
         "see runbook HermesLocklessHolders"
     )
-    few = plain.render(status.blocks({"homes": [losing], "agent": AGENT}))
+    few = plain_text.render(status.blocks({"homes": [losing], "agent": AGENT}))
     assert f"  warning   {deleted}\n  warning   {lockless}\n" in few
-    many = plain.render(status.blocks({"homes": [losing, HOME, HOME, HOME], "agent": AGENT}))
+    many = plain_text.render(status.blocks({"homes": [losing, HOME, HOME, HOME], "agent": AGENT}))
     assert f"default warning: {deleted}\ndefault warning: {lockless}\n" in many
     assert many.count("warning") == 2
 
 
 def test_status_without_homes_says_what_to_do() -> None:
-    text = plain.render(status.blocks({"homes": [], "agent": AGENT}))
+    text = plain_text.render(status.blocks({"homes": [], "agent": AGENT}))
     assert text.startswith("No Hermes home found. Name one with --home PATH.\n")
 
 
 def test_sessions_show_verdict_and_strongest_evidence() -> None:
-    assert plain.render(sessions.blocks([SESSION], {"verdict": "dead"}, now=91000)) == (
+    assert plain_text.render(sessions.blocks([SESSION], {"verdict": "dead"}, now=91000)) == (
         """\
 HOME     SESSION                 SOURCE    AGE  IDLE   MSGS  VERDICT  EVIDENCE
 default  20261116_033000_abcdef  cli     1d 1h    1d  1,200  dead     """
@@ -227,11 +237,11 @@ default  20261116_033000_abcdef  cli     1d 1h    1d  1,200  dead     """
     ],
 )
 def test_no_sessions_names_the_filters_in_force(filters: dict[str, str], expected: str) -> None:
-    assert plain.render(sessions.blocks([], filters, now=0)) == expected
+    assert plain_text.render(sessions.blocks([], filters, now=0)) == expected
 
 
 def test_check_tells_what_cannot_be_seen_why_and_how_to_grant_it() -> None:
-    assert plain.render(check.blocks(CHECK)) == (
+    assert plain_text.render(check.blocks(CHECK)) == (
         """\
 configuration: ok
 
@@ -251,17 +261,17 @@ not watched /home/eve/.hermes
 
 def test_check_of_a_bad_configuration_counts_its_problems_and_claims_nothing_else() -> None:
     report = {"ok": False, "config": ["a.yaml:1: x: bad"], "homes": []}
-    assert plain.render(check.blocks(report)) == "configuration: 1 problem\n"
+    assert plain_text.render(check.blocks(report)) == "configuration: 1 problem\n"
 
 
 def test_a_pipe_gets_long_ids_whole_and_on_one_line() -> None:
     session = SESSION | {"id": "x" * 500}
-    lines = plain.render(sessions.blocks([session], {}, now=0)).splitlines()
+    lines = plain_text.render(sessions.blocks([session], {}, now=0)).splitlines()
     assert "x" * 500 in lines[1]
 
 
 def on_screen(blocks: Iterable[Block], width: int) -> list[str]:
-    return ESCAPE.sub("", fancy.render(blocks, width)).splitlines()
+    return ESCAPE.sub("", rich_text.render(blocks, width)).splitlines()
 
 
 @pytest.mark.parametrize("width", [200, 120, 80, 50])
@@ -287,7 +297,7 @@ def test_an_id_wider_than_the_terminal_is_still_one_word() -> None:
 @pytest.mark.parametrize("width", [80, 50])
 def test_a_run_of_the_history_can_be_copied_from_a_narrow_terminal(width: int) -> None:
     other = RUN | {"home": "someone/profile"}
-    lines = on_screen(past.history([RUN, other], now=86400.0), width)
+    lines = on_screen(history.history([RUN, other], now=86400.0), width)
     assert sum(RUN["run"] in line for line in lines) == 2
     assert max(map(len, lines)) <= width
 
@@ -322,8 +332,8 @@ def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
         taken(Act.DELETE_SESSION, Policy.OLD_SESSIONS, "x", 5120, Frees.AFTER_UPKEEP),
     )
     plans = [
-        prune.HomePlan("a", HomePrunePlan("/a", actions=first), Prune(upkeep=Upkeep(gc=True))),
-        prune.HomePlan(
+        prune_plan.HomePlan("a", HomePrunePlan("/a", actions=first), Prune(upkeep=Upkeep(gc=True))),
+        prune_plan.HomePlan(
             "b", HomePrunePlan("/b", actions=second), Prune(trash=Trash(keep_seconds=7 * 86400))
         ),
     ]
@@ -339,7 +349,7 @@ def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
         for action in each.plan.actions
     ]
     result = REAP_PLAN | {"plan": {"hash": "0123456789abcdef", "actions": rows}}
-    text = plain.render(prune.blocks(result, plans))
+    text = plain_text.render(prune_plan.blocks(result, plans))
     assert text.partition("COMES FREE")[2].partition("\n\n")[0].partition("\n")[2] == (
         "at once         1.0 KiB  expired trash; on a nearly full disk also sure garbage\n"
         "with the trash  6.0 KiB  emptied 3d to 7d after the run, or by `purge`\n"
@@ -352,16 +362,17 @@ def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
 
 def test_the_terminal_shows_the_same_facts() -> None:
     blocks = list(status.blocks({"homes": [HOME], "agent": AGENT}))
-    coloured = fancy.render(blocks, 100)
+    coloured = rich_text.render(blocks, 100)
     assert ESCAPE.search(coloured)
     bars = str.maketrans("", "", "#━─")
     words = [
-        text.translate(bars).split() for text in (ESCAPE.sub("", coloured), plain.render(blocks))
+        text.translate(bars).split()
+        for text in (ESCAPE.sub("", coloured), plain_text.render(blocks))
     ]
     assert words[0] == words[1]
 
 
-@pytest.mark.parametrize("render", [plain.render, fancy.render])
+@pytest.mark.parametrize("render", [plain_text.render, rich_text.render])
 def test_no_name_can_act_on_the_terminal(render: Any) -> None:
     home = HOME | {"home": HOSTILE, "path": HOSTILE, "blind": [HOSTILE]}
     session = SESSION | {"id": HOSTILE, "source": HOSTILE, "home": HOSTILE}
@@ -382,13 +393,13 @@ def test_no_name_can_act_on_the_terminal(render: Any) -> None:
 
 
 def test_rich_markup_in_a_name_is_text() -> None:
-    text = fancy.render([Line((Cell("[bold]x[/bold] :smile:"),))], 80)
+    text = rich_text.render([Line((Cell("[bold]x[/bold] :smile:"),))], 80)
     assert text == "[bold]x[/bold] :smile:\n"
 
 
 def test_wide_characters_keep_the_columns_straight() -> None:
     rows = ((Cell("日本"), Cell("x")), (Cell("ab"), Cell("y")))
-    assert plain.render([Table((Column(), Column()), rows)]) == "日本  x\nab    y\n"
+    assert plain_text.render([Table((Column(), Column()), rows)]) == "日本  x\nab    y\n"
 
 
 def test_a_small_share_is_still_seen_and_a_bar_never_overflows() -> None:
@@ -423,8 +434,8 @@ def test_json_is_ascii_and_has_nothing_for_a_terminal_to_act_on() -> None:
 
 
 PROGRAM = (
-    "from exporter.terminal import output\n"
-    "from exporter.terminal.blocks import Bar, Cell, Column, Line, Table, Tone\n"
+    "from exporter.cli.render import output\n"
+    "from exporter.cli.render.blocks import Bar, Cell, Column, Line, Table, Tone\n"
     "row = (Cell('naïve 日本', Tone.BAD), Bar(0.5))\n"
     "output.show([Line((Cell('up', Tone.GOOD),)), Table((Column(), Column()), (row,))])\n"
 )

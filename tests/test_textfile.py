@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from exporter.cli.textfile import write_atomically
 from exporter.errors import ExporterError, UsageError
-from exporter.textfile import write_atomically
 
 
 def test_the_file_is_written_readable_by_all(tmp_path: Path) -> None:

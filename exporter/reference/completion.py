@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from exporter import logs
+from exporter.cli.output import PROGRAM
+from exporter.cli.render.blocks import VERDICT_TONES
 from exporter.pruner.words import Policy
 from exporter.reference.model import CommandPage, Option, pages
-from exporter.terminal.blocks import VERDICT_TONES
-from exporter.terminal.output import PROGRAM
 
 _WORDS = {
     "LEVEL": logs.LEVELS,

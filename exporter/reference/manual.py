@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from exporter import __version__
-from exporter.parser import ENVIRONMENT, EXIT_STATUS, FILES
+from exporter.cli.output import PROGRAM
+from exporter.cli.parser import ENVIRONMENT, EXIT_STATUS, FILES
 from exporter.reference.model import CommandPage, Option, pages
-from exporter.terminal.output import PROGRAM
 
 _DESCRIPTION = """\
 One agent per host that shows what hermes-agent leaves behind: sessions that were never ended, and

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Action
 from dataclasses import dataclass
 
-from exporter import commands
-from exporter.parser import Parser
+from exporter.cli import commands
+from exporter.cli.parser import Parser
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards import generate
-from exporter import commands
+from exporter.cli import commands
+from exporter.cli.parser import Parser
 from exporter.collectors import collectors
 from exporter.collectors.budget import values_of
-from exporter.parser import Parser
 from tests.dashboards.expressions import FILES, FOLDER, NAMES, load, panels, selectors, targets
 from tests.dashboards.stage import recorded_names
 

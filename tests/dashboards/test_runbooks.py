@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from exporter import commands
-from exporter.parser import Parser
+from exporter.cli import commands
+from exporter.cli.parser import Parser
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 
 RUNBOOKS = REPOSITORY / "dashboards" / "runbooks"

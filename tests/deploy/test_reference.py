@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter import commands
+from exporter.cli import commands
 from exporter.reference import completion, manual
 from exporter.reference.model import pages
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from exporter.commands import arguments
+from exporter.cli import arguments
 
 SUMMARY = "scan the homes of this host and serve their metrics"
 DESCRIPTION = """\

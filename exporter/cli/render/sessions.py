@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter import human
-from exporter.terminal.blocks import NO_HOME, VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
+from exporter.cli.render.blocks import (
+    NO_HOME,
+    VERDICT_TONES,
+    Block,
+    Cell,
+    Column,
+    Line,
+    Table,
+    Tone,
+)
 
 Session = Mapping[str, Any]
 

@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from exporter.terminal.blocks import INDENT, Bar, Block, Cell, Line, Table, Tone
-from exporter.terminal.plain import columns_of, width_of
+from exporter.cli.render.blocks import INDENT, Bar, Block, Cell, Line, Table, Tone
+from exporter.cli.render.plain_text import columns_of, width_of
 
 _STYLES = {
     Tone.PLAIN: "",

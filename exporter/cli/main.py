@@ -6,12 +6,12 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from exporter import commands, logs
-from exporter.commands import Command
+from exporter import logs
+from exporter.cli import commands, output
+from exporter.cli.commands import Command
+from exporter.cli.output import PROGRAM
+from exporter.cli.parser import Parser, overview, version
 from exporter.errors import ConfigError, ExporterError, UsageError
-from exporter.parser import Parser, overview, version
-from exporter.terminal import output
-from exporter.terminal.output import PROGRAM
 from exporter.text import nearest, quoted, visible
 
 INTERRUPTED = 130

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from exporter import human
+from exporter.cli.render.blocks import VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
 from exporter.config.settings import REAPABLE_SOURCES
-from exporter.terminal.blocks import VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
 
 _MEANING: Final = {
     "live": "A process is running it, or was a moment ago.",

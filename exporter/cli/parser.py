@@ -12,12 +12,12 @@ from argparse import (
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from exporter import __version__, commands
-from exporter.commands import Command, arguments
+from exporter import __version__
+from exporter.cli import arguments, commands, output
+from exporter.cli.output import PROGRAM
+from exporter.commands import Command
 from exporter.config.paths import SYSTEM_CONFIG_FILE, SYSTEM_STATE_DIR
 from exporter.errors import UsageError
-from exporter.terminal import output
-from exporter.terminal.output import PROGRAM
 from exporter.text import nearest, quoted
 
 _FIRST_STEPS = (

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from exporter.commands import arguments
+from exporter.cli import arguments, output
 from exporter.errors import PartlyDoneError
-from exporter.terminal import output
 
 SUMMARY = "one screen: each home, its sessions, disk, and what would be done"
 DESCRIPTION = """\
@@ -31,7 +30,7 @@ def run(args: Namespace) -> int:
     if args.json:
         output.show_json(report)
     else:
-        from exporter.terminal import status
+        from exporter.cli.render import status
 
         output.show(status.blocks(report))
     down = [home["home"] for home in report["homes"] if not home["up"]]

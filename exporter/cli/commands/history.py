@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from argparse import ArgumentParser, Namespace
 
-from exporter.commands import arguments
+from exporter.cli import arguments, output
+from exporter.cli.render.blocks import NO_HOME
 from exporter.errors import PartlyDoneError
-from exporter.terminal import output
-from exporter.terminal.blocks import NO_HOME
 
 SUMMARY = "the runs so far: what was ended, deleted and given back"
 DESCRIPTION = """\
@@ -43,9 +42,9 @@ def run(args: Namespace) -> int:
     elif not rows and one_shot.count_homes(options) <= len(unread):
         output.show([NO_HOME])
     else:
-        from exporter.terminal import past
+        from exporter.cli.render import history
 
-        shown = past.history if args.run is None else past.one_run
+        shown = history.history if args.run is None else history.one_run
         output.show(shown(rows, time.time()))
     if unread:
         raise PartlyDoneError(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter import human
-from exporter.terminal.blocks import NO_HOME, Block, Cell, Column, Line, Table, Tone
+from exporter.cli.render.blocks import NO_HOME, Block, Cell, Column, Line, Table, Tone
 
 _COLUMNS = (Column("home", least=8, spare=2), Column("target"), Column("why", least=20, spare=1))
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from exporter import human
-from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone
+from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone
 
 
 def blocks(report: Mapping[str, Any]) -> Iterator[Block]:

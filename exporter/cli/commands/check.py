@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from exporter.commands import arguments
+from exporter.cli import arguments, output
 from exporter.errors import ConfigError
-from exporter.terminal import output
 
 SUMMARY = "check the configuration and what the agent can see on this host"
 DESCRIPTION = """\
@@ -36,7 +35,7 @@ def run(args: Namespace) -> int:
     if args.json:
         output.show_json(report)
     else:
-        from exporter.terminal import check
+        from exporter.cli.render import check
 
         output.show(check.blocks(report))
     if report["config"]:

@@ -8,9 +8,8 @@ import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 
-from exporter.commands import arguments
+from exporter.cli import arguments, output
 from exporter.errors import UsageError
-from exporter.terminal import output
 
 SUMMARY = "serve a small invented home, to see everything without Hermes"
 DESCRIPTION = """\

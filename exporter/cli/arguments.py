@@ -11,8 +11,8 @@ from typing import Any
 
 from exporter import logs
 from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_TELEMETRY_PATH, Options
+from exporter.cli import output
 from exporter.config import paths
-from exporter.terminal import output
 from exporter.text import listed, nearest, quoted
 
 _COLLECTOR = "collector."

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TextIO
 
+from exporter.cli.render import plain_text
+from exporter.cli.render.blocks import Block
 from exporter.errors import ExporterError
-from exporter.terminal import plain
-from exporter.terminal.blocks import Block
 from exporter.text import visible
 
 PROGRAM = "hermes-exporter"
@@ -38,13 +38,13 @@ def show(
     stream = stream or sys.stdout
     environ = os.environ if environ is None else environ
     if stream is not None and is_screen(stream, environ):
-        from exporter.terminal import fancy
+        from exporter.cli.render import rich_text
 
         ascii_only = "utf" not in (stream.encoding or "").lower()
         colour = wants_colour(stream, environ)
-        emit(fancy.render(blocks, ascii_only=ascii_only, colour=colour), stream)
+        emit(rich_text.render(blocks, ascii_only=ascii_only, colour=colour), stream)
     else:
-        emit(plain.render(blocks), stream)
+        emit(plain_text.render(blocks), stream)
 
 
 def show_json(value: object, stream: TextIO | None = None) -> None:

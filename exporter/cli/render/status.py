@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from exporter import human
-from exporter.terminal.blocks import VERDICT_TONES, Bar, Block, Cell, Column, Line, Table, Tone
+from exporter.cli.render.blocks import VERDICT_TONES, Bar, Block, Cell, Column, Line, Table, Tone
 
 MOST_IN_DETAIL = 3
 """With more homes than this, a line each: the whole host stays on one screen."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter import human
+from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 from exporter.reaper.orders import Undone
 from exporter.runs import Run
-from exporter.terminal.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 
 _COLUMNS = (
     Column("run"),

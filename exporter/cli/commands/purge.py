@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 
-from exporter.commands import arguments
+from exporter.cli import arguments, output
 from exporter.errors import ExporterError, UsageError
-from exporter.terminal import output
 from exporter.text import visible
 
 SUMMARY = "empty the trash now, for good"
@@ -47,9 +46,9 @@ def run(args: Namespace) -> int:
     if args.json:
         output.show_json(result.json())
     else:
-        from exporter.terminal import prune
+        from exporter.cli.render import prune_plan
 
-        output.show(prune.purged(result.json(), args.run, result.freed[Frees.NOW]))
+        output.show(prune_plan.purged(result.json(), args.run, result.freed[Frees.NOW]))
     return arguments.exit_status(result.json()["outcome"])
 
 

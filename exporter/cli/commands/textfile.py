@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from exporter.commands import arguments
+from exporter.cli import arguments
 from exporter.errors import PartlyDoneError
 
 SUMMARY = "write the metrics once, for node_exporter's textfile collector"
@@ -27,8 +27,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter import textfile
     from exporter.agent import one_shot
+    from exporter.cli import textfile
 
     metrics, down = one_shot.metrics_text(arguments.options(args))
     textfile.write_atomically(args.path, metrics)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from argparse import ArgumentParser, Namespace
 
-from exporter.commands import arguments
+from exporter.cli import arguments, output
+from exporter.cli.render.blocks import VERDICT_TONES
 from exporter.errors import PartlyDoneError
-from exporter.terminal import output
-from exporter.terminal.blocks import VERDICT_TONES
 
 SUMMARY = "the open sessions with verdict and strongest evidence"
 DESCRIPTION = """\
@@ -47,7 +46,7 @@ def run(args: Namespace) -> int:
     if args.json:
         output.show_json(found)
     else:
-        from exporter.terminal import sessions
+        from exporter.cli.render import sessions
 
         given = {"verdict": args.verdict, "source": args.source}
         filters = {name: value for name, value in given.items() if value is not None}

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from unicodedata import combining, east_asian_width
 
-from exporter.terminal.blocks import INDENT, Bar, Block, Cell, Line, Table
+from exporter.cli.render.blocks import INDENT, Bar, Block, Cell, Line, Table
 
 _GAP = "  "
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from argparse import ArgumentParser, Namespace
 
-from exporter.commands import arguments
-from exporter.terminal import output
+from exporter.cli import arguments, output
 
 SUMMARY = "every piece of evidence and every rule for one open session"
 DESCRIPTION = """\
@@ -30,7 +29,7 @@ def run(args: Namespace) -> int:
     if args.json:
         output.show_json(found)
     else:
-        from exporter.terminal import explain
+        from exporter.cli.render import explain
 
         output.show(explain.blocks(found, time.time()))
     return 0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
-from exporter.commands import arguments
+from exporter.cli import arguments, output
 from exporter.config.units import DURATION
 from exporter.errors import PartlyDoneError, UsageError
 from exporter.pruner.orders import Narrowed
 from exporter.pruner.words import Policy
-from exporter.terminal import output
 
 SUMMARY = "give back disk by the policies; without --yes only say what would go"
 DESCRIPTION = """\
@@ -89,7 +88,7 @@ def run(args: Namespace) -> int:
     if args.unproven and args.policies != [Policy.ORPHAN_FILES.value]:
         raise UsageError("--unproven takes last copies: name `--policy orphan_files` alone with it")
     from exporter.agent.manual_prune import Wish, prune
-    from exporter.terminal.progress import progress_bar
+    from exporter.cli.render.progress import progress_bar
 
     wish = Wish(
         narrowed=Narrowed(
@@ -108,7 +107,7 @@ def run(args: Namespace) -> int:
     if args.json:
         output.show_json(result.json())
     else:
-        from exporter.terminal import prune as report
+        from exporter.cli.render import prune_plan as report
 
         shown = [report.HomePlan(each.state.home.label, each.plan, each.own) for each in plans]
         again = arguments.again(args)

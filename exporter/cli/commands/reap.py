@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from exporter.commands import arguments
+from exporter.cli import arguments, output
 from exporter.errors import PartlyDoneError, UsageError
-from exporter.terminal import output
 from exporter.text import listed
 
 SUMMARY = "end the sessions that are proven dead; without --yes only say which"
@@ -62,7 +61,7 @@ def run(args: Namespace) -> int:
     if args.json:
         output.show_json(result.json())
     else:
-        from exporter.terminal import plan
+        from exporter.cli.render import plan
 
         shown = plan.blocks(
             result.json(),

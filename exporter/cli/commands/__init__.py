@@ -45,7 +45,7 @@ class Command(Protocol):
 
 def load(name: str) -> Command:
     """The command of that name."""
-    return cast("Command", import_module(f"exporter.commands.{name}"))
+    return cast("Command", import_module(f"exporter.cli.commands.{name}"))
 
 
 def summaries() -> dict[str, str]:

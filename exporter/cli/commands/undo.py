@@ -6,9 +6,8 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
-from exporter.commands import arguments
+from exporter.cli import arguments, output
 from exporter.errors import UsageError
-from exporter.terminal import output
 
 SUMMARY = "give back what a run took"
 DESCRIPTION = """\
@@ -41,11 +40,11 @@ def run(args: Namespace) -> int:
     if (args.run is None) != args.last:
         raise UsageError("give either the id of a run or --last; `history` lists the runs")
     from exporter.agent.manual_undo import undo
+    from exporter.cli.render import history
     from exporter.runs import Run
-    from exporter.terminal import past
 
     def announce(taken: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]]) -> None:
-        output.tell(*past.undoing(taken, newest, time.time()))
+        output.tell(*history.undoing(taken, newest, time.time()))
 
     undone = undo(arguments.options(args), args.run, announce)
     if args.json:
@@ -57,7 +56,7 @@ def run(args: Namespace) -> int:
             }
         )
     else:
-        output.show(past.undone(undone))
+        output.show(history.undone(undone))
     if not undone.failed:
         return 0
     return 3 if undone.restored else 1
