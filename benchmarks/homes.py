@@ -20,10 +20,10 @@ from enum import StrEnum
 from pathlib import Path
 from random import Random
 
-from exporter.hermes.fabricate import files, shadow
-from exporter.hermes.fabricate.conversation import Prose, tell
-from exporter.hermes.fabricate.database import RouteRow, StateDatabase
-from exporter.hermes.fabricate.population import Outline, Shape, outlines
+from exporter.demo.fabricate import files, shadow
+from exporter.demo.fabricate.conversation import Prose, tell
+from exporter.demo.fabricate.database import RouteRow, StateDatabase
+from exporter.demo.fabricate.population import Outline, Shape, outlines
 
 VERSION = 1
 """Raise it when what is made here changes; old homes are then left alone and no longer used."""

@@ -20,8 +20,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from exporter.hermes.fabricate.conversation import Prose, Story, tell
-from exporter.hermes.fabricate.population import Outline, Shape, outlines
+from exporter.demo.fabricate.conversation import Prose, Story, tell
+from exporter.demo.fabricate.population import Outline, Shape, outlines
 from tests.real.hermes import NEWEST, Hermes
 from tests.real.homes import make_home
 from tests.session_prune_harness import grow_old, touch_project, turn_back

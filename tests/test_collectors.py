@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from exporter import collectors, demo
-from exporter.hermes.fabricate.database import (
+from exporter import collectors
+from exporter.demo import home
+from exporter.demo.fabricate.database import (
     MessageRow,
     SessionRow,
     StateDatabase,
@@ -27,7 +28,7 @@ HOME_SERIES, AGENT_SERIES = 600, 60
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(demo.make(str(tmp_path_factory.mktemp("demo")), now=time.time()))
+    return Path(home.make(str(tmp_path_factory.mktemp("demo")), now=time.time()))
 
 
 def names(folder: Path, home: Path, *flags: str) -> set[str]:
@@ -82,7 +83,7 @@ def words(count: int) -> Iterator[str]:
 
 def test_a_home_with_very_many_words_stays_within_its_share(tmp_path: Path) -> None:
     """Forty sources, each with forty end reasons and forty models, open and ended."""
-    home = Path(demo.make(str(tmp_path), now=time.time()))
+    home = Path(home.make(str(tmp_path), now=time.time()))
     (home / "state.db").unlink()
     moment = time.time() - 3600
     with StateDatabase(str(home / "state.db")) as database:

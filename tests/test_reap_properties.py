@@ -10,7 +10,7 @@ import apsw
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exporter.hermes.fabricate import schema
+from exporter.demo.fabricate import schema
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.reap import execute
 from exporter.reaper.undo import undo

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from exporter.hermes.fabricate.conversation import Prose, tell
-from exporter.hermes.fabricate.population import ORIGINS, Shape, message_counts, outlines
+from exporter.demo.fabricate.conversation import Prose, tell
+from exporter.demo.fabricate.population import ORIGINS, Shape, message_counts, outlines
 
 NOW = 1_750_000_000.0
 

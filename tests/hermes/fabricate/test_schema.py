@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from exporter.hermes.fabricate.database import (
+from exporter.demo.fabricate.database import (
     MessageRow,
     SessionRow,
     StateDatabase,

@@ -12,10 +12,10 @@ import socket
 from collections.abc import Iterator
 from random import Random
 
-from exporter.hermes.fabricate import files, shadow
-from exporter.hermes.fabricate.conversation import Prose, Story, tell
-from exporter.hermes.fabricate.database import StateDatabase, TaskRow, write_kanban
-from exporter.hermes.fabricate.population import CRON_JOBS, Shape, outlines
+from exporter.demo.fabricate import files, shadow
+from exporter.demo.fabricate.conversation import Prose, Story, tell
+from exporter.demo.fabricate.database import StateDatabase, TaskRow, write_kanban
+from exporter.demo.fabricate.population import CRON_JOBS, Shape, outlines
 
 _DAY = 86400.0
 _HOME = Shape(sessions=400, empty=143, short=269, long=7, longest=412, messages=4_200, open=116)

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from exporter.hermes.fabricate.conversation import Story
-from exporter.hermes.fabricate.database import RouteRow
-from exporter.hermes.fabricate.shadow import write
+from exporter.demo.fabricate.conversation import Story
+from exporter.demo.fabricate.database import RouteRow
+from exporter.demo.fabricate.shadow import write
 
 NO_PID = 1 << 22
 """One above the highest PID Linux can give (and far above macOS's): never a living process."""

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 
 import apsw
 
-from exporter.hermes.fabricate import schema
+from exporter.demo.fabricate import schema
 
 _BULK_OPTIONS = {"automerge": 0, "crisismerge": 1_000, "hashsize": 64 << 20}
 """Segments of a text index as large as memory should allow, and no merging before the end."""

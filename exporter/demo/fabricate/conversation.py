@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from exporter.hermes.fabricate.database import MessageRow, SessionRow, UsageRow
-from exporter.hermes.fabricate.population import Outline
+from exporter.demo.fabricate.database import MessageRow, SessionRow, UsageRow
+from exporter.demo.fabricate.population import Outline
 
 _SYLLABLES = [a + b for a in "bdfglmnprstv" for b in ("a", "e", "i", "o", "u", "ar", "en", "il")]
 _TOOLS = ("terminal", "read_file", "write_file", "search_files", "web_search", "patch")
