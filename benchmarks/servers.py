@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from exporter.web.board import Board
-from exporter.web.exposition import render
+from exporter.collectors.exposition import render
+from exporter.web.published import Board
 from exporter.web.response import pack
+from exporter.web.routes import Site
 from exporter.web.server import serve
-from exporter.web.site import Site
 
 _FAMILIES = 40
 _SERIES_EACH = 10

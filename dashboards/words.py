@@ -8,7 +8,7 @@ from typing import Final
 
 from dashboards.panels import LOOK, NOW, PLAIN, QUIET, WELL
 from exporter.collectors import collectors
-from exporter.collectors.budget import values_of
+from exporter.collectors.series_budget import values_of
 from exporter.reaper.findings import UnknownReason
 
 REMAINDER: Final = "other"

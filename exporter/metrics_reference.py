@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator
 
 from exporter import collectors
-from exporter.collectors.budget import SERIES_PER_HOME, VALUES_OF, values_of, worst_case
+from exporter.collectors.labels import LIMITS, Family
 from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS, Description
-from exporter.labels import LIMITS, Family
-from exporter.metrics import SERIES
+from exporter.collectors.render import SERIES
+from exporter.collectors.series_budget import SERIES_PER_HOME, VALUES_OF, values_of, worst_case
 
 _VALUES_IN_TABLE = 8
 

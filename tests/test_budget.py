@@ -6,8 +6,8 @@ import pytest
 
 from exporter import collectors
 from exporter.collectors import prune
-from exporter.collectors.budget import SERIES_PER_HOME, series_of, shown, worst_case
 from exporter.collectors.registry import Description, Kind, Samples, gauge
+from exporter.collectors.series_budget import SERIES_PER_HOME, series_of, shown, worst_case
 from exporter.pruner.figures import PolicyReport, PruneReport, ThresholdReport
 from exporter.pruner.words import Policy, Unreachable
 

@@ -22,8 +22,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from exporter.collectors.exposition import GaugeHistogram, Rendered, render
 from exporter.snapshot import IDLE_BUCKETS, MESSAGE_BUCKETS
-from exporter.web.exposition import GaugeHistogram, Rendered, render
 
 
 def messages_histogram() -> GaugeHistogram:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.agent.state_store import Journal, recall, state_lock
+from exporter.collectors.labels import LIMITS, Family
 from exporter.errors import StateError
-from exporter.labels import LIMITS, Family
 from exporter.pruner.memory import PruneMemory
 from exporter.snapshot import ModelUsage, SessionUsage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.labels import Family, fit
+from exporter.collectors.labels import Family, fit
 
 
 @pytest.mark.parametrize("source", ["cli", "telegram", "api_server", "wecom-callback", "x1"])

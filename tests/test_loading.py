@@ -44,7 +44,7 @@ def test_a_worker_that_becomes_another_user_has_loaded_what_acts_on_a_home_befor
 
 def test_who_asks_the_client_library_for_more_than_we_use_gets_all_of_it() -> None:
     program = (
-        "from exporter.client_library import Metric\n"
+        "from exporter.collectors.client_library import Metric\n"
         "import prometheus_client\n"
         "assert prometheus_client.exposition.generate_latest\n"
         "from prometheus_client import Gauge, start_http_server\n"

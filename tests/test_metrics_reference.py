@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from exporter import collectors
-from exporter.collectors.budget import BLIND_REASONS
+from exporter.collectors.series_budget import BLIND_REASONS
 from exporter.metrics_reference import page
 from exporter.snapshot import DiskKind
 

@@ -24,11 +24,11 @@ import pytest
 
 from exporter.agent.scan_loop import Rounds
 from exporter.agent.state_store import Journal
+from exporter.collectors.view import HomeView
 from exporter.config.settings import Settings
 from exporter.evidence.findings import HomeFiles, Survey
 from exporter.evidence.survey import survey
 from exporter.snapshot import Trouble
-from exporter.view import HomeView
 from exporter.workers.pool import Pool, Worker, start_worker
 from tests.real.agent import agent
 from tests.real.counts import Database

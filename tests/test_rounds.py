@@ -16,6 +16,7 @@ import pytest
 
 from exporter.agent.scan_loop import Rounds
 from exporter.agent.state_store import Journal
+from exporter.collectors.view import HomeView
 from exporter.config.settings import Settings
 from exporter.reaper.findings import JudgedSession, Verdict
 from exporter.snapshot import (
@@ -29,7 +30,6 @@ from exporter.snapshot import (
     Trouble,
     Turn,
 )
-from exporter.view import HomeView
 from exporter.workers import protocol
 from exporter.workers.frames import Ready
 from exporter.workers.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker, start_worker

@@ -12,13 +12,13 @@ from msgspec import structs
 from prometheus_client.core import GaugeMetricFamily
 
 from exporter import __version__
+from exporter.collectors.exposition import Rendered, render
 from exporter.errors import ConfigError, UsageError
-from exporter.web.board import Board, HomeRow
-from exporter.web.exposition import Rendered, render
 from exporter.web.landing import landing_page
+from exporter.web.published import Board, HomeRow
 from exporter.web.request import Request
 from exporter.web.response import Response, message, pack
-from exporter.web.site import Site
+from exporter.web.routes import Site
 from tests.web_harness import Running, receive, request, running
 
 SESSIONS = [{"id": f"session-{number:06}", "verdict": "held"} for number in range(29_000)]

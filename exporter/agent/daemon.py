@@ -20,16 +20,16 @@ from exporter.agent.options import Options
 from exporter.agent.scan_loop import Rounds
 from exporter.agent.state_store import Journal, state_lock
 from exporter.agent.systemd import Pulse, Service
+from exporter.collectors.render import Metrics
+from exporter.collectors.view import HostView
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError
 from exporter.faults import place_of
-from exporter.metrics import Metrics
-from exporter.view import HostView
-from exporter.web.board import Board
+from exporter.web.published import Board
 from exporter.web.response import Packed, pack
+from exporter.web.routes import Site
 from exporter.web.server import serve as serve_http
-from exporter.web.site import Site
 
 _SWITCH_SECONDS: Final = 0.00002
 """How long a scan may keep a scrape waiting for the interpreter."""

@@ -12,18 +12,18 @@ from exporter.agent.label_limits import Admission
 from exporter.agent.session_list import SessionList
 from exporter.agent.state_store import Journal
 from exporter.agent.usage_counters import Counter
+from exporter.collectors.labels import Family, by_weight, fit
+from exporter.collectors.view import HomeView
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
 from exporter.evidence.findings import HomeEvidence
 from exporter.evidence.liveness import StartTimes
-from exporter.labels import Family, by_weight, fit
 from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.report import RunReport
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
 from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
-from exporter.view import HomeView
 from exporter.workers import protocol
 
 _PID_REUSE_SLACK_SECONDS = 120.0

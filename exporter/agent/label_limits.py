@@ -8,7 +8,7 @@ from typing import Final
 import apsw
 from msgspec import Struct
 
-from exporter.labels import LIMITS, OTHER, Family
+from exporter.collectors.labels import LIMITS, OTHER, Family
 
 _SEPARATOR: Final = "\x1f"
 

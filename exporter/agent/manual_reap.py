@@ -17,6 +17,7 @@ from exporter.agent.run_result import Result
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.agent.scan_loop import Rounds
 from exporter.agent.sources import unknown_sources
+from exporter.collectors.view import HostView
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
@@ -26,7 +27,6 @@ from exporter.reaper.plan import ACTION, HomePlan, ReapAction, digest, hash_of
 from exporter.runs import RunOutcome, new_run_id
 from exporter.runs.recovery import not_known
 from exporter.text import listed, visible
-from exporter.view import HostView
 from exporter.workers import client
 
 KIND: Final = "reap"

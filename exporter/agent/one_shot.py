@@ -17,12 +17,12 @@ from exporter.agent.session_list import session_row
 from exporter.agent.sources import unknown_sources
 from exporter.agent.state_store import Journal, recall, state_lock
 from exporter.agent.visibility import capabilities, is_losing
+from exporter.collectors.render import Metrics
+from exporter.collectors.view import HostView
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, HomeError, UsageError, WorkerError
-from exporter.metrics import Metrics
 from exporter.text import visible
-from exporter.view import HostView
 from exporter.workers import client
 
 _PATIENCE_SECONDS: Final = LOOK_SECONDS + READ_SECONDS

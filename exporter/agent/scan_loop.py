@@ -23,6 +23,7 @@ from exporter.agent.home_finder import Discovery
 from exporter.agent.home_state import HomeState
 from exporter.agent.scan_request import key, read_request, targets
 from exporter.agent.state_store import Journal
+from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Census, Home, Refusal
 from exporter.errors import HomeError, RefusedError, WorkerError
@@ -35,7 +36,6 @@ from exporter.faults import place_of
 from exporter.pruner.memory import PruneMemory
 from exporter.reaper.findings import Judgement
 from exporter.snapshot import Look, OpenSession, Trouble
-from exporter.view import HostView
 from exporter.workers import protocol
 from exporter.workers.client import plan_prune
 from exporter.workers.lanes import Lane, Lanes, Scan

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from exporter.collectors.labels import Family, fit
 from exporter.hermes.session_ids import is_own_id
-from exporter.labels import Family, fit
 from exporter.reaper.findings import Evidence, JudgedSession, Verdict
 from exporter.snapshot import OpenSession
 

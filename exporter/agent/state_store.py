@@ -22,8 +22,8 @@ import msgspec
 
 from exporter.agent.label_limits import Admission, admit
 from exporter.agent.usage_counters import Counter, Tally
+from exporter.collectors.labels import Family
 from exporter.errors import StateError
-from exporter.labels import Family
 from exporter.pruner.memory import PruneMemory
 from exporter.snapshot import SessionUsage
 

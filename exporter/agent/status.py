@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from exporter import __version__
+from exporter.collectors.view import HomeView, HostView
 from exporter.config.mode import Mode
 from exporter.config.settings import Home, Settings
 from exporter.reaper.findings import Verdict
 from exporter.snapshot import DiskKind, DiskUsage, Trouble
-from exporter.view import HomeView, HostView
-from exporter.web.board import HomeRow
+from exporter.web.published import HomeRow
 
 
 def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import apsw
 from msgspec import Struct
 
 from exporter.agent.label_limits import Admission, admit
-from exporter.labels import Family, by_weight, fit
+from exporter.collectors.labels import Family, by_weight, fit
 from exporter.snapshot import ModelUsage, SessionUsage
 
 _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from exporter import human
+from exporter.collectors.view import HomeView
 from exporter.snapshot import LockAnswer, Trouble
-from exporter.view import HomeView
 
 _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
     "permissions": (

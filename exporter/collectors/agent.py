@@ -7,7 +7,7 @@ hermes_exporter_blind{home="default",reason="permissions"} 1
 from __future__ import annotations
 
 from exporter.collectors.registry import Samples, collector, gauge
-from exporter.view import HostView
+from exporter.collectors.view import HostView
 
 BUILD = gauge("hermes_exporter_build_info", "The version of this agent; always 1.", "version")
 SCANNED = gauge(

@@ -7,7 +7,7 @@ hermes_state_db_deleted_wal_holders{home="default"} 0
 from __future__ import annotations
 
 from exporter.collectors.registry import Samples, collector, gauge
-from exporter.view import HostView
+from exporter.collectors.view import HostView
 
 SCHEMA = gauge("hermes_state_db_schema_version", "Schema version that Hermes noted.", "home")
 PAGES = gauge("hermes_state_db_pages", "Pages of the database file.", "home")

@@ -7,8 +7,8 @@ hermes_checkpoint_projects{home="default",layout="store",state="orphan"} 12
 from __future__ import annotations
 
 from exporter.collectors.registry import Samples, collector, gauge
+from exporter.collectors.view import HostView
 from exporter.snapshot import DiskKind, DiskUsage
-from exporter.view import HostView
 
 BYTES = gauge(
     "hermes_disk_bytes",

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 
 from exporter.collectors.registry import Samples, collector, gauge
+from exporter.collectors.view import HostView
 from exporter.evidence.findings import GatewayState
 from exporter.hermes.processes import ProcessKind
-from exporter.view import HostView
 
 STORM_WINDOW_SECONDS = 600.0
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from exporter.collectors.budget import AT_ONCE, VALUES, shown
 from exporter.collectors.registry import Samples, collector, counter, gauge
+from exporter.collectors.series_budget import AT_ONCE, VALUES, shown
+from exporter.collectors.view import HomeView, HostView
 from exporter.pruner.figures import PruneReport
 from exporter.pruner.words import Policy
 from exporter.runs.records import NOTED_OUTCOMES
-from exporter.view import HomeView, HostView
 
 RECLAIMABLE = gauge(
     "hermes_disk_reclaimable_bytes",

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 
 from exporter.collectors.registry import Samples, collector, counter, gauge
 from exporter.collectors.sessions import shown_source
+from exporter.collectors.view import HomeView, HostView
 from exporter.reaper.findings import Proof
 from exporter.runs.report import ReapCount
-from exporter.view import HomeView, HostView
 
 REAPED = counter(
     "hermes_reaper_reaped_total",

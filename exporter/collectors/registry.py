@@ -13,9 +13,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from exporter.client_library import Metric
-from exporter.view import HostView
-from exporter.web.exposition import GaugeHistogram
+from exporter.collectors.client_library import Metric
+from exporter.collectors.exposition import GaugeHistogram
+from exporter.collectors.view import HostView
 
 
 class Kind(StrEnum):

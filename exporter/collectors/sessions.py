@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from exporter.collectors.labels import Family, fit
 from exporter.collectors.registry import Samples, collector, gauge, gauge_histogram
-from exporter.labels import Family, fit
+from exporter.collectors.view import HomeView, HostView
 from exporter.snapshot import IDLE_BUCKETS, MESSAGE_BUCKETS, SessionSummary
-from exporter.view import HomeView, HostView
 
 OPEN = gauge("hermes_sessions_open", "Sessions whose ended_at is NULL.", "home", "source")
 ENDED = gauge(

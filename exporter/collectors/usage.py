@@ -9,7 +9,7 @@ They start at the sum found when the home was first seen, and go on across prune
 from __future__ import annotations
 
 from exporter.collectors.registry import Samples, collector, counter
-from exporter.view import HostView
+from exporter.collectors.view import HostView
 
 MESSAGES = counter("hermes_messages_total", "Messages written.", "home", "source")
 TOOL_CALLS = counter("hermes_tool_calls_total", "Tool calls made.", "home", "source")

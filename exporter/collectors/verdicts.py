@@ -11,9 +11,9 @@ from collections import Counter
 
 from exporter.collectors.registry import Samples, collector, gauge
 from exporter.collectors.sessions import shown_source
+from exporter.collectors.view import HomeView, HostView
 from exporter.reaper.findings import UnknownReason, Verdict
 from exporter.snapshot import Turn
-from exporter.view import HomeView, HostView
 
 BY_VERDICT = gauge(
     "hermes_sessions_open_by_verdict",

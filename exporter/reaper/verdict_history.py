@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec import structs
 
+from exporter.collectors.labels import OTHER
 from exporter.evidence.findings import Liveness
-from exporter.labels import OTHER
 from exporter.reaper.findings import (
     HomeFacts,
     JudgedSession,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from exporter import __version__
 from exporter.human import age, size
-from exporter.web.board import Content, HomeRow
+from exporter.web.published import Content, HomeRow
 from exporter.web.response import Response
 
 _MOST_ROWS = 200

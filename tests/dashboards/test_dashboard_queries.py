@@ -16,7 +16,7 @@ import pytest
 
 from exporter import collectors
 from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS
-from exporter.metrics import SERIES
+from exporter.collectors.render import SERIES
 from tests.agent_harness import when
 from tests.dashboards.expressions import NAMES, load, panels
 from tests.dashboards.history import FEW, FLEET, host_series, now_and_then

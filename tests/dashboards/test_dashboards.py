@@ -20,7 +20,7 @@ from dashboards import generate
 from exporter.cli import commands
 from exporter.cli.parser import Parser
 from exporter.collectors import collectors
-from exporter.collectors.budget import values_of
+from exporter.collectors.series_budget import values_of
 from tests.dashboards.expressions import FILES, FOLDER, NAMES, load, panels, selectors, targets
 from tests.dashboards.stage import recorded_names
 

@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from exporter import collectors
-from exporter.collectors.budget import values_of
 from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS, Description, Kind
-from exporter.metrics import SERIES
+from exporter.collectors.render import SERIES
+from exporter.collectors.series_budget import values_of
 from tests.real.hermes import REPOSITORY
 
 DASHBOARDS = REPOSITORY / "dashboards"

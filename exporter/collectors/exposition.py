@@ -15,7 +15,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from exporter.client_library import Metric, floatToGoString
+from exporter.collectors.client_library import Metric, floatToGoString
 
 _GZIP_LEVEL = 1
 """A fifth more bytes than at level 6, for a quarter of the time, twice at every scan."""

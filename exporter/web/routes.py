@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 
 from exporter.errors import ExporterError, UsageError
-from exporter.web.board import Board
 from exporter.web.landing import landing_page
 from exporter.web.negotiation import accepts_gzip, choose_form
+from exporter.web.published import Board
 from exporter.web.request import Request
 from exporter.web.response import JSON, Response, message
 

@@ -2,7 +2,7 @@
 
 A fleet is planned by this number, so it is reckoned from what the collectors declare, at its worst:
 every label with every value that it can take. A new metric, or a new value, that does not fit fails
-a test; then something else has to give way, here or in `exporter.labels.LIMITS`.
+a test; then something else has to give way, here or in `exporter.collectors.labels.LIMITS`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Final
 
+from exporter.collectors.labels import LIMITS, OTHER, Family
 from exporter.collectors.registry import Description, Kind
 from exporter.config.prune import Thresholds
 from exporter.evidence.findings import Blindness
-from exporter.labels import LIMITS, OTHER, Family
 from exporter.pruner.words import Policy
 from exporter.reaper.findings import Proof, UnknownReason, Verdict
 from exporter.runs.records import NOTED_OUTCOMES

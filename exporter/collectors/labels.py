@@ -36,7 +36,7 @@ LIMITS: Final[Mapping[Family, int]] = {
     Family.END_REASON: 4,
 }
 """Values shown per home beside `other`, which takes one place more. What they cost is reckoned in
-`exporter.collectors.budget`."""
+`exporter.collectors.series_budget`."""
 
 _CORE_SOURCES: Final = frozenset({"cli", "tui", "cron", "subagent"})
 """Where sessions leak. Of values that are first seen together, theirs get their places first."""

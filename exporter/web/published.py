@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from exporter.web.exposition import Rendered
+from exporter.collectors.exposition import Rendered
 from exporter.web.response import Packed
 
 

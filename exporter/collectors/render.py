@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from exporter import collectors
-from exporter.client_library import (
+from exporter.collectors.client_library import (
     CollectorRegistry,
     GCCollector,
     Metric,
     PlatformCollector,
     ProcessCollector,
 )
+from exporter.collectors.exposition import Rendered, render
 from exporter.collectors.registry import Samples, collect_guarded, gauge
-from exporter.view import HostView
-from exporter.web.exposition import Rendered, render
+from exporter.collectors.view import HostView
 
 SERIES: Final = gauge("hermes_exporter_series", "Series in this scrape, this one included.")
 
