@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
+from exporter.evidence.models import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.procfs import ProcessStat, read_stat
 from exporter.evidence.survey import survey
 from exporter.snapshot import FileIdentity, GatewayFiles
@@ -52,7 +52,7 @@ for line in sys.stdin:
 
 _SURVEY_ELSEWHERE = """
 import ctypes, os, sys, msgspec
-from exporter.evidence.findings import HomeFiles
+from exporter.evidence.models import HomeFiles
 from exporter.evidence.survey import survey
 proc, uid, hold = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 targets = msgspec.json.decode(sys.stdin.buffer.read(), type=list[HomeFiles])

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from exporter.evidence.bystanders import Bystanders
-from exporter.evidence.findings import HomeEvidence
+from exporter.evidence.models import HomeEvidence
+from exporter.evidence.openers import Bystanders
 from exporter.reaper.findings import HomeFacts, JudgedSession, ReaperRules
 from exporter.reaper.orders import Outcome
 from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap

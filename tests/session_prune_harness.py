@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from exporter.evidence.bystanders import Bystanders
-from exporter.hermes.expected import ExpectedReader
+from exporter.evidence.openers import Bystanders
 from exporter.hermes.schema import probe_schema
+from exporter.hermes.session_state import ExpectedReader
 from exporter.pruner.beside import Beside
 from exporter.pruner.execute import execute
 from exporter.pruner.outcome import Outcome

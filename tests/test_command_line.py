@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.hermes.processes import ProcessKind, Role, classify
+from exporter.hermes.process_kinds import ProcessKind, Role, classify
 from tests.real.hermes import python_for
 
 ID = "20260102_030405_abcdef"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from exporter.errors import WorkerError
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.pruner.words import Act, Policy, PruneAction
 from exporter.workers import protocol
 from exporter.workers.frames import Ready

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from exporter.evidence.findings import Blindness, HomeFiles
+from exporter.evidence.models import Blindness, HomeFiles
 from exporter.evidence.procfs import find_descriptors
 from exporter.evidence.survey import survey
 from exporter.snapshot import LockAnswer

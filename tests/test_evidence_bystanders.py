@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from exporter.evidence.bystanders import Bystanders, Standing, look_around
+from exporter.evidence.openers import Bystanders, Standing, look_around
 from exporter.snapshot import FileIdentity
 from tests.evidence_harness import NOBODY, REPOSITORY, evidence, files, holding
 
@@ -121,8 +121,8 @@ def test_where_no_locks_are_shown_nothing_can_be_said(tmp_path: Path) -> None:
 
 _LOOK_AS_USER = """
 import os, sys, msgspec
-from exporter.evidence.bystanders import Bystanders, look_around
-from exporter.evidence.findings import HomeFiles
+from exporter.evidence.openers import Bystanders, look_around
+from exporter.evidence.models import HomeFiles
 os.setuid(int(sys.argv[1]))
 known, files = msgspec.json.decode(sys.stdin.buffer.read(), type=tuple[Bystanders, HomeFiles])
 sys.stdout.buffer.write(msgspec.json.encode(look_around(known, files)))

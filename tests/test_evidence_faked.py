@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from exporter.evidence.bystanders import Bystanders
-from exporter.evidence.findings import HomeEvidence
+from exporter.evidence.models import HomeEvidence
+from exporter.evidence.openers import Bystanders
 from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
 from exporter.evidence.survey import survey
 from exporter.workers.protocol import Holding

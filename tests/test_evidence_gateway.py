@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.findings import GatewayEvidence, GatewayProof, GatewayState
+from exporter.evidence.models import GatewayEvidence, GatewayProof, GatewayState
 from exporter.evidence.procfs import read_stat
 from exporter.evidence.survey import survey
-from exporter.hermes.processes import ProcessKind
+from exporter.hermes.process_kinds import ProcessKind
 from exporter.snapshot import GatewayFiles
 from tests.evidence_harness import (
     IN_NEW_PID_NAMESPACE,

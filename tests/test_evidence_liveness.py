@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporter.evidence.findings import Blindness, HomeEvidence, Liveness
 from exporter.evidence.liveness import lease_alive
+from exporter.evidence.models import Blindness, HomeEvidence, Liveness
 from tests.evidence_harness import IN_NEW_PID_NAMESPACE, evidence, holding, puppet
 from tests.real.waiting import wait_until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.locks import LockEntry, parse_lock, read_lock_table
+from exporter.evidence.lock_table import LockEntry, parse_lock, read_lock_table
 from tests.evidence_harness import holding, puppet
 from tests.real.waiting import wait_until
 

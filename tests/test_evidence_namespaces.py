@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from exporter.evidence.findings import Blindness
+from exporter.evidence.models import Blindness
 from exporter.evidence.namespaces import blindness, pid_namespace
 from tests.evidence_harness import IN_NEW_PID_NAMESPACE, REPOSITORY
 

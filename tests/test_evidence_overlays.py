@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.findings import Blindness
+from exporter.evidence.models import Blindness
 from exporter.evidence.overlays import is_below, upper_folders
 from tests.evidence_harness import evidence, puppet
 

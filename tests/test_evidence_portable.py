@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from exporter.evidence.findings import Blindness, GatewayProof, GatewayState
-from exporter.evidence.portable import judge_gateway, started_at
+from exporter.evidence.models import Blindness, GatewayProof, GatewayState
+from exporter.evidence.psutil_survey import judge_gateway, started_at
 from exporter.evidence.survey import survey
-from exporter.hermes.processes import ProcessKind
+from exporter.hermes.process_kinds import ProcessKind
 from exporter.snapshot import GatewayFiles
 from tests.evidence_harness import files, hermes, identity, puppet
 

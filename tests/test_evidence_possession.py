@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from exporter.evidence.findings import Holder
+from exporter.evidence.models import Holder
 from exporter.evidence.survey import survey
 from tests.evidence_harness import NOBODY, evidence, files, hermes, holding, puppet
 from tests.real.hermes import python_for

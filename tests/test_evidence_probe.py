@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.probe import probe_shm
+from exporter.hermes.sqlite_locks import probe_shm
 from exporter.snapshot import LockAnswer
 from tests.evidence_harness import (
     IN_NEW_PID_NAMESPACE,
@@ -21,7 +21,7 @@ from tests.evidence_harness import (
 )
 
 _PROBE = (
-    "import os, sys; from exporter.evidence.probe import probe_shm; "
+    "import os, sys; from exporter.hermes.sqlite_locks import probe_shm; "
     "folder = os.open(sys.argv[1], os.O_RDONLY); uid = int(sys.argv[2]); "
     "uid and os.setuid(uid); print(probe_shm('state.db-shm', directory=folder))"
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import parse_stat, read_stat, split_link
 from tests.evidence_harness import holding, puppet
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.findings import Blindness, HomeFiles
+from exporter.evidence.models import Blindness, HomeFiles
 from exporter.evidence.statx import device_of, identity_of
 from exporter.evidence.survey import survey
 from exporter.snapshot import FileIdentity

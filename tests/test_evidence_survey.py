@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from exporter.evidence.findings import Blindness, Candidate, HomeFiles
+from exporter.evidence.models import Blindness, Candidate, HomeFiles
 from exporter.evidence.namespaces import blindness
-from exporter.evidence.pinned import Descriptor, PinnedProcess
+from exporter.evidence.process import Descriptor, PinnedProcess
 from exporter.evidence.survey import survey
-from exporter.hermes.processes import ProcessKind
+from exporter.hermes.process_kinds import ProcessKind
 from exporter.snapshot import FileIdentity, LockAnswer
 from tests.evidence_harness import (
     IN_NEW_PID_NAMESPACE,

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from exporter.hermes.pace import Pace
+from exporter.hermes.read_pacing import Pace
 
 MEGABYTE = 1024 * 1024
 FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI

@@ -19,7 +19,7 @@ from exporter.config.prune import (
     Policy as PolicySettings,
 )
 from exporter.hermes.checkpoints import Layout
-from exporter.hermes.self_pruning import SelfPruning
+from exporter.hermes.own_pruning import SelfPruning
 from exporter.pruner.inventory import (
     Archive,
     Checkpoint,

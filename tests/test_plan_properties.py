@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from exporter.config.prune import Caps, Keep, Prune, Threshold, Thresholds
-from exporter.evidence.findings import Liveness
+from exporter.evidence.models import Liveness
 from exporter.pruner.inventory import Inventory, Link, Safeguards, StockedSession
 from exporter.pruner.lineage import Lineages
 from exporter.pruner.memory import PruneMemory

@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 
 from exporter.config.prune import Keep, Policies, Policy, Prune
-from exporter.evidence.findings import Holder, Liveness, MappedSession
-from exporter.hermes.processes import Mapping, ProcessKind
+from exporter.evidence.models import Holder, Liveness, MappedSession
+from exporter.hermes.process_kinds import Mapping, ProcessKind
 from exporter.pruner.inventory import Inventory, Link, Safeguards
 from exporter.reaper.findings import HomeFacts, LeaseFact, ReaperRules
 from exporter.snapshot import Hold, LockAnswer

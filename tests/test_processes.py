@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.hermes.processes import Mapping, ProcessKind, Role, classify, session_in_environment
+from exporter.hermes.process_kinds import (
+    Mapping,
+    ProcessKind,
+    Role,
+    classify,
+    session_in_environment,
+)
 
 PYTHON = "/opt/venv/bin/python3"
 HERMES = "/opt/venv/bin/hermes"

@@ -12,7 +12,7 @@ import apsw
 import pytest
 from msgspec import structs
 
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.pruner import gently
 from exporter.pruner.effects import returning, sessions
 from exporter.pruner.execute import execute, purge

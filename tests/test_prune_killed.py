@@ -31,7 +31,7 @@ WORDS = ("word1", "terminal", "picture")
 
 _ACT = """
 import msgspec
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.pruner.words import HomePrunePlan
 from exporter.pruner.execute import execute, purge
 from exporter.pruner.undo import undo

@@ -26,7 +26,7 @@ from exporter.agent.scan_loop import Rounds
 from exporter.agent.state_store import Journal
 from exporter.collectors.view import HomeView
 from exporter.config.settings import Settings
-from exporter.evidence.findings import HomeFiles, Survey
+from exporter.evidence.models import HomeFiles, Survey
 from exporter.evidence.survey import survey
 from exporter.snapshot import Trouble
 from exporter.workers.pool import Pool, Worker, start_worker

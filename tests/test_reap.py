@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.reaper.reap import execute
 from exporter.reaper.undo import undo
 from exporter.runs import RunBusyError, RunOutcome, running

@@ -11,7 +11,7 @@ import apsw
 import pytest
 from msgspec import structs
 
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.reaper import breaker, duty
 from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits

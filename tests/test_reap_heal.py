@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.bystanders import Bystanders
-from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.openers import Bystanders
+from exporter.evidence.process import PinnedProcess
 from exporter.reaper import undo as reap_undo
 from exporter.reaper.breaker import close
 from exporter.reaper.plan import ACTION, ENDS, Blocked, JudgedHome, plan_reap

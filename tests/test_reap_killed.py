@@ -36,7 +36,7 @@ SESSIONS = tuple(f"20260101_08{number:04}_aaaaaa" for number in range(8))
 
 _ACT = """
 import msgspec
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.reap import execute
 from exporter.reaper.undo import undo

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.hermes.writing import WriteError, WriteTrouble
 from exporter.reaper.undo import undo
 from exporter.runs import Kind, RunBusyError, RunError, running

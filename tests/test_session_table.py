@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.hermes.sessions import MessageStats, SessionRecord, SessionRow
+from exporter.hermes.session_queries import MessageStats, SessionRecord, SessionRow
 from exporter.hermes.turns import Conversation
 from exporter.scan.session_table import SessionTable, session_key
 from exporter.snapshot import SessionSummary, Turn

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.hermes.prunable import is_prunable_file
+from exporter.hermes.prunable_names import is_prunable_file
 from exporter.pruner.effects import rename
 from exporter.pruner.effects.files import FileEffect
 from exporter.pruner.trash import name_in_trash

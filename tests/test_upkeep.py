@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.pruner.upkeep import (
     UpkeepOrder,
     collect_garbage,

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from exporter.evidence.findings import Holder, Liveness, MappedSession
-from exporter.hermes.processes import Mapping, ProcessKind
+from exporter.evidence.models import Holder, Liveness, MappedSession
+from exporter.hermes.process_kinds import Mapping, ProcessKind
 from exporter.reaper.findings import (
     HomeFacts,
     LeaseFact,

@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 from exporter.errors import DatabaseError
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.hermes.ending import OPEN, End, active_since, end_of, end_session, has_turn_lease
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.writing import WriteError, Writer, WriteTrouble, writing
@@ -338,7 +338,7 @@ def test_files_that_are_not_the_owners_are_left_alone(
 
 _WRITE_AS_USER = """
 import os, sys
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.hermes.writing import WriteError, writing
 os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 try:

@@ -14,7 +14,7 @@ import psutil
 
 from benchmarks.line import Line, Setting, ratio_line
 from benchmarks.measure import alternate, timed
-from exporter.evidence.findings import HomeFiles
+from exporter.evidence.models import HomeFiles
 from exporter.evidence.survey import survey
 from exporter.snapshot import FileIdentity
 

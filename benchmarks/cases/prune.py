@@ -14,7 +14,7 @@ from benchmarks.homes import Part
 from benchmarks.keeping import keeping
 from benchmarks.line import Line, Setting
 from benchmarks.measure import percentile, timed
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.pruner.execute import execute
 from exporter.pruner.outcome import Outcome, Returned
 from exporter.pruner.undo import undo

@@ -20,7 +20,7 @@ from exporter.agent.state_store import Journal
 from exporter.config.mode import Mode
 from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, RefusedError, WorkerError
-from exporter.evidence.findings import HomeEvidence
+from exporter.evidence.models import HomeEvidence
 from exporter.faults import place_of
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.pressure import Pressure

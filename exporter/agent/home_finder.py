@@ -21,7 +21,7 @@ from exporter.discovery.homes import (
     take_census,
 )
 from exporter.discovery.inspection import Inspection
-from exporter.evidence.findings import Candidate as ProcessCandidate
+from exporter.evidence.models import Candidate as ProcessCandidate
 from exporter.workers.path_probe import is_text
 from exporter.workers.path_prober import Scout
 

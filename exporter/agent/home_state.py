@@ -17,8 +17,8 @@ from exporter.collectors.view import HomeView
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
-from exporter.evidence.findings import HomeEvidence
 from exporter.evidence.liveness import StartTimes
+from exporter.evidence.models import HomeEvidence
 from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.report import RunReport

@@ -28,9 +28,9 @@ from exporter.config.settings import Settings
 from exporter.discovery.homes import Census, Home, Refusal
 from exporter.errors import HomeError, RefusedError, WorkerError
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
-from exporter.evidence.findings import Candidate as ProcessCandidate
-from exporter.evidence.findings import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.liveness import start_times
+from exporter.evidence.models import Candidate as ProcessCandidate
+from exporter.evidence.models import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.survey import survey as survey_processes
 from exporter.faults import place_of
 from exporter.pruner.memory import PruneMemory

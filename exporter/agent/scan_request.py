@@ -10,8 +10,8 @@ from exporter.agent.home_state import blindness
 from exporter.collectors.labels import Family, fit
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
-from exporter.evidence.findings import HomeEvidence, HomeFiles
 from exporter.evidence.liveness import lease_alive, start_times
+from exporter.evidence.models import HomeEvidence, HomeFiles
 from exporter.reaper.findings import HomeFacts, LeaseFact, ReaperRules
 from exporter.snapshot import DatabaseLook, Look
 from exporter.workers import protocol

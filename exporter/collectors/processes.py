@@ -10,8 +10,8 @@ from collections import Counter
 
 from exporter.collectors.registry import Samples, collector, gauge
 from exporter.collectors.view import HostView
-from exporter.evidence.findings import GatewayState
-from exporter.hermes.processes import ProcessKind
+from exporter.evidence.models import GatewayState
+from exporter.hermes.process_kinds import ProcessKind
 
 STORM_WINDOW_SECONDS = 600.0
 

@@ -15,7 +15,7 @@ from typing import Final
 from exporter.collectors.labels import LIMITS, OTHER, Family
 from exporter.collectors.registry import Description, Kind
 from exporter.config.prune import Thresholds
-from exporter.evidence.findings import Blindness
+from exporter.evidence.models import Blindness
 from exporter.pruner.words import Policy
 from exporter.reaper.findings import Proof, UnknownReason, Verdict
 from exporter.runs.records import NOTED_OUTCOMES

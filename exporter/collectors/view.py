@@ -7,7 +7,7 @@ from msgspec import Struct
 from exporter.agent.label_limits import Admission
 from exporter.agent.usage_counters import Counter
 from exporter.discovery.homes import Refusal
-from exporter.evidence.findings import HomeEvidence
+from exporter.evidence.models import HomeEvidence
 from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.report import RunReport

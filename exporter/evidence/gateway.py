@@ -10,7 +10,8 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from exporter.evidence.boot import Clock
-from exporter.evidence.findings import (
+from exporter.evidence.holders import Scene
+from exporter.evidence.models import (
     HIDES_PROCESSES,
     Blindness,
     GatewayEvidence,
@@ -18,10 +19,9 @@ from exporter.evidence.findings import (
     GatewayState,
     HomeFiles,
 )
-from exporter.evidence.holders import Scene
-from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import ProcessStat, is_gone
-from exporter.hermes.processes import UNREADABLE, ProcessKind, classify
+from exporter.hermes.process_kinds import UNREADABLE, ProcessKind, classify
 from exporter.snapshot import GatewayFiles
 
 _UNKNOWN_CONFLICT: Final = GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.CONFLICT)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from exporter.evidence.boot import Clock
-from exporter.evidence.findings import Blindness, Holder, HomeFiles, MappedSession
-from exporter.evidence.lockless import (
+from exporter.evidence.descriptor_scan import Possession, Sighting, Sweep
+from exporter.evidence.lock_table import LockReader
+from exporter.evidence.lost_locks import (
     NONE,
     Locks,
     confirm_missing,
@@ -15,12 +16,11 @@ from exporter.evidence.lockless import (
     missing_locks,
     own_locks,
 )
-from exporter.evidence.locks import LockReader
-from exporter.evidence.pinned import Descriptor
+from exporter.evidence.models import Blindness, Holder, HomeFiles, MappedSession
+from exporter.evidence.named_sessions import sessions_of
+from exporter.evidence.process import Descriptor
 from exporter.evidence.procfs import ancestors
-from exporter.evidence.sessions import sessions_of
-from exporter.evidence.sightings import Possession, Sighting, Sweep
-from exporter.hermes.processes import ProcessKind
+from exporter.hermes.process_kinds import ProcessKind
 
 
 class Scene(NamedTuple):

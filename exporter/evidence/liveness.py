@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from exporter.evidence.boot import Clock, read_clock
-from exporter.evidence.findings import HIDES_PROCESSES, Blindness, HomeEvidence, Liveness
+from exporter.evidence.models import HIDES_PROCESSES, Blindness, HomeEvidence, Liveness
 from exporter.evidence.procfs import read_stat
 from exporter.snapshot import Timestamp
 
@@ -25,9 +25,9 @@ StartTimes = Callable[[int], Timestamp | None]
 def start_times(proc: str = "/proc", platform: str = sys.platform) -> StartTimes:
     """The start times of this host's processes, by the wall clock as it is set now."""
     if platform != "linux":
-        from exporter.evidence import portable  # psutil, of which Linux needs nothing
+        from exporter.evidence import psutil_survey  # psutil, of which Linux needs nothing
 
-        return portable.started_at
+        return psutil_survey.started_at
     clock = read_clock()
     return lambda pid: _started_at(pid, proc, clock)
 

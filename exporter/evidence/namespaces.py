@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection
 from typing import Final
 
-from exporter.evidence.findings import Blindness
-from exporter.evidence.locks import locks_are_shown
+from exporter.evidence.lock_table import locks_are_shown
+from exporter.evidence.models import Blindness
 from exporter.evidence.procfs import KTHREADD, read_stat
 
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Final, Protocol
 
-from exporter.evidence.locks import LockReader, locks_are_shown
-from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.lock_table import LockReader, locks_are_shown
+from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import is_gone
 
 _CHECKS: Final = 4

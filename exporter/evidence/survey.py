@@ -13,21 +13,21 @@ from typing import Final
 
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.descriptor_budget import DESCRIPTORS_PER_USER
-from exporter.evidence.findings import (
+from exporter.evidence.descriptor_scan import Sighting, Sweep, Wanted
+from exporter.evidence.gateway import judge_gateway
+from exporter.evidence.holders import Scene, describe_holders
+from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown
+from exporter.evidence.models import (
     Blindness,
     Candidate,
     HomeEvidence,
     HomeFiles,
     Survey,
 )
-from exporter.evidence.gateway import judge_gateway
-from exporter.evidence.holders import Scene, describe_holders
-from exporter.evidence.locks import LockReader, LockTable, locks_are_shown
 from exporter.evidence.namespaces import blindness, our_processes, pid_namespace
 from exporter.evidence.overlays import is_below
 from exporter.evidence.procfs import is_gone, read_stat
-from exporter.evidence.sightings import Sighting, Sweep, Wanted
-from exporter.hermes.processes import DATABASE_NAME
+from exporter.hermes.process_kinds import DATABASE_NAME
 from exporter.snapshot import LockAnswer
 
 _CANDIDATES_PER_USER: Final = 64
@@ -58,9 +58,9 @@ def survey(
     lockless, and the wait in between.
     """
     if platform != "linux":
-        from exporter.evidence import portable  # psutil, of which Linux needs nothing
+        from exporter.evidence import psutil_survey  # psutil, of which Linux needs nothing
 
-        return portable.survey(targets)
+        return psutil_survey.survey(targets)
     sweep = Sweep(proc, Wanted(targets), descriptors_per_user)
     try:
         sweep.run()

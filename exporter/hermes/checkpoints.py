@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from exporter.errors import HomeError
-from exporter.hermes.files import read_small
 from exporter.hermes.git import GitError, run_git
 from exporter.hermes.paths import is_project_name
+from exporter.hermes.small_files import read_small
 
 _PROJECT_FILE_BYTES: Final = 64 * 1024
 _WORKDIR_BYTES: Final = 64 * 1024

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 import apsw
 from msgspec import Meta, Struct
 
-from exporter.hermes.payload import highest_message
+from exporter.hermes.payload_sizes import highest_message
 from exporter.hermes.schema import Schema
 
 ANCHORS_MAX: Final = 64

@@ -14,15 +14,6 @@ import apsw
 from msgspec import Struct
 from msgspec.msgpack import Ext
 
-from exporter.hermes.exact import (
-    ROWID,
-    TableRows,
-    bound,
-    columns_of,
-    insert_rows,
-    quoted,
-    read_rows,
-)
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.search_index import (
     Cut,
@@ -30,6 +21,15 @@ from exporter.hermes.search_index import (
     find_cut,
     probe_search_index,
     shorten,
+)
+from exporter.hermes.table_rows import (
+    ROWID,
+    TableRows,
+    bound,
+    columns_of,
+    insert_rows,
+    quoted,
+    read_rows,
 )
 
 SESSIONS: Final = "sessions"

@@ -16,7 +16,7 @@ import time
 from typing import Final
 
 from exporter.errors import HomeError
-from exporter.hermes.files import read_small
+from exporter.hermes.small_files import read_small
 
 TIMEOUT_SECONDS: Final = 20.0
 OUTPUT_BYTES: Final = 16 * 1024 * 1024

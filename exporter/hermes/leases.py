@@ -10,7 +10,7 @@ import os
 from typing import Any, Final
 
 from exporter.errors import HomeError
-from exporter.hermes.files import read_json
+from exporter.hermes.small_files import read_json
 from exporter.snapshot import Lease
 
 _LEASES_MAX: Final = 512

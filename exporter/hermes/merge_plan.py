@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from exporter.hermes.exact import TableRows, bound
+from exporter.hermes.table_rows import TableRows, bound
 
 _SUMMARY: Final = re.compile(
     r"\[CONTEXT COMPACTION .{1,8} REFERENCE ONLY\]|\A\s*\[CONTEXT SUMMARY\]:"

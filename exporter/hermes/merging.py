@@ -24,7 +24,6 @@ from exporter.hermes.deleting import (
     put_rows,
     restore_session,
 )
-from exporter.hermes.exact import TableRows, bound, mark, quoted, read_rows
 from exporter.hermes.merge_plan import MergePlan, plan_merge, renumbered
 from exporter.hermes.search_index import (
     Cut,
@@ -33,6 +32,7 @@ from exporter.hermes.search_index import (
     take_numbers,
     take_out,
 )
+from exporter.hermes.table_rows import TableRows, bound, mark, quoted, read_rows
 
 _USAGE: Final = "session_model_usage"
 _CONVERSATION: Final = ("message_count", "tool_call_count")

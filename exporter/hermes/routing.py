@@ -18,9 +18,9 @@ from msgspec import Struct
 from exporter.errors import HomeError
 from exporter.hermes.compaction import COMPRESSION
 from exporter.hermes.database import FileState, file_state
-from exporter.hermes.files import read_json
 from exporter.hermes.schema import Schema
-from exporter.hermes.sessions import SessionRow
+from exporter.hermes.session_queries import SessionRow
+from exporter.hermes.small_files import read_json
 from exporter.hermes.utf8 import rows_in_utf8
 from exporter.snapshot import Hold
 

@@ -24,8 +24,8 @@ import apsw
 from msgspec import Struct
 
 from exporter.errors import DatabaseError
-from exporter.hermes.exact import TableRows, bound, quoted
 from exporter.hermes.schema import Schema
+from exporter.hermes.table_rows import TableRows, bound, quoted
 from exporter.snapshot import Trouble
 
 _INDEXED: Final = ("content", "tool_name", "tool_calls")

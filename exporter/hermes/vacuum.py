@@ -16,7 +16,7 @@ from typing import Final
 import apsw
 from msgspec import Struct
 
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.hermes.database import leave_wal_in_place, look_at_files
 from exporter.hermes.writing import (
     WriteError,

@@ -21,8 +21,8 @@ from typing import Final
 import apsw
 
 from exporter.errors import DatabaseError
-from exporter.evidence.bystanders import Bystanders, Standing, look_around
-from exporter.evidence.findings import HomeFiles
+from exporter.evidence.models import HomeFiles
+from exporter.evidence.openers import Bystanders, Standing, look_around
 from exporter.hermes.database import (
     FileState,
     Journal,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from exporter.evidence.findings import Holder
+from exporter.evidence.models import Holder
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
 from exporter.reaper.watched_idleness import read_moment
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
 
-from exporter.hermes.facts import has_plugin_folders, read_config
+from exporter.hermes.home_facts import has_plugin_folders, read_config
 from exporter.pruner.beside import Beside
 from exporter.pruner.figures import PruneReport
 from exporter.pruner.memory import PruneMemory

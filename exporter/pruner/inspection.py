@@ -25,9 +25,9 @@ from exporter.hermes.deleting import (
     who_is_in_the_way,
 )
 from exporter.hermes.ending import has_turn_lease
-from exporter.hermes.expected import ExpectedReader, Found, first_difference
 from exporter.hermes.routing import RoutingReader, routing_file
 from exporter.hermes.schema import schema_cookie
+from exporter.hermes.session_state import ExpectedReader, Found, first_difference
 from exporter.hermes.writing import Writer
 from exporter.reaper.batches import CalledOffError
 from exporter.reaper.site import Site

@@ -13,7 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from exporter.hermes.checkpoints import Layout
-from exporter.hermes.self_pruning import SelfPruning
+from exporter.hermes.own_pruning import SelfPruning
 from exporter.reaper.findings import HomeFacts, ReaperRules
 from exporter.snapshot import DiskKind, Filesystem, Hold
 

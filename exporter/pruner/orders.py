@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from exporter.config.prune import Prune
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.pruner.beside import Beside
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.words import HomePrunePlan, Policy

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from exporter.config.prune import Prune
-from exporter.evidence.findings import Liveness
+from exporter.evidence.models import Liveness
 from exporter.pruner.inventory import Inventory, Link, Safeguards, StockedSession
 from exporter.pruner.lineage import Lineages
 from exporter.reaper.possible_hosts import UNSEEN, Line, hosts_of, needed_seconds

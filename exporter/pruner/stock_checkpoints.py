@@ -10,7 +10,7 @@ from typing import Final
 from exporter.hermes.checkpoints import Layout, StoreProject
 from exporter.hermes.git import GitError, run_git
 from exporter.hermes.paths import STORE, is_archive
-from exporter.hermes.prunable import is_temporary_object
+from exporter.hermes.prunable_names import is_temporary_object
 from exporter.pruner.effects.marks import project_marks, repo_marks
 from exporter.pruner.inventory import Archive, Checkpoint, Leftover, Workdir
 from exporter.pruner.stock_files import is_own_file

@@ -20,15 +20,15 @@ from msgspec import Struct, structs
 from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.continuity import Content, newest_messages, read_content, surviving
-from exporter.hermes.expected import expected_of
 from exporter.hermes.heartbeats import read_signs
-from exporter.hermes.payload import Measured, Payloads
+from exporter.hermes.own_pruning import SelfPruning, read_self_pruning
+from exporter.hermes.payload_sizes import Measured, Payloads
+from exporter.hermes.prune_queries import Extras, StockQueries, children
 from exporter.hermes.routing import read_routing
 from exporter.hermes.schema import Schema, probe_schema
-from exporter.hermes.self_pruning import SelfPruning, read_self_pruning
 from exporter.hermes.session_files import Owners
-from exporter.hermes.sessions import SessionRecord
-from exporter.hermes.stock import Extras, StockQueries, children
+from exporter.hermes.session_queries import SessionRecord
+from exporter.hermes.session_state import expected_of
 from exporter.pruner.inventory import (
     Inventory,
     Link,

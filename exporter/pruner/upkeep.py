@@ -15,13 +15,13 @@ from typing import Final
 from msgspec import Struct
 
 from exporter.errors import HomeError
-from exporter.evidence.bystanders import Bystanders
-from exporter.evidence.findings import HomeEvidence
-from exporter.evidence.probe import probe_shm
-from exporter.hermes import store as git_store
+from exporter.evidence.models import HomeEvidence
+from exporter.evidence.openers import Bystanders
+from exporter.hermes import checkpoint_store as git_store
 from exporter.hermes.database import database_path
 from exporter.hermes.git import refuse_unfit_repository
 from exporter.hermes.paths import STORE
+from exporter.hermes.sqlite_locks import probe_shm
 from exporter.hermes.vacuum import FreeBytes, free_bytes_in, vacuum
 from exporter.pruner.effects.activity import is_fresh_lock, is_lock, refuse_if_git_works_in
 from exporter.pruner.effects.places import GoneError, LeftAloneError, Place

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from exporter.evidence.findings import Holder, Liveness
+from exporter.evidence.models import Holder, Liveness
 from exporter.snapshot import Count, LockAnswer, OpenSession, SessionId, Text, Turn, Word
 
 

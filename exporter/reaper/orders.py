@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.reaper.plan import Blocked, ReapLimits
 from exporter.runs.records import RunOutcome
 from exporter.snapshot import Count, SessionId, Text, Word

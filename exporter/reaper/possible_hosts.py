@@ -29,8 +29,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from exporter.evidence.findings import Holder
-from exporter.hermes.processes import ProcessKind
+from exporter.evidence.models import Holder
+from exporter.hermes.process_kinds import ProcessKind
 from exporter.reaper.findings import ReaperRules
 
 ProcessKey = tuple[int, int]

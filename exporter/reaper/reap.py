@@ -15,7 +15,7 @@ import apsw
 from msgspec import structs
 
 from exporter.errors import DatabaseError
-from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import is_gone
 from exporter.hermes import database
 from exporter.hermes.continuations import children_of
@@ -29,7 +29,7 @@ from exporter.hermes.ending import (
 )
 from exporter.hermes.routing import Routing, read_routing, routing_file
 from exporter.hermes.schema import Schema, probe_schema
-from exporter.hermes.sessions import SessionQueries
+from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NOTHING_SAID
 from exporter.hermes.writing import Writer, look_at_bystanders, refuse_unwritable
 from exporter.reaper.batches import (

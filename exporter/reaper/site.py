@@ -10,7 +10,7 @@ from typing import Final
 
 import apsw
 
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.hermes import database
 from exporter.hermes.writing import (
     LOCK_BUDGET_SECONDS,

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from exporter import human
-from exporter.evidence.findings import Holder, Liveness
+from exporter.evidence.models import Holder, Liveness
 from exporter.hermes.heartbeats import BACKEND_SOURCES
 from exporter.reaper.findings import (
     Evidence,

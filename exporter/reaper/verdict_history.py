@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import structs
 
 from exporter.collectors.labels import OTHER
-from exporter.evidence.findings import Liveness
+from exporter.evidence.models import Liveness
 from exporter.reaper.findings import (
     HomeFacts,
     JudgedSession,

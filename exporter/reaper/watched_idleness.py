@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from exporter.evidence.boot import read_boot_id
-from exporter.evidence.findings import Holder
+from exporter.evidence.models import Holder
 from exporter.reaper.possible_hosts import UNSEEN, Presence, ProcessKey, key_of
 from exporter.snapshot import OpenSession
 

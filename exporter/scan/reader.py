@@ -12,8 +12,8 @@ from msgspec import structs
 
 from exporter.errors import DatabaseError, HomeError
 from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
-from exporter.evidence.probe import probe_shm
-from exporter.hermes import database, facts, gateway, kanban, leases
+from exporter.hermes import database, gateway_files, home_facts, kanban, leases
+from exporter.hermes.sqlite_locks import probe_shm
 from exporter.reaper.findings import (
     HomeFacts,
     JudgedSession,
@@ -82,7 +82,7 @@ class HomeReader:
         self._state = StateReader(home, clock=clock, monotonic=monotonic)
         self._disk: tuple[tuple[float, float], DiskScanner] | None = None
         self._boards: dict[str, tuple[database.DatabaseFiles, list[KanbanClaim]]] = {}
-        self._config: tuple[database.FileState | None, facts.HomeConfig] | None = None
+        self._config: tuple[database.FileState | None, home_facts.HomeConfig] | None = None
         self._history = VerdictHistory(moment)
         self._open: dict[str, OpenSession] = {}
         """The open sessions with everything that holds them."""
@@ -134,7 +134,7 @@ class HomeReader:
             detail=detail,
             state=self._look_at_database(_STATE),
             boards=[self._look_at_database(name) for name in kanban.board_names(self._home)],
-            gateway=gateway.read_gateway(self._home),
+            gateway=gateway_files.read_gateway(self._home),
             leases=found_leases or [],
             leases_readable=found_leases is not None,
             filesystem=filesystem_of(self._home),
@@ -413,8 +413,8 @@ class HomeReader:
             disk=self._walk(request, now),
             routing_readable=state.routing.readable if state.routing else True,
             routed=state.routing.routed if state.routing else 0,
-            hermes_version=facts.hermes_version(self._home),
-            cron_ticker_at=facts.cron_ticker_at(self._home),
+            hermes_version=home_facts.hermes_version(self._home),
+            cron_ticker_at=home_facts.cron_ticker_at(self._home),
             kanban=self._kanban(request),
             message_watermark=state.watermark,
             missing_columns=state.missing_columns[:32],
@@ -440,15 +440,15 @@ class HomeReader:
             marathon_near=request.marathon_near_ratio,
         )
 
-    def _home_config(self) -> facts.HomeConfig:
+    def _home_config(self) -> home_facts.HomeConfig:
         """The home's own config.yaml; it is parsed only when it has changed."""
         seen = database.file_state(os.path.join(self._home, "config.yaml"))
         if self._config is None or self._config[0] != seen:
-            self._config = (seen, facts.read_config(self._home))
+            self._config = (seen, home_facts.read_config(self._home))
         return self._config[1]
 
     def _has_plugins(self) -> bool:
-        return self._home_config().enables_plugins or facts.has_plugin_folders(self._home)
+        return self._home_config().enables_plugins or home_facts.has_plugin_folders(self._home)
 
     def _disk_scanner(self, request: ReadRequest) -> DiskScanner:
         """The one that knows the home from earlier scans; other settings begin anew."""

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from exporter.hermes.sessions import SessionRecord, fingerprints, models_of
+from exporter.hermes.session_queries import SessionRecord, fingerprints, models_of
 from exporter.hermes.turns import NOTHING_SAID, Conversation
 from exporter.snapshot import (
     IDLE_BUCKETS,

@@ -20,10 +20,10 @@ from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
 from exporter.hermes.health import is_sound
 from exporter.hermes.heartbeats import Signs, read_signs
-from exporter.hermes.pace import Pace
+from exporter.hermes.read_pacing import Pace
 from exporter.hermes.routing import Routing, RoutingReader, Ties, routing_file
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
-from exporter.hermes.sessions import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
+from exporter.hermes.session_queries import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
 from exporter.hermes.turns import TurnQuery
 from exporter.scan.session_table import SessionTable, usage_of
 from exporter.snapshot import DatabaseHealth, SessionUsage, Trouble

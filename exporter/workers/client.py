@@ -15,9 +15,9 @@ from msgspec import Struct, structs
 from exporter.config.settings import HomeSettings
 from exporter.discovery.homes import Home
 from exporter.errors import WorkerError
-from exporter.evidence.bystanders import Bystanders
-from exporter.evidence.findings import HomeEvidence
-from exporter.hermes.processes import ProcessKind
+from exporter.evidence.models import HomeEvidence
+from exporter.evidence.openers import Bystanders
+from exporter.hermes.process_kinds import ProcessKind
 from exporter.pruner.beside import Beside
 from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.words import HomePrunePlan, PruneAction, Target

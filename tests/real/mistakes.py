@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from exporter.evidence.bystanders import Bystanders
+from exporter.evidence.openers import Bystanders
 from exporter.reaper import reopen
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from exporter.evidence.findings import Holder
-from exporter.hermes.processes import ProcessKind
+from exporter.evidence.models import Holder
+from exporter.hermes.process_kinds import ProcessKind
 from exporter.reaper.possible_hosts import NEVER_ABSENT, Presence
 from exporter.reaper.watched_idleness import KEPT_MAX, Moment, WatchedIdleness, read_moment
 from exporter.snapshot import OpenSession

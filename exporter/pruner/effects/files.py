@@ -7,7 +7,7 @@ import stat
 from typing import Any
 
 from exporter.evidence.statx import is_mount_root
-from exporter.hermes.prunable import is_prunable_file, is_temporary_object
+from exporter.hermes.prunable_names import is_prunable_file, is_temporary_object
 from exporter.pruner.effects.marks import refuse_other_file
 from exporter.pruner.effects.moving import MovingEffect
 from exporter.pruner.effects.places import (

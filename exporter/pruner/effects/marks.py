@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
-from exporter.hermes.prunable import project_files
+from exporter.hermes.prunable_names import project_files
 from exporter.pruner.effects.places import LeftAloneError
 
 Marks = dict[str, str | int | float | None]

@@ -14,7 +14,6 @@ from typing import Final
 import apsw
 
 from exporter.hermes.deleting import Layout, Misfit, SessionParts
-from exporter.hermes.exact import TableRows
 from exporter.hermes.merge_plan import MergePlan
 from exporter.hermes.merging import (
     Shape,
@@ -27,6 +26,7 @@ from exporter.hermes.merging import (
     shape_of,
 )
 from exporter.hermes.search_index import Cut, find_cut, weights
+from exporter.hermes.table_rows import TableRows
 from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
 from exporter.pruner.gently import ATTEMPTS, merge_what_is_due, rest
 from exporter.pruner.pace import Pace

@@ -21,11 +21,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from exporter.errors import HomeError
-from exporter.hermes import store as git_store
-from exporter.hermes.files import read_small
+from exporter.hermes import checkpoint_store as git_store
 from exporter.hermes.git import GitFailedError, refuse_unfit_repository
 from exporter.hermes.paths import STORE
-from exporter.hermes.prunable import is_prunable_project, project_files, project_locks
+from exporter.hermes.prunable_names import is_prunable_project, project_files, project_locks
+from exporter.hermes.small_files import read_small
 from exporter.pruner.effects.activity import is_fresh_lock, refuse_if_git_works_in
 from exporter.pruner.effects.marks import Marks, project_marks, refuse_other_project
 from exporter.pruner.effects.places import (

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from exporter.evidence.statx import is_mount_root
-from exporter.hermes.prunable import is_prunable_repo
+from exporter.hermes.prunable_names import is_prunable_repo
 from exporter.pruner.effects.activity import is_fresh_lock, is_lock, refuse_if_git_works_in
 from exporter.pruner.effects.marks import refuse_other_repo
 from exporter.pruner.effects.moving import MovingEffect

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from exporter.evidence.freezer import is_frozen
-from exporter.evidence.locks import LockEntry, parse_lock
+from exporter.evidence.lock_table import LockEntry, parse_lock
 from exporter.evidence.procfs import STANDARD, ProcessStat, parse_stat, split_link
 from exporter.evidence.statx import device_of, identity_of
 from exporter.snapshot import FileIdentity

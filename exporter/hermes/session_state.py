@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from exporter.hermes.schema import Schema
-from exporter.hermes.sessions import SessionQueries, SessionRecord, SessionRow
+from exporter.hermes.session_queries import SessionQueries, SessionRecord, SessionRow
 
 Expected = dict[str, str | int | float | None]
 

@@ -14,7 +14,7 @@ import struct
 import sys
 from typing import Final, NamedTuple
 
-from exporter.evidence.locks import SHM_BYTE
+from exporter.evidence.lock_table import SHM_BYTE
 from exporter.snapshot import LockAnswer
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from exporter.errors import HomeError
-from exporter.hermes.files import read_json, read_number, read_small
+from exporter.hermes.small_files import read_json, read_number, read_small
 
 _VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}([a-z0-9.+-]{0,16})")
 _CONFIG_BYTES: Final = 1024 * 1024

@@ -16,7 +16,7 @@ from typing import Any, Final
 import apsw
 from msgspec import Struct
 
-from exporter.hermes.pace import Pace
+from exporter.hermes.read_pacing import Pace
 from exporter.hermes.schema import Schema
 from exporter.hermes.utf8 import rows_in_utf8
 

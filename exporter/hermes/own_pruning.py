@@ -10,9 +10,9 @@ import yaml
 from msgspec import Struct
 
 from exporter.errors import HomeError
-from exporter.hermes.facts import NoAliases
-from exporter.hermes.files import read_number, read_small
+from exporter.hermes.home_facts import NoAliases
 from exporter.hermes.schema import Schema
+from exporter.hermes.small_files import read_number, read_small
 
 _CONFIG_BYTES: Final = 1024 * 1024
 _INTERVAL_HOURS: Final = 24.0

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from exporter.hermes.processes import Mapping, ProcessKind
+from exporter.hermes.process_kinds import Mapping, ProcessKind
 from exporter.snapshot import FileIdentity, GatewayFiles, LockAnswer, SessionId, Timestamp
 
 

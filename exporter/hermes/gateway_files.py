@@ -10,7 +10,7 @@ import os
 from typing import Any, Final
 
 from exporter.errors import HomeError
-from exporter.hermes.files import read_json, read_small
+from exporter.hermes.small_files import read_json, read_small
 from exporter.snapshot import FileIdentity, GatewayFiles
 
 _RECORD_BYTES: Final = 256 * 1024

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from typing import Final
 
 from exporter.evidence.boot import Clock
-from exporter.evidence.findings import MappedSession
-from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.descriptor_scan import Sighting
+from exporter.evidence.models import MappedSession
+from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import is_gone, list_pids, read_stat
-from exporter.evidence.sightings import Sighting
-from exporter.hermes.processes import Mapping, ProcessKind, session_in_environment
+from exporter.hermes.process_kinds import Mapping, ProcessKind, session_in_environment
 from exporter.snapshot import Timestamp
 
 _CHILDREN_MAX: Final = 256

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import psutil
 
-from exporter.evidence.findings import (
+from exporter.evidence.models import (
     Blindness,
     Candidate,
     GatewayEvidence,
@@ -26,7 +26,7 @@ from exporter.evidence.findings import (
     Survey,
 )
 from exporter.evidence.procfs import split_link
-from exporter.hermes.processes import DATABASE_NAME, UNREADABLE, Role, classify
+from exporter.hermes.process_kinds import DATABASE_NAME, UNREADABLE, Role, classify
 from exporter.snapshot import FileIdentity, GatewayFiles, Timestamp
 
 _TICKS_PER_SECOND: Final = 100

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
-from exporter.evidence.findings import HomeFiles
-from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.descriptor_scan import Possession, Sighting, possession
+from exporter.evidence.models import HomeFiles
+from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import ProcessStat, ancestors, is_gone
-from exporter.evidence.sightings import Possession, Sighting, possession
 
 
 class Locks(NamedTuple):

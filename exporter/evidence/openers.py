@@ -16,12 +16,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from exporter.evidence.findings import HomeEvidence, HomeFiles
-from exporter.evidence.lockless import NONE, missing_locks, own_locks
-from exporter.evidence.locks import LockTable, read_lock_table
-from exporter.evidence.pinned import PinnedProcess
+from exporter.evidence.descriptor_scan import Possession, possession
+from exporter.evidence.lock_table import LockTable, read_lock_table
+from exporter.evidence.lost_locks import NONE, missing_locks, own_locks
+from exporter.evidence.models import HomeEvidence, HomeFiles
+from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import is_gone
-from exporter.evidence.sightings import Possession, possession
 
 _CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.003

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple, Self
 
 from exporter.evidence.descriptor_budget import DescriptorBudget
-from exporter.evidence.findings import HomeFiles
+from exporter.evidence.models import HomeFiles
 from exporter.evidence.overlays import mount_table, upper_folders
-from exporter.evidence.pinned import Descriptor, PinnedProcess
+from exporter.evidence.process import Descriptor, PinnedProcess
 from exporter.evidence.procfs import (
     ProcessStat,
     find_descriptors,
@@ -18,7 +18,13 @@ from exporter.evidence.procfs import (
     list_pids,
     read_real_uid,
 )
-from exporter.hermes.processes import DATABASE_NAME, GATEWAY_LOCK_NAME, UNREADABLE, Role, classify
+from exporter.hermes.process_kinds import (
+    DATABASE_NAME,
+    GATEWAY_LOCK_NAME,
+    UNREADABLE,
+    Role,
+    classify,
+)
 from exporter.snapshot import FileIdentity
 
 

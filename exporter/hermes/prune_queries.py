@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
-from exporter.hermes.expected import ARCHIVED, TITLED
-from exporter.hermes.pace import Pace
-from exporter.hermes.payload import session_lengths
+from exporter.hermes.payload_sizes import session_lengths
+from exporter.hermes.read_pacing import Pace
 from exporter.hermes.schema import Schema
-from exporter.hermes.sessions import SessionQueries, SessionRecord
+from exporter.hermes.session_queries import SessionQueries, SessionRecord
+from exporter.hermes.session_state import ARCHIVED, TITLED
 from exporter.hermes.utf8 import rows_in_utf8
 
 _FIRST_SLICE_SESSIONS: Final = 100
