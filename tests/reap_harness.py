@@ -19,12 +19,12 @@ from exporter.reaper.orders import Outcome
 from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
 from exporter.reaper.reap import execute
-from exporter.reaper.site import Site
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import Moment
 from exporter.runs import Run, journal_of
 from exporter.scan.reader import HomeReader
 from exporter.snapshot import LockAnswer
+from exporter.writing.target import Site
 from tests.evidence_harness import evidence
 from tests.reader_harness import scan
 from tests.real.hermes import Hermes

@@ -20,7 +20,7 @@ from exporter.pruner.beside import Beside
 from exporter.pruner.execute import execute
 from exporter.pruner.outcome import Outcome
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.reaper.site import Site
+from exporter.writing.target import Site
 from tests.evidence_harness import evidence
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder

@@ -192,7 +192,7 @@ import os, signal, sys
 import msgspec
 from exporter.pruner.execute import execute
 from exporter.pruner.words import HomePrunePlan
-from exporter.reaper.site import Site
+from exporter.writing.target import Site
 from exporter.runs.journal import Runs
 def die(*words):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -352,7 +352,7 @@ _ACT = """
 import os, sys, msgspec
 from exporter.pruner.execute import purge
 from exporter.pruner.undo import undo
-from exporter.reaper.site import Site
+from exporter.writing.target import Site
 from exporter.runs import RunError
 site = Site(sys.argv[1], os.geteuid())
 try:

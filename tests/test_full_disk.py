@@ -31,7 +31,7 @@ _RUN = """
 import os, sys, msgspec
 from exporter.pruner.execute import execute
 from exporter.pruner.words import HomePrunePlan
-from exporter.reaper.site import Site
+from exporter.writing.target import Site
 from exporter.runs import RunError
 plan = msgspec.json.decode(sys.argv[1], type=HomePrunePlan)
 site = Site(plan.home, os.geteuid())

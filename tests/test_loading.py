@@ -36,7 +36,7 @@ def test_a_worker_that_becomes_another_user_has_loaded_what_acts_on_a_home_befor
         "worker._load_everything()\n"
         "loaded = set(sys.modules)\n"
         "import exporter.workers.deeds, exporter.workers.errands, exporter.pruner.duty, exporter.pruner.execute\n"
-        "import exporter.pruner.stocktaking, exporter.reaper.site\n"
+        "import exporter.pruner.stocktaking, exporter.writing.target\n"
         "print(set(sys.modules) - loaded or '')"
     )
     assert run(program) == ""

@@ -13,12 +13,12 @@ import pytest
 from msgspec import structs
 
 from exporter.evidence.openers import Bystanders
-from exporter.pruner import gently
 from exporter.pruner.effects import returning, sessions
 from exporter.pruner.execute import execute, purge
 from exporter.pruner.undo import undo
-from exporter.reaper.site import Site
 from exporter.runs import RunBusyError, RunError, RunOutcome, running
+from exporter.writing import index_upkeep
+from exporter.writing.target import Site
 from tests.reader_harness import sql
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
@@ -179,7 +179,9 @@ def test_undo_gives_all_back_and_leaves_what_is_newer(home: Path) -> None:
         assert hermes.ask("broken") == []
 
 
-@pytest.mark.parametrize(("module", "step"), [(gently, "until_due"), (returning, "_restored")])
+@pytest.mark.parametrize(
+    ("module", "step"), [(index_upkeep, "until_due"), (returning, "_restored")]
+)
 def test_an_undo_goes_on_in_smaller_steps_when_it_is_cut_short(
     home: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
 ) -> None:

@@ -35,7 +35,7 @@ from exporter.evidence.openers import Bystanders
 from exporter.pruner.words import HomePrunePlan
 from exporter.pruner.execute import execute, purge
 from exporter.pruner.undo import undo
-from exporter.reaper.site import Site
+from exporter.writing.target import Site
 def act(home, what, pid):
     # So little time for a transaction that there are many, and many instants to be killed at.
     known = Bystanders((int(pid),) if pid != "0" else ())

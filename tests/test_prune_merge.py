@@ -10,7 +10,7 @@ import pytest
 
 from exporter.pruner.effects import merging
 from exporter.pruner.undo import undo
-from exporter.reaper.site import Site
+from exporter.writing.target import Site
 from tests.reader_harness import sql
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import Holder

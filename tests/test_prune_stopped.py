@@ -41,7 +41,7 @@ import msgspec
 from exporter.pruner import execute as pruning, undo as undoing
 from exporter.pruner.effects import moving
 from exporter.pruner.words import HomePrunePlan
-from exporter.reaper.site import Site
+from exporter.writing.target import Site
 from exporter.runs.journal import Runs
 home, what, last = sys.argv[1], sys.argv[2], int(sys.argv[3])
 steps = 0

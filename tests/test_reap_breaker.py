@@ -15,9 +15,9 @@ from exporter.evidence.openers import Bystanders
 from exporter.reaper import breaker, duty
 from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits
-from exporter.reaper.site import Site
 from exporter.reaper.undo import undo
 from exporter.runs import journal_of, running
+from exporter.writing.target import Site
 from tests.evidence_harness import evidence
 from tests.reader_harness import sql
 from tests.real.hermes import NEWEST, python_for

@@ -40,7 +40,7 @@ from exporter.evidence.openers import Bystanders
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.reap import execute
 from exporter.reaper.undo import undo
-from exporter.reaper.site import Site
+from exporter.writing.target import Site
 def act(home, what, pid):
     # So little time for a transaction that there are many, and many instants to be killed at.
     known = Bystanders((int(pid),) if pid != "0" else ())

@@ -169,7 +169,7 @@ import os, sys, msgspec
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.orders import Outcome
 from exporter.reaper.reap import execute
-from exporter.reaper.site import Site
+from exporter.writing.target import Site
 home, user = sys.argv[1], int(sys.argv[2])
 plan = msgspec.json.decode(sys.stdin.buffer.read(), type=HomePlan)
 os.setgroups([]); os.setgid(user); os.setuid(user)

@@ -10,12 +10,12 @@ import pytest
 from msgspec import structs
 
 from exporter.evidence.openers import Bystanders
-from exporter.hermes.writing import WriteError, WriteTrouble
 from exporter.reaper.undo import undo
 from exporter.runs import Kind, RunBusyError, RunError, running
 from exporter.scan.reader import HomeReader
 from exporter.snapshot import Hold
 from exporter.workers.protocol import ReadRequest, SessionsPage
+from exporter.writing.connection import WriteError, WriteTrouble
 from tests.reader_harness import read_request
 from tests.real.hermes import NEWEST, python_for
 from tests.reap_harness import (

@@ -128,8 +128,8 @@ def test_a_process_that_comes_meanwhile_gets_its_turn(
     left = iter(range(looks))
     is_there = lambda path, proc: next(left, None) is None  # noqa: E731
     monkeypatch.setattr("exporter.pruner.upkeep.somebody_has_open", is_there)
-    monkeypatch.setattr("exporter.hermes.vacuum._PROGRESS_EVERY_STEPS", 1)
-    monkeypatch.setattr("exporter.hermes.vacuum._LOOK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("exporter.writing.vacuum._PROGRESS_EVERY_STEPS", 1)
+    monkeypatch.setattr("exporter.writing.vacuum._LOOK_EVERY_SECONDS", 0.0)
     done = vacuum_database(str(home), 0, NOBODY_THERE, quiet=True)
     assert done.why.endswith("state.db was wanted by somebody else; it was not vacuumed")
     assert dumped(home) == before

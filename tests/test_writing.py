@@ -19,10 +19,17 @@ import pytest
 
 from exporter.errors import DatabaseError
 from exporter.evidence.openers import Bystanders
-from exporter.hermes.ending import OPEN, End, active_since, end_of, end_session, has_turn_lease
 from exporter.hermes.schema import probe_schema
-from exporter.hermes.writing import WriteError, Writer, WriteTrouble, writing
 from exporter.snapshot import Trouble
+from exporter.writing.connection import WriteError, Writer, WriteTrouble, writing
+from exporter.writing.session_end import (
+    OPEN,
+    End,
+    active_since,
+    end_of,
+    end_session,
+    has_turn_lease,
+)
 from tests.evidence_harness import NOBODY, Puppet, puppet
 from tests.reader_harness import sql, trace
 from tests.reap_harness import dump, inodes
@@ -339,7 +346,7 @@ def test_files_that_are_not_the_owners_are_left_alone(
 _WRITE_AS_USER = """
 import os, sys
 from exporter.evidence.openers import Bystanders
-from exporter.hermes.writing import WriteError, writing
+from exporter.writing.connection import WriteError, writing
 os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 try:
     with writing(sys.argv[1], owner=int(sys.argv[2]), bystanders=Bystanders()) as writer:

@@ -18,7 +18,7 @@ from exporter.evidence.openers import Bystanders
 from exporter.pruner.execute import execute
 from exporter.pruner.outcome import Outcome, Returned
 from exporter.pruner.undo import undo
-from exporter.reaper.site import Site
+from exporter.writing.target import Site
 from tests.evidence_harness import evidence
 from tests.reader_harness import sql
 from tests.session_prune_harness import planned

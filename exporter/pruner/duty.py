@@ -158,7 +158,7 @@ def _take_stock(order: PlanOrder, stocktaker: Stocktaker, seen: Seen) -> Stock:
 def prune(order: PruneOrder, progress: Progress | None = None) -> Outcome:
     """Execute a plan; raise RunBusyError or RunError as `exporter.pruner.execute` does."""
     from exporter.pruner.execute import execute  # who only plans needs nothing of it
-    from exporter.reaper.site import Site
+    from exporter.writing.target import Site
 
     site = Site(
         order.plan.home,

@@ -17,20 +17,17 @@ import apsw
 import msgspec
 
 from exporter.errors import DatabaseError
-from exporter.hermes.writing import look_at_bystanders, refuse_unwritable
 from exporter.pruner.beside import Beside
 from exporter.pruner.effects.effect import Effect
 from exporter.pruner.effects.registry import effects_on, take
 from exporter.pruner.effects.sessions import SessionEffect, Unit
 from exporter.pruner.emergency import garbage_first
-from exporter.pruner.gently import merge_index
 from exporter.pruner.outcome import LeftAlone, Outcome
 from exporter.pruner.purge import PurgeEffect
 from exporter.pruner.recovery import note_purged, recover, trash_for
 from exporter.pruner.trash import TrashRun, trash_folder, trash_of
 from exporter.pruner.trash_wait import BESIDE, why_not_purged
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.reaper.site import Site
 from exporter.runs import (
     Action,
     ActionState,
@@ -44,6 +41,9 @@ from exporter.runs import (
 )
 from exporter.runs.folder import RunFolder
 from exporter.runs.recovery import give_up, not_known
+from exporter.writing.connection import look_at_bystanders, refuse_unwritable
+from exporter.writing.index_upkeep import merge_index
+from exporter.writing.target import Site
 
 Progress = Callable[[int, int], None]
 """Told how many of how many actions are settled."""

@@ -14,7 +14,14 @@ from typing import Any, Final
 import apsw
 
 from exporter.hermes import database
-from exporter.hermes.deleting import (
+from exporter.hermes.routing import RoutingReader, routing_file
+from exporter.hermes.schema import schema_cookie
+from exporter.hermes.session_state import ExpectedReader, Found, first_difference
+from exporter.reaper.batches import CalledOffError
+from exporter.runs import Action
+from exporter.writing.connection import Writer
+from exporter.writing.session_end import has_turn_lease
+from exporter.writing.session_rows import (
     SESSIONS,
     Layout,
     SessionParts,
@@ -24,14 +31,7 @@ from exporter.hermes.deleting import (
     same_session,
     who_is_in_the_way,
 )
-from exporter.hermes.ending import has_turn_lease
-from exporter.hermes.routing import RoutingReader, routing_file
-from exporter.hermes.schema import schema_cookie
-from exporter.hermes.session_state import ExpectedReader, Found, first_difference
-from exporter.hermes.writing import Writer
-from exporter.reaper.batches import CalledOffError
-from exporter.reaper.site import Site
-from exporter.runs import Action
+from exporter.writing.target import Site
 
 _STALE_SECONDS: Final = 0.1
 _NEEDED: Final = ("ended_at", "end_reason", "rows", "newest")

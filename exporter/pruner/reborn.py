@@ -19,9 +19,9 @@ from exporter.pruner.trash import trash_of
 from exporter.pruner.trash_wait import find_reborn
 from exporter.pruner.undo import GiveBack
 from exporter.pruner.words import Act
-from exporter.reaper.site import Site
 from exporter.runs import Action, ActionState, Kind, Runs, journal_of
 from exporter.runs.folder import RunFolder
+from exporter.writing.target import Site
 
 _DELETION = Act.DELETE_SESSION.value
 

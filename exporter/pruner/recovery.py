@@ -20,10 +20,10 @@ from exporter.pruner.session_trash import overview
 from exporter.pruner.trash import TrashRun, trash_of
 from exporter.pruner.words import Act, Frees
 from exporter.reaper import batches
-from exporter.reaper.site import Site
 from exporter.runs import Action, ActionState, Run, Runs, Settlement, recovery
 from exporter.runs.folder import RunFolder
 from exporter.runs.recovery import KILLED, Recovered, Settle
+from exporter.writing.target import Site
 
 GIVE_BACK: Final = "give_back"
 """The action of an undo: it takes back whatever action it reverses."""

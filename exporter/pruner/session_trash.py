@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from exporter.hermes.deleting import SessionParts
-from exporter.hermes.exporting import export_line
 from exporter.pruner.trash import TrashRun
+from exporter.writing.session_export import export_line
+from exporter.writing.session_rows import SessionParts
 
 _ROWS: Final = re.compile(r"sessions-([0-9]{6})\.rows\.gz")
 _LEVEL: Final = 1

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from exporter.pruner.execute import acting
 from exporter.pruner.recovery import recover
-from exporter.reaper.site import Site
 from exporter.runs import run_folder
 from exporter.runs.recovery import Recovered
+from exporter.writing.target import Site
 
 
 def settle(site: Site) -> Recovered:

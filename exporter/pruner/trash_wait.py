@@ -20,11 +20,11 @@ from exporter.evidence.procfs import read_stat
 from exporter.hermes import database
 from exporter.hermes.schema import probe_schema
 from exporter.pruner.beside import Beside
-from exporter.pruner.gently import read_patiently
 from exporter.pruner.words import Act
-from exporter.reaper.site import Site
 from exporter.reaper.watched_idleness import read_moment
 from exporter.runs import ActionState, Runs
+from exporter.writing.index_upkeep import read_patiently
+from exporter.writing.target import Site
 
 _DELETION: Final = Act.DELETE_SESSION.value
 BESIDE: Final = "beside"

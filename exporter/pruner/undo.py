@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from exporter.errors import DatabaseError
-from exporter.hermes.writing import look_at_bystanders, refuse_unwritable
 from exporter.pruner.effects.registry import effects_on
 from exporter.pruner.effects.returning import SessionReturn
 from exporter.pruner.execute import Progress, acting
@@ -15,7 +14,6 @@ from exporter.pruner.outcome import LeftAlone, Returned
 from exporter.pruner.recovery import GIVE_BACK, give_back, recover, session_of, sessions_away
 from exporter.pruner.trash import TrashRun, trash_of
 from exporter.pruner.words import Act
-from exporter.reaper.site import Site
 from exporter.runs import (
     Action,
     ActionState,
@@ -31,6 +29,8 @@ from exporter.runs import (
 from exporter.runs.folder import RunFolder
 from exporter.runs.records import UNREADABLE
 from exporter.runs.recovery import not_known
+from exporter.writing.connection import look_at_bystanders, refuse_unwritable
+from exporter.writing.target import Site
 
 
 def undo(run: str, site: Site, *, progress: Progress | None = None) -> Returned:

@@ -22,13 +22,13 @@ from exporter.hermes.database import database_path
 from exporter.hermes.git import refuse_unfit_repository
 from exporter.hermes.paths import STORE
 from exporter.hermes.sqlite_locks import probe_shm
-from exporter.hermes.vacuum import FreeBytes, free_bytes_in, vacuum
 from exporter.pruner.effects.activity import is_fresh_lock, is_lock, refuse_if_git_works_in
 from exporter.pruner.effects.places import GoneError, LeftAloneError, Place
 from exporter.pruner.removal import measure_tree
 from exporter.runs import RunError, run_folder
 from exporter.runs.folder import run_lock
 from exporter.snapshot import LockAnswer
+from exporter.writing.vacuum import FreeBytes, free_bytes_in, vacuum
 
 _LOCK_FOLDERS: Final = ("", "indexes", "refs", "refs/hermes", "refs/heads", "objects/pack")
 

@@ -14,12 +14,9 @@ from msgspec import Struct, structs
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
-from exporter.hermes.ending import End, ends_of
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
-from exporter.hermes.writing import WriteError, Writer, WriteTrouble
 from exporter.reaper.orders import Skipped
 from exporter.reaper.plan import ENDS, REOPEN
-from exporter.reaper.site import Site
 from exporter.runs import (
     Action,
     ActionState,
@@ -34,6 +31,9 @@ from exporter.runs import (
 )
 from exporter.runs.recovery import Recovered
 from exporter.snapshot import Trouble
+from exporter.writing.connection import WriteError, Writer, WriteTrouble
+from exporter.writing.session_end import End, ends_of
+from exporter.writing.target import Site
 
 _FIRST_BATCH: Final = 32
 _LARGEST_BATCH: Final = 1_000

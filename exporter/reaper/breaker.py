@@ -6,9 +6,9 @@ from typing import Final
 
 from exporter import human
 from exporter.hermes import database
-from exporter.hermes.ending import count_ended
-from exporter.reaper.site import Site
 from exporter.runs import Kind, journal_of, journal_was_lost
+from exporter.writing.session_end import count_ended
+from exporter.writing.target import Site
 
 _SLICE: Final = 500
 """Sessions that are read at once: their rows are long, and no read transaction may last."""

@@ -25,8 +25,8 @@ from exporter.reaper.plan import (
 )
 from exporter.reaper.reap import execute
 from exporter.reaper.reopen import Healed, heal
-from exporter.reaper.site import Site
 from exporter.runs import RunOutcome, journal_of
+from exporter.writing.target import Site
 
 _MINUTE = 60.0
 

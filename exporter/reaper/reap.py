@@ -19,19 +19,10 @@ from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import is_gone
 from exporter.hermes import database
 from exporter.hermes.continuations import children_of
-from exporter.hermes.ending import (
-    OPEN,
-    End,
-    end_of,
-    end_session,
-    has_turn_lease,
-    reopen_session,
-)
 from exporter.hermes.routing import Routing, read_routing, routing_file
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NOTHING_SAID
-from exporter.hermes.writing import Writer, look_at_bystanders, refuse_unwritable
 from exporter.reaper.batches import (
     CalledOffError,
     Change,
@@ -44,11 +35,20 @@ from exporter.reaper.findings import Proof
 from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome, Skipped
 from exporter.reaper.plan import ACTION, Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import ProcessKey
-from exporter.reaper.site import Site
 from exporter.runs import Action, Intent, Kind, RunError, RunOutcome
 from exporter.runs.recovery import not_known
 from exporter.scan.session_table import open_session
 from exporter.snapshot import OpenSession
+from exporter.writing.connection import Writer, look_at_bystanders, refuse_unwritable
+from exporter.writing.session_end import (
+    OPEN,
+    End,
+    end_of,
+    end_session,
+    has_turn_lease,
+    reopen_session,
+)
+from exporter.writing.target import Site
 
 CHILDREN_MAX: Final = 256
 _HOLDERS_MAX: Final = 64

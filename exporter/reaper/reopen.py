@@ -23,7 +23,16 @@ from msgspec import Struct
 from exporter import human
 from exporter.hermes import database
 from exporter.hermes.continuations import Relation, children_of, relation_of
-from exporter.hermes.ending import (
+from exporter.hermes.schema import Schema, probe_schema
+from exporter.reaper.batches import Change, recover, take_all, written_end
+from exporter.reaper.findings import Proof
+from exporter.reaper.plan import CORRECT, ENDS, MOVE, REOPEN
+from exporter.reaper.possible_hosts import ProcessKey
+from exporter.reaper.reap import CHILDREN_MAX
+from exporter.reaper.undo import reopening, why_not_reopened
+from exporter.runs import Action, Intent, Kind, Reversal, Runs, journal_of
+from exporter.writing.connection import Writer
+from exporter.writing.session_end import (
     End,
     active_since,
     count_and_newest,
@@ -31,16 +40,7 @@ from exporter.hermes.ending import (
     reopen_session,
     replace_end,
 )
-from exporter.hermes.schema import Schema, probe_schema
-from exporter.hermes.writing import Writer
-from exporter.reaper.batches import Change, recover, take_all, written_end
-from exporter.reaper.findings import Proof
-from exporter.reaper.plan import CORRECT, ENDS, MOVE, REOPEN
-from exporter.reaper.possible_hosts import ProcessKey
-from exporter.reaper.reap import CHILDREN_MAX
-from exporter.reaper.site import Site
-from exporter.reaper.undo import reopening, why_not_reopened
-from exporter.runs import Action, Intent, Kind, Reversal, Runs, journal_of
+from exporter.writing.target import Site
 
 _AT_ONCE: Final = 200
 """Sessions looked at in one read transaction: a long one would keep the WAL from restarting."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporter.hermes.ending import End, end_of, reopen_session
-from exporter.hermes.writing import Writer, look_at_bystanders, refuse_unwritable
 from exporter.reaper.batches import Change, read_ends, recover, take_all, written_end
 from exporter.reaper.orders import Skipped, Undone
 from exporter.reaper.plan import MOVE, REOPEN
-from exporter.reaper.site import Site
 from exporter.runs import (
     Action,
     ActionState,
@@ -22,6 +19,9 @@ from exporter.runs import (
 )
 from exporter.runs.records import UNREADABLE
 from exporter.runs.recovery import not_known
+from exporter.writing.connection import Writer, look_at_bystanders, refuse_unwritable
+from exporter.writing.session_end import End, end_of, reopen_session
+from exporter.writing.target import Site
 
 
 def undo(run: str, site: Site) -> Undone:

@@ -29,13 +29,13 @@ from exporter.pruner.words import Frees
 from exporter.reaper import duty
 from exporter.reaper.orders import ReapOrder, Report, Skipped
 from exporter.reaper.plan import HomePlan
-from exporter.reaper.site import Site
 from exporter.reaper.undo import undo as undo_reap
 from exporter.runs import Kind, RunError, RunOutcome, journal_of, run_folder
 from exporter.runs.folder import JournalMendedError
 from exporter.runs.recovery import Recovered
 from exporter.scan.reader import HomeReader
 from exporter.workers import protocol
+from exporter.writing.target import Site
 
 Tell = Callable[[protocol.Reply], None]
 Done = TypeVar("Done")

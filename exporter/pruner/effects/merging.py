@@ -13,9 +13,13 @@ from typing import Final
 
 import apsw
 
-from exporter.hermes.deleting import Layout, Misfit, SessionParts
 from exporter.hermes.merge_plan import MergePlan
-from exporter.hermes.merging import (
+from exporter.hermes.table_rows import TableRows
+from exporter.writing.batch_size import Pace
+from exporter.writing.connection import LOCK_LIMIT_SECONDS, Writer, without_triggers
+from exporter.writing.index_upkeep import ATTEMPTS, merge_what_is_due, rest
+from exporter.writing.search_index import Cut, find_cut, weights
+from exporter.writing.session_merge import (
     Shape,
     merge_row,
     move_message,
@@ -25,12 +29,8 @@ from exporter.hermes.merging import (
     reserve_numbers,
     shape_of,
 )
-from exporter.hermes.search_index import Cut, find_cut, weights
-from exporter.hermes.table_rows import TableRows
-from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
-from exporter.pruner.gently import ATTEMPTS, merge_what_is_due, rest
-from exporter.pruner.pace import Pace
-from exporter.reaper.site import Site
+from exporter.writing.session_rows import Layout, Misfit, SessionParts
+from exporter.writing.target import Site
 
 _PLANS_MAX: Final = 200
 """Each time that Hermes writes to the session the rest is planned anew."""

@@ -10,9 +10,9 @@ from exporter.pruner.effects.repos import RepoEffect
 from exporter.pruner.purge import PurgeEffect
 from exporter.pruner.trash import TrashRun
 from exporter.pruner.words import Act
-from exporter.reaper.site import Site
 from exporter.runs import Action
 from exporter.runs.folder import RunFolder
+from exporter.writing.target import Site
 
 
 def effects_on(site: Site, folder: RunFolder) -> dict[Act, Effect]:

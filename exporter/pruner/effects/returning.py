@@ -16,17 +16,24 @@ from typing import Final
 import apsw
 
 from exporter.errors import DatabaseError
-from exporter.hermes.deleting import (
-    Layout,
-    Misfit,
-    SessionParts,
-    exists,
-    probe_layout,
-    restore_session,
-)
-from exporter.hermes.merging import is_back, needs_merge
 from exporter.hermes.schema import probe_schema
-from exporter.hermes.search_index import (
+from exporter.pruner.effects.merging import SessionMerge
+from exporter.pruner.effects.sessions import CACHE_KIBIBYTES, Settle
+from exporter.pruner.session_trash import kept_sessions, why_not_kept
+from exporter.pruner.trash import TrashRun
+from exporter.runs import Action, ActionState, Settlement
+from exporter.writing.batch_size import Pace
+from exporter.writing.connection import LOCK_LIMIT_SECONDS, Writer, without_triggers
+from exporter.writing.index_upkeep import (
+    ALONE_AFTER,
+    ATTEMPTS,
+    checkpoint,
+    in_slices,
+    index_again,
+    read_patiently,
+    rest,
+)
+from exporter.writing.search_index import (
     SearchIndex,
     not_in_index,
     numbers_are_taken,
@@ -37,23 +44,16 @@ from exporter.hermes.search_index import (
     take_out_strays,
     weights,
 )
-from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
-from exporter.pruner.effects.merging import SessionMerge
-from exporter.pruner.effects.sessions import CACHE_KIBIBYTES, Settle
-from exporter.pruner.gently import (
-    ALONE_AFTER,
-    ATTEMPTS,
-    checkpoint,
-    in_slices,
-    index_again,
-    read_patiently,
-    rest,
+from exporter.writing.session_merge import is_back, needs_merge
+from exporter.writing.session_rows import (
+    Layout,
+    Misfit,
+    SessionParts,
+    exists,
+    probe_layout,
+    restore_session,
 )
-from exporter.pruner.pace import Pace
-from exporter.pruner.session_trash import kept_sessions, why_not_kept
-from exporter.pruner.trash import TrashRun
-from exporter.reaper.site import Site
-from exporter.runs import Action, ActionState, Settlement
+from exporter.writing.target import Site
 
 _LOOKED_AT: Final = 200
 """So many sessions at most come back in one transaction."""

@@ -16,18 +16,15 @@ from typing import Final, TypeVar
 import apsw
 
 from exporter.errors import DatabaseError
-from exporter.hermes.deleting import (
-    SessionParts,
-    delete_session,
-    exists,
-    has_begun_at,
-    probe_layout,
-    read_session,
-)
 from exporter.hermes.schema import probe_schema
-from exporter.hermes.search_index import Cut, not_in_index, probe_search_index, take_out, weights
-from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Writer, without_triggers
-from exporter.pruner.gently import (
+from exporter.pruner.inspection import Gone, Inspection
+from exporter.pruner.session_trash import Kept, Overview, keep, kept_sessions, overview
+from exporter.pruner.trash import TrashRun
+from exporter.reaper.batches import CalledOffError
+from exporter.runs import Action, ActionState, Settlement
+from exporter.writing.batch_size import Pace
+from exporter.writing.connection import LOCK_LIMIT_SECONDS, Writer, without_triggers
+from exporter.writing.index_upkeep import (
     ALONE_AFTER,
     ATTEMPTS,
     checkpoint,
@@ -37,13 +34,16 @@ from exporter.pruner.gently import (
     rest,
     until_due,
 )
-from exporter.pruner.inspection import Gone, Inspection
-from exporter.pruner.pace import Pace
-from exporter.pruner.session_trash import Kept, Overview, keep, kept_sessions, overview
-from exporter.pruner.trash import TrashRun
-from exporter.reaper.batches import CalledOffError
-from exporter.reaper.site import Site
-from exporter.runs import Action, ActionState, Settlement
+from exporter.writing.search_index import Cut, not_in_index, probe_search_index, take_out, weights
+from exporter.writing.session_rows import (
+    SessionParts,
+    delete_session,
+    exists,
+    has_begun_at,
+    probe_layout,
+    read_session,
+)
+from exporter.writing.target import Site
 
 Unit = tuple[Action, ...]
 """Sessions that go together, children first."""

@@ -12,14 +12,14 @@ import apsw
 
 from exporter.evidence.openers import Bystanders
 from exporter.hermes import database
-from exporter.hermes.writing import (
+from exporter.runs import Runs, running
+from exporter.writing.connection import (
     LOCK_BUDGET_SECONDS,
     PATIENCE_SECONDS,
     Writer,
     look_at_bystanders,
     writing,
 )
-from exporter.runs import Runs, running
 
 _READ_SECONDS: Final = 10.0
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from exporter.evidence.openers import Bystanders
 from exporter.hermes.database import leave_wal_in_place, look_at_files
-from exporter.hermes.writing import (
+from exporter.writing.connection import (
     WriteError,
     WriteTrouble,
     look_at_bystanders,

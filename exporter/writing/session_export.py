@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from exporter.hermes.deleting import SESSIONS, SessionParts, plain_text
+from exporter.writing.session_rows import SESSIONS, SessionParts, plain_text
 
 _JSON_CONTENT: Final = "\x00json:"
 """How Hermes marks content that is not a string."""

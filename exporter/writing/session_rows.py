@@ -15,13 +15,6 @@ from msgspec import Struct
 from msgspec.msgpack import Ext
 
 from exporter.hermes.schema import Schema, probe_schema
-from exporter.hermes.search_index import (
-    Cut,
-    SearchIndex,
-    find_cut,
-    probe_search_index,
-    shorten,
-)
 from exporter.hermes.table_rows import (
     ROWID,
     TableRows,
@@ -30,6 +23,13 @@ from exporter.hermes.table_rows import (
     insert_rows,
     quoted,
     read_rows,
+)
+from exporter.writing.search_index import (
+    Cut,
+    SearchIndex,
+    find_cut,
+    probe_search_index,
+    shorten,
 )
 
 SESSIONS: Final = "sessions"
@@ -219,7 +219,7 @@ def restore_session(
     A parent that is yet to come finds its children itself.
 
     Raise Misfit, with nothing done, if it cannot be put back without loss. A session whose id, or
-    an id of whose messages, is taken is to be merged instead: see `exporter.hermes.merging`.
+    an id of whose messages, is taken is to be merged instead: see `exporter.writing.session_merge`.
     """
     connection.execute("SAVEPOINT restoring")
     try:

@@ -13,7 +13,16 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from exporter.hermes.deleting import (
+from exporter.hermes.merge_plan import MergePlan, plan_merge, renumbered
+from exporter.hermes.table_rows import TableRows, bound, mark, quoted, read_rows
+from exporter.writing.search_index import (
+    Cut,
+    SearchIndex,
+    put_in_again,
+    take_numbers,
+    take_out,
+)
+from exporter.writing.session_rows import (
     MESSAGES,
     SESSIONS,
     Layout,
@@ -24,15 +33,6 @@ from exporter.hermes.deleting import (
     put_rows,
     restore_session,
 )
-from exporter.hermes.merge_plan import MergePlan, plan_merge, renumbered
-from exporter.hermes.search_index import (
-    Cut,
-    SearchIndex,
-    put_in_again,
-    take_numbers,
-    take_out,
-)
-from exporter.hermes.table_rows import TableRows, bound, mark, quoted, read_rows
 
 _USAGE: Final = "session_model_usage"
 _CONVERSATION: Final = ("message_count", "tool_call_count")

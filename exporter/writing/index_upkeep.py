@@ -10,12 +10,12 @@ import apsw
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
-from exporter.hermes.deleting import SessionParts, probe_layout
-from exporter.hermes.search_index import SearchIndex, merge_a_little, put_in_again, weights
-from exporter.hermes.writing import LOCK_LIMIT_SECONDS, Transaction, Writer
-from exporter.pruner.pace import Pace
-from exporter.reaper.site import Site
 from exporter.snapshot import Trouble
+from exporter.writing.batch_size import Pace
+from exporter.writing.connection import LOCK_LIMIT_SECONDS, Transaction, Writer
+from exporter.writing.search_index import SearchIndex, merge_a_little, put_in_again, weights
+from exporter.writing.session_rows import SessionParts, probe_layout
+from exporter.writing.target import Site
 
 Answer = TypeVar("Answer")
 ATTEMPTS: Final = 6
