@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
-from exporter.scan.state_reader import StateReader
+from exporter.scan.database import StateReader
 
 
 def first_pass(home: Path) -> StateReader:

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from exporter.scan.disk import DiskScanner
+from exporter.scan.disk.scanner import DiskScanner
 from exporter.snapshot import DiskReport
 
 _INTERVAL_SECONDS = 15.0

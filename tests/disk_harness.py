@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from exporter.scan.disk import DiskScanner
+from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.moment import SETTLE_SECONDS
 from exporter.snapshot import DiskReport
 

@@ -17,7 +17,7 @@ from exporter.pruner.protection import protect
 from exporter.pruner.stocktaking import Asked, Stock, Stocktaker
 from exporter.pruner.words import Act, HomePrunePlan
 from exporter.reaper.findings import HomeFacts
-from exporter.scan.disk import DiskScanner
+from exporter.scan.disk.scanner import DiskScanner
 from exporter.snapshot import DiskKind, LockAnswer
 from tests.real.hermes import Hermes
 

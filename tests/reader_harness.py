@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from exporter.scan.reader import HomeReader
+from exporter.scan.home import HomeReader
 from exporter.snapshot import (
     Look,
     MessageHistogram,

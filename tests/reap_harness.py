@@ -22,7 +22,7 @@ from exporter.reaper.reap import execute
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import Moment
 from exporter.runs import Run, journal_of
-from exporter.scan.reader import HomeReader
+from exporter.scan.home import HomeReader
 from exporter.snapshot import LockAnswer
 from exporter.writing.target import Site
 from tests.evidence_harness import evidence

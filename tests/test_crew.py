@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from exporter.scan.crew import Crew
+from exporter.scan.fork_pool import Crew
 
 _BEGIN = """
 import os, signal, sys
-from exporter.scan.crew import Crew
+from exporter.scan.fork_pool import Crew
 crew = Crew(2, int)
 assert crew.can_share()
 """

@@ -18,7 +18,7 @@ import pytest
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
-from exporter.scan.reader import HomeReader
+from exporter.scan.home import HomeReader
 from exporter.snapshot import Snapshot, Trouble
 from exporter.workers import protocol
 from exporter.workers.pool import start_worker

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from exporter.hermes.checkpoints import Layout, ProjectState
-from exporter.scan.disk import DiskScanner
+from exporter.scan.disk.scanner import DiskScanner
 from exporter.snapshot import DiskKind, DiskReport
 from tests.disk_harness import (
     Watched,
@@ -192,7 +192,7 @@ def test_the_database_is_never_opened(home: Path) -> None:
 import os, sys, time
 opened = []
 sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" else None)
-from exporter.scan.disk import DiskScanner
+from exporter.scan.disk.scanner import DiskScanner
 scanner = DiskScanner(sys.argv[1])
 for monotonic in (0.0, 15.0, 1e6):
     scanner.scan(excluded_profiles=frozenset(), now=time.time(), monotonic=monotonic)
@@ -394,7 +394,7 @@ def test_what_cannot_be_read_is_counted_and_said() -> None:
     """As the owner of a home who locked himself out of parts of it."""
     script = """
 import os, sys, tempfile, time
-from exporter.scan.disk import DiskScanner
+from exporter.scan.disk.scanner import DiskScanner
 with tempfile.TemporaryDirectory() as home:
     for folder in ("cache/locked/inner", "checkpoints/aaaaaaaaaaaaaaaa/objects", "logs"):
         os.makedirs(os.path.join(home, folder))
@@ -496,7 +496,7 @@ def test_an_idle_scan_lists_few_of_many_folders(home: Path, tmp_path: Path) -> N
     settle(home / "checkpoints", home / "checkpoints" / f"{299:016x}")
     script = """
 import sys, time
-from exporter.scan.disk import DiskScanner
+from exporter.scan.disk.scanner import DiskScanner
 scanner = DiskScanner(sys.argv[1], processes=1)
 listed = []
 sys.addaudithook(lambda event, args: listed.append(1) if event in DIRECTORY_EVENTS else None)

@@ -17,7 +17,7 @@ _FILES = 30
 SCANS = """
 import os, sys
 from exporter import wire
-from exporter.scan.reader import HomeReader
+from exporter.scan.home import HomeReader
 
 home, scans = sys.argv[1], int(sys.argv[2])
 reader, watermark = HomeReader(home), 0

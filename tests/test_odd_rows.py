@@ -11,8 +11,8 @@ import pytest
 
 from exporter.agent.session_list import session_row
 from exporter.reaper.findings import Verdict
-from exporter.scan.reader import HomeReader
-from exporter.scan.state_reader import StateReader
+from exporter.scan.database import StateReader
+from exporter.scan.home import HomeReader
 from exporter.snapshot import Trouble
 from tests.plan_harness import take_stock
 from tests.reader_harness import Scan, scan, sql

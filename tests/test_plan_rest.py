@@ -17,8 +17,8 @@ from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder
 from exporter.pruner.stocktaking import Stocktaker
 from exporter.reaper.findings import HomeFacts, ReaperRules
-from exporter.scan.crew import is_alone
-from exporter.scan.disk import DiskScanner
+from exporter.scan.disk.scanner import DiskScanner
+from exporter.scan.fork_pool import is_alone
 from tests.plan_harness import SEEN
 from tests.small_homes import small_home
 

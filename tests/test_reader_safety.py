@@ -181,7 +181,7 @@ def open_again_and_again(home: Path, times: int) -> None:
     script = (
         "import sys\n"
         "from exporter.errors import DatabaseError\n"
-        "from exporter.scan.state_reader import StateReader\n"
+        "from exporter.scan.database import StateReader\n"
         "for _ in range(int(sys.argv[2])):\n"
         "    try:\n"
         "        list(StateReader(sys.argv[1]).update(0, lambda: None))\n"

@@ -12,7 +12,7 @@ from msgspec import structs
 from exporter.evidence.openers import Bystanders
 from exporter.reaper.undo import undo
 from exporter.runs import Kind, RunBusyError, RunError, running
-from exporter.scan.reader import HomeReader
+from exporter.scan.home import HomeReader
 from exporter.snapshot import Hold
 from exporter.workers.protocol import ReadRequest, SessionsPage
 from exporter.writing.connection import WriteError, WriteTrouble

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.scan.sample import Sample
+from exporter.scan.disk.large_folder import Sample
 
 FILES = 500
 SHARE = 100

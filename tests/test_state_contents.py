@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.scan.reader import HomeReader
+from exporter.scan.home import HomeReader
 from exporter.snapshot import MESSAGE_BUCKETS, Hold, Trouble
 from exporter.workers import protocol
 from tests.reader_harness import Scan, counted, over_the_wire, scan, sql, trace

@@ -18,8 +18,8 @@ from exporter.agent.state_store import Journal
 from exporter.errors import DatabaseError
 from exporter.hermes.database import look_at_files, read_commit_mark
 from exporter.hermes.session_queries import OPTIONAL_COLUMNS
+from exporter.scan.database import StateReader
 from exporter.scan.session_table import session_key
-from exporter.scan.state_reader import StateReader
 from exporter.snapshot import SessionUsage, Trouble
 from tests.reader_harness import counted, rewriter, sql
 from tests.real.hermes import NEWEST, VERSIONS, python_for

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.scan import walk
-from exporter.scan.walk import PORTION_NAMES, Descent, Listing, Tally, descend
+from exporter.scan.disk import walk
+from exporter.scan.disk.walk import PORTION_NAMES, Descent, Listing, Tally, descend
 from exporter.snapshot import DiskKind
 from tests.disk_harness import du
 

@@ -21,8 +21,8 @@ from exporter.pruner.rest import Resting
 from exporter.pruner.stocktaking import Asked, Learnt, Stock, Stocktaker
 from exporter.pruner.words import HomePrunePlan
 from exporter.reaper.findings import HomeFacts, ReaperRules
-from exporter.scan.crew import Crew, is_alone
-from exporter.scan.disk import DiskScanner
+from exporter.scan.disk.scanner import DiskScanner
+from exporter.scan.fork_pool import Crew, is_alone
 from exporter.snapshot import DiskReport
 from exporter.workers.privilege import die_with_parent
 

@@ -15,7 +15,7 @@ from exporter.pruner.effects.marks import project_marks, repo_marks
 from exporter.pruner.inventory import Archive, Checkpoint, Leftover, Workdir
 from exporter.pruner.stock_files import is_own_file
 from exporter.scan.absence import Absences
-from exporter.scan.disk import DiskScanner
+from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.mount_namespaces import MountNamespaces
 from exporter.scan.nodes import Node, RepoNode
 from exporter.snapshot import DiskKind

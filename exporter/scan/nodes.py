@@ -8,10 +8,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from exporter.scan.disk.large_folder import Growth, Sample
+from exporter.scan.disk.repository import RepoReading, RepoWalk
+from exporter.scan.disk.walk import Descent, Listing, Tally
 from exporter.scan.moment import Seen
-from exporter.scan.sample import Growth, Sample
-from exporter.scan.shadow import RepoReading, RepoWalk
-from exporter.scan.walk import Descent, Listing, Tally
 from exporter.snapshot import DiskKind
 
 ROUND_SCANS: Final = 60

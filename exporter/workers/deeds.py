@@ -33,7 +33,7 @@ from exporter.reaper.undo import undo as undo_reap
 from exporter.runs import Kind, RunError, RunOutcome, journal_of, run_folder
 from exporter.runs.folder import JournalMendedError
 from exporter.runs.recovery import Recovered
-from exporter.scan.reader import HomeReader
+from exporter.scan.home import HomeReader
 from exporter.workers import protocol
 from exporter.writing.target import Site
 

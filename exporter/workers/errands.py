@@ -17,7 +17,7 @@ from exporter.pruner import duty as pruning
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder
 from exporter.runs import RunBusyError
-from exporter.scan.reader import HomeReader
+from exporter.scan.home import HomeReader
 from exporter.workers import protocol
 
 _MEMORY_BYTES_MAX: Final = 700_000

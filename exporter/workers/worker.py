@@ -15,7 +15,7 @@ from types import ModuleType
 
 from exporter.errors import ExporterError
 from exporter.faults import place_of
-from exporter.scan.reader import HomeReader
+from exporter.scan.home import HomeReader
 from exporter.workers import privilege, protocol
 from exporter.workers.frames import Ready
 

@@ -9,7 +9,7 @@ from exporter.reaper import reopen
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
 from exporter.reaper.reap import execute
-from exporter.scan.reader import HomeReader
+from exporter.scan.home import HomeReader
 from exporter.writing.target import Site
 from tests.evidence_harness import evidence
 from tests.reader_harness import scan

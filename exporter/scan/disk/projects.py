@@ -17,7 +17,7 @@ from exporter.hermes.checkpoints import (
     project_state,
 )
 from exporter.hermes.git import GitError
-from exporter.scan.forest import Forest
+from exporter.scan.disk.cache import Forest
 from exporter.scan.nodes import RepoNode
 from exporter.scan.workdirs import Workdirs
 from exporter.snapshot import CheckpointCount, DiskKind

@@ -26,10 +26,10 @@ from exporter.reaper.plan import ACTION, ENDS, JudgedHome, ReapLimits
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import Moment, read_moment
 from exporter.runs.report import RunMemory, RunReader
-from exporter.scan.disk import DiskScanner
+from exporter.scan.database import StateReader
+from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.filesystem import filesystem_of
 from exporter.scan.session_table import SessionTable, session_key, with_holds
-from exporter.scan.state_reader import StateReader
 from exporter.snapshot import (
     DatabaseHealth,
     DatabaseLook,

@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from exporter.scan.sample import Sample
+from exporter.scan.disk.large_folder import Sample
 from exporter.snapshot import DiskKind
 
 # Places in a stat result: to read by place costs half of reading by name.

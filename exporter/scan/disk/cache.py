@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from exporter.hermes import paths
-from exporter.scan.crew import Crew
+from exporter.scan.disk.large_folder import Sample
+from exporter.scan.disk.repository import RepoReading, RepoWalk, read_repo
+from exporter.scan.disk.walk import HUGE_FOLDER_BYTES, Descent, Listing, OutOfTimeError, Tally
+from exporter.scan.fork_pool import Crew
 from exporter.scan.moment import Moment, seen
 from exporter.scan.nodes import (
     LARGE_ENTRIES,
@@ -24,9 +27,6 @@ from exporter.scan.nodes import (
     RepoNode,
     take_turn,
 )
-from exporter.scan.sample import Sample
-from exporter.scan.shadow import RepoReading, RepoWalk, read_repo
-from exporter.scan.walk import HUGE_FOLDER_BYTES, Descent, Listing, OutOfTimeError, Tally
 from exporter.snapshot import DiskKind
 
 WHOLE_ENTRIES: Final = 128

@@ -17,11 +17,11 @@ from typing import Final
 
 from exporter.hermes import paths
 from exporter.hermes.checkpoints import CheckpointProject, StoreProject
-from exporter.scan.forest import Forest
+from exporter.scan.disk.cache import Forest
+from exporter.scan.disk.projects import Projects
+from exporter.scan.disk.walk import Tally
 from exporter.scan.moment import Moment
 from exporter.scan.nodes import Effort, Node
-from exporter.scan.projects import Projects
-from exporter.scan.walk import Tally
 from exporter.snapshot import DiskKind, DiskReport, DiskUsage
 
 _REST: Final = Effort(exact_entries=2000, hot_entries=2000)
