@@ -22,9 +22,9 @@ from exporter.pruner.effects.files import FileEffect
 from exporter.pruner.effects.projects import ProjectEffect
 from exporter.pruner.effects.repos import RepoEffect
 from exporter.pruner.purge import PurgeEffect
-from exporter.pruner.trash import trash_of
 from exporter.pruner.words import Act
 from exporter.runs import Action, run_folder
+from exporter.runs.trash import trash_of
 from tests.kill_instants import Instants
 from tests.real.hermes import REPOSITORY
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from exporter.pruner.effects.effect import Effect
 from exporter.pruner.effects.marks import file_marks, project_marks, repo_marks
-from exporter.pruner.trash import TrashRun, trash_of
 from exporter.pruner.words import Act, Policy
 from exporter.runs import Action, ActionState, Intent, run_folder
+from exporter.runs.trash import TrashRun, trash_of
 
 RUN = "20260101T000000-abcd"
 

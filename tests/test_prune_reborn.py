@@ -19,7 +19,7 @@ from exporter.pruner.reborn import heal_reborn
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.reaper.plan import ACTION, ENDS
 from exporter.runs import Kind, RunBusyError, running
-from exporter.runs.report import RunReader
+from exporter.runs.summary import RunReader
 from exporter.writing.target import Site
 from tests.agent_harness import configuration, scanned_again, when
 from tests.evidence_harness import evidence

@@ -20,7 +20,7 @@ from exporter.reaper.plan import ACTION, ENDS, Blocked, JudgedHome, plan_reap
 from exporter.reaper.reap import execute
 from exporter.reaper.reopen import Healed, heal
 from exporter.runs import Kind, RunBusyError, journal_of, running
-from exporter.runs.report import RunReader
+from exporter.runs.summary import RunReader
 from tests.evidence_harness import evidence
 from tests.reader_harness import sql
 from tests.real.hermes import python_for

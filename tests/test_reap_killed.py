@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporter.reaper.batches import recover
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.reap import _intent, execute
 from exporter.runs import ActionState, Kind, RunOutcome, journal_of, running
+from exporter.runs.take_actions import recover
 from tests.kill_crew import Crew, crew_that
 from tests.kill_instants import Instants
 from tests.reader_harness import sql

@@ -23,7 +23,7 @@ from exporter.runs import (
     journal_of,
     running,
 )
-from exporter.runs.report import ReapCount, RunMemory, RunReader
+from exporter.runs.summary import ReapCount, RunMemory, RunReader
 
 _LOCK = """
 import sqlite3, sys

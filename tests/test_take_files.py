@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from exporter.hermes.prunable_names import is_prunable_file
 from exporter.pruner.effects import rename
 from exporter.pruner.effects.files import FileEffect
-from exporter.pruner.trash import name_in_trash
 from exporter.pruner.words import Policy
+from exporter.runs.trash import name_in_trash
 from tests.effects_harness import (
     give_back,
     picture,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from git import Repo
 
-from exporter.pruner.trash import name_in_trash
 from exporter.runs import Action
+from exporter.runs.trash import name_in_trash
 from tests.checkpoints_harness import Checkpoints
 from tests.disk_harness import git
 from tests.effects_harness import give_back, picture, take, taken, trash

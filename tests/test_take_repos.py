@@ -13,7 +13,7 @@ import pytest
 
 from exporter.pruner.effects import rename
 from exporter.pruner.effects.repos import RepoEffect
-from exporter.pruner.trash import name_in_trash
+from exporter.runs.trash import name_in_trash
 from tests.disk_harness import commit_in_repo, git, make_shadow_repo
 from tests.effects_harness import (
     give_back,

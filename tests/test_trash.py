@@ -12,10 +12,10 @@ import pytest
 from exporter.pruner.effects.files import FileEffect
 from exporter.pruner.effects.repos import RepoEffect
 from exporter.pruner.purge import PurgeEffect
-from exporter.pruner.removal import measure_tree, remove_tree
-from exporter.pruner.trash import is_run, trash_of
 from exporter.pruner.words import Act
 from exporter.runs import Action, Kind, RunError, run_folder, running
+from exporter.runs.remove_tree import measure_tree, remove_tree
+from exporter.runs.trash import is_run, trash_of
 from tests.disk_harness import du, make_shadow_repo
 from tests.effects_harness import RUN, action, picture, planned_file, planned_repo, take, trash
 from tests.real.hermes import VERSIONS, python_for

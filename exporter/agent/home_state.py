@@ -21,7 +21,7 @@ from exporter.evidence.liveness import StartTimes
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, UnknownCount, VerdictCount
-from exporter.runs.report import RunReport
+from exporter.runs.summary import RunReport
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
 from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
 from exporter.workers import protocol

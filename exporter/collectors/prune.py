@@ -14,7 +14,7 @@ from exporter.collectors.series_budget import AT_ONCE, VALUES, shown
 from exporter.collectors.view import HomeView, HostView
 from exporter.pruner.figures import PruneReport
 from exporter.pruner.words import Policy
-from exporter.runs.records import NOTED_OUTCOMES
+from exporter.runs.models import NOTED_OUTCOMES
 
 RECLAIMABLE = gauge(
     "hermes_disk_reclaimable_bytes",

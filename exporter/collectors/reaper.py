@@ -14,7 +14,7 @@ from exporter.collectors.registry import Samples, collector, counter, gauge
 from exporter.collectors.sessions import shown_source
 from exporter.collectors.view import HomeView, HostView
 from exporter.reaper.findings import Proof
-from exporter.runs.report import ReapCount
+from exporter.runs.summary import ReapCount
 
 REAPED = counter(
     "hermes_reaper_reaped_total",

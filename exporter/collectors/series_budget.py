@@ -18,7 +18,7 @@ from exporter.config.prune import Thresholds
 from exporter.evidence.models import Blindness
 from exporter.pruner.words import Policy
 from exporter.reaper.findings import Proof, UnknownReason, Verdict
-from exporter.runs.records import NOTED_OUTCOMES
+from exporter.runs.models import NOTED_OUTCOMES
 from exporter.snapshot import DiskKind, Turn
 
 SERIES_PER_HOME: Final = 600

@@ -10,7 +10,7 @@ from exporter.discovery.homes import Refusal
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.figures import PruneReport
 from exporter.reaper.findings import LeakCount, UnknownCount, VerdictCount
-from exporter.runs.report import RunReport
+from exporter.runs.summary import RunReport
 from exporter.snapshot import Look, Snapshot, Trouble
 
 

@@ -25,7 +25,6 @@ from exporter.pruner.emergency import garbage_first
 from exporter.pruner.outcome import LeftAlone, Outcome
 from exporter.pruner.purge import PurgeEffect
 from exporter.pruner.recovery import note_purged, recover, trash_for
-from exporter.pruner.trash import TrashRun, trash_folder, trash_of
 from exporter.pruner.trash_wait import BESIDE, why_not_purged
 from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs import (
@@ -41,6 +40,7 @@ from exporter.runs import (
 )
 from exporter.runs.folder import RunFolder
 from exporter.runs.recovery import give_up, not_known
+from exporter.runs.trash import TrashRun, trash_folder, trash_of
 from exporter.writing.connection import look_at_bystanders, refuse_unwritable
 from exporter.writing.index_upkeep import merge_index
 from exporter.writing.target import Site

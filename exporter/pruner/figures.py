@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from exporter.pruner.words import Policy, ProtectedCount, Unreachable
-from exporter.runs.records import RunOutcome
+from exporter.runs.models import RunOutcome
 from exporter.snapshot import Bytes, Count, Text, Timestamp, Word
 
 RULES_MAX = 32

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 from exporter.pruner.effects.places import is_there, make_durable
-from exporter.pruner.removal import measure_tree, remove_tree
-from exporter.pruner.trash import TrashRun, is_run, trash_folder
 from exporter.runs import Action
 from exporter.runs.folder import RunFolder
+from exporter.runs.remove_tree import measure_tree, remove_tree
+from exporter.runs.trash import TrashRun, is_run, trash_folder
 
 _DOOMED: Final = "purging-"
 

@@ -15,12 +15,12 @@ from msgspec import Struct
 from exporter.pruner.execute import acting
 from exporter.pruner.outcome import LeftAlone
 from exporter.pruner.recovery import recover
-from exporter.pruner.trash import trash_of
 from exporter.pruner.trash_wait import find_reborn
 from exporter.pruner.undo import GiveBack
 from exporter.pruner.words import Act
 from exporter.runs import Action, ActionState, Kind, Runs, journal_of
 from exporter.runs.folder import RunFolder
+from exporter.runs.trash import trash_of
 from exporter.writing.target import Site
 
 _DELETION = Act.DELETE_SESSION.value

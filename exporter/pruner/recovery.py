@@ -17,12 +17,11 @@ from exporter.pruner.effects.registry import effects_on
 from exporter.pruner.effects.returning import what_came_back
 from exporter.pruner.effects.sessions import what_happened
 from exporter.pruner.session_trash import overview
-from exporter.pruner.trash import TrashRun, trash_of
 from exporter.pruner.words import Act, Frees
-from exporter.reaper import batches
-from exporter.runs import Action, ActionState, Run, Runs, Settlement, recovery
+from exporter.runs import Action, ActionState, Run, Runs, Settlement, recovery, take_actions
 from exporter.runs.folder import RunFolder
 from exporter.runs.recovery import KILLED, Recovered, Settle
+from exporter.runs.trash import TrashRun, trash_of
 from exporter.writing.target import Site
 
 GIVE_BACK: Final = "give_back"
@@ -35,7 +34,7 @@ def recover(site: Site, runs: Runs, folder: RunFolder) -> Recovered:
     pruning = _Pruning(site, runs, folder)
     taken = dict.fromkeys((each.value for each in Act if each.value != _SESSION), pruning.taken)
     by_action: dict[str, Settle] = {
-        **batches.settlers(site),
+        **take_actions.settlers(site),
         _SESSION: pruning.deleted,  # before the files that belong to sessions
         **taken,
         GIVE_BACK: pruning.given_back,

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from exporter.pruner.trash import TrashRun
+from exporter.runs.trash import TrashRun
 from exporter.writing.session_export import export_line
 from exporter.writing.session_rows import SessionParts
 

@@ -13,11 +13,11 @@ from msgspec import Struct
 from exporter.errors import HomeError
 from exporter.pruner.inventory import StockedSession, TrashedRun
 from exporter.pruner.memory import ITEMS_MAX
-from exporter.pruner.removal import measure_tree
-from exporter.pruner.trash import trash_folder
 from exporter.pruner.words import Act
 from exporter.reaper.plan import ENDS
 from exporter.runs import Run, Runs, journal_of, run_folder
+from exporter.runs.remove_tree import measure_tree
+from exporter.runs.trash import trash_folder
 
 if TYPE_CHECKING:
     from exporter.pruner.stocktaking import Asked

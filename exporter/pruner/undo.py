@@ -12,7 +12,6 @@ from exporter.pruner.effects.returning import SessionReturn
 from exporter.pruner.execute import Progress, acting
 from exporter.pruner.outcome import LeftAlone, Returned
 from exporter.pruner.recovery import GIVE_BACK, give_back, recover, session_of, sessions_away
-from exporter.pruner.trash import TrashRun, trash_of
 from exporter.pruner.words import Act
 from exporter.runs import (
     Action,
@@ -27,8 +26,9 @@ from exporter.runs import (
     journal_of,
 )
 from exporter.runs.folder import RunFolder
-from exporter.runs.records import UNREADABLE
+from exporter.runs.models import UNREADABLE
 from exporter.runs.recovery import not_known
+from exporter.runs.trash import TrashRun, trash_of
 from exporter.writing.connection import look_at_bystanders, refuse_unwritable
 from exporter.writing.target import Site
 

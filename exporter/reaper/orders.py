@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from exporter.evidence.openers import Bystanders
 from exporter.reaper.plan import Blocked, ReapLimits
-from exporter.runs.records import RunOutcome
+from exporter.runs.models import RunOutcome
 from exporter.snapshot import Count, SessionId, Text, Word
 
 UNDOABLE_SECONDS = 72 * 3600.0

@@ -23,7 +23,13 @@ from exporter.hermes.routing import Routing, read_routing, routing_file
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NOTHING_SAID
-from exporter.reaper.batches import (
+from exporter.reaper.findings import Proof
+from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome, Skipped
+from exporter.reaper.plan import ACTION, Expected, HomePlan, ReapAction
+from exporter.reaper.possible_hosts import ProcessKey
+from exporter.runs import Action, Intent, Kind, RunError, RunOutcome
+from exporter.runs.recovery import not_known
+from exporter.runs.take_actions import (
     CalledOffError,
     Change,
     read_ends,
@@ -31,12 +37,6 @@ from exporter.reaper.batches import (
     take_all,
     written_end,
 )
-from exporter.reaper.findings import Proof
-from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome, Skipped
-from exporter.reaper.plan import ACTION, Expected, HomePlan, ReapAction
-from exporter.reaper.possible_hosts import ProcessKey
-from exporter.runs import Action, Intent, Kind, RunError, RunOutcome
-from exporter.runs.recovery import not_known
 from exporter.scan.session_table import open_session
 from exporter.snapshot import OpenSession
 from exporter.writing.connection import Writer, look_at_bystanders, refuse_unwritable

@@ -24,13 +24,13 @@ from exporter import human
 from exporter.hermes import database
 from exporter.hermes.continuations import Relation, children_of, relation_of
 from exporter.hermes.schema import Schema, probe_schema
-from exporter.reaper.batches import Change, recover, take_all, written_end
 from exporter.reaper.findings import Proof
 from exporter.reaper.plan import CORRECT, ENDS, MOVE, REOPEN
 from exporter.reaper.possible_hosts import ProcessKey
 from exporter.reaper.reap import CHILDREN_MAX
 from exporter.reaper.undo import reopening, why_not_reopened
 from exporter.runs import Action, Intent, Kind, Reversal, Runs, journal_of
+from exporter.runs.take_actions import Change, recover, take_all, written_end
 from exporter.writing.connection import Writer
 from exporter.writing.session_end import (
     End,

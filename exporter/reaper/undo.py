@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporter.reaper.batches import Change, read_ends, recover, take_all, written_end
 from exporter.reaper.orders import Skipped, Undone
 from exporter.reaper.plan import MOVE, REOPEN
 from exporter.runs import (
@@ -17,8 +16,9 @@ from exporter.runs import (
     Runs,
     journal_of,
 )
-from exporter.runs.records import UNREADABLE
+from exporter.runs.models import UNREADABLE
 from exporter.runs.recovery import not_known
+from exporter.runs.take_actions import Change, read_ends, recover, take_all, written_end
 from exporter.writing.connection import Writer, look_at_bystanders, refuse_unwritable
 from exporter.writing.session_end import End, end_of, reopen_session
 from exporter.writing.target import Site

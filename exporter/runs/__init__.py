@@ -2,7 +2,7 @@
 
 from exporter.runs.folder import RunBusyError, RunError, RunFullError, run_folder
 from exporter.runs.journal import Runs, journal_of, journal_was_lost, new_run_id, running
-from exporter.runs.records import (
+from exporter.runs.models import (
     Action,
     ActionState,
     Fate,

@@ -26,11 +26,11 @@ from exporter.runs.folder import (
     run_lock,
     unusable,
 )
-from exporter.runs.reading import JournalReader
-from exporter.runs.records import ActionState, Intent, Kind, RunOutcome, Settlement
+from exporter.runs.journal_file import FILE, VERSION, opened, prepare, transaction, version_of
+from exporter.runs.journal_reader import JournalReader
+from exporter.runs.models import ActionState, Intent, Kind, RunOutcome, Settlement
 from exporter.runs.reserve import has_reserve, make_reserve, release_reserve
 from exporter.runs.salvage import is_damaged, salvage
-from exporter.runs.store import FILE, VERSION, opened, prepare, transaction, version_of
 
 __all__ = ["FILE", "VERSION", "Runs", "journal_of", "journal_was_lost", "new_run_id", "running"]
 

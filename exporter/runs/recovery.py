@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from exporter.errors import HomeError
 from exporter.runs.journal import Runs
-from exporter.runs.records import Action, ActionState, Run, RunOutcome, Settlement
+from exporter.runs.models import Action, ActionState, Run, RunOutcome, Settlement
 
 KILLED: Final = "the run was killed"
 Settle = Callable[[Run, Sequence[Action]], list[Settlement]]

@@ -17,8 +17,8 @@ import apsw
 import msgspec
 
 from exporter.runs.folder import RunFolder
-from exporter.runs.records import UNREADABLE, ActionState, Kind, RunOutcome
-from exporter.runs.store import FILE, opened, prepare, transaction
+from exporter.runs.journal_file import FILE, opened, prepare, transaction
+from exporter.runs.models import UNREADABLE, ActionState, Kind, RunOutcome
 
 DAMAGED: Final = f"{FILE}.damaged"
 _NEW: Final = f"{FILE}.new"

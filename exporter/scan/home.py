@@ -25,7 +25,7 @@ from exporter.reaper.findings import (
 from exporter.reaper.plan import ACTION, ENDS, JudgedHome, ReapLimits
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import Moment, read_moment
-from exporter.runs.report import RunMemory, RunReader
+from exporter.runs.summary import RunMemory, RunReader
 from exporter.scan.database import StateReader
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.filesystem import filesystem_of

@@ -30,7 +30,7 @@ from exporter.reaper.findings import (
 from exporter.reaper.orders import ReapOrder, Report, Skipped
 from exporter.reaper.plan import HomePlan, ReapAction
 from exporter.runs import ActionState, Run
-from exporter.runs.report import RunReport
+from exporter.runs.summary import RunReport
 from exporter.snapshot import (
     Bytes,
     Count,

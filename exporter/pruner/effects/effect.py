@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from exporter.pruner.trash import TrashRun
 from exporter.runs import Action
+from exporter.runs.trash import TrashRun
 
 
 class Effect(Protocol):

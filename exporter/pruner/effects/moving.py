@@ -21,8 +21,8 @@ from exporter.pruner.effects.places import (
     stat_in,
 )
 from exporter.pruner.effects.rename import put_back, rename_new
-from exporter.pruner.trash import TrashRun, name_in_trash
 from exporter.runs import Action
+from exporter.runs.trash import TrashRun, name_in_trash
 
 
 class MovingEffect(ABC):

@@ -41,9 +41,9 @@ from exporter.pruner.effects.places import (
     stat_in,
 )
 from exporter.pruner.effects.rename import put_back, rename_new
-from exporter.pruner.removal import remove_tree
-from exporter.pruner.trash import TrashRun, name_in_trash
 from exporter.runs import Action
+from exporter.runs.remove_tree import remove_tree
+from exporter.runs.trash import TrashRun, name_in_trash
 
 _ABOUT: Final = "about.json"
 _BUNDLE: Final = "snapshots.bundle"

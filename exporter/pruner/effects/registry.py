@@ -8,10 +8,10 @@ from exporter.pruner.effects.files import FileEffect
 from exporter.pruner.effects.projects import ProjectEffect
 from exporter.pruner.effects.repos import RepoEffect
 from exporter.pruner.purge import PurgeEffect
-from exporter.pruner.trash import TrashRun
 from exporter.pruner.words import Act
 from exporter.runs import Action
 from exporter.runs.folder import RunFolder
+from exporter.runs.trash import TrashRun
 from exporter.writing.target import Site
 
 

@@ -20,8 +20,8 @@ from exporter.hermes.schema import probe_schema
 from exporter.pruner.effects.merging import SessionMerge
 from exporter.pruner.effects.sessions import CACHE_KIBIBYTES, Settle
 from exporter.pruner.session_trash import kept_sessions, why_not_kept
-from exporter.pruner.trash import TrashRun
 from exporter.runs import Action, ActionState, Settlement
+from exporter.runs.trash import TrashRun
 from exporter.writing.batch_size import Pace
 from exporter.writing.connection import LOCK_LIMIT_SECONDS, Writer, without_triggers
 from exporter.writing.index_upkeep import (

@@ -19,9 +19,9 @@ from exporter.errors import DatabaseError
 from exporter.hermes.schema import probe_schema
 from exporter.pruner.inspection import Gone, Inspection
 from exporter.pruner.session_trash import Kept, Overview, keep, kept_sessions, overview
-from exporter.pruner.trash import TrashRun
-from exporter.reaper.batches import CalledOffError
 from exporter.runs import Action, ActionState, Settlement
+from exporter.runs.take_actions import CalledOffError
+from exporter.runs.trash import TrashRun
 from exporter.writing.batch_size import Pace
 from exporter.writing.connection import LOCK_LIMIT_SECONDS, Writer, without_triggers
 from exporter.writing.index_upkeep import (

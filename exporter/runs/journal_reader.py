@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from exporter.runs.folder import JournalDamagedError, RunError
-from exporter.runs.records import (
+from exporter.runs.models import (
     Action,
     ActionState,
     Fate,

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from exporter.runs.folder import NAME, RunError
 from exporter.runs.journal import FILE, journal_of
-from exporter.runs.records import Kind, Run, RunOutcome, Trip
+from exporter.runs.models import Kind, Run, RunOutcome, Trip
 from exporter.snapshot import Count, Timestamp, Word
 
 _LAST_RUNS: Final = 10
