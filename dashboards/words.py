@@ -9,7 +9,7 @@ from typing import Final
 from dashboards.panels import LOOK, NOW, PLAIN, QUIET, WELL
 from exporter.collectors import collectors
 from exporter.collectors.series_budget import values_of
-from exporter.reaper.findings import UnknownReason
+from exporter.reaper.models import UnknownReason
 
 REMAINDER: Final = "other"
 _CALM: Final = [

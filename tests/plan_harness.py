@@ -16,7 +16,7 @@ from exporter.pruner.pressure import Pressure, assess, read_levels
 from exporter.pruner.protection import protect
 from exporter.pruner.stocktaking import Asked, Stock, Stocktaker
 from exporter.pruner.words import Act, HomePrunePlan
-from exporter.reaper.findings import HomeFacts
+from exporter.reaper.models import HomeFacts
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.snapshot import DiskKind, LockAnswer
 from tests.real.hermes import Hermes

@@ -14,11 +14,11 @@ from typing import Any
 
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import Bystanders
-from exporter.reaper.findings import HomeFacts, JudgedSession, ReaperRules
+from exporter.reaper.execute import execute
+from exporter.reaper.models import HomeFacts, JudgedSession, ReaperRules
 from exporter.reaper.orders import Outcome
 from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
-from exporter.reaper.reap import execute
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import Moment
 from exporter.runs import Run, journal_of

@@ -23,7 +23,7 @@ def test_the_agent_loads_no_http_client_and_nothing_that_acts_on_a_home() -> Non
 
 
 def test_a_worker_that_plans_loads_nothing_that_acts_on_a_home() -> None:
-    unwanted = "{'exporter.workers.deeds', 'exporter.pruner.execute', 'exporter.reaper.reap'}"
+    unwanted = "{'exporter.workers.deeds', 'exporter.pruner.execute', 'exporter.reaper.execute'}"
     program = f"import sys, exporter.workers.worker, exporter.workers.errands; print({unwanted} & set(sys.modules)"
     assert run(f"{program} or '')") == ""
 

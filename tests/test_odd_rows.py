@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exporter.agent.session_list import session_row
-from exporter.reaper.findings import Verdict
+from exporter.reaper.models import Verdict
 from exporter.scan.database import StateReader
 from exporter.scan.home import HomeReader
 from exporter.snapshot import Trouble

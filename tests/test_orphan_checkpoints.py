@@ -21,7 +21,7 @@ from exporter.evidence.procfs import read_stat
 from exporter.pruner.inventory import Checkpoint, Workdir
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.words import Policy
-from exporter.reaper.findings import HomeFacts
+from exporter.reaper.models import HomeFacts
 from exporter.scan.mount_namespaces import MountNamespaces, Process
 from exporter.snapshot import LockAnswer
 from tests.evidence_harness import evidence

@@ -14,7 +14,7 @@ from exporter.pruner.memory import PruneMemory
 from exporter.pruner.stocktaking import Stocktaker
 from exporter.pruner.undo import undo
 from exporter.pruner.words import Act, HomePrunePlan, Policy
-from exporter.reaper.findings import HomeFacts
+from exporter.reaper.models import HomeFacts
 from exporter.snapshot import DiskKind
 from tests.evidence_harness import evidence
 from tests.plan_harness import DAY, inside, kept, plan, take_stock, targets

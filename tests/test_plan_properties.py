@@ -19,7 +19,7 @@ from exporter.pruner.pressure import Mark, note_run
 from exporter.pruner.protection import protect
 from exporter.pruner.relief import relief_of
 from exporter.pruner.words import Act, HomePrunePlan
-from exporter.reaper.findings import LeaseFact
+from exporter.reaper.models import LeaseFact
 from exporter.snapshot import DiskKind, Hold
 from tests.plan_harness import DAY, NOW, SEEN, file, inventory, plan, pressed, session, targets
 

@@ -16,7 +16,7 @@ from exporter.pruner.duty import Planned, Seen, plan
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder
 from exporter.pruner.stocktaking import Stocktaker
-from exporter.reaper.findings import HomeFacts, ReaperRules
+from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import is_alone
 from tests.plan_harness import SEEN

@@ -15,8 +15,8 @@ import apsw
 import pytest
 
 from exporter.evidence.openers import Bystanders
-from exporter.reaper.reap import execute
-from exporter.reaper.undo import undo
+from exporter.reaper.execute import execute
+from exporter.reaper.reap_undo import undo
 from exporter.runs import RunBusyError, RunOutcome, running
 from tests.evidence_harness import evidence
 from tests.reader_harness import sql

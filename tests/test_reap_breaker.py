@@ -15,7 +15,7 @@ from exporter.evidence.openers import Bystanders
 from exporter.reaper import breaker, duty
 from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits
-from exporter.reaper.undo import undo
+from exporter.reaper.reap_undo import undo
 from exporter.runs import journal_of, running
 from exporter.writing.target import Site
 from tests.evidence_harness import evidence

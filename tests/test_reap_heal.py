@@ -14,10 +14,10 @@ import pytest
 
 from exporter.evidence.openers import Bystanders
 from exporter.evidence.process import PinnedProcess
-from exporter.reaper import undo as reap_undo
+from exporter.reaper import reap_undo
 from exporter.reaper.breaker import close
+from exporter.reaper.execute import execute
 from exporter.reaper.plan import ACTION, ENDS, Blocked, JudgedHome, plan_reap
-from exporter.reaper.reap import execute
 from exporter.reaper.reopen import Healed, heal
 from exporter.runs import Kind, RunBusyError, journal_of, running
 from exporter.runs.summary import RunReader

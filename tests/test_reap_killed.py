@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from exporter.reaper.execute import _intent, execute
 from exporter.reaper.plan import HomePlan
-from exporter.reaper.reap import _intent, execute
 from exporter.runs import ActionState, Kind, RunOutcome, journal_of, running
 from exporter.runs.take_actions import recover
 from tests.kill_crew import Crew, crew_that
@@ -38,8 +38,8 @@ _ACT = """
 import msgspec
 from exporter.evidence.openers import Bystanders
 from exporter.reaper.plan import HomePlan
-from exporter.reaper.reap import execute
-from exporter.reaper.undo import undo
+from exporter.reaper.execute import execute
+from exporter.reaper.reap_undo import undo
 from exporter.writing.target import Site
 def act(home, what, pid):
     # So little time for a transaction that there are many, and many instants to be killed at.

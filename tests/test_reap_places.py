@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from exporter.reaper.execute import execute
 from exporter.reaper.orders import Outcome
-from exporter.reaper.reap import execute
 from exporter.runs import ActionState, RunError, RunOutcome, journal_of
 from tests.evidence_harness import NOBODY, REPOSITORY
 from tests.reader_harness import sql
@@ -168,7 +168,7 @@ _REAP_AS_USER = """
 import os, sys, msgspec
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.orders import Outcome
-from exporter.reaper.reap import execute
+from exporter.reaper.execute import execute
 from exporter.writing.target import Site
 home, user = sys.argv[1], int(sys.argv[2])
 plan = msgspec.json.decode(sys.stdin.buffer.read(), type=HomePlan)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from exporter.config.settings import Reaper
-from exporter.reaper.findings import Evidence, JudgedSession, Says, Verdict
+from exporter.reaper.models import Evidence, JudgedSession, Says, Verdict
 from exporter.reaper.plan import (
     FEW,
     Blocked,

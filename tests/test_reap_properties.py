@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.demo.fabricate import schema
+from exporter.reaper.execute import execute
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
-from exporter.reaper.reap import execute
-from exporter.reaper.undo import undo
+from exporter.reaper.reap_undo import undo
 from tests.reap_harness import REASON, site
 
 BEGAN = 1_700_000_000.0

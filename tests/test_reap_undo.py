@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from exporter.evidence.openers import Bystanders
-from exporter.reaper.undo import undo
+from exporter.reaper.reap_undo import undo
 from exporter.runs import Kind, RunBusyError, RunError, running
 from exporter.scan.home import HomeReader
 from exporter.snapshot import Hold

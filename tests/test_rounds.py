@@ -18,7 +18,7 @@ from exporter.agent.scan_loop import Rounds
 from exporter.agent.state_store import Journal
 from exporter.collectors.view import HomeView
 from exporter.config.settings import Settings
-from exporter.reaper.findings import JudgedSession, Verdict
+from exporter.reaper.models import JudgedSession, Verdict
 from exporter.snapshot import (
     DatabaseLook,
     DiskReport,

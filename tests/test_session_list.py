@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from exporter.agent.session_list import SessionList
-from exporter.reaper.findings import JudgedSession, Verdict
+from exporter.reaper.models import JudgedSession, Verdict
 from exporter.snapshot import OpenSession, Turn
 
 

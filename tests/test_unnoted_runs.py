@@ -16,8 +16,8 @@ import pytest
 
 from exporter.pruner.execute import execute
 from exporter.pruner.undo import undo
-from exporter.reaper.reap import execute as reap
-from exporter.reaper.undo import undo as undo_reap
+from exporter.reaper.execute import execute as reap
+from exporter.reaper.reap_undo import undo as undo_reap
 from exporter.runs import Kind, RunOutcome
 from exporter.runs.journal import Runs
 from tests.faulty_python import faulty_python, run_with

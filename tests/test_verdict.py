@@ -8,7 +8,7 @@ from msgspec import structs
 
 from exporter.evidence.models import Holder, Liveness, MappedSession
 from exporter.hermes.process_kinds import Mapping, ProcessKind
-from exporter.reaper.findings import (
+from exporter.reaper.models import (
     HomeFacts,
     LeaseFact,
     Proof,

@@ -8,9 +8,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.reaper.findings import HomeFacts, Verdict
+from exporter.reaper.execute import execute
+from exporter.reaper.models import HomeFacts, Verdict
 from exporter.reaper.plan import JudgedHome, plan_reap
-from exporter.reaper.reap import execute
 from exporter.reaper.verdict import Subject, conclude, context_of
 from exporter.snapshot import OpenSession
 from tests.real.hermes import NEWEST, python_for

@@ -10,7 +10,7 @@ from benchmarks.homes import CACHE
 from benchmarks.keeping import keeping
 from benchmarks.line import Line, Setting, ratio_line
 from benchmarks.measure import alternate, timed
-from exporter.reaper.reap import execute
+from exporter.reaper.execute import execute
 from exporter.writing.connection import LOCK_BUDGET_SECONDS
 from tests.reap_harness import planned
 from tests.small_homes import small_home

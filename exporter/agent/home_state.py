@@ -20,7 +20,7 @@ from exporter.discovery.homes import Home
 from exporter.evidence.liveness import StartTimes
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.figures import PruneReport
-from exporter.reaper.findings import LeakCount, UnknownCount, VerdictCount
+from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.summary import RunReport
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
 from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble

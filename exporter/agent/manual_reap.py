@@ -21,7 +21,7 @@ from exporter.collectors.view import HostView
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
-from exporter.reaper.findings import Verdict
+from exporter.reaper.models import Verdict
 from exporter.reaper.orders import ReapOrder
 from exporter.reaper.plan import ACTION, HomePlan, ReapAction, digest, hash_of
 from exporter.runs import RunOutcome, new_run_id

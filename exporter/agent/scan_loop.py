@@ -34,7 +34,7 @@ from exporter.evidence.models import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.survey import survey as survey_processes
 from exporter.faults import place_of
 from exporter.pruner.memory import PruneMemory
-from exporter.reaper.findings import Judgement
+from exporter.reaper.models import Judgement
 from exporter.snapshot import Look, OpenSession, Trouble
 from exporter.workers import protocol
 from exporter.workers.client import plan_prune

@@ -12,7 +12,7 @@ from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
 from exporter.evidence.liveness import lease_alive, start_times
 from exporter.evidence.models import HomeEvidence, HomeFiles
-from exporter.reaper.findings import HomeFacts, LeaseFact, ReaperRules
+from exporter.reaper.models import HomeFacts, LeaseFact, ReaperRules
 from exporter.snapshot import DatabaseLook, Look
 from exporter.workers import protocol
 

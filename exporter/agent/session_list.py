@@ -15,7 +15,7 @@ import msgspec
 
 from exporter.collectors.labels import Family, fit
 from exporter.hermes.session_ids import is_own_id
-from exporter.reaper.findings import Evidence, JudgedSession, Verdict
+from exporter.reaper.models import Evidence, JudgedSession, Verdict
 from exporter.snapshot import OpenSession
 
 _BYTES_MAX: Final = 4 * 1024 * 1024

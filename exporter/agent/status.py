@@ -8,7 +8,7 @@ from exporter import __version__
 from exporter.collectors.view import HomeView, HostView
 from exporter.config.mode import Mode
 from exporter.config.settings import Home, Settings
-from exporter.reaper.findings import Verdict
+from exporter.reaper.models import Verdict
 from exporter.snapshot import DiskKind, DiskUsage, Trouble
 from exporter.web.published import HomeRow
 

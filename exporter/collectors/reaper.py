@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from exporter.collectors.registry import Samples, collector, counter, gauge
 from exporter.collectors.sessions import shown_source
 from exporter.collectors.view import HomeView, HostView
-from exporter.reaper.findings import Proof
+from exporter.reaper.models import Proof
 from exporter.runs.summary import ReapCount
 
 REAPED = counter(

@@ -12,7 +12,7 @@ from collections import Counter
 from exporter.collectors.registry import Samples, collector, gauge
 from exporter.collectors.sessions import shown_source
 from exporter.collectors.view import HomeView, HostView
-from exporter.reaper.findings import UnknownReason, Verdict
+from exporter.reaper.models import UnknownReason, Verdict
 from exporter.snapshot import Turn
 
 BY_VERDICT = gauge(

@@ -20,7 +20,7 @@ from exporter.pruner.report import report
 from exporter.pruner.rest import Resting
 from exporter.pruner.stocktaking import Asked, Learnt, Stock, Stocktaker
 from exporter.pruner.words import HomePrunePlan
-from exporter.reaper.findings import HomeFacts, ReaperRules
+from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import Crew, is_alone
 from exporter.snapshot import DiskReport

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from exporter.hermes.checkpoints import Layout
 from exporter.hermes.own_pruning import SelfPruning
-from exporter.reaper.findings import HomeFacts, ReaperRules
+from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.snapshot import DiskKind, Filesystem, Hold
 
 

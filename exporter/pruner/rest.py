@@ -20,7 +20,7 @@ from exporter.pruner.figures import PruneReport
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.pressure import Mark, Pressure, Reading, assess, disk_reading
 from exporter.pruner.report import threshold_reports
-from exporter.reaper.findings import HomeFacts
+from exporter.reaper.models import HomeFacts
 from exporter.runs.folder import NAME as RUNS
 from exporter.scan.filesystem import filesystem_of
 from exporter.snapshot import DiskReport

@@ -42,7 +42,7 @@ from exporter.pruner.stock_checkpoints import CheckpointStock, KnownWorkdirs
 from exporter.pruner.stock_files import list_files, owners_of, with_owners
 from exporter.pruner.stock_runs import RunStock, read_runs
 from exporter.pruner.witness import Look, Runs, witness
-from exporter.reaper.findings import HomeFacts, ReaperRules
+from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.filesystem import filesystem_of
 from exporter.scan.mount_namespaces import MountNamespaces, Process

@@ -13,6 +13,7 @@ from typing import Protocol
 from msgspec import structs
 
 from exporter.reaper import breaker
+from exporter.reaper.execute import execute
 from exporter.reaper.orders import Outcome, ReapOrder, Report
 from exporter.reaper.plan import (
     ACTION,
@@ -23,7 +24,6 @@ from exporter.reaper.plan import (
     ReapLimits,
     plan_reap,
 )
-from exporter.reaper.reap import execute
 from exporter.reaper.reopen import Healed, heal
 from exporter.runs import RunOutcome, journal_of
 from exporter.writing.target import Site

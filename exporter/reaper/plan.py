@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from exporter import human
-from exporter.reaper.findings import Evidence, JudgedSession, Proof, Says, Verdict
+from exporter.reaper.models import Evidence, JudgedSession, Proof, Says, Verdict
 from exporter.snapshot import Count, OpenSession, SessionId, Text, Timestamp, Word
 
 if TYPE_CHECKING:  # a worker plans too, and has no use for the configuration

@@ -31,7 +31,7 @@ from msgspec import Struct
 
 from exporter.evidence.models import Holder
 from exporter.hermes.process_kinds import ProcessKind
-from exporter.reaper.findings import ReaperRules
+from exporter.reaper.models import ReaperRules
 
 ProcessKey = tuple[int, int]
 """PID and start ticks: a PID alone is used again."""

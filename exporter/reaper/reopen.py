@@ -24,11 +24,11 @@ from exporter import human
 from exporter.hermes import database
 from exporter.hermes.continuations import Relation, children_of, relation_of
 from exporter.hermes.schema import Schema, probe_schema
-from exporter.reaper.findings import Proof
+from exporter.reaper.execute import CHILDREN_MAX
+from exporter.reaper.models import Proof
 from exporter.reaper.plan import CORRECT, ENDS, MOVE, REOPEN
 from exporter.reaper.possible_hosts import ProcessKey
-from exporter.reaper.reap import CHILDREN_MAX
-from exporter.reaper.undo import reopening, why_not_reopened
+from exporter.reaper.reap_undo import reopening, why_not_reopened
 from exporter.runs import Action, Intent, Kind, Reversal, Runs, journal_of
 from exporter.runs.take_actions import Change, recover, take_all, written_end
 from exporter.writing.connection import Writer

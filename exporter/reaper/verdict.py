@@ -22,7 +22,7 @@ from msgspec import Struct
 from exporter import human
 from exporter.evidence.models import Holder, Liveness
 from exporter.hermes.heartbeats import BACKEND_SOURCES
-from exporter.reaper.findings import (
+from exporter.reaper.models import (
     Evidence,
     HomeFacts,
     Judgement,

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from exporter.collectors.labels import OTHER
 from exporter.evidence.models import Liveness
-from exporter.reaper.findings import (
+from exporter.reaper.models import (
     HomeFacts,
     JudgedSession,
     Judgement,

@@ -14,7 +14,7 @@ from exporter.errors import DatabaseError, HomeError
 from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
 from exporter.hermes import database, gateway_files, home_facts, kanban, leases
 from exporter.hermes.sqlite_locks import probe_shm
-from exporter.reaper.findings import (
+from exporter.reaper.models import (
     HomeFacts,
     JudgedSession,
     LeakCount,

@@ -29,7 +29,7 @@ from exporter.pruner.words import Frees
 from exporter.reaper import duty
 from exporter.reaper.orders import ReapOrder, Report, Skipped
 from exporter.reaper.plan import HomePlan
-from exporter.reaper.undo import undo as undo_reap
+from exporter.reaper.reap_undo import undo as undo_reap
 from exporter.runs import Kind, RunError, RunOutcome, journal_of, run_folder
 from exporter.runs.folder import JournalMendedError
 from exporter.runs.recovery import Recovered

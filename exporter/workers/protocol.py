@@ -18,7 +18,7 @@ from exporter.evidence.openers import Bystanders
 from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.words import HomePrunePlan, PruneAction, Target
-from exporter.reaper.findings import (
+from exporter.reaper.models import (
     HomeFacts,
     JudgedSession,
     Judgement,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from exporter.evidence.openers import Bystanders
 from exporter.reaper import reopen
+from exporter.reaper.execute import execute
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
-from exporter.reaper.reap import execute
 from exporter.scan.home import HomeReader
 from exporter.writing.target import Site
 from tests.evidence_harness import evidence

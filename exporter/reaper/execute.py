@@ -23,7 +23,7 @@ from exporter.hermes.routing import Routing, read_routing, routing_file
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NOTHING_SAID
-from exporter.reaper.findings import Proof
+from exporter.reaper.models import Proof
 from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome, Skipped
 from exporter.reaper.plan import ACTION, Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import ProcessKey
