@@ -9,7 +9,7 @@ from typing import Any
 
 from git import Repo
 
-from exporter.pruner.effects.projects import ProjectEffect
+from exporter.pruner.apply.store_projects import ProjectEffect
 from exporter.runs import Action
 from tests.disk_harness import git
 from tests.effects_harness import picture, planned_project

@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 
-from exporter.pruner.effects.effect import Effect
-from exporter.pruner.effects.files import FileEffect
-from exporter.pruner.effects.projects import ProjectEffect
-from exporter.pruner.effects.repos import RepoEffect
-from exporter.pruner.purge import PurgeEffect
-from exporter.pruner.words import Act
+from exporter.pruner.apply.files import FileEffect
+from exporter.pruner.apply.purge import PurgeEffect
+from exporter.pruner.apply.remover import Effect
+from exporter.pruner.apply.repositories import RepoEffect
+from exporter.pruner.apply.store_projects import ProjectEffect
+from exporter.pruner.models import Act
 from exporter.runs import Action, run_folder
 from exporter.runs.trash import trash_of
 from tests.kill_instants import Instants

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from exporter.pruner.effects.effect import Effect
-from exporter.pruner.effects.marks import file_marks, project_marks, repo_marks
-from exporter.pruner.words import Act, Policy
+from exporter.pruner.apply.file_state import file_marks, project_marks, repo_marks
+from exporter.pruner.apply.remover import Effect
+from exporter.pruner.models import Act, Policy
 from exporter.runs import Action, ActionState, Intent, run_folder
 from exporter.runs.trash import TrashRun, trash_of
 

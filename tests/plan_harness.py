@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from exporter.config.prune import Prune
-from exporter.pruner.inventory import Inventory, Safeguards, SessionFile, StockedSession
+from exporter.pruner.decide.inventory import Inventory, Safeguards, SessionFile, StockedSession
+from exporter.pruner.decide.plan import EVERYTHING, Filters, plan_prune
+from exporter.pruner.decide.protection import protect
+from exporter.pruner.decide.thresholds import Pressure, assess, read_levels
+from exporter.pruner.gather.inventory_reader import Asked, Stock, Stocktaker
 from exporter.pruner.memory import PruneMemory
-from exporter.pruner.plan import EVERYTHING, Filters, plan_prune
-from exporter.pruner.pressure import Pressure, assess, read_levels
-from exporter.pruner.protection import protect
-from exporter.pruner.stocktaking import Asked, Stock, Stocktaker
-from exporter.pruner.words import Act, HomePrunePlan
+from exporter.pruner.models import Act, HomePrunePlan
 from exporter.reaper.models import HomeFacts
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.snapshot import DiskKind, LockAnswer

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from exporter.pruner.effects.marks import file_marks
-from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.apply.file_state import file_marks
+from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs import journal_of
 from tests.real.hermes import Hermes
 from tests.session_prune_harness import dump_all, planned, prunable_process

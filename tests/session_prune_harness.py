@@ -16,10 +16,10 @@ from typing import Any
 from exporter.evidence.openers import Bystanders
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.session_state import ExpectedReader
+from exporter.pruner.apply.execute import execute
 from exporter.pruner.beside import Beside
-from exporter.pruner.execute import execute
+from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.pruner.outcome import Outcome
-from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.writing.target import Site
 from tests.evidence_harness import evidence
 from tests.real.hermes import Hermes

@@ -19,10 +19,10 @@ import apsw
 import msgspec
 import pytest
 
-from exporter.pruner.execute import execute, purge
+from exporter.pruner.apply.execute import execute, purge
+from exporter.pruner.apply.undo import undo
+from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.pruner.outcome import Returned
-from exporter.pruner.undo import undo
-from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs import Kind, RunOutcome
 from tests.checkpoints_harness import Checkpoints
 from tests.effects_harness import planned_file
@@ -190,8 +190,8 @@ def test_undo_says_on_the_terminal_what_is_damaged_and_how_much_came_back(
 _DIE = """
 import os, signal, sys
 import msgspec
-from exporter.pruner.execute import execute
-from exporter.pruner.words import HomePrunePlan
+from exporter.pruner.apply.execute import execute
+from exporter.pruner.models import HomePrunePlan
 from exporter.writing.target import Site
 from exporter.runs.journal import Runs
 def die(*words):
@@ -350,8 +350,8 @@ def test_recovery_deletes_no_project_whose_record_is_damaged(made: Checkpoints) 
 
 _ACT = """
 import os, sys, msgspec
-from exporter.pruner.execute import purge
-from exporter.pruner.undo import undo
+from exporter.pruner.apply.execute import purge
+from exporter.pruner.apply.undo import undo
 from exporter.writing.target import Site
 from exporter.runs import RunError
 site = Site(sys.argv[1], os.geteuid())

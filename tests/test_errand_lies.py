@@ -9,7 +9,7 @@ import pytest
 
 from exporter.errors import WorkerError
 from exporter.evidence.openers import Bystanders
-from exporter.pruner.words import Act, Policy, PruneAction
+from exporter.pruner.models import Act, Policy, PruneAction
 from exporter.workers import protocol
 from exporter.workers.frames import Ready
 from exporter.workers.pool import Question, Worker

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs import Action
 from tests.disk_harness import make_shadow_repo
 from tests.effects_crew import Crew, crew
@@ -29,8 +29,8 @@ ORPHAN = "sessions/session_lost.json"
 
 _RUN = """
 import os, sys, msgspec
-from exporter.pruner.execute import execute
-from exporter.pruner.words import HomePrunePlan
+from exporter.pruner.apply.execute import execute
+from exporter.pruner.models import HomePrunePlan
 from exporter.writing.target import Site
 from exporter.runs import RunError
 plan = msgspec.json.decode(sys.argv[1], type=HomePrunePlan)

@@ -16,14 +16,18 @@ def run(program: str) -> str:
 
 
 def test_the_agent_loads_no_http_client_and_nothing_that_acts_on_a_home() -> None:
-    unwanted = "{'http.client', 'http.server', 'exporter.workers.deeds', 'exporter.pruner.execute'}"
+    unwanted = (
+        "{'http.client', 'http.server', 'exporter.workers.deeds', 'exporter.pruner.apply.execute'}"
+    )
     assert (
         run(f"import sys, exporter.agent.daemon; print({unwanted} & set(sys.modules) or '')") == ""
     )
 
 
 def test_a_worker_that_plans_loads_nothing_that_acts_on_a_home() -> None:
-    unwanted = "{'exporter.workers.deeds', 'exporter.pruner.execute', 'exporter.reaper.execute'}"
+    unwanted = (
+        "{'exporter.workers.deeds', 'exporter.pruner.apply.execute', 'exporter.reaper.execute'}"
+    )
     program = f"import sys, exporter.workers.worker, exporter.workers.errands; print({unwanted} & set(sys.modules)"
     assert run(f"{program} or '')") == ""
 
@@ -35,8 +39,8 @@ def test_a_worker_that_becomes_another_user_has_loaded_what_acts_on_a_home_befor
         "from exporter import worker\n"
         "worker._load_everything()\n"
         "loaded = set(sys.modules)\n"
-        "import exporter.workers.deeds, exporter.workers.errands, exporter.pruner.duty, exporter.pruner.execute\n"
-        "import exporter.pruner.stocktaking, exporter.writing.target\n"
+        "import exporter.workers.deeds, exporter.workers.errands, exporter.pruner.planning, exporter.pruner.apply.execute\n"
+        "import exporter.pruner.gather.inventory_reader, exporter.writing.target\n"
         "print(set(sys.modules) - loaded or '')"
     )
     assert run(program) == ""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter.pruner.execute import execute
-from exporter.pruner.inventory import Deletion
-from exporter.pruner.words import Act, HomePrunePlan, Policy
+from exporter.pruner.apply.execute import execute
+from exporter.pruner.decide.inventory import Deletion
+from exporter.pruner.models import Act, HomePrunePlan, Policy
 from exporter.runs import Intent, Kind
 from tests.agent_harness import when
 from tests.plan_harness import inside, kept, plan, take_stock, targets

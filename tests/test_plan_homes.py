@@ -8,12 +8,12 @@ import pytest
 
 from exporter.config.prune import Keep, Prune
 from exporter.hermes.checkpoints import Layout
-from exporter.pruner.execute import execute
-from exporter.pruner.inventory import Archive, Inventory, Link, Workdir
+from exporter.pruner.apply.execute import execute
+from exporter.pruner.apply.undo import undo
+from exporter.pruner.decide.inventory import Archive, Inventory, Link, Workdir
+from exporter.pruner.gather.inventory_reader import Stocktaker
 from exporter.pruner.memory import PruneMemory
-from exporter.pruner.stocktaking import Stocktaker
-from exporter.pruner.undo import undo
-from exporter.pruner.words import Act, HomePrunePlan, Policy
+from exporter.pruner.models import Act, HomePrunePlan, Policy
 from exporter.reaper.models import HomeFacts
 from exporter.snapshot import DiskKind
 from tests.evidence_harness import evidence

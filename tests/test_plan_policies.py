@@ -20,7 +20,7 @@ from exporter.config.prune import (
 )
 from exporter.hermes.checkpoints import Layout
 from exporter.hermes.own_pruning import SelfPruning
-from exporter.pruner.inventory import (
+from exporter.pruner.decide.inventory import (
     Archive,
     Checkpoint,
     Deletion,
@@ -29,8 +29,8 @@ from exporter.pruner.inventory import (
     TrashedRun,
     Workdir,
 )
-from exporter.pruner.plan import Filters
-from exporter.pruner.words import Act, Frees, Policy
+from exporter.pruner.decide.plan import Filters
+from exporter.pruner.models import Act, Frees, Policy
 from exporter.snapshot import DiskKind
 from tests.plan_harness import (
     DAY,

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from exporter.config.prune import Keep, Prune, Threshold, Thresholds, Trash
 from exporter.hermes.checkpoints import Layout
-from exporter.pruner.inventory import (
+from exporter.pruner.decide.inventory import (
     Checkpoint,
     Deletion,
     Inventory,
@@ -17,9 +17,9 @@ from exporter.pruner.inventory import (
     SessionFile,
     TrashedRun,
 )
+from exporter.pruner.decide.thresholds import Mark, Pressure, Reading, assess, note_run, read_levels
 from exporter.pruner.memory import PruneMemory
-from exporter.pruner.pressure import Mark, Pressure, Reading, assess, note_run, read_levels
-from exporter.pruner.words import Act, Frees, HomePrunePlan
+from exporter.pruner.models import Act, Frees, HomePrunePlan
 from exporter.snapshot import DiskKind, Filesystem
 from tests.plan_harness import DAY, NOW, file, inventory, plan, pressed, session, targets
 

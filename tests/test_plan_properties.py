@@ -12,13 +12,13 @@ from msgspec import structs
 
 from exporter.config.prune import Caps, Keep, Prune, Threshold, Thresholds
 from exporter.evidence.models import Liveness
-from exporter.pruner.inventory import Inventory, Link, Safeguards, StockedSession
-from exporter.pruner.lineage import Lineages
+from exporter.pruner.decide.inventory import Inventory, Link, Safeguards, StockedSession
+from exporter.pruner.decide.lineage import Lineages
+from exporter.pruner.decide.protection import protect
+from exporter.pruner.decide.relief import relief_of
+from exporter.pruner.decide.thresholds import Mark, note_run
 from exporter.pruner.memory import PruneMemory
-from exporter.pruner.pressure import Mark, note_run
-from exporter.pruner.protection import protect
-from exporter.pruner.relief import relief_of
-from exporter.pruner.words import Act, HomePrunePlan
+from exporter.pruner.models import Act, HomePrunePlan
 from exporter.reaper.models import LeaseFact
 from exporter.snapshot import DiskKind, Hold
 from tests.plan_harness import DAY, NOW, SEEN, file, inventory, plan, pressed, session, targets

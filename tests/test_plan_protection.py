@@ -11,7 +11,7 @@ from msgspec import structs
 from exporter.config.prune import Keep, Policies, Policy, Prune
 from exporter.evidence.models import Holder, Liveness, MappedSession
 from exporter.hermes.process_kinds import Mapping, ProcessKind
-from exporter.pruner.inventory import Inventory, Link, Safeguards
+from exporter.pruner.decide.inventory import Inventory, Link, Safeguards
 from exporter.reaper.models import HomeFacts, LeaseFact, ReaperRules
 from exporter.snapshot import Hold, LockAnswer
 from tests.plan_harness import (

@@ -12,10 +12,10 @@ from msgspec import structs
 
 from exporter.config.mode import Mode
 from exporter.config.prune import Prune, Threshold, Thresholds
-from exporter.pruner.duty import Planned, Seen, plan
+from exporter.pruner.gather.inventory_reader import Stocktaker
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder
-from exporter.pruner.stocktaking import Stocktaker
+from exporter.pruner.planning import Planned, Seen, plan
 from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import is_alone

@@ -13,9 +13,9 @@ import pytest
 from msgspec import structs
 
 from exporter.evidence.openers import Bystanders
-from exporter.pruner.effects import returning, sessions
-from exporter.pruner.execute import execute, purge
-from exporter.pruner.undo import undo
+from exporter.pruner.apply import delete_sessions, restore_sessions
+from exporter.pruner.apply.execute import execute, purge
+from exporter.pruner.apply.undo import undo
 from exporter.runs import RunBusyError, RunError, RunOutcome, running
 from exporter.writing import index_upkeep
 from exporter.writing.target import Site
@@ -147,7 +147,7 @@ def test_a_large_session_that_comes_to_life_halfway_is_found_by_search_again(
                 assert 13 < len(dump_all(home)["messages_fts_content"]) < 163
                 assert gateway.ask("resume", session=LARGE) == 150
 
-        monkeypatch.setattr(sessions, "rest", resumed_after_two)
+        monkeypatch.setattr(delete_sessions, "rest", resumed_after_two)
         outcome = prune(home, plan, beside_all(home, lock_budget_seconds=0.01))
         assert slices >= 2
         assert outcome.done == ()
@@ -180,7 +180,7 @@ def test_undo_gives_all_back_and_leaves_what_is_newer(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "step"), [(index_upkeep, "until_due"), (returning, "_restored")]
+    ("module", "step"), [(index_upkeep, "until_due"), (restore_sessions, "_restored")]
 )
 def test_an_undo_goes_on_in_smaller_steps_when_it_is_cut_short(
     home: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
@@ -217,7 +217,7 @@ def test_an_undo_that_never_has_the_time_leaves_no_trace(
         raise apsw.InterruptError
 
     with monkeypatch.context() as patched:
-        patched.setattr(returning, "_restored", too_long)
+        patched.setattr(restore_sessions, "_restored", too_long)
         returned = undo(run, site(home, sleep=lambda seconds: None))
     assert returned.restored == ()
     assert all("one short transaction" in left.why for left in returned.failed)
@@ -255,7 +255,7 @@ def test_beside_a_killed_undo_hermes_writes_on_in_a_database_begun_anew(
 
     with prunable_process(HERMES, home, *GATEWAY) as gateway:
         with monkeypatch.context() as patched:
-            patched.setattr(returning, "_restored", killed)
+            patched.setattr(restore_sessions, "_restored", killed)
             with pytest.raises(KeyboardInterrupt):
                 undo(run, beside_all(home))
         assert dump_all(home)["messages_fts_content"]
@@ -288,7 +288,7 @@ def test_a_killed_undo_leaves_no_text_behind_of_a_session_that_hermes_began_anew
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(returning, "_restored", killed)
+        patched.setattr(restore_sessions, "_restored", killed)
         with pytest.raises(KeyboardInterrupt):
             undo(run, site(home))
     with prunable_process(HERMES, home) as hermes:
@@ -306,7 +306,7 @@ def test_what_comes_back_is_found_though_the_text_index_was_made_anew_meanwhile(
     """As Hermes does when it finds triggers missing, or the index broken."""
     before = dump_all(home, *WORDS)
     run = prune(home, planned(home, [FIRST, SECOND, LARGE])).run or ""
-    go_on = returning.SessionReturn._restore
+    go_on = restore_sessions.SessionReturn._restore
 
     def after_a_rebuild(*arguments: Any) -> Any:
         for table in ("messages_fts", "messages_fts_trigram"):
@@ -318,13 +318,13 @@ def test_what_comes_back_is_found_though_the_text_index_was_made_anew_meanwhile(
             )
         return go_on(*arguments)
 
-    monkeypatch.setattr(returning.SessionReturn, "_restore", after_a_rebuild)
+    monkeypatch.setattr(restore_sessions.SessionReturn, "_restore", after_a_rebuild)
     assert len(undo(run, site(home)).restored) == 3
     assert dump_all(home, *WORDS) == before
 
 
 @pytest.mark.parametrize(
-    ("module", "step"), [(sessions, "delete_session"), (returning, "_restored")]
+    ("module", "step"), [(delete_sessions, "delete_session"), (restore_sessions, "_restored")]
 )
 def test_small_sessions_that_never_have_the_time_are_given_up_too(
     home: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
@@ -480,7 +480,7 @@ def test_where_the_trash_cannot_be_written_nothing_is_deleted(
     def full(*arguments: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sessions, "keep", full)
+    monkeypatch.setattr(delete_sessions, "keep", full)
     outcome = prune(home, planned(home, [FIRST]))
     assert (outcome.outcome, outcome.done) == (RunOutcome.FAILED, ())
     assert "No space left on device" in outcome.why

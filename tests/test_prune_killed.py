@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.pruner.execute import execute
-from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.apply.execute import execute
+from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs import ActionState, Kind, journal_of
 from tests.kill_crew import Crew, crew_that
 from tests.kill_instants import Instants
@@ -32,9 +32,9 @@ WORDS = ("word1", "terminal", "picture")
 _ACT = """
 import msgspec
 from exporter.evidence.openers import Bystanders
-from exporter.pruner.words import HomePrunePlan
-from exporter.pruner.execute import execute, purge
-from exporter.pruner.undo import undo
+from exporter.pruner.models import HomePrunePlan
+from exporter.pruner.apply.execute import execute, purge
+from exporter.pruner.apply.undo import undo
 from exporter.writing.target import Site
 def act(home, what, pid):
     # So little time for a transaction that there are many, and many instants to be killed at.

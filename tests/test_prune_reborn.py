@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from exporter.pruner import reborn as healing
+from exporter.pruner.apply import merge_sessions
+from exporter.pruner.apply import reborn as healing
+from exporter.pruner.apply.execute import execute, purge
+from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.beside import Beside
-from exporter.pruner.effects import merging
-from exporter.pruner.execute import execute, purge
-from exporter.pruner.reborn import heal_reborn
-from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.reaper.plan import ACTION, ENDS
 from exporter.runs import Kind, RunBusyError, running
 from exporter.runs.summary import RunReader
@@ -120,7 +120,7 @@ def test_a_heal_that_is_killed_is_made_again(newest: Path, monkeypatch: pytest.M
         prune(newest, planned(newest, [CHAT]))
         hermes.ask("go_on", session=CHAT, text="and now?")
         with monkeypatch.context() as patched:
-            patched.setattr(merging, "rest", killed)
+            patched.setattr(merge_sessions, "rest", killed)
             with pytest.raises(KeyboardInterrupt):
                 heal_reborn(beside_all(newest, lock_budget_seconds=0.002))
         heal_reborn(beside_all(newest))
@@ -183,7 +183,7 @@ def test_what_cannot_be_healed_is_said_and_waits(
     with chat(newest) as hermes:
         hermes.ask("go_on", session=CHAT, text="and now?")
         with monkeypatch.context() as patched:
-            patched.setattr(merging, "_PLANS_MAX", 0)
+            patched.setattr(merge_sessions, "_PLANS_MAX", 0)
             healed = healing.heal_reborn(beside_all(newest))
         assert healed.sessions == ()
         assert "try again later" in healed.left[0].why

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.pruner.undo import undo
+from exporter.pruner.apply.undo import undo
 from exporter.runs import RunOutcome
 from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for
 from tests.reap_harness import GATEWAY, inodes, site

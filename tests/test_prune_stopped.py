@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporter.pruner.execute import execute, purge
-from exporter.pruner.undo import undo
-from exporter.pruner.words import HomePrunePlan
+from exporter.pruner.apply.execute import execute, purge
+from exporter.pruner.apply.undo import undo
+from exporter.pruner.models import HomePrunePlan
 from exporter.runs import Kind, journal_of
 from tests.pruned_home import (
     TRASH,
@@ -39,8 +39,8 @@ _DIE = """
 import os, signal, sys
 import msgspec
 from exporter.pruner import execute as pruning, undo as undoing
-from exporter.pruner.effects import moving
-from exporter.pruner.words import HomePrunePlan
+from exporter.pruner.apply import moving
+from exporter.pruner.models import HomePrunePlan
 from exporter.writing.target import Site
 from exporter.runs.journal import Runs
 home, what, last = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.pruner.words import Act
+from exporter.pruner.models import Act
 from tests.disk_harness import make_shadow_repo
 from tests.effects_crew import Crew, crew
 from tests.effects_harness import action, picture, planned_file, planned_repo

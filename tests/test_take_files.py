@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.hermes.prunable_names import is_prunable_file
-from exporter.pruner.effects import rename
-from exporter.pruner.effects.files import FileEffect
-from exporter.pruner.words import Policy
+from exporter.pruner.apply import rename
+from exporter.pruner.apply.files import FileEffect
+from exporter.pruner.models import Policy
 from exporter.runs.trash import name_in_trash
 from tests.effects_harness import (
     give_back,
@@ -298,7 +298,7 @@ def test_what_was_swapped_at_the_very_last_moment_is_put_back(
         (home / DUMP).symlink_to("/etc/passwd")
         rename.rename_new(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("exporter.pruner.effects.moving.rename_new", swap_then_rename)
+    monkeypatch.setattr("exporter.pruner.apply.move.rename_new", swap_then_rename)
     assert take(effect, home, action) == ["it is a symlink"]
     assert os.readlink(home / DUMP) == "/etc/passwd"
     with trash(home) as opened:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.pruner.effects import rename
-from exporter.pruner.effects.repos import RepoEffect
+from exporter.pruner.apply import rename
+from exporter.pruner.apply.repositories import RepoEffect
 from exporter.runs.trash import name_in_trash
 from tests.disk_harness import commit_in_repo, git, make_shadow_repo
 from tests.effects_harness import (
@@ -273,7 +273,7 @@ def test_a_repository_swapped_between_the_look_and_the_rename_is_put_back(
         rename.rename_new(*arguments)  # type: ignore[arg-type]
 
     after: dict[str, object] = {}
-    monkeypatch.setattr("exporter.pruner.effects.moving.rename_new", swap_then_rename)
+    monkeypatch.setattr("exporter.pruner.apply.move.rename_new", swap_then_rename)
     assert take(effect, home, action) != [""]
     assert picture(home) == after
     assert (victim / "precious").read_text() == "x"

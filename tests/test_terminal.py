@@ -28,7 +28,7 @@ from exporter.cli.render import (
 )
 from exporter.cli.render.blocks import Bar, Block, Cell, Column, Line, Table
 from exporter.config.prune import Prune, Trash, Upkeep
-from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.text import visible
 
 ROOT = Path(__file__).parent.parent

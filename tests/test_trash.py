@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from exporter.pruner.effects.files import FileEffect
-from exporter.pruner.effects.repos import RepoEffect
-from exporter.pruner.purge import PurgeEffect
-from exporter.pruner.words import Act
+from exporter.pruner.apply.files import FileEffect
+from exporter.pruner.apply.purge import PurgeEffect
+from exporter.pruner.apply.repositories import RepoEffect
+from exporter.pruner.models import Act
 from exporter.runs import Action, Kind, RunError, run_folder, running
 from exporter.runs.remove_tree import measure_tree, remove_tree
 from exporter.runs.trash import is_run, trash_of

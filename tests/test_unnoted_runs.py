@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from exporter.pruner.execute import execute
-from exporter.pruner.undo import undo
+from exporter.pruner.apply.execute import execute
+from exporter.pruner.apply.undo import undo
 from exporter.reaper.execute import execute as reap
 from exporter.reaper.reap_undo import undo as undo_reap
 from exporter.runs import Kind, RunOutcome

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from exporter.evidence.openers import Bystanders
-from exporter.pruner.upkeep import (
+from exporter.pruner.apply.upkeep import (
     UpkeepOrder,
     collect_garbage,
     is_quiet,
@@ -127,7 +127,7 @@ def test_a_process_that_comes_meanwhile_gets_its_turn(
     before, size = dumped(home), (home / "state.db").stat().st_size
     left = iter(range(looks))
     is_there = lambda path, proc: next(left, None) is None  # noqa: E731
-    monkeypatch.setattr("exporter.pruner.upkeep.somebody_has_open", is_there)
+    monkeypatch.setattr("exporter.pruner.apply.upkeep.somebody_has_open", is_there)
     monkeypatch.setattr("exporter.writing.vacuum._PROGRESS_EVERY_STEPS", 1)
     monkeypatch.setattr("exporter.writing.vacuum._LOOK_EVERY_SECONDS", 0.0)
     done = vacuum_database(str(home), 0, NOBODY_THERE, quiet=True)

@@ -15,9 +15,9 @@ from benchmarks.keeping import keeping
 from benchmarks.line import Line, Setting
 from benchmarks.measure import percentile, timed
 from exporter.evidence.openers import Bystanders
-from exporter.pruner.execute import execute
+from exporter.pruner.apply.execute import execute
+from exporter.pruner.apply.undo import undo
 from exporter.pruner.outcome import Outcome, Returned
-from exporter.pruner.undo import undo
 from exporter.writing.target import Site
 from tests.evidence_harness import evidence
 from tests.reader_harness import sql

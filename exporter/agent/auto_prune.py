@@ -22,9 +22,9 @@ from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, RefusedError, WorkerError
 from exporter.evidence.models import HomeEvidence
 from exporter.faults import place_of
+from exporter.pruner.decide.relief import note_done
+from exporter.pruner.decide.thresholds import Pressure
 from exporter.pruner.memory import PruneMemory
-from exporter.pruner.pressure import Pressure
-from exporter.pruner.relief import note_done
 from exporter.snapshot import Trouble
 from exporter.workers import client
 from exporter.workers.pool import Pool, Worker
@@ -186,7 +186,7 @@ class AutomaticPruner:
         wanted = own.prune.upkeep.vacuum or own.prune.upkeep.gc
         if not wanted or state.evidence is None:
             return False
-        from exporter.pruner.upkeep import is_quiet  # few want any
+        from exporter.pruner.apply.upkeep import is_quiet  # few want any
 
         if not is_quiet(state.evidence):
             return False

@@ -26,8 +26,8 @@ from exporter.config.load import load
 from exporter.config.prune import Prune
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, HomeError, RefusedError, WorkerError
+from exporter.pruner.models import Frees, HomePrunePlan, Policy, PruneAction
 from exporter.pruner.orders import Narrowed
-from exporter.pruner.words import Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs import Kind, RunOutcome, new_run_id
 from exporter.runs.recovery import not_known
 from exporter.text import visible

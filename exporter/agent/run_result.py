@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from exporter.agent.saved_plans import SavedItem, SavedPlan
-from exporter.pruner.words import Frees
+from exporter.pruner.models import Frees
 from exporter.reaper.orders import Skipped
 from exporter.runs import RunOutcome
 

@@ -13,7 +13,7 @@ from exporter.collectors.registry import Samples, collector, counter, gauge
 from exporter.collectors.series_budget import AT_ONCE, VALUES, shown
 from exporter.collectors.view import HomeView, HostView
 from exporter.pruner.figures import PruneReport
-from exporter.pruner.words import Policy
+from exporter.pruner.models import Policy
 from exporter.runs.models import NOTED_OUTCOMES
 
 RECLAIMABLE = gauge(

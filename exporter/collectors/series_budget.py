@@ -16,7 +16,7 @@ from exporter.collectors.labels import LIMITS, OTHER, Family
 from exporter.collectors.registry import Description, Kind
 from exporter.config.prune import Thresholds
 from exporter.evidence.models import Blindness
-from exporter.pruner.words import Policy
+from exporter.pruner.models import Policy
 from exporter.reaper.models import Proof, UnknownReason, Verdict
 from exporter.runs.models import NOTED_OUTCOMES
 from exporter.snapshot import DiskKind, Turn

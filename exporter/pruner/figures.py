@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from exporter.pruner.words import Policy, ProtectedCount, Unreachable
+from exporter.pruner.models import Policy, ProtectedCount, Unreachable
 from exporter.runs.models import RunOutcome
 from exporter.snapshot import Bytes, Count, Text, Timestamp, Word
 

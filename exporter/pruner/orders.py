@@ -8,7 +8,7 @@ from exporter.config.prune import Prune
 from exporter.evidence.openers import Bystanders
 from exporter.pruner.beside import Beside
 from exporter.pruner.memory import PruneMemory
-from exporter.pruner.words import HomePrunePlan, Policy
+from exporter.pruner.models import HomePrunePlan, Policy
 
 
 class Narrowed(Struct, frozen=True):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from exporter.pruner.candidates import Candidate, Finding
-from exporter.pruner.inventory import Inventory
-from exporter.pruner.policies import LOWERS
-from exporter.pruner.pressure import Level, Mark, Pressure
-from exporter.pruner.selection import in_bytes
-from exporter.pruner.words import Policy, Unreachable
+from exporter.pruner.decide.candidates import Candidate, Finding
+from exporter.pruner.decide.inventory import Inventory
+from exporter.pruner.decide.policies import LOWERS
+from exporter.pruner.decide.selection import in_bytes
+from exporter.pruner.decide.thresholds import Level, Mark, Pressure
+from exporter.pruner.models import Policy, Unreachable
 
 
 def unreachable(

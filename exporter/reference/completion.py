@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from exporter import logs
 from exporter.cli.output import PROGRAM
 from exporter.cli.render.blocks import VERDICT_TONES
-from exporter.pruner.words import Policy
+from exporter.pruner.models import Policy
 from exporter.reference.model import CommandPage, Option, pages
 
 _WORDS = {

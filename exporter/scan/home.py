@@ -55,8 +55,8 @@ from exporter.workers.protocol import (
 )
 
 if TYPE_CHECKING:  # only a home that is to be planned for needs them
-    from exporter.pruner.duty import Seen
-    from exporter.pruner.stocktaking import Stocktaker
+    from exporter.pruner.gather.inventory_reader import Stocktaker
+    from exporter.pruner.planning import Seen
 
 _STATE: Final = "state.db"
 _ALWAYS_SEND_SESSIONS: Final = 500
@@ -339,7 +339,7 @@ class HomeReader:
 
     def seen(self) -> Seen:
         """What a prune is planned from. Raise HomeError unless it was all seen just now."""
-        from exporter.pruner.duty import Seen
+        from exporter.pruner.planning import Seen
 
         if not self._verdicts_are_new or self._request is None or self._disk is None:
             raise HomeError(f"{self._home} was not read and judged at the last look")
@@ -354,7 +354,7 @@ class HomeReader:
     def stocktaker(self) -> Stocktaker:
         """The one that knows the home from earlier plans."""
         if self._stocktaker is None:
-            from exporter.pruner.stocktaking import Stocktaker
+            from exporter.pruner.gather.inventory_reader import Stocktaker
 
             self._stocktaker = Stocktaker(self._home, clock=self._clock, monotonic=self._monotonic)
         return self._stocktaker

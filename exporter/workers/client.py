@@ -19,11 +19,11 @@ from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import Bystanders
 from exporter.hermes.process_kinds import ProcessKind
 from exporter.pruner.beside import Beside
+from exporter.pruner.decide.thresholds import Pressure
 from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory
+from exporter.pruner.models import HomePrunePlan, PruneAction
 from exporter.pruner.orders import Narrowed, PlanOrder, PruneOrder
-from exporter.pruner.pressure import Pressure
-from exporter.pruner.words import HomePrunePlan, PruneAction
 from exporter.reaper.orders import ReapOrder, Report, Skipped, Undone
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits
 from exporter.reaper.possible_hosts import Line, base_line, key_of
@@ -222,7 +222,7 @@ def keep_up(
     worker: Worker, home: Home, evidence: HomeEvidence, *, vacuum: bool, gc: bool
 ) -> list[protocol.UpkeepDone]:
     """VACUUM and `git gc` of a home that nobody uses, as the evidence shows."""
-    from exporter.pruner.upkeep import UpkeepOrder, is_quiet  # few want any
+    from exporter.pruner.apply.upkeep import UpkeepOrder, is_quiet  # few want any
 
     order = UpkeepOrder(
         home=home.path,

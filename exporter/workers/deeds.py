@@ -16,16 +16,16 @@ import msgspec
 from msgspec import structs
 
 from exporter.errors import DatabaseError
-from exporter.pruner import duty as pruning
-from exporter.pruner.execute import purge
+from exporter.pruner import planning as pruning
+from exporter.pruner.apply.execute import purge
+from exporter.pruner.apply.reborn import heal_reborn
+from exporter.pruner.apply.settle import settle
+from exporter.pruner.apply.undo import undo as undo_prune
+from exporter.pruner.apply.upkeep import UpkeepOrder, keep_up
 from exporter.pruner.figures import PruneOutcome
+from exporter.pruner.models import Frees
 from exporter.pruner.orders import PruneOrder
 from exporter.pruner.outcome import LeftAlone, Outcome
-from exporter.pruner.reborn import heal_reborn
-from exporter.pruner.settle import settle
-from exporter.pruner.undo import undo as undo_prune
-from exporter.pruner.upkeep import UpkeepOrder, keep_up
-from exporter.pruner.words import Frees
 from exporter.reaper import duty
 from exporter.reaper.orders import ReapOrder, Report, Skipped
 from exporter.reaper.plan import HomePlan

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from exporter.errors import HomeError
-from exporter.pruner import duty as pruning
+from exporter.pruner import planning as pruning
 from exporter.pruner.memory import PruneMemory
 from exporter.pruner.orders import PlanOrder
 from exporter.runs import RunBusyError

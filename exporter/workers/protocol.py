@@ -17,7 +17,7 @@ from exporter.errors import WorkerError
 from exporter.evidence.openers import Bystanders
 from exporter.pruner.figures import PruneOutcome, PruneReport
 from exporter.pruner.memory import PruneMemory
-from exporter.pruner.words import HomePrunePlan, PruneAction, Target
+from exporter.pruner.models import HomePrunePlan, PruneAction, Target
 from exporter.reaper.models import (
     HomeFacts,
     JudgedSession,

@@ -92,7 +92,9 @@ def _load_errands() -> ModuleType:
 
 def _load_everything() -> None:
     """While this process may still read the agent's installation."""
-    from exporter.pruner import duty, execute, stocktaking  # noqa: F401 - so are these
+    from exporter.pruner import planning  # noqa: F401 - so are these
+    from exporter.pruner.apply import execute  # noqa: F401 - so are these
+    from exporter.pruner.gather import inventory_reader  # noqa: F401 - so are these
     from exporter.workers import (
         deeds,  # noqa: F401 - they are loaded by that
         errands,  # noqa: F401 - they are loaded by that

@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
         if not _confirmed(f"Empty the trash {of}, for good?"):
             raise ExporterError("nothing was purged")
     from exporter.agent.manual_prune import purge
-    from exporter.pruner.words import Frees
+    from exporter.pruner.models import Frees
 
     result = purge(arguments.options(args), args.run)
     if args.json:

@@ -10,7 +10,7 @@ from exporter import human
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 from exporter.cli.render.plan import not_known
 from exporter.config.prune import Prune
-from exporter.pruner.words import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 _LISTED = 20

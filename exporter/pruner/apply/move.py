@@ -1,0 +1,119 @@
+"""Taking what is taken by one rename: a file or a whole folder.
+
+A rename keeps bytes, modes and times, needs no space and is whole or not at all. Then it is looked
+at again: had somebody put another thing in its place at the very last moment, that is put back.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import Any
+
+from exporter.pruner.apply.home_folder import (
+    GoneError,
+    LeftAloneError,
+    Place,
+    is_there,
+    make_durable,
+    said,
+    split,
+    stat_in,
+)
+from exporter.pruner.apply.rename import put_back, rename_new
+from exporter.runs import Action
+from exporter.runs.trash import TrashRun, name_in_trash
+
+
+class MovingEffect(ABC):
+    """An effect; see `exporter.pruner.apply.remover`. What it takes, its subclasses know."""
+
+    def __init__(self, home: str, owner: int) -> None:
+        self._place = Place(home, owner)
+
+    @abstractmethod
+    def _refuse_name(self, path: bytes) -> None:
+        """Raise unless something of this name may be taken at all."""
+
+    @abstractmethod
+    def _examine(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
+        """Before it is moved: raise unless it may be taken and is what was planned."""
+
+    @abstractmethod
+    def _confirm(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
+        """After it was moved: raise unless it is what was planned."""
+
+    @abstractmethod
+    def _delete(self, action: Action, folder: int, name: bytes) -> None:
+        """Without a trash: delete it, or raise if it is not surely garbage."""
+
+    def take(self, action: Action, trash: TrashRun | None) -> str:
+        path = os.fsencode(action.intent.target)
+        folder_path, name = split(path)
+        try:
+            self._refuse_name(path)
+            with self._place.folder(folder_path) as folder:
+                self._examine(action.intent.before, folder, name)
+                if trash is None:
+                    self._delete(action, folder, name)
+                else:
+                    self._move(action, folder, name, trash)
+        except LeftAloneError as reason:
+            return str(reason)
+        except OSError as error:
+            return said(error)
+        return ""
+
+    def taken(self, action: Action, trash: TrashRun | None) -> bool:
+        if trash is None:
+            return self._is_gone(action)
+        kept = name_in_trash(action)
+        if not is_there(trash.descriptor, kept):
+            return False
+        try:
+            self._confirm(action.intent.before, trash.descriptor, kept)
+        except LeftAloneError:
+            # Killed before it could see that it had moved something else.
+            self.give_back(action, trash)
+            return is_there(trash.descriptor, kept)
+        make_durable(trash.descriptor)
+        return True
+
+    def give_back(self, action: Action, trash: TrashRun) -> str:
+        folder_path, name = split(os.fsencode(action.intent.target))
+        kept = name_in_trash(action)
+        try:
+            if not is_there(trash.descriptor, kept):
+                # Given back before, or brought back by a power cut.
+                return "it is no longer in the trash" if self._is_gone(action) else ""
+            with self._place.folder(folder_path, create=True) as folder:
+                put_back(trash.descriptor, kept, folder, name)
+                make_durable(folder, trash.descriptor)
+        except FileExistsError:
+            return "there is a newer one in its place; the old one stays in the trash"
+        except LeftAloneError as reason:
+            return str(reason)
+        except OSError as error:
+            return said(error)
+        return ""
+
+    def _move(self, action: Action, folder: int, name: bytes, trash: TrashRun) -> None:
+        kept = name_in_trash(action)
+        rename_new(folder, name, trash.descriptor, kept)
+        try:
+            self._confirm(action.intent.before, trash.descriptor, kept)
+        except LeftAloneError:
+            put_back(trash.descriptor, kept, folder, name)
+            raise
+        # One commit of the filesystem's has both folders; a name that came back is no harm.
+        make_durable(trash.descriptor)
+
+    def _is_gone(self, action: Action) -> bool:
+        """Whether what was meant is no longer there; another thing in its place is not it."""
+        folder_path, name = split(os.fsencode(action.intent.target))
+        try:
+            with self._place.folder(folder_path) as folder:
+                found = stat_in(folder, name)
+        except GoneError:
+            return True
+        return found.st_ino != action.intent.before.get("inode")

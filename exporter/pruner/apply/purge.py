@@ -1,0 +1,86 @@
+"""Emptying the trash for good: what its keep time or size no longer allows, or nobody wants.
+
+The trash of a run first loses its name, so that nobody takes half of it for the whole. Killed in
+between, what has no name any more is deleted by the next purge, and what still has one was not
+begun and can be undone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from exporter.pruner.apply.home_folder import is_there, make_durable
+from exporter.runs import Action
+from exporter.runs.folder import RunFolder
+from exporter.runs.remove_tree import measure_tree, remove_tree
+from exporter.runs.trash import TrashRun, is_run, trash_folder
+
+_DOOMED: Final = "purging-"
+
+
+class PurgeEffect:
+    """Empties the trash of earlier runs; see `exporter.pruner.apply.remover`."""
+
+    def __init__(self, folder: RunFolder, why_not: Callable[[str], str] = lambda _: "") -> None:
+        self._folder = folder
+        self._why_not = why_not
+        """Why the trash of a run has to wait; '' if it has not."""
+
+    def take(self, action: Action, trash: TrashRun | None) -> str:
+        del trash
+        run = action.intent.target
+        if not is_run(run):
+            return "it is no id of a run"
+        if why := self._why_not(run):
+            return why
+        with trash_folder(self._folder) as above:
+            if above is None:
+                return ""
+            _doom(above, run)
+            problems = _remove_doomed(above)
+            problems += remove_tree(above, run.encode()).problems  # if it could not be renamed
+            make_durable(above)
+        return f"not all of it could be deleted: {problems[0]}"[:300] if problems else ""
+
+    def taken(self, action: Action, trash: TrashRun | None) -> bool:
+        """What was begun is brought to its end."""
+        del trash
+        with trash_folder(self._folder) as above:
+            if above is None:
+                return True
+            _remove_doomed(above)
+            return not is_there(above, action.intent.target.encode())
+
+    def give_back(self, action: Action, trash: TrashRun) -> str:
+        del action, trash
+        return "what was purged is gone for good"
+
+    def runs_with_trash(self) -> dict[str, int]:
+        """Every run that has trash, and how many bytes of disk that takes."""
+        with trash_folder(self._folder) as above:
+            if above is None:
+                return {}
+            return {
+                name: measure_tree(above, name.encode())
+                for name in sorted(os.listdir(above))
+                if is_run(name)
+            }
+
+
+def _doom(above: int, run: str) -> None:
+    try:
+        os.rename(run, _DOOMED + run, src_dir_fd=above, dst_dir_fd=above)
+        make_durable(above)
+    except OSError:
+        pass  # it is gone, or there is no space even for a longer name
+
+
+def _remove_doomed(above: int) -> list[str]:
+    """Delete what this purge, or one that was killed, has begun with; return the problems."""
+    problems: list[str] = []
+    for name in os.listdir(above):
+        if name.startswith(_DOOMED):
+            problems += remove_tree(above, name.encode()).problems
+    return problems

@@ -1,0 +1,33 @@
+"""Which effect takes what; sessions are taken many at a time, by `sessions`."""
+
+from __future__ import annotations
+
+from exporter.errors import HomeError
+from exporter.pruner.apply.files import FileEffect
+from exporter.pruner.apply.purge import PurgeEffect
+from exporter.pruner.apply.remover import Effect
+from exporter.pruner.apply.repositories import RepoEffect
+from exporter.pruner.apply.store_projects import ProjectEffect
+from exporter.pruner.models import Act
+from exporter.runs import Action
+from exporter.runs.folder import RunFolder
+from exporter.runs.trash import TrashRun
+from exporter.writing.target import Site
+
+
+def effects_on(site: Site, folder: RunFolder) -> dict[Act, Effect]:
+    """The effects on a home for everything but sessions."""
+    return {
+        Act.PURGE_TRASH: PurgeEffect(folder),
+        Act.DELETE_FILE: FileEffect(site.home, site.owner),
+        Act.DELETE_REPO: RepoEffect(site.home, site.owner, proc=site.proc, clock=site.clock),
+        Act.DELETE_PROJECT: ProjectEffect(site.home, site.owner, proc=site.proc, clock=site.clock),
+    }
+
+
+def take(effect: Effect, action: Action, trash: TrashRun | None) -> str:
+    """Take one action; '' or why it was left alone."""
+    try:
+        return effect.take(action, trash)
+    except HomeError as error:
+        return str(error)[:300]

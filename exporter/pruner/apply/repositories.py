@@ -1,0 +1,115 @@
+"""Taking shadow repositories of before 0.13, and the archives that Hermes moved them into.
+
+The whole folder is renamed into the trash. Git is not run in it, so nothing that such a repository
+brings along, hooks or configuration, can do anything.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from exporter.evidence.statx import is_mount_root
+from exporter.hermes.prunable_names import is_prunable_repo
+from exporter.pruner.apply.file_state import refuse_other_repo
+from exporter.pruner.apply.git_activity import is_fresh_lock, is_lock, refuse_if_git_works_in
+from exporter.pruner.apply.home_folder import (
+    DIRECTORY,
+    LeftAloneError,
+    refuse_stranger,
+    stat_in,
+)
+from exporter.pruner.apply.move import MovingEffect
+from exporter.runs import Action
+
+_MOST_ENTRIES: Final = 1_000_000
+"""So many are looked at; the rest is moved unseen, and still never followed."""
+_MOST_LEVELS: Final = 64
+
+
+class RepoEffect(MovingEffect):
+    """Takes folders of one home that are a legacy repository, or an archive of such."""
+
+    def __init__(
+        self,
+        home: str,
+        owner: int,
+        *,
+        proc: str = "/proc",
+        clock: Callable[[], float] = time.time,
+        most_entries: int = _MOST_ENTRIES,
+    ) -> None:
+        super().__init__(home, owner)
+        self._proc = proc
+        self._clock = clock
+        self._most_entries = most_entries
+
+    def _refuse_name(self, path: bytes) -> None:
+        if not is_prunable_repo(path):
+            raise LeftAloneError("no folder of this name is ever taken")
+
+    def _examine(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
+        self._confirm(expected, folder, name)
+        repo = os.open(name, DIRECTORY, dir_fd=folder)
+        try:
+            found = os.fstat(repo)
+            refuse_other_repo(expected, found)
+            if is_mount_root(repo):
+                raise LeftAloneError("it is mounted from elsewhere")
+            _Tree(self._place.owner, found.st_dev, self._clock(), self._most_entries).look(repo)
+            refuse_if_git_works_in(repo, self._place.owner, self._proc)
+        finally:
+            os.close(repo)
+
+    def _confirm(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
+        found = stat_in(folder, name)
+        refuse_stranger(found, self._place.owner, os.fstat(folder).st_dev)
+        if not stat.S_ISDIR(found.st_mode):
+            raise LeftAloneError("it is no folder")
+        refuse_other_repo(expected, found)
+
+    def _delete(self, action: Action, folder: int, name: bytes) -> None:
+        del action, folder, name
+        raise LeftAloneError("only what is surely garbage may go without the trash")
+
+
+class _Tree:
+    """A look at everything below a folder, link by link and level by level."""
+
+    def __init__(self, owner: int, device: int, now: float, most_entries: int) -> None:
+        self._owner = owner
+        self._device = device
+        self._now = now
+        self._left = most_entries
+
+    def look(self, folder: int, level: int = 0) -> None:
+        """Raise if anything in it is somebody else's, mounted, or a lock that git may hold."""
+        if level > _MOST_LEVELS:
+            raise LeftAloneError(f"it has folders more than {_MOST_LEVELS} levels deep")
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if self._left <= 0:
+                    return
+                self._left -= 1
+                self._look_at(entry, folder, level)
+
+    def _look_at(self, entry: os.DirEntry[str], folder: int, level: int) -> None:
+        found = entry.stat(follow_symlinks=False)
+        if found.st_uid != self._owner:
+            raise LeftAloneError(f"something in it belongs to uid {found.st_uid}")
+        if found.st_dev != self._device:
+            raise LeftAloneError("something is mounted in it")
+        if is_lock(os.fsencode(entry.name)) and is_fresh_lock(found, self._now):
+            raise LeftAloneError(f"git has a lock in it ({ascii(entry.name)[1:-1]})")
+        if not stat.S_ISDIR(found.st_mode):
+            return
+        below = os.open(entry.name, DIRECTORY, dir_fd=folder)
+        try:
+            if is_mount_root(below):
+                raise LeftAloneError("something is mounted in it")
+            self.look(below, level + 1)
+        finally:
+            os.close(below)

@@ -1,0 +1,27 @@
+"""Settling what killed runs left open, before anything is planned or chosen.
+
+A run that was killed has left the home between two states: what belongs to it looks like something
+else until it is settled, a transcript of a deleted session like an orphan.
+"""
+
+from __future__ import annotations
+
+from exporter.pruner.apply.execute import acting
+from exporter.pruner.apply.recovery import recover
+from exporter.runs import run_folder
+from exporter.runs.recovery import Recovered
+from exporter.writing.target import Site
+
+
+def settle(site: Site) -> Recovered:
+    """Settle all that is open; in a process of the home's owner that has no connection to it.
+
+    Raise RunBusyError if another run is under way, RunError if the journal cannot be used, and
+    JournalMendedError if it was damaged: then what can be read of it is in its place.
+    """
+    with run_folder(site.home, site.owner) as folder:
+        if folder is None:  # and none is made to find nothing in it
+            return Recovered()
+    with acting(site, "recovery") as (runs, folder):
+        runs.refuse_damage()
+        return recover(site, runs, folder)

@@ -1,0 +1,412 @@
+"""Taking projects of the checkpoint store: their snapshots as a bundle, then their ref and files.
+
+The bundle lies in the trash, outside of `checkpoints/`. A ref of ours that kept the snapshots in
+the store would hold it above Hermes's size cap, and Hermes would cut those of living projects.
+
+In the trash a project is a folder: `about.json`, `snapshots.bundle`, and its files by kind. It gets
+its name when the bundle is known to be good; after that the ref is deleted; after that the files
+are moved. So what a kill has left shows how far it had come.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from exporter.errors import HomeError
+from exporter.hermes import checkpoint_store as git_store
+from exporter.hermes.git import GitFailedError, refuse_unfit_repository
+from exporter.hermes.paths import STORE
+from exporter.hermes.prunable_names import is_prunable_project, project_files, project_locks
+from exporter.hermes.small_files import read_small
+from exporter.pruner.apply.file_state import Marks, project_marks, refuse_other_project
+from exporter.pruner.apply.git_activity import is_fresh_lock, refuse_if_git_works_in
+from exporter.pruner.apply.home_folder import (
+    DIRECTORY,
+    GoneError,
+    LeftAloneError,
+    Place,
+    is_there,
+    make_durable,
+    refuse_stranger,
+    said,
+    split,
+    stat_in,
+)
+from exporter.pruner.apply.rename import put_back, rename_new
+from exporter.runs import Action
+from exporter.runs.remove_tree import remove_tree
+from exporter.runs.trash import TrashRun, name_in_trash
+
+_ABOUT: Final = "about.json"
+_BUNDLE: Final = "snapshots.bundle"
+_SCRATCH: Final = "scratch"
+_PART: Final = b".part"
+_ABOUT_BYTES: Final = 4096
+_PATIENCE_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.02
+_QUIET_LOOKS: Final = 2
+
+
+class _About(Struct, frozen=True):
+    """What a person, or we, need to know to put a project back."""
+
+    project: str
+    tip: Annotated[str, Meta(pattern="^[0-9a-f]{40,64}$")] | None
+    """Its newest snapshot; None if it had none. Damaged digits may still be valid UTF-8."""
+    ref_mtime_ns: int | None = None
+    """Of the ref's own file, where it has one: git may keep many in one file."""
+
+
+class _DamagedError(LeftAloneError):
+    """What was noted of a project in the trash cannot be read."""
+
+
+class ProjectEffect:
+    """Takes projects of one home's store; see `exporter.pruner.apply.remover`.
+
+    `taken` may raise HomeError where git cannot tell what has become of one.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        owner: int,
+        *,
+        proc: str = "/proc",
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._place = Place(home, owner)
+        self._store = os.path.join(home, os.fsdecode(STORE))
+        self._proc = proc
+        self._clock = clock
+        self._monotonic = monotonic
+        self._sleep = sleep
+
+    def take(self, action: Action, trash: TrashRun | None) -> str:
+        project = action.intent.target
+        try:
+            if not is_prunable_project(os.fsencode(project)):
+                raise LeftAloneError("no project has such a name")
+            if trash is None:
+                raise LeftAloneError("only what is surely garbage may go without the trash")
+            self._refuse_if_busy(project)
+            tip = git_store.read_tip(self._store, project)
+            if tip is None and not self._present(project):
+                raise GoneError("it is gone already")
+            self._refuse_if_changed(action)
+            self._pack(action, tip, trash)
+            try:
+                self._refuse_if_busy(project)
+                self._refuse_if_changed(action)
+                self._forget(project, tip)
+            except (LeftAloneError, HomeError, OSError):
+                remove_tree(trash.descriptor, name_in_trash(action))
+                raise
+            self._move_files(action, trash)
+        except (LeftAloneError, HomeError) as reason:
+            return str(reason)
+        except OSError as error:
+            return said(error)
+        return ""
+
+    def taken(self, action: Action, trash: TrashRun | None) -> bool:
+        if trash is None:
+            return False
+        kept = name_in_trash(action)
+        try:
+            # Git outlives a run that is killed, and may still do what it was told.
+            self._wait_for_git(_QUIET_LOOKS)
+        except GoneError:
+            return is_there(trash.descriptor, kept)  # the whole store is gone
+        except LeftAloneError as reason:
+            raise HomeError(f"{self._store}: {reason}; looked at again later") from reason
+        remove_tree(trash.descriptor, kept + _PART)
+        try:
+            about = _read_about(trash, kept)
+        except _DamagedError:
+            # The bundle beside it may be the last copy, so it stays. The ref tells how far it came.
+            return git_store.read_tip(self._store, action.intent.target) is None
+        if about is None:
+            return False
+        if not self._is_forgotten(about, trash, kept):
+            remove_tree(trash.descriptor, kept)
+            return False
+        self._move_files(action, trash)
+        return True
+
+    def give_back(self, action: Action, trash: TrashRun) -> str:
+        kept = name_in_trash(action)
+        project = action.intent.target
+        try:
+            about = _read_about(trash, kept)
+            if about is None:
+                raise LeftAloneError("it is no longer in the trash")
+            self._refuse_if_busy(project)
+            self._refuse_if_newer(about, trash, kept)
+            if about.tip is not None:
+                self._restore_tip(about.tip, project, os.path.join(trash.path, os.fsdecode(kept)))
+                self._restore_ref_time(about)
+            self._put_files_back(project, trash, kept)
+            with _folder(trash.descriptor, kept) as folder:
+                remove_tree(folder, _BUNDLE.encode())
+        except FileExistsError:
+            return "Hermes has written it anew; the old one stays in the trash"
+        except (LeftAloneError, HomeError) as reason:
+            return str(reason)
+        except OSError as error:
+            return said(error)
+        return ""
+
+    # Looking
+
+    def _wait_for_git(self, looks: int = 1) -> None:
+        """Return when so many looks in a row have found no git at work; raise if it stays."""
+        quiet, give_up_at = 0, self._monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                with self._place.folder(STORE) as store:
+                    refuse_if_git_works_in(store, self._place.owner, self._proc)
+                quiet += 1
+            except GoneError:
+                raise
+            except LeftAloneError:
+                quiet = 0
+                if self._monotonic() > give_up_at:
+                    raise
+            if quiet == looks:
+                return
+            self._sleep(_LOOK_SECONDS)
+
+    def _refuse_if_busy(self, project: str) -> None:
+        """Raise if this is no store of the owner's, git is at work in it, or it is not plain."""
+        if os.geteuid() != self._place.owner:
+            raise LeftAloneError("git runs only as the home's owner")
+        with self._place.folder(STORE) as store:
+            for lock in project_locks(project):
+                try:
+                    found = os.stat(lock, dir_fd=store, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                if is_fresh_lock(found, self._clock()):
+                    raise LeftAloneError(f"git has a lock in the store ({os.path.basename(lock)})")
+        self._wait_for_git()
+        refuse_unfit_repository(self._store)
+
+    def _refuse_if_changed(self, action: Action) -> None:
+        project = action.intent.target
+        refuse_other_project(action.intent.before, project_marks(self._store, project))
+        for path in self._present(project):
+            folder_path, name = split(path)
+            with self._place.folder(folder_path) as folder:
+                self._refuse_unfit_file(folder, name)
+
+    def _refuse_unfit_file(self, folder: int, name: bytes) -> None:
+        found = stat_in(folder, name)
+        refuse_stranger(found, self._place.owner, os.fstat(folder).st_dev)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            raise LeftAloneError("its files are not what Hermes writes")
+
+    def _present(self, project: str) -> list[bytes]:
+        """Those of its files that are there, by their path below the home."""
+        paths = [STORE + b"/" + os.fsencode(file) for file in project_files(project)]
+        return [path for path in paths if self._stat(path) is not None]
+
+    def _stat(self, path: bytes) -> os.stat_result | None:
+        folder_path, name = split(path)
+        try:
+            with self._place.folder(folder_path) as folder:
+                return stat_in(folder, name)
+        except GoneError:
+            return None
+
+    # Taking
+
+    def _pack(self, action: Action, tip: str | None, trash: TrashRun) -> None:
+        """Make the folder in the trash, good and durable, under its own name."""
+        kept = name_in_trash(action)
+        part = kept + _PART
+        remove_tree(trash.descriptor, part)
+        if is_there(trash.descriptor, kept):
+            raise LeftAloneError("it is in the trash already")
+        os.mkdir(part, 0o700, dir_fd=trash.descriptor)
+        try:
+            with _folder(trash.descriptor, part) as folder:
+                place = os.path.join(trash.path, os.fsdecode(part))
+                about = _About(action.intent.target, tip, self._ref_time(action.intent.target))
+                _write(folder, _ABOUT, msgspec.json.encode(about))
+                if tip is not None:
+                    self._bundle(action.intent.target, tip, folder, place)
+                os.fsync(folder)
+            rename_new(trash.descriptor, part, trash.descriptor, kept)
+        except BaseException:
+            remove_tree(trash.descriptor, part)
+            raise
+        make_durable(trash.descriptor)
+
+    def _bundle(self, project: str, tip: str, folder: int, place: str) -> None:
+        bundle, scratch = os.path.join(place, _BUNDLE), os.path.join(place, _SCRATCH)
+        git_store.write_bundle(self._store, project, bundle)
+        os.mkdir(_SCRATCH, 0o700, dir_fd=folder)
+        git_store.verify_bundle(bundle, scratch, tip)
+        remove_tree(folder, _SCRATCH.encode())
+        descriptor = os.open(_BUNDLE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _forget(self, project: str, tip: str | None) -> None:
+        """Delete the ref, if it still leads to the same snapshot.
+
+        From here on the project is taken, whatever Hermes does: it would begin anew, and undo
+        says so.
+        """
+        if tip is None:
+            return
+        try:
+            git_store.delete_ref(self._store, project, tip)
+        except GitFailedError:
+            if git_store.read_tip(self._store, project) is not None:
+                raise
+
+    def _move_files(self, action: Action, trash: TrashRun) -> None:
+        """Those that are as they were planned; what Hermes has written since is not ours."""
+        project = action.intent.target
+        expected = dict(_kinds(project, action.intent.before))
+        with _folder(trash.descriptor, name_in_trash(action)) as target:
+            for path in self._present(project):
+                folder_path, name = split(path)
+                kind = _kind(path)
+                with self._place.folder(folder_path) as folder:
+                    if _marks(stat_in(folder, name)) != expected[kind]:
+                        continue
+                    rename_new(folder, name, target, kind)
+                    if _marks(stat_in(target, kind)) != expected[kind]:
+                        put_back(target, kind, folder, name)
+                    make_durable(target, folder)
+
+    def _is_forgotten(self, about: _About, trash: TrashRun, kept: bytes) -> bool:
+        """Whether a run that was killed had come past the point from which it goes on."""
+        tip = git_store.read_tip(self._store, about.project)
+        if about.tip is None:
+            with _folder(trash.descriptor, kept) as folder:
+                return any(is_there(folder, kind) for kind, _ in _kinds(about.project, {}))
+        if tip is None:
+            return True
+        return tip != about.tip and not git_store.is_built_on(self._store, tip, about.tip)
+
+    # Giving back
+
+    def _refuse_if_newer(self, about: _About, trash: TrashRun, kept: bytes) -> None:
+        tip = git_store.read_tip(self._store, about.project)
+        if tip is not None and tip != about.tip:
+            raise LeftAloneError("Hermes has made new snapshots of it; the old stay in the trash")
+        with _folder(trash.descriptor, kept) as folder:
+            for path in self._present(about.project):
+                if is_there(folder, _kind(path)):
+                    raise LeftAloneError("Hermes has written it anew; the old stays in the trash")
+
+    def _restore_tip(self, tip: str, project: str, place: str) -> None:
+        """Make the ref again, with everything that it leads to.
+
+        A gc of Hermes's may drop what is in the store before the ref is there, so it is looked at
+        once more afterwards.
+        """
+        bundle = os.path.join(place, _BUNDLE)
+        if not git_store.is_complete(self._store, tip):
+            git_store.take_bundle(self._store, bundle)
+        if git_store.read_tip(self._store, project) is None:
+            git_store.create_ref(self._store, project, tip)
+        if not git_store.is_complete(self._store, tip):
+            git_store.take_bundle(self._store, bundle)
+        if not git_store.is_complete(self._store, tip):
+            git_store.delete_ref(self._store, project, tip)
+            raise LeftAloneError("its snapshots could not be put back; they stay in the trash")
+
+    def _ref_time(self, project: str) -> int | None:
+        found = self._stat(_ref_file(project))
+        return found.st_mtime_ns if found is not None and stat.S_ISREG(found.st_mode) else None
+
+    def _restore_ref_time(self, about: _About) -> None:
+        if about.ref_mtime_ns is None or self._ref_time(about.project) is None:
+            return
+        folder_path, name = split(_ref_file(about.project))
+        times = (about.ref_mtime_ns, about.ref_mtime_ns)
+        with self._place.folder(folder_path) as folder:
+            os.utime(name, ns=times, dir_fd=folder, follow_symlinks=False)
+
+    def _put_files_back(self, project: str, trash: TrashRun, kept: bytes) -> None:
+        with _folder(trash.descriptor, kept) as source:
+            for file in project_files(project):
+                path = STORE + b"/" + os.fsencode(file)
+                folder_path, name = split(path)
+                if not is_there(source, _kind(path)):
+                    continue
+                with self._place.folder(folder_path, create=True) as folder:
+                    put_back(source, _kind(path), folder, name)
+                    make_durable(folder, source)
+
+
+def _ref_file(project: str) -> bytes:
+    return STORE + b"/" + git_store.ref_name(project).encode()
+
+
+@contextmanager
+def _folder(above: int, name: bytes) -> Iterator[int]:
+    descriptor = os.open(name, DIRECTORY, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _kind(path: bytes) -> bytes:
+    """Under which name a file of a project lies in its folder in the trash."""
+    return path.split(b"/")[-2]
+
+
+def _marks(found: os.stat_result) -> Marks:
+    return {"inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
+
+
+def _kinds(project: str, expected: dict[str, Any]) -> list[tuple[bytes, Marks]]:
+    """What is expected of each of its files."""
+    kinds = [os.path.dirname(file) for file in project_files(project)]
+    return [
+        (
+            kind.encode(),
+            {key: expected.get(f"{kind}_{key}") for key in ("inode", "mtime_ns")},
+        )
+        for kind in kinds
+    ]
+
+
+def _write(folder: int, name: str, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_about(trash: TrashRun, kept: bytes) -> _About | None:
+    """None if there is no such project in the trash; its folder is made whole or not at all."""
+    if not is_there(trash.descriptor, kept):
+        return None
+    path = os.path.join(trash.path, os.fsdecode(kept), _ABOUT)
+    try:
+        return msgspec.json.decode(read_small(path, _ABOUT_BYTES) or b"", type=_About)
+    except (HomeError, ValueError, msgspec.MsgspecError) as error:
+        raise _DamagedError(f"{path} is damaged; what is beside it stays in the trash") from error

@@ -1,0 +1,210 @@
+"""Upkeep of a home in a quiet window: VACUUM of its database, `git gc` of its checkpoint store.
+
+Both are off unless switched on. Whoever calls says by evidence that nobody uses the home; here it
+is asked once more, right before and, of VACUUM, while it works. They take nothing that anybody
+could want back: no run, no trash, no undo. Hermes's own markers of its last prune are not touched.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from exporter.errors import HomeError
+from exporter.evidence.models import HomeEvidence
+from exporter.evidence.openers import Bystanders
+from exporter.hermes import checkpoint_store as git_store
+from exporter.hermes.database import database_path
+from exporter.hermes.git import refuse_unfit_repository
+from exporter.hermes.paths import STORE
+from exporter.hermes.sqlite_locks import probe_shm
+from exporter.pruner.apply.git_activity import is_fresh_lock, is_lock, refuse_if_git_works_in
+from exporter.pruner.apply.home_folder import GoneError, LeftAloneError, Place
+from exporter.runs import RunError, run_folder
+from exporter.runs.folder import run_lock
+from exporter.runs.remove_tree import measure_tree
+from exporter.snapshot import LockAnswer
+from exporter.writing.vacuum import FreeBytes, free_bytes_in, vacuum
+
+_LOCK_FOLDERS: Final = ("", "indexes", "refs", "refs/hermes", "refs/heads", "objects/pack")
+
+
+class Upkeep(Struct, frozen=True):
+    """What one piece of upkeep has come to."""
+
+    work: str
+    why: str = ""
+    """Why it was not done; empty if it was."""
+    before_bytes: int = 0
+    after_bytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def freed_bytes(self) -> int:
+        return max(0, self.before_bytes - self.after_bytes)
+
+
+class UpkeepOrder(Struct, frozen=True):
+    """What the agent asks of a worker, who is the home's owner and has no connection to it."""
+
+    home: str
+    owner: int
+    bystanders: Bystanders
+    quiet: bool
+    """By `is_quiet` of a survey made just now."""
+    vacuum: bool = False
+    gc: bool = False
+
+
+def keep_up(order: UpkeepOrder) -> tuple[Upkeep, ...]:
+    """Do what is asked, under the home's run lock; raise RunBusyError if a run is under way."""
+    done: list[Upkeep] = []
+    if not (order.vacuum or order.gc):
+        return ()
+    with run_folder(order.home, order.owner, create=True) as folder:
+        if folder is None:
+            raise RunError(f"{order.home} has no folder for runs; nothing was done")
+        with run_lock(folder, "upkeep"):
+            if order.vacuum:
+                done.append(
+                    vacuum_database(order.home, order.owner, order.bystanders, quiet=order.quiet)
+                )
+            if order.gc:
+                done.append(collect_garbage(order.home, order.owner, quiet=order.quiet))
+    return tuple(done)
+
+
+def is_quiet(evidence: HomeEvidence) -> bool:
+    """Whether a survey has shown that no process at all has this home's database open."""
+    return not evidence.blind and not evidence.holders
+
+
+def vacuum_database(
+    home: str,
+    owner: int,
+    bystanders: Bystanders,
+    *,
+    quiet: bool,
+    free_bytes: FreeBytes = free_bytes_in,
+    proc: str = "/proc",
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Upkeep:
+    """Give the pages that deletions left unused back to the filesystem, if nobody is there.
+
+    `quiet` is the caller's evidence, by `is_quiet` of a survey made just now.
+    Only for a process without a connection to it.
+    """
+    path = database_path(home)
+    why = _not_quiet(path, owner, bystanders, quiet=quiet)
+    if why:
+        return Upkeep("vacuum", why)
+    try:
+        figures = vacuum(
+            path,
+            owner=owner,
+            bystanders=bystanders,
+            is_wanted=lambda: somebody_has_open(path, proc),
+            free_bytes=free_bytes,
+            proc=proc,
+            monotonic=monotonic,
+        )
+    except HomeError as error:
+        return Upkeep("vacuum", str(error))
+    return Upkeep("vacuum", "", figures.before_bytes, figures.after_bytes, figures.seconds)
+
+
+def collect_garbage(
+    home: str,
+    owner: int,
+    *,
+    quiet: bool,
+    free_bytes: FreeBytes = free_bytes_in,
+    proc: str = "/proc",
+    clock: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Upkeep:
+    """Have git drop what no snapshot of the store has needed for an hour, if nobody is there."""
+    if not quiet:
+        return Upkeep("gc", "the home is in use, or nobody can tell")
+    if os.geteuid() != owner:
+        return Upkeep("gc", "git runs only as the home's owner")
+    store = os.path.join(home, os.fsdecode(STORE))
+    began = monotonic()
+    try:
+        with Place(home, owner).folder(STORE) as folder:
+            _refuse_locks(folder, clock())
+            refuse_if_git_works_in(folder, owner, proc)
+            refuse_unfit_repository(store)
+            before = measure_tree(folder, b".")
+            free = free_bytes(store)
+            if free < before:
+                raise LeftAloneError(f"git gc needs {before} bytes free, and there are {free}")
+            git_store.collect_garbage(store)
+            after = measure_tree(folder, b".")
+    except GoneError:
+        return Upkeep("gc", "there is no checkpoint store")
+    except (LeftAloneError, HomeError) as reason:
+        return Upkeep("gc", str(reason))
+    except OSError as error:
+        return Upkeep("gc", f"cannot work in {store}: {error.strerror}")
+    return Upkeep("gc", "", before, after, monotonic() - began)
+
+
+def somebody_has_open(path: str, proc: str = "/proc") -> bool:
+    """Whether another process of ours, or one that is open to us, has this file open."""
+    wanted = os.path.realpath(path)
+    own = str(os.getpid())
+    try:
+        pids = [name for name in os.listdir(proc) if name.isdecimal() and name != own]
+    except OSError:
+        return False
+    return any(_has_open(f"{proc}/{pid}/fd", wanted) for pid in pids)
+
+
+def _has_open(folder: str, path: str) -> bool:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    for name in names:
+        try:
+            if os.readlink(f"{folder}/{name}") == path:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _not_quiet(path: str, owner: int, bystanders: Bystanders, *, quiet: bool) -> str:
+    if not quiet or bystanders.pids or bystanders.lockless:
+        return "the database is in use, or nobody can tell"
+    if os.geteuid() != owner:
+        return "only the home's owner may do this"
+    if os.path.lexists(path + "-shm") and probe_shm(path + "-shm") is not LockAnswer.FREE:
+        return "somebody has the database open"
+    return ""
+
+
+def _refuse_locks(store: int, now: float) -> None:
+    for name in _LOCK_FOLDERS:
+        try:
+            entries = list(_entries(store, name))
+        except FileNotFoundError:
+            continue
+        for entry, found in entries:
+            if is_lock(entry) and is_fresh_lock(found, now):
+                raise LeftAloneError(f"git has a lock in the store ({ascii(entry)[2:-1]})")
+
+
+def _entries(store: int, name: str) -> list[tuple[bytes, os.stat_result]]:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder = os.open(name or ".", flags, dir_fd=store)
+    try:
+        with os.scandir(folder) as entries:
+            return [(os.fsencode(each.name), each.stat(follow_symlinks=False)) for each in entries]
+    finally:
+        os.close(folder)

@@ -1,0 +1,17 @@
+"""What the policies on checkpoints have in common."""
+
+from __future__ import annotations
+
+from exporter.pruner.decide.candidates import Scope
+from exporter.pruner.decide.inventory import Checkpoint
+
+
+def kept_by(checkpoint: Checkpoint, scope: Scope) -> str:
+    """The rule that keeps a checkpoint, whatever its age."""
+    if not checkpoint.is_own:
+        return "not_own"
+    if checkpoint.target in scope.protection.restored:
+        return "restored"
+    if not scope.by_hand and scope.inventory.self_pruning.has_checkpoints(scope.now):
+        return "hermes_prunes"
+    return ""

@@ -1,0 +1,21 @@
+"""Ended sessions in which nothing was ever said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from exporter.pruner.decide.candidates import Finding, Scope
+from exporter.pruner.decide.inventory import StockedSession
+from exporter.pruner.decide.policies.conversations import find_sessions
+from exporter.pruner.models import Policy
+
+
+def find(scope: Scope) -> Finding:
+    return find_sessions(
+        scope, Policy.EMPTY_SESSIONS, _is_empty, lambda each: each.empty_sessions, "no messages"
+    )
+
+
+def _is_empty(sessions: Sequence[StockedSession], scope: Scope) -> bool:
+    del scope
+    return all(session.size == 0 for session in sessions)

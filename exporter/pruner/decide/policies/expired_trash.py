@@ -1,0 +1,29 @@
+"""What earlier runs took and nobody wanted back in time, and the oldest of a trash too large."""
+
+from __future__ import annotations
+
+from exporter import human
+from exporter.pruner.decide.candidates import Candidate, Finding, Scope, Tally
+from exporter.pruner.decide.inventory import TrashedRun
+from exporter.pruner.models import Policy
+
+
+def find(scope: Scope) -> Finding:
+    tally = Tally(scope)
+    trash, now = scope.settings.trash, scope.now
+    size = sum(run.allocated_bytes for run in scope.inventory.trash)
+    for run in sorted(scope.inventory.trash, key=lambda each: (each.taken_at, each.run)):
+        kept_by, why = "", "it could be undone for long enough"
+        if run.kept_until > now:
+            kept_by = "trash" if size <= trash.max_bytes else ""
+            why = f"the trash is larger than {human.size(trash.max_bytes)}"
+        if not kept_by:
+            size -= run.allocated_bytes
+        tally.consider(candidate(run, why), older_than_seconds=-1.0, kept_by=kept_by)
+    return tally.finding()
+
+
+def candidate(run: TrashedRun, why: str) -> Candidate:
+    return Candidate(
+        policy=Policy.EXPIRED_TRASH, clock=run.taken_at, reason=why, run=run, is_garbage=True
+    )

@@ -1,0 +1,184 @@
+"""What no policy may take: found out before anything is looked for that could go.
+
+Only ended sessions can ever go, so here it is said which of those may not. If anything that could
+speak for a session cannot be read, nothing in the home may go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import nlargest
+from typing import Final
+
+from msgspec import Struct
+
+from exporter.config.prune import Prune
+from exporter.evidence.models import Liveness
+from exporter.pruner.decide.inventory import Inventory, Link, Safeguards, StockedSession
+from exporter.pruner.decide.lineage import Lineages
+from exporter.reaper.possible_hosts import UNSEEN, Line, hosts_of, needed_seconds
+from exporter.snapshot import Hold, LockAnswer
+
+_ID_CHARACTERS: Final = 512
+"""Longer ids are cut when they are read: such a session could be another's namesake."""
+
+
+class Protection(Struct, frozen=True):
+    """What must stay, and why."""
+
+    blocked: str = ""
+    """Why nothing at all may go, as a label value."""
+    why: str = ""
+    rules: Mapping[str, str] = {}
+    """The rule that keeps a session, by its id; every open session is in it."""
+    restored: frozenset[str] = frozenset()
+    """What else may not go by itself, by its target: an undo gave it back."""
+
+    def keeps(self, session: StockedSession) -> bool:
+        return session.id in self.rules
+
+
+def protect(
+    inventory: Inventory, settings: Prune, *, by_hand: bool, lineages: Lineages | None = None
+) -> Protection:
+    """What no policy may take from this home now."""
+    guards = inventory.safeguards
+    blocked, why = _blindness(guards)
+    rules: dict[str, str] = {}
+    beside = _Beside(guards)
+    newest = _newest(inventory.sessions, settings.keep.newest)
+    leased = _leased(guards)
+    for session in inventory.sessions:
+        rule = _rule(session, inventory, settings, beside)
+        if not rule:
+            if session.id in newest:
+                rule = "newest"
+            elif session.id in leased:
+                rule = "leased"
+            elif not by_hand and session.id in guards.restored:
+                rule = "restored"
+        if rule:
+            rules[session.id] = rule
+    _keep_relatives(rules, inventory.sessions, lineages or Lineages(inventory.sessions))
+    restored = frozenset() if by_hand else guards.restored
+    return Protection(blocked, why, rules, restored)
+
+
+class _Beside:
+    """The processes that have the database open, and how long a session must be idle beside them.
+
+    "Ended" does not mean idle: a chat goes on with a session that another process ended. Of ended
+    sessions it is not known when the agent first saw them, so no time clears a process.
+    """
+
+    def __init__(self, guards: Safeguards) -> None:
+        facts, rules = guards.facts, guards.rules
+        self._named = {mapped.id for holder in facts.holders for mapped in holder.sessions}
+        hosts = hosts_of(facts.holders, plugins=facts.plugins)
+        line = hosts.line_for(UNSEEN)
+        self._needed_seconds = None if line is Line.CLEARED else needed_seconds(line, rules)
+        off = line is not Line.CLEARED and self._needed_seconds is None
+        self._never = off or bool(hosts.stopped)  # time beside a stopped process counts for nothing
+
+    def may_be_used(self, session: StockedSession, now: float) -> bool:
+        if self._never or session.id in self._named:
+            return True
+        needed = self._needed_seconds
+        return needed is not None and now - session.last_activity_at < needed
+
+
+def _blindness(guards: Safeguards) -> tuple[str, str]:
+    facts = guards.facts
+    reasons = (*guards.unreadable, *facts.blind)
+    if reasons:
+        return reasons[0], f"what protects sessions cannot be read: {', '.join(reasons)}"
+    if facts.lock_probe is LockAnswer.HELD_UNSEEN:
+        return "pid_namespace", "a process that cannot be seen holds a lock on the database"
+    if facts.clock_stepped:
+        return "clock", "the clock was set by hours since this boot: ages cannot be trusted"
+    return "", ""
+
+
+def _rule(session: StockedSession, inventory: Inventory, settings: Prune, beside: _Beside) -> str:
+    """The first rule of the session's own that keeps it; '' if none does."""
+    keep, guards, now = settings.keep, inventory.safeguards, inventory.taken_at
+    if session.is_open:
+        return "open"
+    if not session.clocks_sane or session.last_activity_at > now:
+        return "clocks"
+    if not session.id or len(session.id) >= _ID_CHARACTERS:
+        return "unfit_id"
+    if session.pinned:
+        return "pinned"
+    if session.archived and keep.archived:
+        return "archived"
+    if session.source in keep.sources:
+        return "kept_source"
+    if session.titled and keep.titled:
+        return "titled"
+    if session.handed_off or session.id in guards.turn_leases:
+        return "held"
+    holds = guards.holds.get(session.id, ())
+    if Hold.ROUTED in holds or Hold.TOPIC_BOUND in holds:
+        return "routed"
+    if holds:
+        return "held"
+    reaped_at = guards.reaped_at.get(session.id)
+    if reaped_at is not None and now - reaped_at < settings.trash.keep_seconds:
+        return "reaped"
+    return "possible_host" if beside.may_be_used(session, now) else ""
+
+
+def _newest(sessions: Iterable[StockedSession], count: int) -> frozenset[str]:
+    """The newest of those that have ended: they are the ones that somebody comes back to."""
+    ended = (session for session in sessions if not session.is_open)
+    newest = nlargest(count, ended, key=lambda each: (each.last_activity_at, each.id))
+    return frozenset(session.id for session in newest)
+
+
+def _leased(guards: Safeguards) -> frozenset[str]:
+    """Sessions that a process leases that is alive, or may be."""
+    return frozenset(
+        lease.session_id for lease in guards.facts.leases if lease.liveness is not Liveness.DEAD
+    )
+
+
+def _keep_relatives(
+    rules: dict[str, str], sessions: Iterable[StockedSession], lineages: Lineages
+) -> None:
+    """Keep what belongs to what is kept.
+
+    A conversation goes whole or not at all, a session not without its delegates, nothing that an
+    open session descends from or that descends from an open session.
+    """
+    everyone = list(sessions)
+    for session in _below_open(everyone, lineages):
+        rules.setdefault(session.id, "open_parent")
+    todo = [session for session in everyone if session.id in rules]
+
+    def keep(session: StockedSession, rule: str) -> None:
+        if session.id not in rules:
+            rules[session.id] = rule
+            todo.append(session)
+
+    while todo:
+        session = todo.pop()
+        for relative in lineages.conversation(session):
+            keep(relative, "lineage")
+        parent = lineages.parent(session)
+        if parent is not None and session.link is Link.DELEGATE:
+            keep(parent, "delegates")
+        if parent is not None and session.is_open:
+            keep(parent, "open_child")
+
+
+def _below_open(sessions: Iterable[StockedSession], lineages: Lineages) -> Iterator[StockedSession]:
+    """All that descends from open sessions, whatever else keeps what is between."""
+    seen: set[str] = set()
+    todo = [session for session in sessions if session.is_open]
+    while todo:
+        for child in lineages.children(todo.pop()):
+            if child.id not in seen:
+                seen.add(child.id)
+                todo.append(child)
+                yield child

@@ -1,0 +1,77 @@
+"""The figures of a home from its inventory: what could go, what would, what stands in the way."""
+
+from __future__ import annotations
+
+from exporter.config.prune import Prune
+from exporter.pruner.decide.candidates import Finding
+from exporter.pruner.decide.inventory import Inventory
+from exporter.pruner.decide.lineage import Lineages
+from exporter.pruner.decide.plan import find_all, plan_prune
+from exporter.pruner.decide.protection import Protection, protect
+from exporter.pruner.decide.thresholds import Pressure
+from exporter.pruner.figures import (
+    REASONS_MAX,
+    RULES_MAX,
+    UNREACHABLE_MAX,
+    PolicyReport,
+    PruneReport,
+    ThresholdReport,
+)
+from exporter.pruner.models import HomePrunePlan, Policy
+
+
+def report(
+    inventory: Inventory, settings: Prune, pressure: Pressure
+) -> tuple[PruneReport, HomePrunePlan]:
+    """The figures of a home, and the automatic plan that they tell of (its home is not named)."""
+    lineages = Lineages(inventory.sessions)
+    protection = protect(inventory, settings, by_hand=False, lineages=lineages)
+    findings = _findings(inventory, protection, settings, lineages)
+    plan = plan_prune("", inventory, protection, settings, pressure=pressure, findings=findings)
+    policies = [
+        PolicyReport(
+            policy=policy,
+            reclaimable_bytes=sum(each.bytes for each in finding.candidates),
+            eligible=sum(len(each.sessions) or 1 for each in finding.candidates),
+            oldest=finding.oldest,
+        )
+        for policy, finding in findings.items()
+    ]
+    reasons = [plan.blocked, *(finding.blocked for finding in findings.values())]
+    made = PruneReport(
+        made_at=inventory.taken_at,
+        policies=policies,
+        thresholds=threshold_reports(pressure),
+        unreachable=list(plan.unreachable[:UNREACHABLE_MAX]),
+        blocked=list(dict.fromkeys(reason for reason in reasons if reason))[:REASONS_MAX],
+        why=plan.why,
+        would_items=len(plan.actions),
+        would_bytes=sum(action.bytes for action in plan.actions),
+        by_hand_items=sum(each.eligible for each in policies),
+        by_hand_bytes=sum(each.reclaimable_bytes for each in policies),
+        protected=list(plan.protected[:RULES_MAX]),
+        emergency=pressure.emergency,
+    )
+    return made, plan
+
+
+def _findings(
+    inventory: Inventory, protection: Protection, settings: Prune, lineages: Lineages
+) -> dict[Policy, Finding]:
+    if protection.blocked:
+        return {policy: Finding(()) for policy in Policy}
+    return find_all(inventory, protection, settings, by_hand=False, lineages=lineages)
+
+
+def threshold_reports(pressure: Pressure) -> list[ThresholdReport]:
+    """Where the thresholds stand, as it is shown."""
+    return [
+        ThresholdReport(
+            name=level.mark.value,
+            value=level.reading.value if level.reading is not None else None,
+            high=level.high,
+            low=level.low,
+            pressure=level.pressing,
+        )
+        for level in pressure.levels
+    ]

@@ -1,0 +1,114 @@
+"""How much of what may go shall go: as much as brings the thresholds down to their low marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import inf
+
+from exporter.config.prune import Prune
+from exporter.pruner.decide.candidates import Candidate, Finding
+from exporter.pruner.decide.inventory import Inventory
+from exporter.pruner.decide.policies import expired_trash
+from exporter.pruner.decide.thresholds import Level, Mark, Pressure
+from exporter.pruner.models import Policy
+from exporter.pruner.policies import LOWERS
+
+
+def select(
+    findings: Mapping[Policy, Finding], inventory: Inventory, settings: Prune, pressure: Pressure
+) -> list[Candidate]:
+    """The candidates that thresholds demand, in order of harm; expired trash always."""
+    chosen = _Choice(findings)
+    for each in chosen.of(Policy.EXPIRED_TRASH):
+        chosen.take(each)
+    early: list[Candidate] = []
+    for level in pressure.levels:
+        if level.reading is None:
+            continue
+        is_disk = level.mark is Mark.DISK_USED
+        may_purge = is_disk and Policy.EXPIRED_TRASH in findings
+        excess = in_bytes(level, level.excess)
+        if is_disk and pressure.emergency:
+            chosen.lower(level, excess, LOWERS[level.mark], garbage=True)
+        if may_purge and pressure.emergency_since is not None:
+            early = _purge_early(inventory, chosen, excess, before=pressure.emergency_since)
+        if not level.due:
+            continue
+        if may_purge and settings.trash.early_purge and not pressure.emergency:
+            early = _purge_early(inventory, chosen, excess)
+        chosen.lower(level, in_bytes(level, level.wanted), LOWERS[level.mark])
+    return [*early, *chosen.all()]
+
+
+def in_bytes(level: Level, amount: float) -> float:
+    """An amount in the unit of a threshold as bytes; a count stays a count."""
+    unit = level.reading.unit_bytes if level.reading is not None else 0.0
+    return amount * (unit or 1.0)
+
+
+def _purge_early(
+    inventory: Inventory, chosen: _Choice, excess: float, *, before: float = inf
+) -> list[Candidate]:
+    """The oldest trash from before a moment that is not expired yet, as far as it is needed now."""
+    expired = chosen.of(Policy.EXPIRED_TRASH)
+    gone = {each.run.run for each in expired if each.run is not None}
+    left = excess - sum(each.disk_bytes for each in chosen.garbage())
+    early: list[Candidate] = []
+    for run in sorted(inventory.trash, key=lambda each: (each.taken_at, each.run)):
+        if left <= 0:
+            break
+        if run.run not in gone and run.taken_at < before:
+            early.append(expired_trash.candidate(run, "the filesystem is too full to keep it"))
+            left -= run.allocated_bytes
+    return early
+
+
+class _Choice:
+    """Candidates that were taken so far."""
+
+    def __init__(self, findings: Mapping[Policy, Finding]) -> None:
+        self._findings = findings
+        self._taken: set[int] = set()
+
+    def of(self, policy: Policy) -> list[Candidate]:
+        finding = self._findings.get(policy)
+        return list(finding.candidates) if finding is not None else []
+
+    def take(self, candidate: Candidate) -> None:
+        self._taken.add(id(candidate))
+
+    def lower(
+        self, level: Level, amount: float, policies: Iterable[Policy], *, garbage: bool = False
+    ) -> None:
+        """Take until a threshold is lowered by so much; what was taken before counts.
+
+        Expired trash does not: as it will come free anyway it is not in the amount.
+        """
+        kinds = [policy for policy in policies if garbage or policy is not Policy.EXPIRED_TRASH]
+        left = amount - sum(
+            each.relief(level.mark)
+            for policy in kinds
+            for each in self.of(policy)
+            if id(each) in self._taken
+        )
+        for policy in kinds:
+            for each in self.of(policy):
+                if left <= 0:
+                    return
+                relief = each.relief(level.mark)
+                if relief <= 0 or id(each) in self._taken or (garbage and not each.is_garbage):
+                    continue
+                self.take(each)
+                left -= relief
+
+    def garbage(self) -> list[Candidate]:
+        """What was taken so far and gives its bytes back at once."""
+        return [each for each in self.all() if each.is_garbage]
+
+    def all(self) -> list[Candidate]:
+        return [
+            each
+            for finding in self._findings.values()
+            for each in finding.candidates
+            if id(each) in self._taken
+        ]

@@ -1,0 +1,95 @@
+"""What in the trash may not be purged yet, because a session may still need its past.
+
+That is the trash of a session that is there again, and of one that a process may have in memory: a
+chat or a program of unknown kind that had the database open at the prune, for as long as it lives;
+a server for `reaper.presume_after.server`, in which a silent turn may go on, or for as long as it
+lives where Hermes writes a turn only at its end. A rule that empties the trash waits for it. A
+person who says `purge` does not, and neither does an emergency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from exporter.errors import DatabaseError
+from exporter.evidence.procfs import read_stat
+from exporter.hermes import database
+from exporter.hermes.schema import probe_schema
+from exporter.pruner.beside import Beside
+from exporter.pruner.models import Act
+from exporter.reaper.watched_idleness import read_moment
+from exporter.runs import ActionState, Runs
+from exporter.writing.index_upkeep import read_patiently
+from exporter.writing.target import Site
+
+_DELETION: Final = Act.DELETE_SESSION.value
+BESIDE: Final = "beside"
+"""Noted with the first session that a run deletes."""
+
+
+def find_reborn(site: Site, session_ids: Collection[str]) -> set[str]:
+    """Which of these sessions, all deleted by us, are there."""
+    if not session_ids or database.file_state(site.database) is None:
+        return set()
+    listed = msgspec.json.encode(list(session_ids)).decode()
+
+    def there(connection: apsw.Connection) -> set[str]:
+        found = connection.execute(
+            "SELECT id FROM sessions WHERE id IN (SELECT value FROM json_each(?))", (listed,)
+        )
+        return {session_id for (session_id,) in found}
+
+    return read_patiently(site, there)
+
+
+def why_not_purged(site: Site, runs: Runs, run: str) -> str:
+    """Why the trash of a run is not to be emptied by a rule, by what it still may heal; or ''."""
+    deletions = [each for each in runs.actions(run) if each.intent.action == _DELETION]
+    deleted = {each.intent.target for each in deletions if each.state is ActionState.DONE}
+    if not deleted:
+        return ""
+    noted = (each.intent.after.get(BESIDE) for each in deletions)
+    found: Any = next((each for each in noted if each is not None), None)
+    try:
+        reborn = find_reborn(site, deleted)
+        waits_for = _waits_for(site, msgspec.convert(found, Beside)) if found else None
+    except (DatabaseError, OSError, msgspec.ValidationError) as error:
+        return f"whether a session of it is still in use cannot be told: {error}"[:300]
+    if reborn:
+        return "a session of it is there again, and waits for its past"
+    if waits_for is not None:
+        return f"process {waits_for}, which was there at the prune, may still have a session of it"
+    return ""
+
+
+def _waits_for(site: Site, beside: Beside) -> int | None:
+    """The process that the trash waits for, by its PID."""
+    now = read_moment()
+    if now.boot_id != beside.boot_id:
+        return None  # a process of another boot has ended
+    for pid, start_ticks in beside.chats:
+        if _lives(site, pid, start_ticks):
+            return pid
+    servers = [pid for pid, start_ticks in beside.servers if _lives(site, pid, start_ticks)]
+    if not servers:
+        return None
+    waited = now.monotonic - beside.monotonic
+    if beside.server_seconds is not None and waited >= beside.server_seconds:
+        return servers[0] if _writes_turns_late(site) else None
+    return servers[0]
+
+
+def _lives(site: Site, pid: int, start_ticks: int) -> bool:
+    stat = read_stat(site.proc, pid)
+    return stat is not None and not stat.dead and stat.start_ticks == start_ticks
+
+
+def _writes_turns_late(site: Site) -> bool:
+    """Up to 0.17 nothing of a turn is stored before its end."""
+    if database.file_state(site.database) is None:
+        return False
+    return not read_patiently(site, lambda each: probe_schema(each).has("messages", "compacted"))

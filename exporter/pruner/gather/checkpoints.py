@@ -1,0 +1,267 @@
+"""The checkpoints of a home in both layouts, with their archives and what killed gits left."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from exporter.hermes.checkpoints import Layout, StoreProject
+from exporter.hermes.git import GitError, run_git
+from exporter.hermes.paths import STORE, is_archive
+from exporter.hermes.prunable_names import is_temporary_object
+from exporter.pruner.apply.file_state import project_marks, repo_marks
+from exporter.pruner.decide.inventory import Archive, Checkpoint, Leftover, Workdir
+from exporter.pruner.gather.session_files import is_own_file
+from exporter.scan.absence import Absences
+from exporter.scan.disk.scanner import DiskScanner
+from exporter.scan.mount_namespaces import MountNamespaces
+from exporter.scan.nodes import Node, RepoNode
+from exporter.snapshot import DiskKind
+
+_BLOCK_BYTES: Final = 512
+_PACKS: Final = STORE + b"/objects/pack"
+_GIT_SECONDS: Final = 5.0
+_ASKED_AT_ONCE: Final = 10
+"""Projects whose size git is asked for at one look; a store of many is known after a few."""
+_ASKED_THOROUGHLY: Final = 1000
+
+
+class KnownWorkdirs:
+    """What the agent knows of the working directories of a home's checkpoints, by their names."""
+
+    def __init__(
+        self,
+        namespaces: MountNamespaces,
+        present: Iterable[str] = (),
+        missing: Mapping[str, float] | None = None,
+    ) -> None:
+        self.namespaces = namespaces
+        """Of the processes that use the home."""
+        self.present = set(present)
+        """Once seen on this host."""
+        self.missing = dict(missing or {})
+        """Since when they are known to be missing."""
+
+
+class CheckpointStock:
+    """Remembers how large projects of the store are: git has to walk their history to tell."""
+
+    def __init__(self, home: str, mountinfo: str, fstab: str) -> None:
+        self._home = os.fsencode(home)
+        self._store = os.path.join(home, os.fsdecode(STORE))
+        self._absences = Absences(home, mountinfo, fstab)
+        self.sizes: dict[str, tuple[float, int]] = {}
+        """Of projects, as of when they were last touched."""
+        self._may_ask = 0
+
+    def take(
+        self,
+        disk: DiskScanner,
+        owner: int,
+        known: KnownWorkdirs,
+        now: float,
+        monotonic: float,
+        thorough: bool,
+    ) -> tuple[tuple[Checkpoint, ...], KnownWorkdirs]:
+        """All checkpoints as of the last walk, and what is now known of their folders."""
+        self._absences.refresh(monotonic)
+        self._may_ask = _ASKED_THOROUGHLY if thorough else _ASKED_AT_ONCE
+        learnt = KnownWorkdirs(known.namespaces)
+        found = [
+            *self._repos(disk.repositories(), owner, known, learnt, now),
+            *self._projects(disk.stored_projects(), owner, known, learnt, now),
+        ]
+        return tuple(found), learnt
+
+    # Before 0.13
+
+    def _repos(
+        self,
+        nodes: Iterable[Node],
+        owner: int,
+        known: KnownWorkdirs,
+        learnt: KnownWorkdirs,
+        now: float,
+    ) -> Iterator[Checkpoint]:
+        archives: dict[bytes, list[Node]] = {}
+        for node in nodes:
+            if node.kind is DiskKind.CHECKPOINTS_ARCHIVE:
+                archives.setdefault(b"/".join(node.path.split(b"/")[:2]), []).append(node)
+                continue
+            if node.seen is None:
+                continue  # not walked yet
+            reading = node.reading if isinstance(node, RepoNode) else None
+            if reading is None or not reading.is_repository:
+                continue
+            name = node.path.rpartition(b"/")[2].decode()
+            state, since = self._workdir(name, reading.workdir, known, learnt, now)
+            yield self._folder(Layout.LEGACY, node.path, [node], owner, now, state, since)
+        for path, parts in archives.items():
+            was_walked = all(part.seen is not None for part in parts)
+            if was_walked and is_archive(path) and any(part.path == path for part in parts):
+                yield self._folder(Archive.ARCHIVE, path, parts, owner, now)
+
+    def _folder(
+        self,
+        layout: Layout | Archive,
+        path: bytes,
+        parts: list[Node],
+        owner: int,
+        now: float,
+        workdir: Workdir = Workdir.UNKNOWN,
+        missing_since: float | None = None,
+    ) -> Checkpoint:
+        blocks = sum(tally.blocks for part in parts for tally in part.tallies.values())
+        touched_at = max(part.newest for part in parts)
+        is_own = False
+        expected: dict[str, str | int | float | None] = {}
+        try:
+            found = os.lstat(os.path.join(self._home, path))
+        except OSError:
+            touched_at = now
+        else:
+            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == owner
+            expected = repo_marks(found)
+            top = next((part for part in parts if part.path == path), parts[0])
+            if top.seen != (found.st_ctime_ns, found.st_ino):
+                touched_at = now  # it has moved since it was walked
+        return Checkpoint(
+            layout=layout,
+            target=os.fsdecode(path),
+            allocated_bytes=blocks * _BLOCK_BYTES,
+            touched_at=touched_at,
+            workdir=workdir,
+            missing_since=missing_since,
+            is_own=is_own and _is_text(path),
+            expected=expected,
+        )
+
+    def _workdir(
+        self,
+        name: str,
+        workdir: bytes | None,
+        known: KnownWorkdirs,
+        learnt: KnownWorkdirs,
+        now: float,
+    ) -> tuple[Workdir, float | None]:
+        """Whether a working directory is there, and since when it is known not to be.
+
+        It is missing only if it was seen on this host, and no process of the home has it either.
+        """
+        if name in known.present:
+            learnt.present.add(name)
+        absence = self._absences.of(workdir)
+        if workdir is None or absence is None:
+            there = workdir is not None and self._absences.is_there(workdir)
+            if workdir is not None and there and self._absences.is_folder_of_its_disk(workdir):
+                learnt.present.add(name)
+            return (Workdir.PRESENT if there else Workdir.UNKNOWN), None
+        if name not in known.present or not known.namespaces.is_gone(workdir):
+            return Workdir.UNKNOWN, None
+        since = min(known.missing.get(name, now), now)
+        if not known.namespaces.any_other:
+            since = min(since, absence.since)
+        learnt.missing[name] = since
+        return Workdir.MISSING, since
+
+    # Since 0.13
+
+    def _projects(
+        self,
+        projects: Iterable[StoreProject],
+        owner: int,
+        known: KnownWorkdirs,
+        learnt: KnownWorkdirs,
+        now: float,
+    ) -> Iterator[Checkpoint]:
+        is_own = _is_folder_of(self._store, owner)
+        for project in projects:
+            state, since = self._workdir(project.name, project.workdir, known, learnt, now)
+            size = self.sizes.get(project.name)
+            if (size is None or size[0] != project.last_touch) and self._may_ask > 0:
+                self._may_ask -= 1
+                size = self.sizes[project.name] = (project.last_touch, self._size(project.name))
+            yield Checkpoint(
+                layout=Layout.STORE,
+                target=project.name,
+                allocated_bytes=size[1] if size is not None else 0,
+                touched_at=project.last_touch,
+                workdir=state,
+                missing_since=since,
+                is_own=is_own,
+                expected=project_marks(self._store, project.name),
+            )
+
+    def _size(self, name: str) -> int:
+        """The bytes of what no other project has; 0 if git cannot tell."""
+        try:
+            told = run_git(
+                self._store,
+                "rev-list",
+                "--disk-usage",
+                "--objects",
+                f"refs/hermes/{name}",
+                "--not",
+                f"--exclude=refs/hermes/{name}",
+                "--glob=refs/hermes/*",
+                timeout_seconds=_GIT_SECONDS,
+            )
+            return int(told)
+        except (GitError, ValueError):
+            return 0
+
+    def collected_at(self) -> float:
+        """When git last collected garbage in the store."""
+        try:
+            return os.lstat(os.path.join(self._store, "objects/info/packs")).st_mtime
+        except OSError:
+            return 0.0
+
+    def leftovers(self, owner: int) -> tuple[Leftover, ...]:
+        """Half-written packs of the store."""
+        folder = os.path.join(self._home, _PACKS)
+        if os.path.islink(os.path.join(self._home, STORE)) or os.path.islink(folder):
+            return ()
+        found: list[Leftover] = []
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            return ()
+        for name in names:
+            path = _PACKS + b"/" + name
+            if not is_temporary_object(path):
+                continue
+            try:
+                entry = os.lstat(os.path.join(folder, name))
+            except OSError:
+                continue
+            found.append(
+                Leftover(
+                    path=path.decode(),
+                    allocated_bytes=entry.st_blocks * _BLOCK_BYTES,
+                    modified_at=entry.st_mtime,
+                    is_own=is_own_file(entry, owner),
+                    inode=entry.st_ino,
+                    size=entry.st_size,
+                    mtime_ns=entry.st_mtime_ns,
+                )
+            )
+        return tuple(found)
+
+
+def _is_folder_of(path: str, owner: int) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == owner
+
+
+def _is_text(path: bytes) -> bool:
+    try:
+        path.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

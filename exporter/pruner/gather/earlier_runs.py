@@ -1,0 +1,118 @@
+"""What earlier runs mean for the next: what waits in the trash, what was given back, what was
+reaped, and what only a `git gc` will free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from exporter.errors import HomeError
+from exporter.pruner.decide.inventory import StockedSession, TrashedRun
+from exporter.pruner.memory import ITEMS_MAX
+from exporter.pruner.models import Act
+from exporter.reaper.plan import ENDS
+from exporter.runs import Run, Runs, journal_of, run_folder
+from exporter.runs.remove_tree import measure_tree
+from exporter.runs.trash import trash_folder
+
+if TYPE_CHECKING:
+    from exporter.pruner.gather.inventory_reader import Asked
+
+
+class RunStock(Struct, frozen=True):
+    """What the journal and the trash of a home tell."""
+
+    trash: tuple[TrashedRun, ...] = ()
+    restored: frozenset[str] = frozenset()
+    reaped_at: dict[str, float] = {}
+    strangers: dict[str, float] = {}
+    """Sessions with our end reason of which no journal knows, and when they were first seen."""
+    deleted: dict[str, float] = {}
+    """Sessions that runs deleted and no undo gave back, and when."""
+    unsettled: frozenset[str] = frozenset()
+    """Sessions that an unfinished run was about to delete."""
+    given_back: frozenset[str] = frozenset()
+    """Whatever an undo ever gave back."""
+    projects: tuple[tuple[float, int], ...] = ()
+    """When projects were taken from the store, and the bytes of each."""
+    unreadable: tuple[str, ...] = ()
+
+
+def read_runs(home: str, asked: Asked, sessions: Sequence[StockedSession], now: float) -> RunStock:
+    """Read the journal. One that is there and cannot be read protects everything."""
+    try:
+        with journal_of(home, asked.owner) as runs:
+            if runs is None:
+                reaped_at, strangers = _reaped(None, sessions, asked, now)
+                return RunStock(reaped_at=reaped_at, strangers=strangers)
+            reaped_at, strangers = _reaped(runs, sessions, asked, now)
+            return RunStock(
+                trash=tuple(_trash(home, asked, runs.list_runs())),
+                restored=frozenset(runs.restored_since(now - asked.undone_seconds)),
+                reaped_at=reaped_at,
+                strangers=strangers,
+                deleted=runs.done_at(Act.DELETE_SESSION.value),
+                unsettled=frozenset(runs.unsettled(Act.DELETE_SESSION.value)),
+                given_back=frozenset(runs.restored()),
+                projects=tuple(
+                    (each.settled_at or 0.0, each.intent.bytes)
+                    for each in runs.standing(Act.DELETE_PROJECT.value)
+                ),
+            )
+    except (HomeError, OSError):
+        return RunStock(strangers=dict(asked.memory.strangers), unreadable=("run_journal",))
+
+
+def _reaped(
+    runs: Runs | None, sessions: Sequence[StockedSession], asked: Asked, now: float
+) -> tuple[dict[str, float], dict[str, float]]:
+    """When sessions that carry our end were reaped; of strangers, when they were first seen.
+
+    The reason that is written today need not be the one of yesterday, or of another's settings.
+    """
+    noted: dict[tuple[str, float | None], float] = {}
+    if runs is not None and sessions:
+        for each in runs.standing(*ENDS):
+            key = (each.intent.target, each.intent.after.get("ended_at"))
+            noted.setdefault(key, each.settled_at or now)
+    reaped_at: dict[str, float] = {}
+    strangers: dict[str, float] = {}
+    for session in sessions:
+        when = noted.get((session.id, session.ended_at))
+        if when is None and session.end_reason != asked.end_reason:
+            continue
+        if when is None:
+            when = min(asked.memory.strangers.get(session.id, now), now)
+            if len(strangers) < ITEMS_MAX:
+                strangers[session.id] = when
+        reaped_at[session.id] = when
+    return reaped_at, strangers
+
+
+def _trash(home: str, asked: Asked, runs: Sequence[Run]) -> list[TrashedRun]:
+    """What finished runs left in the trash; what no journal knows of is not touched."""
+    known = {run.id: run for run in runs if run.finished_at is not None}
+    found: list[TrashedRun] = []
+    with ExitStack() as stack:
+        folder = stack.enter_context(run_folder(home, asked.owner))
+        trash = stack.enter_context(trash_folder(folder)) if folder is not None else None
+        for name in sorted(os.listdir(trash)) if trash is not None else ():
+            run = known.get(name)
+            if trash is None or run is None:
+                continue
+            until = run.undoable_until
+            found.append(
+                TrashedRun(
+                    run=run.id,
+                    allocated_bytes=measure_tree(trash, name.encode()),
+                    taken_at=run.started_at,
+                    kept_until=run.started_at + asked.trash_keep_seconds
+                    if until is None
+                    else until,
+                )
+            )
+    return found

@@ -1,0 +1,386 @@
+"""Taking stock of a home: everything that the pruner decides from, gathered in the worker.
+
+The database is read through `exporter.hermes.database` alone, in short read transactions, and
+closed before anything else is looked at. Nothing is written: what has to be remembered is given
+back to the caller.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import apsw
+import msgspec
+from msgspec import Struct, structs
+
+from exporter.errors import DatabaseError
+from exporter.hermes import database
+from exporter.hermes.continuity import Content, newest_messages, read_content, surviving
+from exporter.hermes.heartbeats import read_signs
+from exporter.hermes.own_pruning import SelfPruning, read_self_pruning
+from exporter.hermes.payload_sizes import Measured, Payloads
+from exporter.hermes.prune_queries import Extras, StockQueries, children
+from exporter.hermes.routing import read_routing
+from exporter.hermes.schema import Schema, probe_schema
+from exporter.hermes.session_files import Owners
+from exporter.hermes.session_queries import SessionRecord
+from exporter.hermes.session_state import expected_of
+from exporter.pruner.decide.inventory import (
+    Inventory,
+    Link,
+    Safeguards,
+    SessionFile,
+    StockedSession,
+)
+from exporter.pruner.gather.checkpoints import CheckpointStock, KnownWorkdirs
+from exporter.pruner.gather.earlier_runs import RunStock, read_runs
+from exporter.pruner.gather.seen_deletions import Look, Runs, witness
+from exporter.pruner.gather.session_files import list_files, owners_of, with_owners
+from exporter.pruner.gather.unchanged import Rest
+from exporter.pruner.memory import ITEMS_MAX, WORKDIRS_MAX, PruneMemory, Seen, WitnessMemory
+from exporter.reaper.models import HomeFacts, ReaperRules
+from exporter.scan.disk.scanner import DiskScanner
+from exporter.scan.filesystem import filesystem_of
+from exporter.scan.mount_namespaces import MountNamespaces, Process
+from exporter.snapshot import DiskKind, DiskReport, Hold
+
+_READ_SECONDS: Final = 90.0
+_MEASURE_SECONDS: Final = 2.0
+"""For measuring messages at one look; a large home is measured within a few."""
+_FUTURE_TOLERANCE_SECONDS: Final = 60.0
+_CHECKPOINT_KINDS: Final = (
+    DiskKind.CHECKPOINTS_LEGACY,
+    DiskKind.CHECKPOINTS_STORE,
+    DiskKind.CHECKPOINTS_ARCHIVE,
+)
+
+
+class Asked(Struct, frozen=True):
+    """What the agent tells a worker for the taking of stock."""
+
+    owner: int
+    facts: HomeFacts = HomeFacts()
+    rules: ReaperRules = ReaperRules()
+    memory: PruneMemory = PruneMemory()
+    end_reason: str = "reaped"
+    """What the reaper writes: sessions with it may be its own doing."""
+    undone_seconds: float = 30 * 86400.0
+    trash_keep_seconds: float = 72 * 3600.0
+    thorough: bool = False
+    """A person waits for exact figures: measure everything, however long it takes."""
+
+
+class Stock(Struct, frozen=True):
+    """What was found, and what to remember of it."""
+
+    inventory: Inventory
+    memory: PruneMemory
+
+
+class Learnt(Struct, frozen=True):
+    """What makes the next taking of stock cheap."""
+
+    payloads: Measured
+    project_sizes: dict[str, tuple[float, int]]
+
+
+class _Found(Struct):
+    """What the database told."""
+
+    sessions: list[StockedSession] = []
+    holds: Mapping[str, list[Hold]] = {}
+    turn_leases: frozenset[str] = frozenset()
+    self_pruning: SelfPruning = SelfPruning()
+    content: Content | None = None
+    surviving: frozenset[int] = frozenset()
+    owned: Mapping[str, str] = {}
+    """Files with a row, by name, and the sessions that they are of."""
+    newest: Mapping[str, int] = {}
+    payload_bytes: int | None = 0
+    unreadable: tuple[str, ...] = ()
+
+
+class Stocktaker:
+    """Takes stock of one home again and again, keeping what makes the next time cheap."""
+
+    def __init__(
+        self,
+        home: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        measure_seconds: float = _MEASURE_SECONDS,
+        mountinfo: str = "/proc/self/mountinfo",
+        fstab: str = "/etc/fstab",
+    ) -> None:
+        self._home = home
+        self._path = database.database_path(home)
+        self._clock = clock
+        self._monotonic = monotonic
+        self._measure_seconds = measure_seconds
+        self._payloads = Payloads(monotonic)
+        self._checkpoints = CheckpointStock(home, mountinfo, fstab)
+        self.rest = Rest(home)
+
+    def take(
+        self,
+        asked: Asked,
+        disk: DiskScanner,
+        walked: DiskReport,
+        *,
+        before_open: Callable[[], None],
+    ) -> Stock:
+        """Take stock; `disk` has just walked the home, with `walked` as its report.
+
+        `before_open` may raise DatabaseError to forbid the opening of the database; it is called
+        right before it. What cannot be read is said in the inventory, which then protects all.
+        """
+        now = self._clock()
+        # Before the database: a file that is written meanwhile would seem to have no row.
+        listed, transcripts_bytes = list_files(self._home, asked.owner)
+        found = self._read_database(asked, listed, now, before_open)
+        runs = read_runs(self._home, asked, found.sessions, now)
+        files, known = self._witness(asked.memory.witness, listed, found, runs, now)
+        checkpoints, workdirs = self._checkpoints.take(
+            disk, asked.owner, self._workdirs(asked), now, self._monotonic(), asked.thorough
+        )
+        inventory = Inventory(
+            taken_at=now,
+            sessions=tuple(found.sessions),
+            files=files,
+            checkpoints=checkpoints,
+            leftovers=self._checkpoints.leftovers(asked.owner),
+            trash=runs.trash,
+            safeguards=Safeguards(
+                facts=asked.facts,
+                rules=asked.rules,
+                holds=found.holds,
+                turn_leases=found.turn_leases,
+                restored=runs.restored,
+                reaped_at=runs.reaped_at,
+                unreadable=(*found.unreadable, *runs.unreadable),
+            ),
+            self_pruning=found.self_pruning,
+            transcripts_bytes=transcripts_bytes,
+            checkpoints_bytes=_bytes_of(walked),
+            payload_bytes=found.payload_bytes,
+            awaiting_gc_bytes=self._awaiting_gc(runs),
+            filesystem=filesystem_of(self._home),
+        )
+        memory = structs.replace(
+            asked.memory,
+            witness=known,
+            missing=dict(list(workdirs.missing.items())[:ITEMS_MAX]),
+            present=tuple(sorted(workdirs.present)[:WORKDIRS_MAX]),
+            strangers=runs.strangers,
+        )
+        return Stock(inventory, memory)
+
+    def _workdirs(self, asked: Asked) -> KnownWorkdirs:
+        processes = (
+            Process(holder.pid, holder.start_ticks)
+            for holder in asked.facts.holders
+            if not holder.stranger  # another user's that can only read: it works in no folder
+        )
+        namespaces = MountNamespaces(processes)
+        return KnownWorkdirs(namespaces, asked.memory.present, asked.memory.missing)
+
+    def now(self) -> float:
+        return self._clock()
+
+    def learnt(self) -> Learnt:
+        return Learnt(self._payloads.save(), self._checkpoints.sizes)
+
+    def learn(self, learnt: Learnt) -> None:
+        """Know what a process that was forked from this one has learnt."""
+        self._payloads.load(learnt.payloads)
+        self._checkpoints.sizes = learnt.project_sizes
+
+    # The database
+
+    def _read_database(
+        self,
+        asked: Asked,
+        listed: Sequence[SessionFile],
+        now: float,
+        before_open: Callable[[], None],
+    ) -> _Found:
+        files = database.look_at_files(self._path)
+        if files.database is None:
+            return _Found(self_pruning=read_self_pruning(self._home, None, None))
+        try:
+            database.refuse_unfit_files(files, asked.owner, self._path)
+            before_open()
+            opening = database.plan_opening(self._path)
+            with database.reading(opening, deadline_seconds=_READ_SECONDS) as connection:
+                found = self._read(connection, now, thorough=asked.thorough)
+                self._recognise(connection, asked.memory.witness.seen, listed, found)
+        except (DatabaseError, OSError):
+            return _Found(payload_bytes=None, unreadable=("database",))
+        return found
+
+    def _read(self, connection: apsw.Connection, now: float, *, thorough: bool) -> _Found:
+        schema = probe_schema(connection)
+        routing = read_routing(self._home, connection, schema, now)
+        turns = read_signs(connection, schema).turns
+        leases = frozenset(session_id for session_id, until in turns.items() if until > now)
+        self_pruning = read_self_pruning(self._home, connection, schema)
+        seconds = _READ_SECONDS if thorough else self._measure_seconds
+        self._payloads.measure(connection, schema, seconds)
+        sessions = self._stocked(connection, schema, now)
+        return _Found(
+            sessions=sessions,
+            holds=routing.holds,
+            turn_leases=leases,
+            self_pruning=self_pruning,
+            payload_bytes=sum(session.payload_bytes for session in sessions),
+            unreadable=() if routing.readable else ("routing",),
+        )
+
+    def _stocked(
+        self, connection: apsw.Connection, schema: Schema, now: float
+    ) -> list[StockedSession]:
+        """All sessions; of what was read no more than a slice is kept at a time."""
+        counts = children(connection, schema)
+        sessions: list[StockedSession] = []
+        with_parents: dict[int, Extras] = {}
+        reasons: dict[str, str] = {}
+        for part in StockQueries(schema).slices(connection):
+            for record, extras in part:
+                row, rows = record.row, record.messages.rows
+                reasons[row.id] = sys.intern(row.end_reason)
+                if row.parent_id is not None:
+                    with_parents[len(sessions)] = extras
+                size = self._payloads.of(connection, schema, row.id, rows)
+                sessions.append(_session(record, extras, counts.get(row.id, 0), size, now))
+        self._payloads.forget_others()
+        for number, extras in with_parents.items():
+            session = sessions[number]
+            link = _link(session.parent_id, extras, reasons)
+            sessions[number] = structs.replace(session, link=link)
+        return sessions
+
+    def _recognise(
+        self,
+        connection: apsw.Connection,
+        before: Seen | None,
+        listed: Sequence[SessionFile],
+        found: _Found,
+    ) -> None:
+        """What tells whether this is the database of the last look, and which files have rows."""
+        schema = probe_schema(connection)
+        found.content = read_content(connection, schema)
+        if before is not None:
+            found.surviving = surviving(connection, schema, before.content.anchors)
+        found.owned = owners_of(listed, Owners(session.id for session in found.sessions))
+        found.newest = newest_messages(connection, schema, found.owned.values())
+
+    def _witness(
+        self,
+        memory: WitnessMemory,
+        listed: Sequence[SessionFile],
+        found: _Found,
+        runs: RunStock,
+        now: float,
+    ) -> tuple[tuple[SessionFile, ...], WitnessMemory]:
+        files = list(with_owners(listed, found.owned))
+        lost = [file for file in files if file.session_id is None]
+        deleted = owners_of(lost, Owners(runs.deleted)) if lost else {}
+        unsettled = owners_of(lost, Owners(runs.unsettled)) if lost else {}
+        ours = Runs(
+            deleted={name: runs.deleted[session] for name, session in deleted.items()},
+            unsettled=frozenset(unsettled),
+            given_back=runs.given_back,
+        )
+        return witness(memory, self._look(found, now), files, ours, now)
+
+    def _look(self, found: _Found, now: float) -> Look | None:
+        state = database.file_state(self._path)
+        if state is None or found.content is None:
+            return None
+        identity = state.identity
+        return Look(
+            seen=Seen(now, identity.device, identity.inode, found.content),
+            surviving=found.surviving,
+            newest=found.newest,
+            copied_at=max(self._doubts(), default=0.0),
+        )
+
+    def _doubts(self) -> list[float]:
+        """When copies of the database were put beside it: by a repair, a restore, a rescue."""
+        try:
+            with os.scandir(os.fsencode(self._home)) as entries:
+                return [
+                    max(found.st_mtime, found.st_ctime)
+                    for entry in entries
+                    if entry.name.startswith((b"state.db.", b".state.db."))
+                    and (found := entry.stat(follow_symlinks=False))
+                ]
+        except OSError:
+            return [float("inf")]
+
+    def _awaiting_gc(self, runs: RunStock) -> int:
+        collected_at = self._checkpoints.collected_at()
+        return sum(size for settled_at, size in runs.projects if settled_at > collected_at)
+
+
+def _session(
+    record: SessionRecord, extras: Extras, children: int, payload: int, now: float
+) -> StockedSession:
+    row, messages, _ = record
+    clocks = [row.started_at, messages.newest, row.last_activity_at, row.last_heartbeat_at]
+    known = [clock for clock in (*clocks, row.ended_at) if clock is not None]
+    latest = max(known, default=0.0)
+    expected = b"{}"
+    if not row.is_open:
+        expected = msgspec.json.encode(
+            expected_of(record, archived=extras.archived, titled=extras.titled, children=children)
+        )
+    return StockedSession(
+        id=row.id,
+        source=sys.intern(row.source),
+        is_open=bool(row.is_open),
+        started_at=row.started_at or 0.0,
+        last_activity_at=latest,
+        clocks_sane=(
+            row.intact == 1
+            and row.started_at is not None
+            and (bool(row.is_open) or row.ended_at is not None)
+            and (messages.newest is not None or messages.rows == 0)
+            and 0 < latest <= now + _FUTURE_TOLERANCE_SECONDS
+        ),
+        rows=messages.rows,
+        size=max(messages.rows, extras.message_count),
+        payload_bytes=extras.row_bytes + payload,
+        end_reason=sys.intern(row.end_reason),
+        ended_at=row.ended_at,
+        parent_id=row.parent_id,
+        archived=extras.archived,
+        pinned=bool(row.pinned),
+        titled=extras.titled,
+        handed_off=row.handoff_state in ("pending", "running"),
+        expected=expected,
+    )
+
+
+def _link(parent_id: str | None, extras: Extras, reasons: Mapping[str, str]) -> Link:
+    """What a session is to its parent. A mark on the session itself says more than its parent."""
+    if parent_id is None or parent_id not in reasons:
+        return Link.NONE
+    if extras.delegated:
+        return Link.DELEGATE
+    if extras.branched or reasons[parent_id] == "branched":
+        return Link.BRANCH
+    return Link.COMPRESSION if reasons[parent_id] == "compression" else Link.CHILD
+
+
+def _bytes_of(walked: DiskReport) -> int | None:
+    if not walked.complete and not walked.unreadable:
+        return None
+    return sum(
+        walked.usage[kind].allocated_bytes for kind in _CHECKPOINT_KINDS if kind in walked.usage
+    )

@@ -1,0 +1,111 @@
+"""A home at rest needs no new stock: while nothing in it moved, only time and its disk go on.
+
+To read every session costs a second of a processor where there are ten thousand. So a look after
+which nothing is done, for there is nothing to do or it is only to be observed, is good for an hour
+as long as all that it was made from is as it was. How full the disk is, is asked anew each time.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from msgspec import Struct, structs
+
+from exporter.config.mode import Mode
+from exporter.config.prune import Prune
+from exporter.hermes import database
+from exporter.hermes.routing import routing_file
+from exporter.pruner.decide.report import threshold_reports
+from exporter.pruner.decide.thresholds import Mark, Pressure, Reading, assess, disk_reading
+from exporter.pruner.figures import PruneReport
+from exporter.pruner.memory import PruneMemory
+from exporter.reaper.models import HomeFacts
+from exporter.runs.folder import NAME as RUNS
+from exporter.scan.filesystem import filesystem_of
+from exporter.snapshot import DiskReport
+
+GOOD_SECONDS: Final = 3600.0
+_FILES: Final = (
+    "sessions",
+    "config.yaml",
+    os.path.join("checkpoints", ".last_prune"),
+    os.path.join(RUNS, "journal.db"),
+)
+
+
+class _Look(Struct, frozen=True):
+    mark: tuple[Any, ...]
+    made_at: float
+    readings: dict[Mark, Reading]
+    report: PruneReport
+
+
+class Resting(Struct, frozen=True):
+    """What is to be said of a home at rest."""
+
+    report: PruneReport
+    pressure: Pressure
+    memory: PruneMemory
+
+
+class Rest:
+    """Remembers the last look at one home, if nothing was to be done after it."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._path = database.database_path(home)
+        self._last: _Look | None = None
+
+    def mark(self, facts: HomeFacts, settings: Prune, walked: DiskReport) -> tuple[Any, ...]:
+        """All that moves when a new look would find something else.
+
+        Only while no connection is open.
+        """
+        files = database.look_at_files(self._path)
+        holders = tuple((each.pid, each.start_ticks, each.sessions) for each in facts.holders)
+        return (
+            files.database,
+            files.wal,
+            database.read_commit_mark(self._path, files),
+            database.file_state(routing_file(self._home)),
+            tuple(database.file_state(os.path.join(self._home, name)) for name in _FILES),
+            walked.usage,
+            walked.complete,
+            (holders, facts.leases, facts.lock_probe, facts.blind),
+            settings,
+        )
+
+    def note(
+        self, mark: tuple[Any, ...], settings: Prune, pressure: Pressure, report: PruneReport
+    ) -> None:
+        """Remember a look; one that something will be done about is worth nothing the next time."""
+        is_quiet = not report.would_items and not any(each.pressure for each in report.thresholds)
+        readings = {
+            level.mark: level.reading for level in pressure.levels if level.reading is not None
+        }
+        self._last = None
+        if is_quiet or settings.mode is Mode.OBSERVE:
+            self._last = _Look(mark, report.made_at, readings, report)
+
+    def recall(
+        self, mark: tuple[Any, ...], settings: Prune, memory: PruneMemory, now: float
+    ) -> Resting | None:
+        """The last look as of now; None if it is not good any more."""
+        last = self._last
+        if last is None or last.mark != mark or not 0 <= now - last.made_at < GOOD_SECONDS:
+            return None
+        readings = dict(last.readings)
+        known = readings.pop(Mark.DISK_USED, None)
+        found = disk_reading(filesystem_of(self._home), known)
+        if found is not None:
+            readings[Mark.DISK_USED] = found
+        pressure, remembered = assess(readings, settings, memory, now)
+        report = structs.replace(last.report, thresholds=threshold_reports(pressure))
+        if pressure.emergency != report.emergency or _pressing(report) != _pressing(last.report):
+            return None
+        return Resting(report, pressure, remembered)
+
+
+def _pressing(report: PruneReport) -> list[str]:
+    return [each.name for each in report.thresholds if each.pressure]
