@@ -49,9 +49,9 @@ types: setup
 	.venv/bin/mypy --strict
 
 docs: setup
-	$(PYTHON_IN_VENV) -m exporter.config.reference >docs/configuration.md.new
+	$(PYTHON_IN_VENV) -m exporter.reference.configuration >docs/configuration.md.new
 	mv docs/configuration.md.new docs/configuration.md
-	$(PYTHON_IN_VENV) -m exporter.metrics_reference >docs/metrics.md.new
+	$(PYTHON_IN_VENV) -m exporter.reference.metrics >docs/metrics.md.new
 	mv docs/metrics.md.new docs/metrics.md
 	$(PYTHON_IN_VENV) -m dashboards.alerts >dashboards/rules/alerts.yaml.new
 	mv dashboards/rules/alerts.yaml.new dashboards/rules/alerts.yaml

@@ -5,22 +5,22 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from exporter.config import reference
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.config.table import Section, section_of
+from exporter.reference import configuration
 
 DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
 
 
 def test_the_reference_page_is_up_to_date() -> None:
-    """Rewrite it with `python -m exporter.config.reference > docs/configuration.md`."""
-    assert DOCS.read_text() == reference.page()
+    """Rewrite it with `python -m exporter.reference.configuration > docs/configuration.md`."""
+    assert DOCS.read_text() == configuration.page()
 
 
 def test_the_sample_file_loads_and_holds_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "sample.yaml"
-    file.write_text(reference.sample())
+    file.write_text(configuration.sample())
     assert load(str(file)) == Settings()
 
 
@@ -29,7 +29,7 @@ def test_the_commented_examples_load_too(tmp_path: Path) -> None:
     file.write_text(
         "".join(
             line.replace("# ", "", 1) if line.lstrip().startswith("# ") else line
-            for line in reference.sample().splitlines(keepends=True)
+            for line in configuration.sample().splitlines(keepends=True)
         )
     )
     settings = load(str(file))

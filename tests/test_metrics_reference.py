@@ -6,7 +6,7 @@ from pathlib import Path
 
 from exporter import collectors
 from exporter.collectors.series_budget import BLIND_REASONS
-from exporter.metrics_reference import page
+from exporter.reference.metrics import page
 from exporter.snapshot import DiskKind
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "metrics.md"

@@ -1,6 +1,6 @@
 """docs/configuration.md, rendered from the settings table.
 
-python -m exporter.config.reference > docs/configuration.md
+python -m exporter.reference.configuration > docs/configuration.md
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from exporter.config.table import Each, Leaf, PerName, Section, Spec, Words, sec
 _INTRODUCTION = """\
 # Configuration
 
-<!-- Made by `python -m exporter.config.reference`; change exporter/config/ instead. -->
+<!-- Made by `python -m exporter.reference.configuration`; change exporter/config/ instead. -->
 
 Every command reads the file given by `--config.file`. Where none is given, all but `serve` and
 `demo` read `/etc/hermes-exporter/config.yml`, the file of the packaged service, if it is there, and
