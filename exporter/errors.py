@@ -15,6 +15,7 @@ ExporterError                one clear line for a person; never a traceback
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -72,3 +73,14 @@ class RefusedError(HomeError):
 
 class WorkerError(ExporterError):
     """A worker process failed its agent."""
+
+
+def place_of(error: BaseException) -> str:
+    """`KeyError in reader.py:42`: enough to find it, nothing that could be private."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    where = os.path.basename(trace.tb_frame.f_code.co_filename)
+    return f"{type(error).__name__} in {where}:{trace.tb_lineno}"

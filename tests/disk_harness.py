@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from exporter.scan.disk.scanner import DiskScanner
-from exporter.scan.moment import SETTLE_SECONDS
+from exporter.scan.disk.walk import SETTLE_SECONDS
 from exporter.snapshot import DiskReport
 
 _ENVIRONMENT = {

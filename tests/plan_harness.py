@@ -14,8 +14,7 @@ from exporter.pruner.decide.plan import EVERYTHING, Filters, plan_prune
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.thresholds import Pressure, assess, read_levels
 from exporter.pruner.gather.inventory_reader import Asked, Stock, Stocktaker
-from exporter.pruner.memory import PruneMemory
-from exporter.pruner.models import Act, HomePrunePlan
+from exporter.pruner.models import Act, HomePrunePlan, PruneMemory
 from exporter.reaper.models import HomeFacts
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.snapshot import DiskKind, LockAnswer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.scan.absence import Absence, Absences
+from exporter.scan.workdirs import Absence, Absences
 
 
 @pytest.fixture

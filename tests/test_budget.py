@@ -8,8 +8,7 @@ from exporter import collectors
 from exporter.collectors import prune
 from exporter.collectors.registry import Description, Kind, Samples, gauge
 from exporter.collectors.series_budget import SERIES_PER_HOME, series_of, shown, worst_case
-from exporter.pruner.figures import PolicyReport, PruneReport, ThresholdReport
-from exporter.pruner.models import Policy, Unreachable
+from exporter.pruner.models import Policy, PolicyReport, PruneReport, ThresholdReport, Unreachable
 
 DECLARED = [metric for each in collectors.collectors() for metric in each.descriptions]
 

@@ -12,13 +12,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter import collectors
-from exporter.demo import home
 from exporter.demo.fabricate.database import (
     MessageRow,
     SessionRow,
     StateDatabase,
     UsageRow,
 )
+from exporter.demo.home import make
 from tests.agent_harness import configuration
 from tests.real.agent import agent
 from tests.real.command import run
@@ -28,7 +28,7 @@ HOME_SERIES, AGENT_SERIES = 600, 60
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(home.make(str(tmp_path_factory.mktemp("demo")), now=time.time()))
+    return Path(make(str(tmp_path_factory.mktemp("demo")), now=time.time()))
 
 
 def names(folder: Path, home: Path, *flags: str) -> set[str]:
@@ -83,7 +83,7 @@ def words(count: int) -> Iterator[str]:
 
 def test_a_home_with_very_many_words_stays_within_its_share(tmp_path: Path) -> None:
     """Forty sources, each with forty end reasons and forty models, open and ended."""
-    home = Path(home.make(str(tmp_path), now=time.time()))
+    home = Path(make(str(tmp_path), now=time.time()))
     (home / "state.db").unlink()
     moment = time.time() - 3600
     with StateDatabase(str(home / "state.db")) as database:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from exporter.demo import home
+from exporter.demo.home import make
 from exporter.snapshot import DiskKind
 from tests.real.agent import agent
 from tests.real.command import refusal, run, run_json
@@ -34,7 +34,7 @@ QUICK = "reaper: {confirmations: 1}\n"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(home.make(str(tmp_path_factory.mktemp("demo")), now=time.time()))
+    return Path(make(str(tmp_path_factory.mktemp("demo")), now=time.time()))
 
 
 @pytest.fixture

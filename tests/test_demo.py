@@ -11,14 +11,14 @@ from typing import Any
 import apsw
 import pytest
 
-from exporter.demo import home
+from exporter.demo.home import make
 
 NOW = 1_750_000_000.0
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(home.make(str(tmp_path_factory.mktemp("demo")), now=NOW))
+    return Path(make(str(tmp_path_factory.mktemp("demo")), now=NOW))
 
 
 def ask(database: Path, question: str) -> Any:
@@ -106,7 +106,7 @@ def test_checkpoints_are_sound_git_and_some_lost_their_folder(home: Path) -> Non
 
 
 def test_the_same_seed_makes_the_same_home(home: Path, tmp_path: Path) -> None:
-    again = Path(home.make(str(tmp_path), now=NOW))
+    again = Path(make(str(tmp_path), now=NOW))
     question = "SELECT json_group_array(id) FROM sessions"
     assert ask(again / "state.db", question) == ask(home / "state.db", question)
 

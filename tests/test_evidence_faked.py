@@ -11,8 +11,7 @@ import pytest
 from msgspec import structs
 
 from exporter.evidence.models import HomeEvidence
-from exporter.evidence.openers import Bystanders
-from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
+from exporter.evidence.openers import Bystanders, OpenAnswer, lock_owners, may_open
 from exporter.evidence.survey import survey
 from exporter.workers.protocol import Holding
 from tests.evidence_harness import NOBODY, Puppet, files, holding, puppet

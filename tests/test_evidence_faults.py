@@ -11,8 +11,7 @@ from msgspec import structs
 
 from exporter.evidence.liveness import lease_alive, start_times
 from exporter.evidence.models import Blindness, GatewayState, Liveness, Survey
-from exporter.evidence.openers import Bystanders, look_around
-from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
+from exporter.evidence.openers import Bystanders, OpenAnswer, lock_owners, look_around, may_open
 from exporter.evidence.survey import survey
 from exporter.snapshot import GatewayFiles, LockAnswer
 from exporter.workers.protocol import Holding

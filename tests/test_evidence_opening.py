@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
+from exporter.evidence.openers import OpenAnswer, lock_owners, may_open
 from tests.evidence_harness import NOBODY, REPOSITORY, Puppet, holding
 
 
@@ -71,7 +71,7 @@ def test_a_lock_that_comes_back_while_we_wait_was_only_late(tmp_path: Path) -> N
 _ASK_AS_USER = """
 import os, sys
 from types import SimpleNamespace as Known
-from exporter.evidence.opening import lock_owners, may_open
+from exporter.evidence.openers import lock_owners, may_open
 os.setuid(int(sys.argv[3]))
 holder = Known(pid=int(sys.argv[1]), shm_inode=int(sys.argv[2]))
 print(may_open([holder], lock_owners({holder.shm_inode})))

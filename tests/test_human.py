@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter import human
+from exporter.text import counted, format_age, format_count, format_percent, format_size
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from exporter import human
     ],
 )
 def test_sizes(size_bytes: float, text: str) -> None:
-    assert human.size(size_bytes) == text
+    assert format_size(size_bytes) == text
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_sizes(size_bytes: float, text: str) -> None:
     ],
 )
 def test_ages(seconds: float, text: str) -> None:
-    assert human.age(seconds) == text
+    assert format_age(seconds) == text
 
 
 def test_percentages_and_counts() -> None:
-    assert human.percent(0.9) == "90%"
-    assert human.percent(0.975) == "97.5%"
-    assert human.count(12000) == "12,000"
-    assert [human.counted(number, "home") for number in (0, 1, 2)] == [
+    assert format_percent(0.9) == "90%"
+    assert format_percent(0.975) == "97.5%"
+    assert format_count(12000) == "12,000"
+    assert [counted(number, "home") for number in (0, 1, 2)] == [
         "0 homes",
         "1 home",
         "2 homes",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from exporter.agent.state_store import Journal, recall, state_lock
 from exporter.collectors.labels import LIMITS, Family
 from exporter.errors import StateError
-from exporter.pruner.memory import PruneMemory
+from exporter.pruner.models import PruneMemory
 from exporter.snapshot import ModelUsage, SessionUsage
 
 HOME = "/home/ada/.hermes"

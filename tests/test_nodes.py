@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.scan.disk.units import LARGE_ENTRIES, ROUND_SCANS, Effort, FolderNode, Node, take_turn
 from exporter.scan.disk.walk import Tally
-from exporter.scan.nodes import LARGE_ENTRIES, ROUND_SCANS, Effort, FolderNode, Node, take_turn
 from exporter.snapshot import DiskKind
 
 SIZES = st.lists(st.integers(1, 5000), min_size=1, max_size=80)

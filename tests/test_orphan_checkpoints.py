@@ -19,8 +19,7 @@ import pytest
 from exporter.config.prune import Keep, Prune
 from exporter.evidence.procfs import read_stat
 from exporter.pruner.decide.inventory import Checkpoint, Workdir
-from exporter.pruner.memory import PruneMemory
-from exporter.pruner.models import Policy
+from exporter.pruner.models import Policy, PruneMemory
 from exporter.reaper.models import HomeFacts
 from exporter.scan.mount_namespaces import MountNamespaces, Process
 from exporter.snapshot import LockAnswer

@@ -15,8 +15,7 @@ import pytest
 from msgspec import structs
 
 from exporter.config.prune import Keep, Prune, Threshold, Thresholds
-from exporter.pruner.memory import PruneMemory
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy
+from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneMemory
 from exporter.snapshot import Filesystem
 from tests.plan_harness import inside, plan, pressed, take_stock
 from tests.real.hermes import NEWEST, python_for

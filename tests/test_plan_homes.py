@@ -12,8 +12,7 @@ from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.decide.inventory import Archive, Inventory, Link, Workdir
 from exporter.pruner.gather.inventory_reader import Stocktaker
-from exporter.pruner.memory import PruneMemory
-from exporter.pruner.models import Act, HomePrunePlan, Policy
+from exporter.pruner.models import Act, HomePrunePlan, Policy, PruneMemory
 from exporter.reaper.models import HomeFacts
 from exporter.snapshot import DiskKind
 from tests.evidence_harness import evidence

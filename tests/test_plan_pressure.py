@@ -18,8 +18,7 @@ from exporter.pruner.decide.inventory import (
     TrashedRun,
 )
 from exporter.pruner.decide.thresholds import Mark, Pressure, Reading, assess, note_run, read_levels
-from exporter.pruner.memory import PruneMemory
-from exporter.pruner.models import Act, Frees, HomePrunePlan
+from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneMemory
 from exporter.snapshot import DiskKind, Filesystem
 from tests.plan_harness import DAY, NOW, file, inventory, plan, pressed, session, targets
 

@@ -17,8 +17,7 @@ from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.relief import relief_of
 from exporter.pruner.decide.thresholds import Mark, note_run
-from exporter.pruner.memory import PruneMemory
-from exporter.pruner.models import Act, HomePrunePlan
+from exporter.pruner.models import Act, HomePrunePlan, PruneMemory
 from exporter.reaper.models import LeaseFact
 from exporter.snapshot import DiskKind, Hold
 from tests.plan_harness import DAY, NOW, SEEN, file, inventory, plan, pressed, session, targets

@@ -13,7 +13,7 @@ from msgspec import structs
 from exporter.config.mode import Mode
 from exporter.config.prune import Prune, Threshold, Thresholds
 from exporter.pruner.gather.inventory_reader import Stocktaker
-from exporter.pruner.memory import PruneMemory
+from exporter.pruner.models import PruneMemory
 from exporter.pruner.orders import PlanOrder
 from exporter.pruner.planning import Planned, Seen, plan
 from exporter.reaper.models import HomeFacts, ReaperRules

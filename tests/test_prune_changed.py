@@ -335,7 +335,7 @@ def test_small_sessions_that_never_have_the_time_are_given_up_too(
         for session in small:
             writer.ask("old", session=session, count=1)
     plan, times = planned(home, small), 0
-    run = (prune(home, plan).run or "") if module is returning else ""
+    run = (prune(home, plan).run or "") if module is restore_sessions else ""
     before = dump_all(home, *WORDS)
 
     def too_long(*arguments: Any) -> Any:

@@ -19,12 +19,11 @@ from exporter.agent.home_state import HomeState
 from exporter.agent.state_store import Journal
 from exporter.config.mode import Mode
 from exporter.config.settings import HomeSettings, Settings
-from exporter.errors import ExporterError, RefusedError, WorkerError
+from exporter.errors import ExporterError, RefusedError, WorkerError, place_of
 from exporter.evidence.models import HomeEvidence
-from exporter.faults import place_of
 from exporter.pruner.decide.relief import note_done
 from exporter.pruner.decide.thresholds import Pressure
-from exporter.pruner.memory import PruneMemory
+from exporter.pruner.models import PruneMemory
 from exporter.snapshot import Trouble
 from exporter.workers import client
 from exporter.workers.pool import Pool, Worker

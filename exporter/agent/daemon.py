@@ -24,8 +24,7 @@ from exporter.collectors.render import Metrics
 from exporter.collectors.view import HostView
 from exporter.config.load import load
 from exporter.config.settings import Settings
-from exporter.errors import ExporterError
-from exporter.faults import place_of
+from exporter.errors import ExporterError, place_of
 from exporter.web.published import Board
 from exporter.web.response import Packed, pack
 from exporter.web.routes import Site

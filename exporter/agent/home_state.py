@@ -19,7 +19,7 @@ from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
 from exporter.evidence.liveness import StartTimes
 from exporter.evidence.models import HomeEvidence
-from exporter.pruner.figures import PruneReport
+from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.summary import RunReport
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS

@@ -18,10 +18,9 @@ from exporter.agent.home_state import HomeState
 from exporter.agent.manual_reap import ONLY_OBSERVED
 from exporter.agent.one_shot import looked, unsettled
 from exporter.agent.options import Options
-from exporter.agent.run_result import Result
+from exporter.agent.run_result import Result, unknown_sources
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.agent.scan_loop import Rounds
-from exporter.agent.sources import unknown_sources
 from exporter.config.load import load
 from exporter.config.prune import Prune
 from exporter.config.settings import Settings

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from exporter import human, logs
+from exporter import logs
 from exporter.agent import saved_plans
 from exporter.agent.healing import heal_first
 from exporter.agent.home_state import HomeState
 from exporter.agent.one_shot import looked, unsettled
 from exporter.agent.options import Options
-from exporter.agent.run_result import Result
+from exporter.agent.run_result import Result, unknown_sources
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.agent.scan_loop import Rounds
-from exporter.agent.sources import unknown_sources
 from exporter.collectors.view import HostView
 from exporter.config.load import load
 from exporter.config.settings import Settings
@@ -26,7 +25,7 @@ from exporter.reaper.orders import ReapOrder
 from exporter.reaper.plan import ACTION, HomePlan, ReapAction, digest, hash_of
 from exporter.runs import RunOutcome, new_run_id
 from exporter.runs.recovery import not_known
-from exporter.text import listed, visible
+from exporter.text import counted, listed, visible
 from exporter.workers import client
 
 KIND: Final = "reap"
@@ -218,7 +217,7 @@ def _not_judged(
     if sessions:
         why = f" (blind: {', '.join(blind)}); `hermes-exporter check` tells why" if blind else ""
         hint = why or "; `hermes-exporter sessions --verdict unknown` tells why"
-        yield f"{human.counted(sessions, 'open session')} could not be judged{hint}"
+        yield f"{counted(sessions, 'open session')} could not be judged{hint}"
 
 
 def _item(path: str, action: ReapAction) -> SavedItem:

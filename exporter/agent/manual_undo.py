@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from exporter import human, logs
+from exporter import logs
 from exporter.agent.home_state import HomeState
 from exporter.agent.manual_reap import ONLY_OBSERVED
 from exporter.agent.one_shot import found_homes, looked
@@ -17,7 +17,7 @@ from exporter.errors import ExporterError, HomeError, WorkerError
 from exporter.reaper.orders import Skipped, Undone
 from exporter.runs import ActionState, Kind, Run
 from exporter.runs.recovery import not_known
-from exporter.text import visible
+from exporter.text import counted, visible
 from exporter.workers import client
 
 _SESSION: Final = "delete_session"
@@ -125,7 +125,7 @@ def at_stake(options: Options, run: str | None) -> list[str]:
             sessions += sum(action.action == _SESSION for action in taken)
             others += sum(action.action != _SESSION for action in taken)
     counts = ((sessions, "session"), (others, "other item"))
-    parts = [human.counted(count, noun) for count, noun in counts if count]
+    parts = [counted(count, noun) for count, noun in counts if count]
     if parts:
         lines.append(f"{' and '.join(parts)} can then no longer be given back")
     return lines

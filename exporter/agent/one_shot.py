@@ -9,12 +9,12 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Final
 
-from exporter import human, logs
-from exporter.agent import status
+from exporter import logs
+from exporter.agent import status as host_status
 from exporter.agent.options import Options
+from exporter.agent.run_result import unknown_sources
 from exporter.agent.scan_loop import LOOK_SECONDS, READ_SECONDS, Rounds
 from exporter.agent.session_list import session_row
-from exporter.agent.sources import unknown_sources
 from exporter.agent.state_store import Journal, recall, state_lock
 from exporter.agent.visibility import capabilities, is_losing
 from exporter.collectors.render import Metrics
@@ -22,7 +22,7 @@ from exporter.collectors.view import HostView
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, HomeError, UsageError, WorkerError
-from exporter.text import visible
+from exporter.text import counted, visible
 from exporter.workers import client
 
 _PATIENCE_SECONDS: Final = LOOK_SECONDS + READ_SECONDS
@@ -35,7 +35,7 @@ def status(options: Options) -> dict[str, Any]:
     """Each home on one screen."""
     settings = load(options.config_file)
     with looked(options, settings) as (rounds, _):
-        return status.status(rounds.look_at_thresholds(), settings, public=False)
+        return host_status.status(rounds.look_at_thresholds(), settings, public=False)
 
 
 def sessions(
@@ -105,7 +105,7 @@ def _whole_id(rounds: Rounds, beginning: str) -> str:
     if len(ids) > 1:
         some = ", ".join(visible(each) for each in sorted(ids)[:3])
         raise UsageError(
-            f"{human.counted(len(ids), 'open session')} begin with {visible(beginning)} "
+            f"{counted(len(ids), 'open session')} begin with {visible(beginning)} "
             f"({some}, ...); give more of the id"
         )
     return ids.pop() if ids else beginning

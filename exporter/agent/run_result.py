@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.pruner.models import Frees
 from exporter.reaper.orders import Skipped
 from exporter.runs import RunOutcome
+from exporter.snapshot import Snapshot
+from exporter.text import listed, nearest, quoted, visible
 
 _NO_LONGER: Final = "it no longer is as planned"
 _NOT_LOOKED_AT: Final = "its home was not looked at; give the same --home and --config.file"
@@ -99,3 +101,33 @@ class Result:
             "done": self.done,
             "skipped": [{"target": each.target, "why": each.why} for each in self.skipped],
         }
+
+
+_LISTED_MAX: Final = 12
+_KNOWN_MAX: Final = 64
+"""As many as a snapshot tells of one home; with so many there may be more."""
+
+
+def unknown_sources(wanted: Sequence[str], snapshots: Iterable[Snapshot | None]) -> list[str]:
+    """A line for each wanted source that no session has, ended or open, in any home read."""
+    summaries = [each.sessions for each in snapshots if each is not None]
+    known: set[str] = set()
+    for summary in summaries:
+        if summary is None or len(summary.messages) >= _KNOWN_MAX:
+            return []
+        known |= {each.source for each in summary.messages}
+    return list(_lines(dict.fromkeys(wanted), sorted(known))) if summaries else []
+
+
+def _lines(wanted: Iterable[str], known: Sequence[str]) -> Iterator[str]:
+    for source in wanted:
+        if source in known:
+            continue
+        meant = nearest(source, known)
+        if meant:
+            fix = f", did you mean {quoted(meant)}?"
+        elif known:
+            fix = f"; there are {listed(map(visible, known[:_LISTED_MAX]), 'and')}"
+        else:
+            fix = "; there are no sessions"
+        yield f"no session has source {quoted(source)}{fix}"

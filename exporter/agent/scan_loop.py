@@ -26,14 +26,13 @@ from exporter.agent.state_store import Journal
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Census, Home, Refusal
-from exporter.errors import HomeError, RefusedError, WorkerError
+from exporter.errors import HomeError, RefusedError, WorkerError, place_of
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.liveness import start_times
 from exporter.evidence.models import Candidate as ProcessCandidate
 from exporter.evidence.models import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.survey import survey as survey_processes
-from exporter.faults import place_of
-from exporter.pruner.memory import PruneMemory
+from exporter.pruner.models import PruneMemory
 from exporter.reaper.models import Judgement
 from exporter.snapshot import Look, OpenSession, Trouble
 from exporter.workers import protocol

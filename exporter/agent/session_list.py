@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from exporter.collectors.labels import Family, fit
-from exporter.hermes.session_ids import is_own_id
+from exporter.hermes.session_files import is_own_id
 from exporter.reaper.models import Evidence, JudgedSession, Verdict
 from exporter.snapshot import OpenSession
 

@@ -24,7 +24,7 @@ from exporter.agent.label_limits import Admission, admit
 from exporter.agent.usage_counters import Counter, Tally
 from exporter.collectors.labels import Family
 from exporter.errors import StateError
-from exporter.pruner.memory import PruneMemory
+from exporter.pruner.models import PruneMemory
 from exporter.snapshot import SessionUsage
 
 STATE_VERSION: Final = 2

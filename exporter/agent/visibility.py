@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from exporter import human
 from exporter.collectors.view import HomeView
 from exporter.snapshot import LockAnswer, Trouble
+from exporter.text import format_pids
 
 _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
     "permissions": (
@@ -132,7 +132,7 @@ def _losses(home: HomeView) -> Iterator[dict[str, str]]:
     deleted = (home.evidence.deleted_wal_pids if home.evidence else None) or []
     lockless = (home.evidence.lockless_pids if home.evidence else None) or []
     if deleted:
-        who = human.processes(deleted)
+        who = format_pids(deleted)
         yield _entry(
             f"see what is written by {who}",
             "it goes into a database or WAL that was deleted, and is lost when the process ends",
@@ -140,7 +140,7 @@ def _losses(home: HomeView) -> Iterator[dict[str, str]]:
         )
     endangered = [pid for pid in lockless if pid not in deleted]
     if endangered:
-        who = human.processes(endangered)
+        who = format_pids(endangered)
         yield _entry(
             "write to the home",
             f"{who} lost the locks on state.db: who opens it next may delete the WAL under it",

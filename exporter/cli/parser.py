@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 from exporter import __version__
 from exporter.cli import arguments, commands, output
+from exporter.cli.commands import Command
 from exporter.cli.output import PROGRAM
-from exporter.commands import Command
 from exporter.config.paths import SYSTEM_CONFIG_FILE, SYSTEM_STATE_DIR
 from exporter.errors import UsageError
 from exporter.text import nearest, quoted

@@ -12,8 +12,7 @@ from collections import Counter
 from exporter.collectors.registry import Samples, collector, counter, gauge
 from exporter.collectors.series_budget import AT_ONCE, VALUES, shown
 from exporter.collectors.view import HomeView, HostView
-from exporter.pruner.figures import PruneReport
-from exporter.pruner.models import Policy
+from exporter.pruner.models import Policy, PruneReport
 from exporter.runs.models import NOTED_OUTCOMES
 
 RECLAIMABLE = gauge(

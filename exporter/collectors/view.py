@@ -8,7 +8,7 @@ from exporter.agent.label_limits import Admission
 from exporter.agent.usage_counters import Counter
 from exporter.discovery.homes import Refusal
 from exporter.evidence.models import HomeEvidence
-from exporter.pruner.figures import PruneReport
+from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.summary import RunReport
 from exporter.snapshot import Look, Snapshot, Trouble

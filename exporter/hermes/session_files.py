@@ -16,7 +16,6 @@ from hashlib import sha256
 from typing import Final
 
 from exporter.hermes.paths import classify_session_file
-from exporter.hermes.session_ids import is_own_id
 from exporter.snapshot import DiskKind
 
 _DUMP: Final = re.compile(r"request_dump_(.+)_\d{8}_\d{6}_\d{6}\.json", re.DOTALL)
@@ -79,3 +78,16 @@ def is_surely_hermes(name: str) -> bool:
         is_own_id(middle) or (prefixed and _SAFE_HASHED.fullmatch(middle) is not None)
         for middle in middles(name)
     )
+
+
+_OWN_SHAPES: Final = re.compile(
+    r"\d{8}_\d{6}_[0-9a-f]{6,8}"
+    r"|cron_[0-9a-zA-Z-]{1,64}_\d{8}_\d{6}"
+    r"|api_\d{1,12}_[0-9a-f]{8}"
+    r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+)
+
+
+def is_own_id(session_id: str) -> bool:
+    """Whether Hermes made this id: then there is nothing of anybody's in it."""
+    return _OWN_SHAPES.fullmatch(session_id) is not None

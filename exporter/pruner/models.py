@@ -7,7 +7,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from exporter.snapshot import Bytes, Count, Text, Timestamp
+from exporter.hermes.continuity import Content
+from exporter.runs.models import RunOutcome
+from exporter.snapshot import Bytes, Count, SessionId, Text, Timestamp, Word
 
 Target = Annotated[str, Meta(max_length=4096)]
 """What an action is taken on; see `Act`."""
@@ -100,3 +102,118 @@ class HomePrunePlan(Struct, frozen=True):
     """The same in a sentence."""
     warnings: tuple[Text, ...] = ()
     """What a person should know before saying yes: caps that an automatic run would not pass."""
+
+
+RULES_MAX = 32
+UNREACHABLE_MAX = 40
+REASONS_MAX = 16
+
+
+class PolicyReport(Struct, frozen=True):
+    """What one policy could do now."""
+
+    policy: Policy
+    reclaimable_bytes: Bytes = 0
+    eligible: Count = 0
+    """Things that are past it and that no rule keeps."""
+    oldest: Timestamp | None = None
+    """The clock of the oldest thing it is for, past it or not."""
+
+
+class ThresholdReport(Struct, frozen=True):
+    name: Word
+    value: float | None
+    """In bytes, as a ratio or as a count; None while it cannot be told."""
+    high: float
+    low: float
+    pressure: bool
+
+
+class PruneReport(Struct, frozen=True):
+    """All of it, of one home."""
+
+    made_at: Timestamp = 0.0
+    policies: Annotated[list[PolicyReport], Meta(max_length=16)] = []
+    thresholds: Annotated[list[ThresholdReport], Meta(max_length=16)] = []
+    unreachable: Annotated[list[Unreachable], Meta(max_length=UNREACHABLE_MAX)] = []
+    blocked: Annotated[list[Word], Meta(max_length=REASONS_MAX)] = []
+    """Everything that keeps the pruner, or one of its policies, from acting."""
+    why: Text = ""
+    would_items: Count = 0
+    """Of the plan that a run by itself would execute now."""
+    would_bytes: Bytes = 0
+    by_hand_items: Count = 0
+    """Of all that policies allow."""
+    by_hand_bytes: Bytes = 0
+    protected: Annotated[list[ProtectedCount], Meta(max_length=RULES_MAX)] = []
+    emergency: bool = False
+
+
+class PruneOutcome(Struct, frozen=True):
+    """What became of an order; its targets are told apart from it."""
+
+    run: Word | None
+    outcome: RunOutcome
+    why: Text = ""
+    freed_now_bytes: Bytes = 0
+    freed_at_purge_bytes: Bytes = 0
+    freed_after_upkeep_bytes: Bytes = 0
+    longest_hold_seconds: float = 0.0
+
+
+ITEMS_MAX = 20_000
+WORKDIRS_MAX = 4_000
+ROWS_MAX = 16_000
+DELETED_MAX = 8_000
+PACKED_BYTES = 16
+"""Of one of those."""
+
+
+class ThresholdMemory(Struct, frozen=True):
+    """One threshold."""
+
+    pressing: bool = False
+    """`high` was crossed and `low` has not been reached since."""
+    above_since: Timestamp | None = None
+    attempted_at: Timestamp | None = None
+    """When a run last tried to lower it."""
+    attempted_from: float = 0.0
+    attempted_relief: float = 0.0
+    """By how much that run should have lowered it."""
+    attempted_whole: bool = False
+    """That was as much as was wanted."""
+
+
+class Seen(Struct, frozen=True):
+    """The database as it was at the last look."""
+
+    looked_at: Timestamp
+    device: int
+    inode: int
+    content: Content
+
+
+class WitnessMemory(Struct, frozen=True):
+    """What the agent saw of the files of one home and of their rows."""
+
+    seen: Seen | None = None
+    rows: Annotated[bytes, Meta(max_length=ROWS_MAX * PACKED_BYTES)] = b""
+    """Files that had a row: a key of the name, and the number of a late message, packed."""
+    deleted: Annotated[bytes, Meta(max_length=DELETED_MAX * PACKED_BYTES)] = b""
+    """Files whose row was deleted: a key of the name, and when that was noticed, packed."""
+
+
+class PruneMemory(Struct, frozen=True):
+    """All of it, of one home."""
+
+    thresholds: Annotated[dict[Word, ThresholdMemory], Meta(max_length=16)] = {}
+    last_run_at: Timestamp | None = None
+    witness: WitnessMemory = WitnessMemory()
+    missing: Annotated[dict[Word, Timestamp], Meta(max_length=ITEMS_MAX)] = {}
+    """Checkpoints by name, and since when their working directories are known to be missing."""
+    present: Annotated[tuple[Word, ...], Meta(max_length=WORKDIRS_MAX)] = ()
+    """Checkpoints by name whose working directories the agent once saw on this host."""
+    emergency_since: Timestamp | None = None
+    """When the filesystem became too full; kept until it is at its low mark again."""
+    strangers: Annotated[dict[SessionId, Timestamp], Meta(max_length=ITEMS_MAX)] = {}
+    """Sessions with our end reason that are in no journal, and when they were first seen."""

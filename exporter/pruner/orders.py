@@ -7,8 +7,7 @@ from msgspec import Struct
 from exporter.config.prune import Prune
 from exporter.evidence.openers import Bystanders
 from exporter.pruner.beside import Beside
-from exporter.pruner.memory import PruneMemory
-from exporter.pruner.models import HomePrunePlan, Policy
+from exporter.pruner.models import HomePrunePlan, Policy, PruneMemory
 
 
 class Narrowed(Struct, frozen=True):

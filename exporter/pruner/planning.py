@@ -13,11 +13,9 @@ from exporter.pruner.decide.plan import Filters, plan_prune
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.report import report
 from exporter.pruner.decide.thresholds import Pressure, assess, read_levels
-from exporter.pruner.figures import PruneReport
 from exporter.pruner.gather.inventory_reader import Asked, Learnt, Stock, Stocktaker
 from exporter.pruner.gather.unchanged import Resting
-from exporter.pruner.memory import PruneMemory
-from exporter.pruner.models import HomePrunePlan
+from exporter.pruner.models import HomePrunePlan, PruneMemory, PruneReport
 from exporter.pruner.orders import PlanOrder, PruneOrder
 from exporter.pruner.outcome import Outcome
 from exporter.reaper.models import HomeFacts, ReaperRules

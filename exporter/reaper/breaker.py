@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter import human
 from exporter.hermes import database
 from exporter.runs import Kind, journal_of, journal_was_lost
+from exporter.text import counted
 from exporter.writing.session_end import count_ended
 from exporter.writing.target import Site
 
@@ -48,7 +48,7 @@ def trip_if_forgotten(site: Site, end_reason: str) -> str:
     with site.running("breaker") as runs:
         if ended:
             runs.trip(
-                f"{human.counted(ended, 'session')} ended as {end_reason} by no run that is known: "
+                f"{counted(ended, 'session')} ended as {end_reason} by no run that is known: "
                 "the run journal was lost, or another tool reaps here"
             )
         tripped = runs.tripped()

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from exporter import human
 from exporter.reaper.models import Evidence, JudgedSession, Proof, Says, Verdict
 from exporter.snapshot import Count, OpenSession, SessionId, Text, Timestamp, Word
+from exporter.text import format_age
 
 if TYPE_CHECKING:  # a worker plans too, and has no use for the configuration
     from exporter.config.settings import Reaper
@@ -209,7 +209,7 @@ def _action(judged: JudgedSession, now: float) -> ReapAction:
     session = judged.session
     proof = [each for each in judged.evidence if each.says is Says.DEAD][:_EVIDENCE_MAX]
     said = "; ".join(each.detail for each in proof)
-    idle = f"idle for {human.age(now - session.last_activity_at)}"
+    idle = f"idle for {format_age(now - session.last_activity_at)}"
     return ReapAction(
         target=session.id,
         reason=f"{idle}; {said}"[:300] if said else idle,

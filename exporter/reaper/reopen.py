@@ -20,7 +20,6 @@ from typing import Any, Final
 import apsw
 from msgspec import Struct
 
-from exporter import human
 from exporter.hermes import database
 from exporter.hermes.continuations import Relation, children_of, relation_of
 from exporter.hermes.schema import Schema, probe_schema
@@ -31,6 +30,7 @@ from exporter.reaper.possible_hosts import ProcessKey
 from exporter.reaper.reap_undo import reopening, why_not_reopened
 from exporter.runs import Action, Intent, Kind, Reversal, Runs, journal_of
 from exporter.runs.take_actions import Change, recover, take_all, written_end
+from exporter.text import counted
 from exporter.writing.connection import Writer
 from exporter.writing.session_end import (
     End,
@@ -106,7 +106,7 @@ def _stop_if_proven(runs: Runs, healed: Sequence[Intent]) -> None:
         if each.before["mistake"] and each.before.get("proof", Proof.PROVEN) == Proof.PROVEN
     ]
     if wrong:
-        runs.trip(f"{human.counted(len(wrong), 'session')} proven dead, and active after the reap")
+        runs.trip(f"{counted(len(wrong), 'session')} proven dead, and active after the reap")
 
 
 def _find(site: Site, ends: Sequence[Action], processes: Collection[ProcessKey]) -> list[Intent]:

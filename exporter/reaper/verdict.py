@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from exporter import human
 from exporter.evidence.models import Holder, Liveness
 from exporter.hermes.heartbeats import BACKEND_SOURCES
 from exporter.reaper.models import (
@@ -44,6 +43,7 @@ from exporter.reaper.possible_hosts import (
     needed_seconds,
 )
 from exporter.snapshot import Hold, LockAnswer, OpenSession
+from exporter.text import format_age
 
 _PROCESSES_SHOWN: Final = 8
 _HOLDS: Final = {
@@ -300,8 +300,8 @@ def _process_detail(holder: Holder, line: Line, subject: Subject, context: Conte
         return f"{said}: dead only when that process ends, as presume_after is off"
     left = needed - idle_seconds(subject, context)
     if left <= 0:
-        return f"{said}, and stood still for {human.age(needed)}"
-    return f"{said}: dead after {human.age(left)} more of watched idleness, or when it ends"
+        return f"{said}, and stood still for {format_age(needed)}"
+    return f"{said}: dead after {format_age(left)} more of watched idleness, or when it ends"
 
 
 def _doubtful_leases(session: OpenSession, facts: HomeFacts) -> list[LeaseFact]:
@@ -334,7 +334,7 @@ def _kernel(subject: Subject, context: Context) -> Iterator[Evidence]:
         pids = ", ".join(f"{each.pid} ({each.kind.value})" for each in facts.holders[:8])
         yield Evidence("cleared", Says.DEAD, f"none of {pids} can be running it")
     elif _may_be_run(subject, context) is None:
-        idle = human.age(idle_seconds(subject, context))
+        idle = format_age(idle_seconds(subject, context))
         yield Evidence("watched", Says.DEAD, f"it was watched standing still for {idle}")
 
 
@@ -345,7 +345,7 @@ def _sign_reason(subject: Subject, context: Context) -> str:
     first = next(_signs_of_life(subject, context), None)
     if first is not None:
         return first.detail
-    idle = human.age(context.now - _active_at(subject))
+    idle = format_age(context.now - _active_at(subject))
     return f"idle for {idle}, no process names it, no heartbeat"
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
-from exporter.hermes.health import is_sound
+from exporter.hermes.database import is_sound
 from exporter.hermes.heartbeats import Signs, read_signs
 from exporter.hermes.read_pacing import Pace
 from exporter.hermes.routing import Routing, RoutingReader, Ties, routing_file

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from exporter.errors import DatabaseError, HomeError
-from exporter.evidence.opening import OpenAnswer, lock_owners, may_open
+from exporter.evidence.openers import OpenAnswer, lock_owners, may_open
 from exporter.hermes import database, gateway_files, home_facts, kanban, leases
 from exporter.hermes.sqlite_locks import probe_shm
 from exporter.reaper.models import (

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from exporter import __version__
-from exporter.human import age, size
+from exporter.text import format_age, format_size
 from exporter.web.published import Content, HomeRow
 from exporter.web.response import Response
 
@@ -105,8 +105,10 @@ def _refused(count: int) -> str:
 
 def _row(row: HomeRow, now: float) -> str:
     sessions = f"{_count(row.sessions_open)}{_small(_verdicts(row))}"
-    scanned = "never" if row.scanned_at is None else f"{age(max(0.0, now - row.scanned_at))} ago"
-    numbers = (sessions, _count(row.sessions_ended), size(row.disk_bytes), scanned)
+    scanned = (
+        "never" if row.scanned_at is None else f"{format_age(max(0.0, now - row.scanned_at))} ago"
+    )
+    numbers = (sessions, _count(row.sessions_ended), format_size(row.disk_bytes), scanned)
     cells = "".join(f'<td class="number">{number}</td>' for number in numbers)
     return f"<tr><td>{_escape(row.home)}</td>{_state(row)}{cells}</tr>"
 

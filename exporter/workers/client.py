@@ -20,9 +20,13 @@ from exporter.evidence.openers import Bystanders
 from exporter.hermes.process_kinds import ProcessKind
 from exporter.pruner.beside import Beside
 from exporter.pruner.decide.thresholds import Pressure
-from exporter.pruner.figures import PruneOutcome, PruneReport
-from exporter.pruner.memory import PruneMemory
-from exporter.pruner.models import HomePrunePlan, PruneAction
+from exporter.pruner.models import (
+    HomePrunePlan,
+    PruneAction,
+    PruneMemory,
+    PruneOutcome,
+    PruneReport,
+)
 from exporter.pruner.orders import Narrowed, PlanOrder, PruneOrder
 from exporter.reaper.orders import ReapOrder, Report, Skipped, Undone
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits

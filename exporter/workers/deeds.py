@@ -22,8 +22,7 @@ from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.apply.settle import settle
 from exporter.pruner.apply.undo import undo as undo_prune
 from exporter.pruner.apply.upkeep import UpkeepOrder, keep_up
-from exporter.pruner.figures import PruneOutcome
-from exporter.pruner.models import Frees
+from exporter.pruner.models import Frees, PruneOutcome
 from exporter.pruner.orders import PruneOrder
 from exporter.pruner.outcome import LeftAlone, Outcome
 from exporter.reaper import duty

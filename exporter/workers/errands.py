@@ -14,7 +14,7 @@ from msgspec import structs
 
 from exporter.errors import HomeError
 from exporter.pruner import planning as pruning
-from exporter.pruner.memory import PruneMemory
+from exporter.pruner.models import PruneMemory
 from exporter.pruner.orders import PlanOrder
 from exporter.runs import RunBusyError
 from exporter.scan.home import HomeReader

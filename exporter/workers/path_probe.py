@@ -1,4 +1,4 @@
-"""The process that looks at paths which may never answer; `exporter.workers.path_prober` is the agent's end.
+"""A process of its own for lstat of paths that may hang; `path_prober` is the agent's end of it.
 
 It runs for as long as the agent does, so it loads little.
 """

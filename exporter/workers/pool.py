@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from exporter.capabilities import missing_capabilities
 from exporter.errors import RefusedError, WorkerError
 from exporter.text import listed
 from exporter.workers import protocol
 from exporter.workers.frames import Ready
+from exporter.workers.privilege import missing_capabilities
 
 _RECEIVE_BYTES: Final = 256 * 1024
 _FRAMES_MAX: Final = 20_000

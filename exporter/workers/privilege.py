@@ -1,4 +1,7 @@
-"""How each process that the agent starts begins: bound to the agent, with one way to talk to it."""
+"""How each child process begins: bound to the agent, with few rights and one channel.
+
+Also which capabilities the agent itself needs to start and end workers of other users.
+"""
 
 from __future__ import annotations
 
@@ -59,3 +62,18 @@ def die_with_parent() -> None:
     """A child without its agent has no business here. A change of uid takes this back."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+_NEEDED: Final = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
+"""Bits of `CapEff`: to end a worker that has become another user, and to become one."""
+
+
+def missing_capabilities(status: str = "/proc/self/status") -> tuple[str, ...]:
+    """Those that this process lacks; none where the system does not tell."""
+    try:
+        with open(status, encoding="ascii", errors="replace") as file:
+            held = next((line.split()[1] for line in file if line.startswith("CapEff:")), "")
+        bits = int(held, 16)
+    except (OSError, ValueError, IndexError):
+        return ()
+    return tuple(name for name, bit in _NEEDED.items() if not bits >> bit & 1)

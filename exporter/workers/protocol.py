@@ -15,9 +15,14 @@ from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
 from exporter.evidence.openers import Bystanders
-from exporter.pruner.figures import PruneOutcome, PruneReport
-from exporter.pruner.memory import PruneMemory
-from exporter.pruner.models import HomePrunePlan, PruneAction, Target
+from exporter.pruner.models import (
+    HomePrunePlan,
+    PruneAction,
+    PruneMemory,
+    PruneOutcome,
+    PruneReport,
+    Target,
+)
 from exporter.reaper.models import (
     HomeFacts,
     JudgedSession,

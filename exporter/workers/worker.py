@@ -13,8 +13,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from exporter.errors import ExporterError
-from exporter.faults import place_of
+from exporter.errors import ExporterError, place_of
 from exporter.scan.home import HomeReader
 from exporter.workers import privilege, protocol
 from exporter.workers.frames import Ready

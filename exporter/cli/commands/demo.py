@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from exporter.agent import daemon
     from exporter.config.load import load
-    from exporter.demo import home
+    from exporter.demo.home import make
 
     if args.homes:
         raise UsageError("demo serves a home of its own; to serve yours: 'serve --home PATH'")
@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
     with tempfile.TemporaryDirectory(
         prefix="hermes-exporter-demo-", ignore_cleanup_errors=True
     ) as directory:
-        home = home.make(directory, now=time.time())
+        home = make(directory, now=time.time())
         state_dir = args.state_dir or os.path.join(directory, "state")
         output.emit(f"demo home: {home}\n")
         return daemon.serve(dataclasses.replace(options, homes=(home,), state_dir=state_dir))

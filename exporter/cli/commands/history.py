@@ -42,9 +42,9 @@ def run(args: Namespace) -> int:
     elif not rows and one_shot.count_homes(options) <= len(unread):
         output.show([NO_HOME])
     else:
-        from exporter.cli.render import history
+        from exporter.cli.render import history as render
 
-        shown = history.history if args.run is None else history.one_run
+        shown = render.history if args.run is None else render.one_run
         output.show(shown(rows, time.time()))
     if unread:
         raise PartlyDoneError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from exporter import human
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone
+from exporter.text import counted
 
 
 def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
@@ -16,7 +16,7 @@ def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
     with any of them there is nothing else to tell.
     """
     problems = len(report["config"])
-    verdict = human.counted(problems, "problem") if problems else "ok"
+    verdict = counted(problems, "problem") if problems else "ok"
     tone = Tone.BAD if problems else Tone.GOOD
     yield Line((Cell("configuration:"), Cell(verdict, tone)))
     if problems:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from exporter import human
 from exporter.cli.render.blocks import VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
 from exporter.config.settings import REAPABLE_SOURCES
+from exporter.text import counted, format_age
 
 _MEANING: Final = {
     "live": "A process is running it, or was a moment ago.",
@@ -52,7 +52,7 @@ def blocks(found: Mapping[str, Any], now: float) -> Iterator[Block]:
         (
             Cell(
                 f"It began {_ago(found['started_at'], now)}, has "
-                f"{human.counted(found['messages'], 'message')}, and was last active "
+                f"{counted(found['messages'], 'message')}, and was last active "
                 f"{_ago(found['last_activity_at'], now)}.",
                 Tone.FAINT,
             ),
@@ -70,7 +70,7 @@ def blocks(found: Mapping[str, Any], now: float) -> Iterator[Block]:
 
 
 def _ago(moment: float | None, now: float) -> str:
-    return "at a time that is not known" if moment is None else f"{human.age(now - moment)} ago"
+    return "at a time that is not known" if moment is None else f"{format_age(now - moment)} ago"
 
 
 def _rule(rule: Mapping[str, Any]) -> tuple[Cell, Cell]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from exporter import human
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 from exporter.reaper.orders import Undone
 from exporter.runs import Run
+from exporter.text import counted, format_age, format_count, format_size
 
 _COLUMNS = (
     Column("run"),
@@ -30,7 +30,7 @@ def history(runs: Sequence[Mapping[str, Any]], now: float) -> Iterator[Block]:
     if runs:
         yield Table(_COLUMNS, tuple(_row(run, now) for run in runs))
         yield Line()
-    total = human.counted(len(runs), "run") if runs else "No runs: nothing was ever done here"
+    total = counted(len(runs), "run") if runs else "No runs: nothing was ever done here"
     yield Line((Cell(total, Tone.FAINT),))
 
 
@@ -40,10 +40,10 @@ def _row(run: Mapping[str, Any], now: float) -> tuple[Cell, ...]:
         Cell(run["run"], Tone.STRONG),
         Cell(run["home"]),
         Cell(run["kind"]),
-        Cell(f"{human.age(now - run['started_at'])} ago"),
+        Cell(f"{format_age(now - run['started_at'])} ago"),
         Cell(outcome, _OUTCOMES.get(outcome, Tone.WARN)),
-        Cell(human.count(run["actions"])),
-        Cell(human.size(run["bytes"]) if run["bytes"] else ""),
+        Cell(format_count(run["actions"])),
+        Cell(format_size(run["bytes"]) if run["bytes"] else ""),
         Cell(_left(run["undoable_until"], now)),
     )
 
@@ -51,7 +51,7 @@ def _row(run: Mapping[str, Any], now: float) -> tuple[Cell, ...]:
 def _left(until: float | None, now: float) -> str:
     if until is None:
         return ""
-    return human.age(until - now) if until > now else "over"
+    return format_age(until - now) if until > now else "over"
 
 
 def one_run(rows: Sequence[Mapping[str, Any]], now: float) -> Iterator[Block]:
@@ -80,7 +80,7 @@ def _items(items: Sequence[Mapping[str, Any]]) -> Table:
                 Cell(each["target"], Tone.STRONG),
                 Cell(each["action"]),
                 Cell(each["policy"] or ""),
-                Cell(human.size(each["bytes"]) if each["bytes"] else ""),
+                Cell(format_size(each["bytes"]) if each["bytes"] else ""),
                 Cell(each["state"], _STATES.get(each["state"], Tone.WARN)),
                 Cell(each["why"] or each["reason"], Tone.FAINT),
             )
@@ -103,11 +103,11 @@ def undoing(
             f"the newest run, {_briefly(newest, now)}, {why} and cannot be undone; "
             "this is the last that can be"
         )
-    actions = human.counted(sum(run.actions for _, run in taken), "action")
+    actions = counted(sum(run.actions for _, run in taken), "action")
     before = sum(run.undone for _, run in taken)
-    given = f", {human.count(before)} of them given back before" if before else ""
+    given = f", {format_count(before)} of them given back before" if before else ""
     homes = [home for home, _ in taken]
-    named = ", ".join(homes) if len(homes) <= _HOMES_NAMED else human.counted(len(homes), "home")
+    named = ", ".join(homes) if len(homes) <= _HOMES_NAMED else counted(len(homes), "home")
     yield f"undo of {_briefly(taken, now)}: {actions} in {named}{given}"
 
 
@@ -115,7 +115,7 @@ def _briefly(runs: Sequence[tuple[str, Run]], now: float) -> str:
     _, run = runs[0]
     begun = min(each.started_at for _, each in runs)
     who = "by hand" if run.by_hand else "by the agent"
-    return f"{run.id} ({run.word} {who}, begun {human.age(max(0, now - begun))} ago)"
+    return f"{run.id} ({run.word} {who}, begun {format_age(max(0, now - begun))} ago)"
 
 
 def undone(result: Undone) -> Iterator[Block]:
@@ -137,5 +137,5 @@ def undone(result: Undone) -> Iterator[Block]:
         yield Line((Cell(said, Tone.BAD),))
         return
     tone = Tone.WARN if result.failed else Tone.GOOD
-    restored = human.counted(len(result.restored), "item")
+    restored = counted(len(result.restored), "item")
     yield Line((Cell(f"{restored} of run {result.run} given back.", tone),))

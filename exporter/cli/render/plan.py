@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from exporter import human
 from exporter.cli.render.blocks import NO_HOME, Block, Cell, Column, Line, Table, Tone
+from exporter.text import counted, format_count
 
 _COLUMNS = (Column("home", least=8, spare=2), Column("target"), Column("why", least=20, spare=1))
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
@@ -25,7 +25,7 @@ def blocks(
         yield from _executed(result, again)
     elif plan["actions"]:
         yield from _table(plan["actions"])
-        total = human.counted(len(plan["actions"]), "session")
+        total = counted(len(plan["actions"]), "session")
         yield Line((Cell(f"{total} would be ended. Nothing was changed.", Tone.STRONG),))
         yield Line((Cell("To do exactly this:", Tone.FAINT),))
         yield Line(
@@ -77,9 +77,9 @@ def _executed(result: Mapping[str, Any], again: str) -> Iterator[Block]:
         )
         yield Line()
     outcome = result["outcome"]
-    said = f"{human.counted(result['done'], 'session')} ended"
+    said = f"{counted(result['done'], 'session')} ended"
     if result["skipped"]:
-        said += f", {human.count(len(result['skipped']))} left alone"
+        said += f", {format_count(len(result['skipped']))} left alone"
     yield Line((Cell(f"{said}.", _OUTCOMES.get(outcome, Tone.PLAIN)),))
     if result["run"] is not None:
         yield Line((Cell("To take it back:", Tone.FAINT),))

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exporter import human
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 from exporter.cli.render.plan import not_known
 from exporter.config.prune import Prune
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.text import counted, format_age, format_count, format_size
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 _LISTED = 20
@@ -74,12 +74,12 @@ def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
             rows.append(
                 (
                     Cell(policy.value, Tone.STRONG),
-                    Cell(human.count(len(chosen))),
-                    Cell(human.size(size)),
+                    Cell(format_count(len(chosen))),
+                    Cell(format_size(size)),
                 )
             )
     total = sum(each["bytes"] for each in actions)
-    rows.append((Cell("all"), Cell(human.count(len(actions))), Cell(human.size(total))))
+    rows.append((Cell("all"), Cell(format_count(len(actions))), Cell(format_size(total))))
     yield Table(
         (Column("policy"), Column("items", right=True), Column("bytes", right=True)), tuple(rows)
     )
@@ -119,7 +119,7 @@ def _when_free(plans: Sequence[HomePlan]) -> Iterator[Block]:
     yield Table(
         (Column("comes free"), Column("bytes", right=True), Column("when", least=24)),
         tuple(
-            (Cell(name), Cell(human.size(size)), Cell(how, Tone.FAINT))
+            (Cell(name), Cell(format_size(size)), Cell(how, Tone.FAINT))
             for name, size, how in rows
             if size
         ),
@@ -142,7 +142,7 @@ def _waits_for_vacuum(action: PruneAction) -> bool:
 def _keep_times(settings: Sequence[Prune]) -> str:
     """`3d`, or `3d to 7d` where homes differ."""
     times = sorted({each.trash.keep_seconds for each in settings})
-    return " to ".join(dict.fromkeys(human.age(each) for each in (*times[:1], *times[-1:])))
+    return " to ".join(dict.fromkeys(format_age(each) for each in (*times[:1], *times[-1:])))
 
 
 def _allowed(key: str, switches: Sequence[bool]) -> str:
@@ -162,14 +162,14 @@ def _items(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
             (
                 Cell(each["home"]),
                 Cell(each["target"]),
-                Cell(human.size(each["bytes"])),
+                Cell(format_size(each["bytes"])),
                 Cell(each["reason"], Tone.FAINT),
             )
             for each in actions[:_LISTED]
         ),
     )
     if len(actions) > _LISTED:
-        more = human.count(len(actions) - _LISTED)
+        more = format_count(len(actions) - _LISTED)
         yield Line((Cell(f"and {more} more; --json lists them all", Tone.FAINT),))
     yield Line()
 
@@ -190,10 +190,10 @@ def _words(plan: HomePrunePlan) -> Iterator[tuple[str, Tone]]:
     for warning in plan.warnings:
         yield f"warning: {warning}", Tone.WARN
     if plan.protected:
-        kept = ", ".join(f"{human.count(each.items)} {each.rule}" for each in plan.protected)
+        kept = ", ".join(f"{format_count(each.items)} {each.rule}" for each in plan.protected)
         yield f"protected: {kept}", Tone.PLAIN
     for each in plan.unreachable:
-        above = f"{each.threshold}: {human.size(each.bytes)} above its low mark"
+        above = f"{each.threshold}: {format_size(each.bytes)} above its low mark"
         yield f"{above} cannot be freed: {each.reason}", Tone.WARN
 
 
@@ -202,11 +202,11 @@ def _executed(result: Mapping[str, Any], freed: Mapping[Frees, int], again: str)
         yield from not_known(result, again)
         return
     yield from _left_alone(result["skipped"])
-    said = f"{human.counted(result['done'], 'item')} taken"
+    said = f"{counted(result['done'], 'item')} taken"
     if result["skipped"]:
-        said += f", {human.count(len(result['skipped']))} left alone"
+        said += f", {format_count(len(result['skipped']))} left alone"
     yield Line((Cell(f"{said}.", _OUTCOMES.get(result["outcome"], Tone.PLAIN)),))
-    parts = [f"{human.size(freed[each])} {when}" for each, when in _FREED.items() if freed[each]]
+    parts = [f"{format_size(freed[each])} {when}" for each, when in _FREED.items() if freed[each]]
     if parts:
         yield Line((Cell(f"Disk comes free: {', '.join(parts)}."),))
     if result["run"] is not None:
@@ -230,7 +230,7 @@ def purged(result: Mapping[str, Any], run: str | None, freed_bytes: int) -> Iter
     done = result["done"]
     said = "Nothing was purged." if result["skipped"] else "The trash is empty."
     if done:
-        size = human.size(freed_bytes)
+        size = format_size(freed_bytes)
         whose = f"run {run}" if run is not None else "all runs"
         what = "Part of the trash" if result["skipped"] else "The trash"
         said = f"{what} of {whose} is gone: {size} came free."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from exporter import human
 from exporter.cli.render.blocks import (
     NO_HOME,
     VERDICT_TONES,
@@ -16,6 +15,7 @@ from exporter.cli.render.blocks import (
     Table,
     Tone,
 )
+from exporter.text import counted, format_age, format_count
 
 Session = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ def blocks(
     if sessions:
         yield Table(_COLUMNS, tuple(_row(session, now) for session in sessions))
         yield Line()
-    total = human.counted(len(sessions), "open session") if sessions else "No open sessions"
+    total = counted(len(sessions), "open session") if sessions else "No open sessions"
     yield Line((Cell(f"{total} with {chosen}" if chosen else total, Tone.FAINT),))
 
 
@@ -57,14 +57,14 @@ def _row(session: Session, now: float) -> tuple[Cell, ...]:
         Cell(session["source"]),
         Cell(_age(session["started_at"], now)),
         Cell(_age(session["last_activity_at"], now)),
-        Cell(human.count(session["messages"])),
+        Cell(format_count(session["messages"])),
         Cell(verdict, VERDICT_TONES.get(verdict, Tone.PLAIN)),
         Cell(_strongest(session["evidence"]), Tone.FAINT),
     )
 
 
 def _age(moment: float | None, now: float) -> str:
-    return "?" if moment is None else human.age(now - moment)
+    return "?" if moment is None else format_age(now - moment)
 
 
 def _strongest(evidence: Sequence[Mapping[str, Any]]) -> str:

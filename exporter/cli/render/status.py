@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from exporter import human
 from exporter.cli.render.blocks import VERDICT_TONES, Bar, Block, Cell, Column, Line, Table, Tone
+from exporter.text import counted, format_count, format_percent, format_pids, format_size
 
 MOST_IN_DETAIL = 3
 """With more homes than this, a line each: the whole host stays on one screen."""
@@ -115,7 +115,7 @@ def _disk(home: Home) -> Iterator[Table]:
     total = _total(home)
     kinds = sorted(home["disk"].items(), key=lambda item: -item[1])
     rows = tuple(
-        (Cell(kind), Cell(human.size(size)), Bar(size / total)) for kind, size in kinds if size
+        (Cell(kind), Cell(format_size(size)), Bar(size / total)) for kind, size in kinds if size
     )
     if rows:
         yield Table((Column(), Column(right=True), Column()), rows, level=2)
@@ -146,11 +146,11 @@ def _would(home: Home) -> str:
     """What reap and prune would do now; empty when that is nothing."""
     parts = []
     if home.get("would_reap"):
-        parts.append(f"reap {human.counted(home['would_reap'], 'session')}")
+        parts.append(f"reap {counted(home['would_reap'], 'session')}")
     prune = home.get("would_prune")
     if prune and prune["items"]:
-        items = human.counted(prune["items"], "item")
-        parts.append(f"prune {items}, {human.size(prune['bytes'])}")
+        items = counted(prune["items"], "item")
+        parts.append(f"prune {items}, {format_size(prune['bytes'])}")
     return "; ".join(parts)
 
 
@@ -212,12 +212,12 @@ def _losses(home: Home) -> Iterator[str]:
     endangered = [pid for pid in home.get("lockless_pids") or () if pid not in deleted]
     if deleted:
         yield (
-            f"nothing that is written by {human.processes(deleted)} is kept: its file was deleted; "
+            f"nothing that is written by {format_pids(deleted)} is kept: its file was deleted; "
             "see runbook HermesPersistenceDead"
         )
     if endangered:
         yield (
-            f"{human.processes(endangered)} lost the locks on state.db: do not open it with "
+            f"{format_pids(endangered)} lost the locks on state.db: do not open it with "
             "anything else, restart; see runbook HermesLocklessHolders"
         )
 
@@ -232,11 +232,11 @@ def _total(home: Home) -> int:
 
 def _disk_total(home: Home) -> str:
     """Of what has been measured; a home that could not be walked has no kinds at all."""
-    return human.size(_total(home)) if home["disk"] else "?"
+    return format_size(_total(home)) if home["disk"] else "?"
 
 
 def _count(value: int | None) -> str:
-    return "?" if value is None else human.count(value)
+    return "?" if value is None else format_count(value)
 
 
 def _amount(name: str, value: float | None) -> str:
@@ -244,5 +244,5 @@ def _amount(name: str, value: float | None) -> str:
     if value is None:
         return "?"
     if name in _RATIOS:
-        return human.percent(value)
-    return human.count(int(value)) if name in _COUNTS else human.size(value)
+        return format_percent(value)
+    return format_count(int(value)) if name in _COUNTS else format_size(value)

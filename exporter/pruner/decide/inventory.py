@@ -1,6 +1,6 @@
 """All that a home holds and the pruner might take, as it was at one moment.
 
-Gathered by `exporter.pruner.gather.inventory_reader` in a worker; everything that decides (protection,
+Gathered by `gather.inventory_reader` in a worker; everything that decides (protection,
 policies, pressure, plan) is a function of this. It stays in the worker: session ids leave it only
 as actions of a plan, working directories never.
 """

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 from msgspec import Struct, structs
 
-from exporter import human
 from exporter.config.prune import Prune
 from exporter.hermes.checkpoints import Layout
 from exporter.pruner.decide.candidates import Candidate, Finding, Scope, oldest_first
@@ -23,7 +22,7 @@ from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.policies import POLICIES
 from exporter.pruner.decide.policies.files import path_of
 from exporter.pruner.decide.protection import Protection
-from exporter.pruner.decide.selection import select
+from exporter.pruner.decide.selection import select, unreachable
 from exporter.pruner.decide.thresholds import Pressure, insisted_on
 from exporter.pruner.models import (
     Act,
@@ -33,7 +32,7 @@ from exporter.pruner.models import (
     ProtectedCount,
     PruneAction,
 )
-from exporter.pruner.reach import unreachable
+from exporter.text import format_age, format_count, format_percent, format_size
 
 FEW: Final = 5
 """So few things are never too large a share of a store: of three, two are most of it."""
@@ -227,7 +226,7 @@ def _actions(chosen: Iterable[Candidate], now: float, *, emergency: bool) -> Ite
         if len(candidate.sessions) > 1:
             group += 1
             number = group
-        reason = candidate.reason.replace("{age}", human.age(now - candidate.clock))[:300]
+        reason = candidate.reason.replace("{age}", format_age(now - candidate.clock))[:300]
         yield from _session_actions(candidate, number, reason)
         yield from _other_actions(candidate, reason, emergency=emergency)
 
@@ -324,13 +323,15 @@ def _over_caps(
     size = sum(each.bytes for each in fresh)
     found: list[str] = []
     if items > caps.items:
-        found.append(f"{human.count(items)} items, more than {human.count(caps.items)} in one run")
+        found.append(
+            f"{format_count(items)} items, more than {format_count(caps.items)} in one run"
+        )
     if size > caps.bytes:
-        found.append(f"{human.size(size)}, more than {human.size(caps.bytes)} in one run")
+        found.append(f"{format_size(size)}, more than {format_size(caps.bytes)} in one run")
     for store, taken, whole, count in _shares(fresh, inventory):
         if count > FEW and taken > caps.share * whole:
-            share = human.percent(min(1.0, taken / whole) if whole else 1.0)
-            found.append(f"{share} of all {store}, more than {human.percent(caps.share)}")
+            share = format_percent(min(1.0, taken / whole) if whole else 1.0)
+            found.append(f"{share} of all {store}, more than {format_percent(caps.share)}")
     return found
 
 
@@ -364,7 +365,7 @@ def _last_copies(chosen: Iterable[Candidate]) -> Iterator[str]:
     )
     if copies:
         yield (
-            f"{human.count(copies)} of these files may be the last copies of conversations: their "
+            f"{format_count(copies)} of these files may be the last copies of conversations: their "
             "sessions are not in the database, which may have been restored from a backup. They "
             "wait in the trash, and `undo` gives them back until it is emptied"
         )

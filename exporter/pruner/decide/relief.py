@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from exporter.pruner.decide.thresholds import Mark, Pressure, note_run
-from exporter.pruner.memory import PruneMemory
-from exporter.pruner.models import Act, Policy, PruneAction
+from exporter.pruner.models import Act, Policy, PruneAction, PruneMemory
 
 _ON_DISK = frozenset({Act.DELETE_FILE, Act.DELETE_REPO, Act.DELETE_PROJECT})
 

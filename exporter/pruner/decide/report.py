@@ -9,15 +9,16 @@ from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.plan import find_all, plan_prune
 from exporter.pruner.decide.protection import Protection, protect
 from exporter.pruner.decide.thresholds import Pressure
-from exporter.pruner.figures import (
+from exporter.pruner.models import (
     REASONS_MAX,
     RULES_MAX,
     UNREACHABLE_MAX,
+    HomePrunePlan,
+    Policy,
     PolicyReport,
     PruneReport,
     ThresholdReport,
 )
-from exporter.pruner.models import HomePrunePlan, Policy
 
 
 def report(

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from exporter.config.prune import Prune, Threshold
 from exporter.pruner.decide.inventory import Inventory, StockedSession
-from exporter.pruner.memory import PruneMemory, ThresholdMemory
+from exporter.pruner.models import PruneMemory, ThresholdMemory
 from exporter.snapshot import Filesystem
 
 _NO_HELP_SECONDS: Final = 24 * 3600.0

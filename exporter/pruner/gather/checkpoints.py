@@ -14,10 +14,10 @@ from exporter.hermes.prunable_names import is_temporary_object
 from exporter.pruner.apply.file_state import project_marks, repo_marks
 from exporter.pruner.decide.inventory import Archive, Checkpoint, Leftover, Workdir
 from exporter.pruner.gather.session_files import is_own_file
-from exporter.scan.absence import Absences
 from exporter.scan.disk.scanner import DiskScanner
+from exporter.scan.disk.units import Node, RepoNode
 from exporter.scan.mount_namespaces import MountNamespaces
-from exporter.scan.nodes import Node, RepoNode
+from exporter.scan.workdirs import Absences
 from exporter.snapshot import DiskKind
 
 _BLOCK_BYTES: Final = 512

@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from exporter.errors import HomeError
 from exporter.pruner.decide.inventory import StockedSession, TrashedRun
-from exporter.pruner.memory import ITEMS_MAX
-from exporter.pruner.models import Act
+from exporter.pruner.models import ITEMS_MAX, Act
 from exporter.reaper.plan import ENDS
 from exporter.runs import Run, Runs, journal_of, run_folder
 from exporter.runs.remove_tree import measure_tree

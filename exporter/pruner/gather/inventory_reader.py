@@ -41,7 +41,7 @@ from exporter.pruner.gather.earlier_runs import RunStock, read_runs
 from exporter.pruner.gather.seen_deletions import Look, Runs, witness
 from exporter.pruner.gather.session_files import list_files, owners_of, with_owners
 from exporter.pruner.gather.unchanged import Rest
-from exporter.pruner.memory import ITEMS_MAX, WORKDIRS_MAX, PruneMemory, Seen, WitnessMemory
+from exporter.pruner.models import ITEMS_MAX, WORKDIRS_MAX, PruneMemory, Seen, WitnessMemory
 from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.filesystem import filesystem_of

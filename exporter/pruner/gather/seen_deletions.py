@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from exporter.hermes.continuity import key_of
 from exporter.pruner.decide.inventory import Deletion, SessionFile
-from exporter.pruner.memory import DELETED_MAX, ROWS_MAX, Seen, WitnessMemory
+from exporter.pruner.models import DELETED_MAX, ROWS_MAX, Seen, WitnessMemory
 
 _PAIR: Final = struct.Struct(">QQ")
 _TIMED: Final = struct.Struct(">Qd")

@@ -18,8 +18,7 @@ from exporter.hermes import database
 from exporter.hermes.routing import routing_file
 from exporter.pruner.decide.report import threshold_reports
 from exporter.pruner.decide.thresholds import Mark, Pressure, Reading, assess, disk_reading
-from exporter.pruner.figures import PruneReport
-from exporter.pruner.memory import PruneMemory
+from exporter.pruner.models import PruneMemory, PruneReport
 from exporter.reaper.models import HomeFacts
 from exporter.runs.folder import NAME as RUNS
 from exporter.scan.filesystem import filesystem_of

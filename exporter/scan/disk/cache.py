@@ -15,10 +15,7 @@ from typing import Final
 from exporter.hermes import paths
 from exporter.scan.disk.large_folder import Sample
 from exporter.scan.disk.repository import RepoReading, RepoWalk, read_repo
-from exporter.scan.disk.walk import HUGE_FOLDER_BYTES, Descent, Listing, OutOfTimeError, Tally
-from exporter.scan.fork_pool import Crew
-from exporter.scan.moment import Moment, seen
-from exporter.scan.nodes import (
+from exporter.scan.disk.units import (
     LARGE_ENTRIES,
     Effort,
     FolderNode,
@@ -27,6 +24,16 @@ from exporter.scan.nodes import (
     RepoNode,
     take_turn,
 )
+from exporter.scan.disk.walk import (
+    HUGE_FOLDER_BYTES,
+    Descent,
+    Listing,
+    Moment,
+    OutOfTimeError,
+    Tally,
+    seen,
+)
+from exporter.scan.fork_pool import Crew
 from exporter.snapshot import DiskKind
 
 WHOLE_ENTRIES: Final = 128

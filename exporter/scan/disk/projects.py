@@ -18,7 +18,7 @@ from exporter.hermes.checkpoints import (
 )
 from exporter.hermes.git import GitError
 from exporter.scan.disk.cache import Forest
-from exporter.scan.nodes import RepoNode
+from exporter.scan.disk.units import RepoNode
 from exporter.scan.workdirs import Workdirs
 from exporter.snapshot import CheckpointCount, DiskKind
 

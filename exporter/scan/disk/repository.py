@@ -14,8 +14,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from exporter.hermes.checkpoints import is_repository, prefetch_workdir, read_workdir
-from exporter.scan.disk.walk import Descent, OutOfTimeError, Tally
-from exporter.scan.moment import Moment, Seen, seen
+from exporter.scan.disk.walk import Descent, Moment, OutOfTimeError, Seen, Tally, seen
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

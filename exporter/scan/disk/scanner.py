@@ -19,9 +19,8 @@ from exporter.hermes import paths
 from exporter.hermes.checkpoints import CheckpointProject, StoreProject
 from exporter.scan.disk.cache import Forest
 from exporter.scan.disk.projects import Projects
-from exporter.scan.disk.walk import Tally
-from exporter.scan.moment import Moment
-from exporter.scan.nodes import Effort, Node
+from exporter.scan.disk.units import Effort, Node
+from exporter.scan.disk.walk import Moment, Tally
 from exporter.snapshot import DiskKind, DiskReport, DiskUsage
 
 _REST: Final = Effort(exact_entries=2000, hot_entries=2000)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from exporter import human
 from exporter.pruner.decide.candidates import Candidate, Finding, Scope, Tally
 from exporter.pruner.decide.inventory import TrashedRun
 from exporter.pruner.models import Policy
+from exporter.text import format_size
 
 
 def find(scope: Scope) -> Finding:
@@ -16,7 +16,7 @@ def find(scope: Scope) -> Finding:
         kept_by, why = "", "it could be undone for long enough"
         if run.kept_until > now:
             kept_by = "trash" if size <= trash.max_bytes else ""
-            why = f"the trash is larger than {human.size(trash.max_bytes)}"
+            why = f"the trash is larger than {format_size(trash.max_bytes)}"
         if not kept_by:
             size -= run.allocated_bytes
         tally.consider(candidate(run, why), older_than_seconds=-1.0, kept_by=kept_by)

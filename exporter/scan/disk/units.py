@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from exporter.scan.disk.large_folder import Growth, Sample
 from exporter.scan.disk.repository import RepoReading, RepoWalk
-from exporter.scan.disk.walk import Descent, Listing, Tally
-from exporter.scan.moment import Seen
+from exporter.scan.disk.walk import Descent, Listing, Seen, Tally
 from exporter.snapshot import DiskKind
 
 ROUND_SCANS: Final = 60
