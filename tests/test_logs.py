@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from exporter import logs
-from tests import logging_state
+from tests.support import logging_state
 
 HOSTILE = 'a "b"\nlevel=error \x1b[31m\u202e\u2028\x85 = \\ \udcff'
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.real.hermes import REPOSITORY
 from tests.real.waiting import wait_until
-from tests.small_homes import small_home
+from tests.support.small_homes import small_home
 
 
 def said_by(folder: Path, home: Path, words: Sequence[str]) -> str:

@@ -19,9 +19,9 @@ from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.outcome import Outcome, Returned
 from exporter.writing.target import Site
-from tests.evidence_harness import evidence
-from tests.reader_harness import sql
-from tests.session_prune_harness import planned
+from tests.support.evidence import evidence
+from tests.support.home_scans import sql
+from tests.support.session_pruning import planned
 
 _SESSIONS = 3_000
 _MESSAGES = 70_000

@@ -12,8 +12,8 @@ from benchmarks.line import Line, Setting, ratio_line
 from benchmarks.measure import alternate, timed
 from exporter.reaper.execute import execute
 from exporter.writing.connection import LOCK_BUDGET_SECONDS
-from tests.reap_harness import planned
-from tests.small_homes import small_home
+from tests.support.reaping import planned
+from tests.support.small_homes import small_home
 
 _SESSIONS = 2_900
 

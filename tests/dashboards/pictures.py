@@ -14,12 +14,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.agent_harness import when
 from tests.dashboards.browser import Browser, Looked, browser
 from tests.dashboards.history import DAY, FLEET, HOUR, all_day
 from tests.dashboards.stage import stage
 from tests.dashboards.troubled import dead, killed_chats, troubled_agent
 from tests.real.hermes import REPOSITORY
+from tests.support.running_agent import when
 
 WHOLE = REPOSITORY / ".cache" / "render" / "pictures"
 SHOWN = REPOSITORY / "docs" / "images"

@@ -17,7 +17,6 @@ import pytest
 from exporter import collectors
 from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS
 from exporter.collectors.render import SERIES
-from tests.agent_harness import when
 from tests.dashboards.expressions import NAMES, load, panels
 from tests.dashboards.history import FEW, FLEET, host_series, now_and_then
 from tests.dashboards.stage import stage
@@ -25,6 +24,7 @@ from tests.dashboards.troubled import BROKEN, LOST, dead, troubled_agent
 from tests.real.agent import Agent
 from tests.real.prometheus import Prometheus
 from tests.real.waiting import wait_until
+from tests.support.running_agent import when
 
 REAL = "anvil-09:9749"
 """What the real agent is called among the invented ones."""

@@ -15,7 +15,7 @@ from tests.real.alertmanager import Receiver, alertmanager, receiver
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.prometheus import prometheus
 from tests.real.stub_model import stub_model
-from tests.verdict_harness import HOME, leak, watching
+from tests.support.verdicts import HOME, leak, watching
 
 DASHBOARDS = REPOSITORY / "dashboards"
 ALERT = "HermesLeakRatioHigh"

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.agent_harness import configuration, when_down, when_up
 from tests.real.agent import Agent, Metrics, agent
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import holder, open_carelessly
 from tests.real.homes import make_home
 from tests.real.stub_model import stub_model
-from tests.small_homes import small_home
-from tests.verdict_harness import IMPATIENT, leak
+from tests.support.running_agent import configuration, when_down, when_up
+from tests.support.small_homes import small_home
+from tests.support.verdicts import IMPATIENT, leak
 
 LEAKY, LOST, BROKEN = "leaky", "lost", "broken"
 

@@ -11,8 +11,8 @@ from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
 from exporter.scan.home import HomeReader
 from exporter.writing.target import Site
-from tests.evidence_harness import evidence
-from tests.reader_harness import scan
+from tests.support.evidence import evidence
+from tests.support.home_scans import scan
 
 
 def reap_in_use(home: Path, session: str) -> str:

@@ -7,7 +7,7 @@ from msgspec import structs
 from exporter.evidence.models import Holder
 from exporter.hermes.process_kinds import ProcessKind
 from exporter.reaper.possible_hosts import UNSEEN, Line, Presence, hosts_of, key_of
-from tests.test_verdict import holder
+from tests.reaper.test_verdict import holder
 
 
 def line(presence: Presence, *holders: Holder, silent: int | None = None, **more: bool) -> Line:

@@ -9,7 +9,7 @@ from exporter.hermes.process_kinds import ProcessKind
 from exporter.reaper.possible_hosts import NEVER_ABSENT, Presence
 from exporter.reaper.watched_idleness import KEPT_MAX, Moment, WatchedIdleness, read_moment
 from exporter.snapshot import OpenSession
-from tests.test_verdict import NOW, holder, session
+from tests.reaper.test_verdict import NOW, holder, session
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 NEXT_BOOT = "99999999-2222-3333-4444-555555555555"

@@ -21,7 +21,7 @@ from tests.real.holders import Holder
 from tests.real.stub_model import HANG, StubModel, stub_model
 from tests.real.terminal import PATIENCE_SECONDS
 from tests.real.waiting import wait_until
-from tests.verdict_harness import watching
+from tests.support.verdicts import watching
 
 ENFORCE = "mode: enforce"
 

@@ -1,0 +1,322 @@
+"""The agent as users run it: `python -m exporter serve`, scraped, steered and stopped."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import re
+import signal
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from tests.real.agent import Agent, Metrics, agent
+from tests.real.command import refusal, run_json
+from tests.real.hanging import hanging_filesystem
+from tests.real.hermes import NEWEST
+from tests.real.homes import MadeHome, make_home
+from tests.real.prometheus import check_metrics, prometheus
+from tests.real.waiting import wait_until
+from tests.support.running_agent import (
+    children,
+    complaints,
+    configuration,
+    is_up,
+    scanned_again,
+    when,
+)
+from tests.support.small_homes import small_home
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+pytestmark = pytest.mark.xdist_group("agent")  # one home made by Hermes serves them all
+
+
+# A home made by Hermes, served
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("agent")
+
+
+@pytest.fixture(scope="module")
+def home(folder: Path) -> MadeHome:
+    return make_home(NEWEST, folder)
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path, home: MadeHome) -> Iterator[Agent]:
+    with agent(folder, configuration=configuration({"made": home.path})) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def options(folder: Path) -> list[str | Path]:
+    """What tells a command to look where the agent looks."""
+    return ["--config.file", folder / "hermes-exporter.yml", "--state-dir", folder / "state"]
+
+
+def test_both_formats_parse_also_when_compressed(running: Agent) -> None:
+    for accept, parse in (("text/plain", parse_text), (OPENMETRICS, parse_openmetrics)):
+        request = urllib.request.Request(
+            f"{running.url}/metrics", headers={"Accept": accept, "Accept-Encoding": "gzip"}
+        )
+        with urllib.request.urlopen(request, timeout=120) as response:
+            assert response.headers["Content-Encoding"] == "gzip"
+            assert response.headers["Content-Type"].startswith(accept.partition(";")[0])
+            body = gzip.decompress(response.read()).decode()
+        names = {family.name.removesuffix("_total") for family in parse(body)}
+        assert {"hermes_home_up", "hermes_messages", "hermes_session_messages"} <= names
+
+
+def test_promtool_has_nothing_to_say(running: Agent) -> None:
+    assert check_metrics(running.exposition()) == ""
+
+
+def test_prometheus_sees_the_home(running: Agent) -> None:
+    with prometheus([running.address]) as server:
+        assert server.wait_for("up == 1")
+        ((labels, value),) = server.wait_for("hermes_home_up")
+    assert (labels["home"], value) == ("made", 1)
+
+
+def test_the_api_says_what_the_commands_say_but_no_paths_or_pids(
+    running: Agent, home: MadeHome, options: list[str | Path]
+) -> None:
+    running.next_scan()
+    shown = json.loads(running.get("/api/v1/status")[1])
+    told = run_json("status", *options)
+    assert told["homes"][0].pop("path") == str(home.path)
+    assert [told["homes"][0].pop(key) for key in ("deleted_wal_pids", "lockless_pids")] == [[], []]
+    for status in (shown, told):  # a verdict takes the agent longer than a command
+        verdicts = {"live", "held", "dead", "exempt", "unknown"}
+        assert status["homes"][0].pop("verdicts").keys() == verdicts
+        del status["homes"][0]["would_reap"]
+        for threshold in status["homes"][0]["thresholds"]:
+            del threshold["value"]  # others use the filesystem too
+    assert (shown.pop("refused"), told.pop("refused")) == (0, [])
+    assert shown == told
+    assert str(home.path).encode() not in running.get("/api/v1/status")[1]
+
+
+def test_ids_that_hermes_did_not_make_are_shown_as_hashes(
+    running: Agent, options: list[str | Path]
+) -> None:
+    shown = json.loads(running.get("/api/v1/sessions")[1])
+    told = run_json("sessions", *options)
+    assert [session.keys() for session in shown] == [session.keys() for session in told]
+    ids = {there["id"]: here["id"] for here, there in zip(shown, told, strict=True)}
+    assert re.fullmatch(r"sha256:[0-9a-f]{16}", ids["client's own [*] id"])
+    made_by_hermes = {name: seen for name, seen in ids.items() if name[:1].isdigit()}
+    assert len(made_by_hermes) > 5
+    assert all(name == seen for name, seen in made_by_hermes.items())
+
+
+def test_the_landing_page_names_the_home_and_leads_on(running: Agent) -> None:
+    status, body = running.get("/")
+    page = body.decode()
+    assert status == 200
+    assert "<td>made</td>" in page
+    for path in re.findall(r'href="([^"]+)"', page):
+        assert running.get(path)[0] == 200
+
+
+def test_the_agent_itself_takes_few_series(running: Agent) -> None:
+    own = [
+        (name, labels)
+        for name, labels in running.metrics()
+        if "home" not in dict(labels) and not name.startswith(("process_", "python_"))
+    ]
+    assert len(own) <= 60
+
+
+# Starting
+
+
+def test_ready_only_after_the_first_scan(tmp_path: Path) -> None:
+    source, mount = small_home(tmp_path / "source"), tmp_path / "mount"
+    mount.mkdir()
+    with hanging_filesystem(source, mount) as filesystem:
+        filesystem.hang()
+        with agent(tmp_path, configuration=configuration({"slow": mount}), ready=False) as started:
+            assert filesystem.asked_while_hanging.wait(60)
+            assert started.get("/-/ready")[0] == 503
+            assert started.get("/-/healthy")[0] == 200
+            assert is_up(started.metrics(), "slow") is None
+            filesystem.recover()
+            started.wait_ready()
+            assert is_up(started.metrics(), "slow")
+
+
+def test_a_second_agent_with_the_same_state_is_refused(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home")
+    with agent(tmp_path, [home]):
+        status, line = refusal(
+            "serve",
+            *("--web.listen-address", "127.0.0.1:0"),
+            *("--home", home, "--state-dir", tmp_path / "state"),
+        )
+    assert status == 1
+    assert "another hermes-exporter uses" in line
+    assert "--state-dir" in line
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        status, line = refusal(
+            "serve",
+            *("--web.listen-address", address),
+            *("--home", home, "--state-dir", tmp_path / "state"),
+        )
+    assert status == 1
+    assert address in line
+
+
+# Stopping
+
+
+def test_sigterm_lets_answers_finish_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home")
+    with agent(tmp_path, [home]) as running:
+        ours = [*children(running), *children(running, "exporter.workers.path_probe")]
+        assert len(ours) == 2
+        host, port = running.address.split(":")
+        with socket.create_connection((host, int(port)), timeout=120) as slow:
+            slow.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n")
+            wait_until(lambda: unread(running, slow) == 0, "the agent has read the first half")
+            running.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: "msg=stopping" in running.log(), "the agent is stopping")
+            slow.sendall(b"\r\n")
+            response = http.client.HTTPResponse(slow)
+            response.begin()
+            assert response.status == 200
+            assert b"hermes_home_up" in response.read()
+        assert running.process.wait(90) == 0
+        assert psutil.wait_procs(ours, timeout=90)[1] == []
+    assert {file.name for file in (tmp_path / "state").iterdir()} == {"agent.db", "agent.lock"}
+    assert {file.name for file in home.iterdir()} == {"state.db", "sessions"}
+
+
+def unread(running: Agent, client: socket.socket) -> int:
+    """Bytes that the agent has not read of what this client sent, by the kernel's account."""
+    port = f":{client.getsockname()[1]:04X}"
+    for line in Path(f"/proc/{running.pid}/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[2].endswith(port):
+            return int(fields[4].partition(":")[2], 16)
+    return -1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_at_any_moment_of_the_start_ends_it(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with agent(tmp_path, [small_home(tmp_path / "home")], ready=False) as running:
+        running.process.send_signal(number)
+        assert running.process.wait(90) == 0
+    assert "level=warn" not in running.log()
+    assert "level=error" not in running.log()
+
+
+def test_workers_do_not_outlive_a_killed_agent(tmp_path: Path) -> None:
+    with agent(tmp_path, [small_home(tmp_path / "home")]) as running:
+        ours = [*children(running), *children(running, "exporter.workers.path_probe")]
+        running.kill()
+        assert psutil.wait_procs(ours, timeout=90)[1] == []
+
+
+# Reloading
+
+MARATHON = "hermes_sessions_marathon"
+RELOADED = "hermes_exporter_config_last_reload_successful"
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> Iterator[tuple[Agent, Path]]:
+    """An agent that has scanned once and will not again for an hour, and its configuration."""
+    home = small_home(tmp_path / "home")
+    with agent(
+        tmp_path, [home], "--web.enable-lifecycle", configuration="scan: {interval: 1h}\n"
+    ) as running:
+        yield running, tmp_path / "hermes-exporter.yml"
+
+
+def over_the_limit(metrics: Metrics) -> float:
+    return metrics.value(MARATHON, home="default", level="over")
+
+
+def test_sighup_puts_new_settings_into_effect(idle: tuple[Agent, Path]) -> None:
+    running, file = idle
+    assert over_the_limit(running.metrics()) == 0
+    file.write_text("scan: {interval: 1s}\nmarathon: {max_messages: 1}\n")
+    running.process.send_signal(signal.SIGHUP)
+    metrics = scanned_again(running, "default")
+    assert over_the_limit(metrics) == 3
+    assert metrics.value(RELOADED) == 1
+
+
+def test_a_bad_file_changes_nothing_and_says_so(idle: tuple[Agent, Path]) -> None:
+    running, file = idle
+    file.write_text("marathon: {max_messages: 1}\nscan: {intervall: 1s}\n")
+    running.process.send_signal(signal.SIGHUP)
+    metrics = when(running, lambda metrics: metrics.value(RELOADED) == 0, "the reload has failed")
+    assert over_the_limit(metrics) == 0
+    (line,) = [line for line in running.log().splitlines() if "level=error" in line]
+    assert f"{file}:2" in line
+    assert "interval" in line
+    file.write_text("marathon: {max_messages: 1}\n")
+    running.process.send_signal(signal.SIGHUP)
+    metrics = when(running, lambda metrics: over_the_limit(metrics) == 3, "the file is in effect")
+    assert metrics.value(RELOADED) == 1
+
+
+def test_a_home_taken_out_of_the_configuration_is_forgotten_at_once(tmp_path: Path) -> None:
+    homes = {name: small_home(tmp_path / name) for name in ("kept", "dropped")}
+    with agent(tmp_path, configuration=configuration(homes)) as running:
+        del homes["dropped"]
+        (tmp_path / "hermes-exporter.yml").write_text(configuration(homes))
+        running.process.send_signal(signal.SIGHUP)
+        metrics = when(
+            running, lambda metrics: is_up(metrics, "dropped") is None, "one home is dropped"
+        )
+        assert is_up(metrics, "kept")
+        assert complaints(running, "dropped") == []
+
+
+def post(running: Agent, path: str) -> tuple[int, str]:
+    request = urllib.request.Request(f"{running.url}{path}", data=b"", method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=120) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_reload_by_http_answers_with_the_outcome(idle: tuple[Agent, Path]) -> None:
+    running, file = idle
+    file.write_text("marathon: {max_messages: 1}\n")
+    assert post(running, "/-/reload")[0] == 200
+    when(running, lambda metrics: over_the_limit(metrics) == 3, "the new limit is in effect")
+    file.write_text("marathon: {max_messages: many}\n")
+    status, message = post(running, "/-/reload")
+    assert status == 500
+    assert f"{file}:1" in message
+
+
+def test_reload_by_http_is_off_unless_enabled(tmp_path: Path) -> None:
+    with agent(tmp_path, [small_home(tmp_path / "home")]) as running:
+        status, message = post(running, "/-/reload")
+        assert status == 403
+        assert "--web.enable-lifecycle" in message

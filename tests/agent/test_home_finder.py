@@ -1,0 +1,167 @@
+"""A home that appears, disappears, moves or is closed to us shows at the next scan."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exporter.agent.home_finder import Discovery
+from exporter.agent.scan_loop import Rounds
+from exporter.agent.state_store import Journal
+from exporter.config.settings import Settings
+from exporter.snapshot import Trouble
+from tests.real.agent import Metrics, agent
+from tests.support.running_agent import (
+    complaints,
+    configuration,
+    is_up,
+    recoveries,
+    scanned_again,
+    when,
+    when_down,
+    when_up,
+)
+from tests.support.small_homes import small_home
+
+ADA = 54321
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where homes are found without being named: nobody but root can change what is above them."""
+    with tempfile.TemporaryDirectory(dir="/run", prefix="hermes-exporter-test-") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+def test_homes_and_profiles_come_and_go(folder: Path, tmp_path: Path) -> None:
+    root = small_home(folder / ".hermes")
+    environment = {"HOME": str(folder), "HERMES_HOME": ""}
+    with agent(tmp_path, environment=environment) as running:
+        assert is_up(running.metrics(), "default/work") is None
+        # It comes whole: half a home would be one more thing to complain of.
+        (root / "profiles" / "Not A Profile").mkdir(parents=True)
+        small_home(folder / "made").rename(root / "profiles" / "work")
+        metrics = when_up(running, "default/work")
+        homes = [home for (home,) in metrics.by("hermes_home_up", "home")]
+        assert [home for home in homes if home.startswith("default/")] == ["default/work"]
+        (root / "profiles" / "work").rename(folder / "elsewhere")
+        when_down(running, "default/work")
+        scanned_again(running, "default")
+        assert len(complaints(running, "default/work")) == 1
+        (folder / "elsewhere").rename(root / "profiles" / "work")
+        when_up(running, "default", "default/work")
+        assert len(recoveries(running, "default/work")) == 1
+
+
+def test_what_happens_to_a_home_shows_with_the_very_next_scan(folder: Path) -> None:
+    """Each run of `rounds` is one scan of all homes; nothing waits for a second one."""
+    journal = Journal.in_memory()
+    environment = {"HOME": str(folder), "HERMES_HOME": ""}
+    rounds = Rounds(
+        Settings(), journal, discovery=Discovery(journal, environment=environment), acting=False
+    )
+    home = folder / ".hermes"
+
+    def next_scan() -> tuple[bool, Trouble] | None:
+        found = (each for each in rounds.run(60).homes if each.path == str(home))
+        return next(((each.up, each.trouble) for each in found), None)
+
+    try:
+        assert next_scan() is None
+        small_home(home)
+        for path in [home, *home.iterdir()]:
+            os.chown(path, ADA, ADA)
+        assert next_scan() == (True, Trouble.NONE), "it appears"
+        (home / "state.db").chmod(0)
+        assert next_scan() == (False, Trouble.PERMISSION), "its database becomes unreadable"
+        (home / "state.db").chmod(0o600)
+        assert next_scan() == (True, Trouble.NONE)
+        home.chmod(0)
+        assert next_scan() == (False, Trouble.PERMISSION), "all of it becomes unreadable"
+        home.chmod(0o700)
+        assert next_scan() == (True, Trouble.NONE)
+        home.rename(folder / "elsewhere")
+        assert next_scan() == (False, Trouble.HOME_GONE), "it disappears"
+        (folder / "elsewhere").rename(home)
+        assert next_scan() == (True, Trouble.NONE)
+    finally:
+        rounds.close()
+        journal.close()
+
+
+def test_no_home_at_all_is_no_failure(folder: Path, tmp_path: Path) -> None:
+    """Other homes of this host may be found meanwhile, so this one is known by its source."""
+    environment = {"HOME": str(folder), "HERMES_HOME": ""}
+    with agent(tmp_path, environment=environment) as running:
+        small_home(folder / ".hermes", source="rare")
+
+        def is_found(metrics: Metrics) -> bool:
+            return any(dict(labels).get("source") == "rare" for _, labels in metrics)
+
+        when(running, is_found, "the home is found")
+
+
+def test_a_named_home_may_come_later(tmp_path: Path) -> None:
+    homes = {"late": tmp_path / "late", "good": small_home(tmp_path / "good")}
+    with agent(tmp_path, configuration=configuration(homes)) as running:
+        assert is_up(running.metrics(), "late") is False
+        small_home(homes["late"])
+        when_up(running, "good", "late")
+
+
+def test_a_home_without_a_database_is_up(tmp_path: Path) -> None:
+    """Hermes has not run yet; that is no fault."""
+    (tmp_path / "new").mkdir()
+    with agent(tmp_path, configuration=configuration({"new": tmp_path / "new"})) as running:
+        assert is_up(running.metrics(), "new")
+
+
+def test_a_home_that_its_owner_closes(tmp_path: Path, folder: Path) -> None:
+    homes = {name: small_home(folder / name) for name in ("good", "closed", "locked")}
+    for name in ("closed", "locked"):
+        for path in [homes[name], *homes[name].iterdir()]:
+            os.chown(path, ADA, ADA)
+    with agent(tmp_path, configuration=configuration(homes)) as running:
+        when_up(running, *homes)
+        homes["closed"].chmod(0)
+        (homes["locked"] / "state.db").chmod(0)
+        when_down(running, "closed", "locked")
+        metrics = scanned_again(running, "good")
+        assert is_up(metrics, "good")
+        for name in ("closed", "locked"):
+            (complaint,) = complaints(running, name)
+            assert "reason=permission" in complaint
+        homes["closed"].chmod(0o700)
+        (homes["locked"] / "state.db").chmod(0o600)
+        when_up(running, *homes)
+
+
+def test_a_home_given_to_another_user_is_read_as_that_user(tmp_path: Path, folder: Path) -> None:
+    homes = {name: small_home(folder / name) for name in ("good", "given")}
+    with agent(tmp_path, configuration=configuration(homes)) as running:
+        when_up(running, *homes)
+        for path in [homes["given"], *homes["given"].iterdir()]:
+            os.chown(path, ADA, ADA)
+        metrics = scanned_again(running, "given")
+        assert is_up(metrics, "given")
+        assert metrics.value("hermes_messages_total", home="given", source="cli") == 6
+
+
+def test_a_link_above_a_home_that_breaks_takes_no_second_name(tmp_path: Path) -> None:
+    """One home by one name, whether its path leads there at the moment or not."""
+    small_home(tmp_path / "real" / "home")
+    (tmp_path / "link").symlink_to("real")
+    homes = {"good": small_home(tmp_path / "good"), "linked": tmp_path / "link" / "home"}
+    with agent(tmp_path, configuration=configuration(homes)) as running:
+        when_up(running, *homes)
+        (tmp_path / "link").unlink()
+        metrics = when_down(running, "linked")
+        assert metrics.by("hermes_home_up", "home") == {("good",): 1, ("linked",): 0}
+        (tmp_path / "link").symlink_to("real")
+        metrics = when_up(running, "linked")
+        assert metrics.by("hermes_home_up", "home") == {("good",): 1, ("linked",): 1}

@@ -1,0 +1,280 @@
+"""What workers send is not believed: one that lies costs its own home, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from exporter.agent.scan_loop import Rounds
+from exporter.agent.state_store import Journal
+from exporter.collectors.view import HomeView
+from exporter.config.settings import Settings
+from exporter.reaper.models import JudgedSession, Verdict
+from exporter.snapshot import (
+    DatabaseLook,
+    DiskReport,
+    LockAnswer,
+    Look,
+    OpenSession,
+    SessionUsage,
+    Snapshot,
+    Trouble,
+    Turn,
+)
+from exporter.workers import protocol
+from exporter.workers.frames import Ready
+from exporter.workers.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker, start_worker
+from tests.support.small_homes import small_home
+
+HONEST, LIAR = 54321, 54322
+
+
+def frame(content: object) -> bytes:
+    body = content if isinstance(content, bytes) else msgspec.json.encode(content)
+    return len(body).to_bytes(4) + body
+
+
+NO_FILES = DatabaseLook("state.db", None, None, None, None, LockAnswer.BLIND)
+LOOK = frame(
+    protocol.LookReply(
+        Look(Trouble.NONE, "", NO_FILES, [], None, [], leases_readable=True, filesystem=None)
+    )
+)
+SNAPSHOT = Snapshot(
+    scanned_at=1.0,
+    trouble=Trouble.NONE,
+    detail="",
+    database_present=False,
+    health=None,
+    sessions=None,
+    disk=DiskReport({}, [], 1.0, complete=True),
+    routing_readable=True,
+    routed=0,
+    hermes_version=None,
+    cron_ticker_at=None,
+    kanban=None,
+    message_watermark=0,
+)
+READ = frame(protocol.ReadReply(SNAPSHOT))
+USAGE = frame(protocol.UsagePage([SessionUsage(7, "cli", 1, 1, 1, 0, 0, 0)] * protocol.PAGE_ITEMS))
+SESSIONS = frame(
+    protocol.SessionsPage(
+        [
+            JudgedSession(
+                OpenSession(os.urandom(250).hex(), "cli", 1.0, 1.0, True, 1, 1, Turn.EMPTY),
+                Verdict.UNKNOWN,
+                (),
+            )
+            for _ in range(protocol.PAGE_ITEMS)
+        ],
+        first=False,
+    )
+)
+READY = frame(Ready())
+
+PROGRAM = """
+import os, sys, time
+ready, look, answer, repeat = (bytes.fromhex(word) for word in sys.argv[1:])
+os.write(0, ready)
+os.read(0, 65536)
+os.write(0, look)
+os.read(0, 65536)
+try:
+    os.write(0, answer)
+    while repeat:
+        os.write(0, repeat)
+    time.sleep(600)
+except OSError:
+    pass
+"""
+"""What it is told to send: at its start, to the first question, to the second, and for ever."""
+
+
+class Lie(msgspec.Struct, frozen=True):
+    """The words of a worker."""
+
+    answer: bytes = b""
+    look: bytes = LOOK
+    ready: bytes = READY
+    repeat: bytes = b""
+
+    def tell(self) -> Worker:
+        words = [word.hex() for word in (self.ready, self.look, self.answer, self.repeat)]
+        return Worker([sys.executable, "-I", "-c", PROGRAM, *words])
+
+
+LIES = {
+    "nothing at all": Lie(),
+    "no answer to the look": Lie(look=b""),
+    "noise": Lie(look=b"\x00\x00\x00\x09not json!"),
+    "noise at the start": Lie(ready=b"\xff" * 100),
+    "a frame without end": Lie(look=(2**20).to_bytes(4) + b"x", repeat=b""),
+    "a frame too long": Lie(look=(2**20 + 1).to_bytes(4)),
+    "a huge frame": Lie(look=b"\xff\xff\xff\xff", repeat=b"\xff" * 65536),
+    "an empty frame": Lie(look=frame(b"")),
+    "deep nesting": Lie(look=frame(b"[" * 500_000)),
+    "another type": Lie(look=frame({"type": "look", "look": 7})),
+    "an unknown type": Lie(look=frame({"type": "exec", "path": "/etc/passwd"})),
+    "the end before the beginning": Lie(look=READ),
+    "an answer to another question": Lie(answer=LOOK),
+    "the scout's answer": Lie(answer=frame({"type": "inspect", "number": 1})),
+    "too many in a page": Lie(
+        answer=frame(protocol.UsagePage([SessionUsage(1, "cli", 1, 1, 1, 0, 0, 0)] * 101))
+    ),
+    "a negative count": Lie(
+        answer=frame(protocol.UsagePage([SessionUsage(1, "cli", -1, 1, 1, 0, 0, 0)]))
+    ),
+    "a word too long": Lie(
+        answer=frame(protocol.UsagePage([SessionUsage(1, "c" * 129, 1, 1, 1, 0, 0, 0)]))
+    ),
+    "a key that no database can hold": Lie(
+        answer=frame(protocol.UsagePage([SessionUsage(2**63, "cli", 1, 1, 1, 0, 0, 0)])) + READ
+    ),
+    "usage for ever": Lie(repeat=USAGE),
+    "sessions for ever": Lie(repeat=SESSIONS),
+    "a failure": Lie(answer=frame(protocol.Failure("no"))),
+}
+
+
+@contextmanager
+def rounds(homes: list[Path], lie: Lie, seconds: float = 3.0) -> Iterator[Rounds]:
+    """Rounds in which the worker of one owner tells this lie, and has so long for an answer."""
+    journal = Journal.in_memory()
+    running = Rounds(
+        Settings(),
+        journal,
+        named=[str(home) for home in homes],
+        pool=Pool(lambda owner: lie.tell() if owner == LIAR else start_worker(owner)),
+        look_seconds=seconds,
+        read_seconds=seconds,
+        acting=False,
+    )
+    try:
+        yield running
+    finally:
+        running.close()
+        journal.close()
+
+
+@pytest.fixture
+def homes() -> Iterator[dict[int, Path]]:
+    """A home of each of two users, where both can reach theirs."""
+    with tempfile.TemporaryDirectory(prefix="hermes-exporter-test-") as folder:
+        os.chmod(folder, 0o755)
+        made = {}
+        for owner in (HONEST, LIAR):
+            made[owner] = small_home(Path(folder, str(owner)))
+            for path in [made[owner], *made[owner].iterdir()]:
+                os.chown(path, owner, owner)
+        yield made
+
+
+def views(running: Rounds, homes: dict[int, Path], patience: float) -> dict[int, HomeView]:
+    by_path = {view.path: view for view in running.run(patience).homes}
+    return {owner: by_path[str(home)] for owner, home in homes.items()}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_worker_that_lies_costs_only_its_home(homes: dict[int, Path], lie: Lie) -> None:
+    with rounds(list(homes.values()), lie) as running:
+        for _ in range(2):
+            seen = views(running, homes, patience=30)
+            assert seen[HONEST].up
+            assert sum(counter.value for counter in seen[HONEST].counters) == 6
+            assert not seen[LIAR].up
+            assert seen[LIAR].trouble in (Trouble.WORKER_DIED, Trouble.TIMEOUT, Trouble.IO_ERROR)
+
+
+def test_nobody_waits_for_a_home_that_is_slow(homes: dict[int, Path]) -> None:
+    """A round ends when its time is up, and the slow home is still at it at the next."""
+    with rounds(list(homes.values()), Lie(), seconds=600.0) as running:
+        running._pool.worker(HONEST, str(homes[HONEST])).wait_ready()
+        assert views(running, homes, patience=8)[HONEST].up
+        began = time.monotonic()
+        scans = [views(running, homes, patience=100)[HONEST].scanned_at for _ in range(3)]
+        assert len(set(scans)) == 3
+        assert time.monotonic() - began < 100
+        assert [state.home.owner for state in running._lanes.busy()] == [LIAR]
+
+
+def test_many_homes_that_hang_take_no_turn_from_the_others(homes: dict[int, Path]) -> None:
+    """Two users with more such homes than there were ever threads to wait for them."""
+    hostile = [LIAR, LIAR + 1]
+    hanging: list[tuple[int, str]] = []
+    for owner in hostile:
+        for number in range(40):
+            home = homes[HONEST].parent / f"{owner}-{number}"
+            home.mkdir()
+            os.chown(home, owner, owner)
+            hanging.append((owner, str(home)))
+    silent = Lie(look=b"")
+    started: list[int] = []
+
+    def start(owner: int) -> Worker:
+        started.append(owner)
+        return silent.tell() if owner in hostile else start_worker(owner)
+
+    pool, journal = Pool(start), Journal.in_memory()
+    named = [path for _, path in hanging] + [str(homes[HONEST])]
+    running = Rounds(Settings(), journal, named=named, pool=pool, look_seconds=60.0)
+    for owner, path in hanging:
+        pool.set_apart(owner, path)
+    pool.worker(HONEST, str(homes[HONEST])).wait_ready()
+    try:
+        for _ in range(2):
+            up = {view.path: view.up for view in running.run(10.0).homes}
+            assert up.pop(str(homes[HONEST]))
+            assert len(up) == 80
+            assert not any(up.values())
+        assert max(started.count(owner) for owner in hostile) <= PROCESSES_PER_OWNER_MAX
+    finally:
+        running.close()
+        journal.close()
+
+
+def test_a_worker_may_falsify_its_own_home(homes: dict[int, Path]) -> None:
+    with rounds(list(homes.values()), Lie(answer=READ)) as running:
+        seen = views(running, homes, patience=30)
+        assert seen[LIAR].up
+        assert seen[LIAR].snapshot == SNAPSHOT
+        assert seen[HONEST].snapshot != SNAPSHOT
+
+
+def test_where_many_homes_were_set_apart_those_that_are_well_go_back(tmp_path: Path) -> None:
+    """A stall sets homes apart, each with a process of its own; these must not pile up."""
+    homes = [small_home(tmp_path / f"home{number}") for number in range(11)]
+    pool, journal = Pool(), Journal.in_memory()
+    running = Rounds(Settings(), journal, named=[str(home) for home in homes], pool=pool)
+    for home in homes:
+        pool.set_apart(os.geteuid(), str(home))
+    try:
+        for _ in range(2):
+            assert all(home.up for home in running.run(60).homes)
+            assert len(pool.apart()[os.geteuid()]) == 8
+    finally:
+        running.close()
+        journal.close()
+
+
+def test_thousands_of_open_connections_do_not_keep_workers_from_being_heard(
+    homes: dict[int, Path],
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
+    taken = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        with rounds([homes[HONEST]], Lie()) as running:
+            assert running.run(30).homes[0].up
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -1,0 +1,113 @@
+"""Whether the process of a lease is alive: proven, disproven, or not to be told."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from exporter.evidence.liveness import lease_alive
+from exporter.evidence.models import Blindness, HomeEvidence, Liveness
+from tests.real.waiting import wait_until
+from tests.support.evidence import IN_NEW_PID_NAMESPACE, evidence, holding, puppet
+
+NOBODY_HOLDS = HomeEvidence(
+    holders=(),
+    lockless_database=0,
+    lockless_shm=0,
+    deleted_wal_holders=0,
+    gateway=None,
+    blind=(),
+)
+
+
+def blind(*reasons: Blindness) -> HomeEvidence:
+    return HomeEvidence(
+        holders=(),
+        lockless_database=0,
+        lockless_shm=0,
+        deleted_wal_holders=0,
+        gateway=None,
+        blind=reasons,
+    )
+
+
+def test_a_process_that_began_when_the_lease_says_is_alive() -> None:
+    with puppet() as process:
+        written = psutil.Process(process.pid).create_time()  # what Hermes writes into a lease
+        assert lease_alive(process.pid, written, NOBODY_HOLDS) is Liveness.ALIVE
+
+
+def test_a_process_that_ended_is_dead() -> None:
+    with puppet() as process:
+        pass
+    assert lease_alive(process.pid, time.time(), NOBODY_HOLDS) is Liveness.DEAD
+
+
+def test_a_zombie_is_dead() -> None:
+    with puppet() as process:
+        written = psutil.Process(process.pid).create_time()
+        process.process.kill()
+        wait_until(lambda: process.stat().state == "Z", "a zombie")
+        assert lease_alive(process.pid, written, NOBODY_HOLDS) is Liveness.DEAD
+
+
+def test_a_pid_that_came_round_is_dead() -> None:
+    with puppet() as process:
+        earlier = psutil.Process(process.pid).create_time() - 100
+        assert lease_alive(process.pid, earlier, NOBODY_HOLDS) is Liveness.DEAD
+
+
+def test_a_holder_that_began_at_another_time_may_be_the_same_after_the_clock_was_set(
+    tmp_path: Path,
+) -> None:
+    with holding(tmp_path / "home") as process:
+        earlier = psutil.Process(process.pid).create_time() - 100
+        found = evidence(tmp_path / "home")
+        assert lease_alive(process.pid, earlier, found) is Liveness.UNKNOWN
+
+
+def test_a_lease_written_in_a_container_is_found_by_the_pid_that_it_has_there(
+    tmp_path: Path,
+) -> None:
+    with puppet(wrapper=IN_NEW_PID_NAMESPACE) as process:
+        process.do(f"connection = connect({str(tmp_path / 'state.db')!r})")
+        found = evidence(tmp_path)
+        (holder,) = found.holders
+        lease_pid = int(process.do("os.getpid()"))
+        assert lease_pid != holder.pid
+        assert lease_alive(lease_pid, holder.started_at, found) is Liveness.ALIVE
+
+
+@pytest.mark.parametrize("reason", [Blindness.HIDEPID, Blindness.PID_NAMESPACE, Blindness.NO_PROC])
+def test_where_processes_may_be_hidden_a_missing_one_is_not_dead(reason: Blindness) -> None:
+    with puppet() as process:
+        pass
+    assert lease_alive(process.pid, time.time(), blind(reason)) is Liveness.UNKNOWN
+
+
+def test_where_descriptors_are_hidden_a_free_pid_is_still_proof_of_death() -> None:
+    with puppet() as process:
+        pass
+    evidence_there = blind(Blindness.PERMISSIONS)
+    assert lease_alive(process.pid, time.time(), evidence_there) is Liveness.DEAD
+
+
+def test_where_descriptors_are_hidden_another_start_is_no_proof() -> None:
+    with puppet() as process:
+        earlier = psutil.Process(process.pid).create_time() - 100
+        evidence_there = blind(Blindness.PERMISSIONS)
+        assert lease_alive(process.pid, earlier, evidence_there) is Liveness.UNKNOWN
+
+
+def test_a_lease_without_a_start_time_proves_life_of_nobody() -> None:
+    with puppet() as process:
+        assert lease_alive(process.pid, None, NOBODY_HOLDS) is Liveness.UNKNOWN
+    assert lease_alive(process.pid, None, NOBODY_HOLDS) is Liveness.DEAD
+
+
+@pytest.mark.parametrize("pid", [0, -1])
+def test_nonsense_is_unknown(pid: int) -> None:
+    assert lease_alive(pid, time.time(), NOBODY_HOLDS) is Liveness.UNKNOWN

@@ -1,0 +1,99 @@
+"""The last look before a database is opened."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from exporter.evidence.openers import OpenAnswer, lock_owners, may_open
+from tests.real.hermes import REPOSITORY
+from tests.support.evidence import NOBODY, Puppet, holding
+
+
+class Known(NamedTuple):
+    pid: int
+    shm_inode: int
+
+
+def known(process: Puppet, home: Path) -> Known:
+    return Known(process.pid, (home / "state.db-shm").stat().st_ino)
+
+
+def ask(*holders: Known) -> OpenAnswer:
+    owners = lock_owners({holder.shm_inode for holder in holders})
+    return may_open(holders, owners, pause=lambda: None)
+
+
+def test_holders_that_still_have_their_locks_are_not_hurt_by_opening(tmp_path: Path) -> None:
+    with holding(tmp_path) as one, holding(tmp_path) as two:
+        assert ask(known(one, tmp_path), known(two, tmp_path)) is OpenAnswer.YES
+
+
+def test_a_home_without_holders_may_be_opened() -> None:
+    assert ask() is OpenAnswer.YES
+
+
+def test_a_holder_that_has_just_lost_its_lock_forbids_opening(tmp_path: Path) -> None:
+    with holding(tmp_path) as process, holding(tmp_path) as healthy:
+        holder = known(process, tmp_path)
+        process.do(f"touch({str(tmp_path / 'state.db-shm')!r})")
+        assert ask(known(healthy, tmp_path), holder) is OpenAnswer.LOCK_LOST
+
+
+def test_a_holder_that_has_closed_its_connection_is_no_obstacle(tmp_path: Path) -> None:
+    with holding(tmp_path) as process:
+        holder = known(process, tmp_path)
+        process.do("connection.close()")
+        assert ask(holder) is OpenAnswer.YES
+
+
+def test_a_holder_that_has_ended_is_no_obstacle(tmp_path: Path) -> None:
+    with holding(tmp_path) as process:
+        holder = known(process, tmp_path)
+    assert ask(holder) is OpenAnswer.YES
+
+
+def test_a_lock_that_comes_back_while_we_wait_was_only_late(tmp_path: Path) -> None:
+    with holding(tmp_path) as process:
+        shm = str(tmp_path / "state.db-shm")
+        holder = known(process, tmp_path)
+        process.do(f"touch({shm!r})")
+        process.do(f"descriptor = os.open({shm!r}, os.O_RDWR)")
+
+        def wait() -> None:
+            process.do("fcntl.lockf(descriptor, fcntl.LOCK_SH, 1, 128)")
+
+        owners = lock_owners({holder.shm_inode})
+        assert may_open([holder], owners, pause=wait) is OpenAnswer.YES
+
+
+_ASK_AS_USER = """
+import os, sys
+from types import SimpleNamespace as Known
+from exporter.evidence.openers import lock_owners, may_open
+os.setuid(int(sys.argv[3]))
+holder = Known(pid=int(sys.argv[1]), shm_inode=int(sys.argv[2]))
+print(may_open([holder], lock_owners({holder.shm_inode})))
+"""
+
+
+def ask_as_nobody(holder: Known) -> str:
+    command = [sys.executable, "-c", _ASK_AS_USER, *map(str, holder), str(NOBODY)]
+    return subprocess.check_output(command, text=True, cwd=REPOSITORY).strip()
+
+
+def test_a_holder_that_cannot_be_looked_into_is_known_by_the_table_of_locks(
+    tmp_path: Path,
+) -> None:
+    with holding(tmp_path) as process:
+        holder = known(process, tmp_path)
+        assert ask_as_nobody(holder) == OpenAnswer.YES
+        process.do(f"touch({str(tmp_path / 'state.db-shm')!r})")
+        assert ask_as_nobody(holder) == OpenAnswer.LOCK_LOST
+
+
+def test_where_no_locks_are_shown_nothing_can_be_said(tmp_path: Path) -> None:
+    assert lock_owners({1}, proc=str(tmp_path)) is None
+    assert may_open([], None) is OpenAnswer.BLIND

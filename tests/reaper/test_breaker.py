@@ -1,0 +1,180 @@
+"""What stops automatic reaping until a person has looked, and what counts as having looked."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+from msgspec import structs
+
+from exporter.evidence.openers import Bystanders
+from exporter.reaper import breaker, duty
+from exporter.reaper.orders import ReapOrder, Report
+from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits
+from exporter.reaper.reap_undo import undo
+from exporter.runs import journal_of, running
+from exporter.writing.target import Site
+from tests.real.hermes import NEWEST, python_for
+from tests.support.evidence import evidence
+from tests.support.home_scans import sql
+from tests.support.reaping import (
+    ONE_SHOT,
+    REASON,
+    hermes_process,
+    judge,
+    open_sessions,
+    processes,
+    site,
+)
+from tests.support.small_homes import small_home
+
+
+class Verdicts:
+    """The verdicts on a home as it is now, and whether its breaker is open."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    suspects = None
+
+    def healed(self) -> None:
+        """The next reap looks again."""
+
+    def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome:
+        judged, _ = judge(self._home)
+        return JudgedHome(
+            str(self._home),
+            judged,
+            len(judged),
+            limits,
+            reaped_in_last_minute,
+            tripped=tripped(self._home),
+        )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return small_home(tmp_path / "home")
+
+
+def names(home: Path) -> list[str]:
+    return sorted(open_sessions(home))
+
+
+def reap(home: Path, *only: str, by_hand: bool = False, verdicts: Verdicts | None = None) -> Report:
+    order = ReapOrder(
+        home=str(home),
+        owner=home.stat().st_uid,
+        by_hand=by_hand,
+        bystanders=Bystanders.of(evidence(home)),
+        only=only or None,
+        end_reason=REASON,
+        processes=processes(home),
+    )
+    return duty.reap(order, verdicts or Verdicts(home))
+
+
+def tripped(home: Path) -> str:
+    with journal_of(str(home), home.stat().st_uid) as runs:
+        trip = runs.tripped() if runs is not None else None
+    return trip.why if trip is not None else ""
+
+
+def test_a_reap_by_hand_does_not_close_the_breaker_that_it_has_just_tripped_itself(
+    home: Path,
+) -> None:
+    first, second, third = names(home)
+    with hermes_process(python_for(NEWEST), home, *ONE_SHOT) as hermes:
+        assert reap(home, first, second, by_hand=True).outcome.done == (first, second)
+        hermes.ask("append", session=first)
+        report = reap(home, third, by_hand=True)
+    assert (report.reopened, report.outcome.done) == ((first,), (third,))
+    assert "active after the reap" in tripped(home)
+    assert reap(home).blocked is Blocked.TRIPPED
+    reap(home, by_hand=True)
+    assert not tripped(home)
+
+
+def test_where_ends_are_ours_and_no_journal_knows_them_a_person_is_asked(home: Path) -> None:
+    first, second, third = names(home)
+    reap(home, first, second, by_hand=True)
+    shutil.rmtree(home / ".hermes-exporter")
+    for _ in range(2):
+        report = reap(home)
+        assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
+        assert "2 sessions ended as reaped by no run that is known" in report.outcome.why
+    assert names(home) == [third]
+    reap(home, "none", by_hand=True)
+    assert reap(home).outcome.done == (third,)
+
+
+def test_when_only_the_journal_was_lost_what_is_left_of_runs_tells(home: Path) -> None:
+    """What an undo gave back bears no mark of ours: it must not be taken again unseen."""
+    first = names(home)[0]
+    run = reap(home, first, by_hand=True).outcome.run
+    assert undo(run or "", site(home)).restored == (first,)
+    (home / ".hermes-exporter" / "journal.db").unlink()
+    report = reap(home)
+    assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
+    assert "journal was lost" in report.outcome.why
+
+
+def test_a_journal_with_nothing_in_it_is_a_lost_one(home: Path) -> None:
+    first = names(home)[0]
+    run = reap(home, first, by_hand=True).outcome.run
+    assert undo(run or "", site(home)).restored == (first,)
+    (home / ".hermes-exporter" / "journal.db").write_bytes(b"")
+    report = reap(home)
+    assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
+    assert "journal was lost" in report.outcome.why
+
+
+def test_a_breaker_that_has_opened_since_the_home_was_read_stops_a_reap(home: Path) -> None:
+    class Earlier(Verdicts):
+        """As they were before anything opened it."""
+
+        def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome:
+            return structs.replace(super().judged_home(limits, reaped_in_last_minute), tripped="")
+
+    with running(str(home), home.stat().st_uid, "another") as runs:
+        runs.trip("1 session active after a reap")
+    report = reap(home, verdicts=Earlier(home))
+    assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
+    assert len(names(home)) == 3
+
+
+def test_ends_that_nobody_knows_are_counted_without_reading_for_long(tmp_path: Path) -> None:
+    """A read transaction that lasts keeps Hermes from emptying its write-ahead log."""
+    home = small_home(tmp_path / "home", 1_200)
+    sql(home, f"UPDATE sessions SET ended_at = 1, end_reason = '{REASON}' WHERE rowid % 2;")
+    readings: list[Site] = []
+
+    class Watched(Site):
+        @contextmanager
+        def reading(self) -> Iterator[apsw.Connection]:
+            readings.append(self)
+            with Site.reading(self) as connection:
+                yield connection
+
+    why = breaker.trip_if_forgotten(Watched(str(home), home.stat().st_uid), REASON)
+    assert why.startswith("600 sessions ended as reaped")
+    assert len(readings) > 2
+
+
+def test_a_lost_journal_is_noticed_by_whatever_runs_next(home: Path) -> None:
+    reap(home, names(home)[0], by_hand=True)
+    (home / ".hermes-exporter" / "journal.db").unlink()
+    with running(str(home), home.stat().st_uid, "prune"):
+        pass
+    assert "journal was lost" in tripped(home)
+
+
+def test_a_home_that_was_never_reaped_needs_nobody(home: Path) -> None:
+    with running(str(home), home.stat().st_uid, "prune"):
+        pass
+    assert len(reap(home).outcome.done) == 3
+    assert not tripped(home)

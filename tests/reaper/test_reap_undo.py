@@ -1,0 +1,128 @@
+"""Undo gives back exactly what a reap took, and tells what is no longer as it was left."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from exporter.evidence.openers import Bystanders
+from exporter.reaper.reap_undo import undo
+from exporter.runs import Kind, RunBusyError, RunError, running
+from exporter.scan.home import HomeReader
+from exporter.snapshot import Hold
+from exporter.workers.protocol import ReadRequest, SessionsPage
+from exporter.writing.connection import WriteError, WriteTrouble
+from tests.real.hermes import NEWEST, python_for
+from tests.support.home_scans import read_request
+from tests.support.reaping import (
+    GATEWAY,
+    dump,
+    hermes_process,
+    history,
+    leaky_home,
+    open_sessions,
+    planned,
+    reap,
+    site,
+)
+
+LEAKED = tuple(f"20260101_08000{number}_aaaaaa" for number in range(5))
+DAY = 86400.0
+
+
+@pytest.fixture(scope="module", params=["0.16.0", "0.18.2", "0.19.0"])
+def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undo")
+    return leaky_home(python_for(request.param), folder / "home", LEAKED)
+
+
+@pytest.fixture
+def home(template: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(template, tmp_path / "home")
+
+
+def test_undo_after_reap_leaves_every_row_exactly_as_it_was(home: Path) -> None:
+    before = dump(home)
+    run = reap(home).run
+    assert run is not None
+    assert open_sessions(home) == set()
+    undone = undo(run, site(home))
+    assert (sorted(undone.restored), undone.failed) == (sorted(LEAKED), ())
+    assert dump(home) == before
+
+
+def test_only_rows_that_are_as_the_run_left_them_are_given_back(home: Path) -> None:
+    run = reap(home).run or ""
+    with hermes_process(python_for(NEWEST), home, *GATEWAY) as hermes:
+        hermes.ask("resume", session=LEAKED[0])
+        hermes.ask("resume", session=LEAKED[1])
+        hermes.ask("end", session=LEAKED[1])
+        hermes.ask("forget", session=LEAKED[2])
+        hermes.ask("append", session=LEAKED[3])
+        before = hermes.ask("show", session=LEAKED[1])
+        undone = undo(run, site(home, Bystanders((hermes.pid,))))
+        assert sorted(undone.restored) == sorted(LEAKED[3:])
+        assert {each.target: each.why for each in undone.failed} == {
+            LEAKED[0]: "Hermes has opened it again itself",
+            LEAKED[1]: "it has ended again since: cli_close",
+            LEAKED[2]: "it is gone",
+        }
+        assert hermes.ask("show", session=LEAKED[1]) == before
+        assert hermes.ask("show", session=LEAKED[3])["ended_at"] is None
+
+
+def test_what_was_given_back_is_not_given_back_again(home: Path) -> None:
+    run = reap(home).run or ""
+    first = undo(run, site(home))
+    again = undo(run, site(home))
+    assert again.restored == ()
+    assert {each.target for each in again.failed} == set(first.restored)
+    assert all("given back already" in each.why for each in again.failed)
+    assert [each.kind for each in history(home)] == [Kind.UNDO, Kind.REAP]
+
+
+def test_restored_sessions_are_held_for_as_long_as_they_are_to_be_kept(home: Path) -> None:
+    undo(reap(home).run or "", site(home))
+    request = structs.replace(read_request(home, home.stat().st_uid), undone_seconds=DAY)
+    assert holds(home, request, time.time()) == {each: [Hold.RESTORED] for each in LEAKED}
+    assert holds(home, request, time.time() + 2 * DAY) == {each: [] for each in LEAKED}
+
+
+def holds(home: Path, request: ReadRequest, now: float) -> dict[str, list[Hold]]:
+    """What a scan at that moment finds to speak for the open sessions."""
+    pages = [
+        part
+        for part in HomeReader(str(home), clock=lambda: now).read(request)
+        if isinstance(part, SessionsPage)
+    ]
+    return {each.session.id: list(each.session.holds) for page in pages for each in page.items}
+
+
+def test_a_run_that_is_unknown_or_no_reap_is_refused(home: Path) -> None:
+    with pytest.raises(RunError, match="there is no run 20260101T000000-abcd"):
+        undo("20260101T000000-abcd", site(home))
+    undo(reap(home).run or "", site(home))
+    with pytest.raises(RunError, match="is no reap but one of kind undo"):
+        undo(history(home)[0].id, site(home))
+
+
+def test_undo_waits_for_no_other_run(home: Path) -> None:
+    run = reap(home).run or ""
+    with running(str(home), 0, "reap"), pytest.raises(RunBusyError, match="reap by process"):
+        undo(run, site(home))
+    assert open_sessions(home) == set()
+
+
+def test_beside_a_holder_that_lost_its_lock_nothing_is_given_back(home: Path) -> None:
+    run = reap(home).run or ""
+    with hermes_process(python_for(NEWEST), home, *GATEWAY) as hermes:
+        _, place = planned(home)
+        hermes.ask("lose_database_lock")
+        with pytest.raises(WriteError) as refused:
+            undo(run, place)
+        assert refused.value.why is WriteTrouble.LOCK_LOST
+        assert hermes.ask("show", session=LEAKED[0])["end_reason"] == "reaped"

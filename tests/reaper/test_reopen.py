@@ -1,0 +1,366 @@
+"""A reap that was wrong is taken back by itself, within one pass."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from exporter.evidence.openers import Bystanders
+from exporter.evidence.process import PinnedProcess
+from exporter.reaper import reap_undo
+from exporter.reaper.breaker import close
+from exporter.reaper.execute import execute
+from exporter.reaper.plan import ACTION, ENDS, Blocked, JudgedHome, plan_reap
+from exporter.reaper.reopen import Healed, heal
+from exporter.runs import Kind, RunBusyError, journal_of, running
+from exporter.runs.summary import RunReader
+from tests.real.hermes import python_for
+from tests.support.evidence import evidence
+from tests.support.home_scans import sql
+from tests.support.reaping import (
+    GATEWAY,
+    ONE_SHOT,
+    REASON,
+    dump,
+    hermes_process,
+    history,
+    judge,
+    leaky_home,
+    open_sessions,
+    planned,
+    processes,
+    reap,
+    site,
+)
+
+LEAKED = tuple(f"20260101_08000{number}_aaaaaa" for number in range(3))
+FIRST = LEAKED[0]
+VERSIONS = ("0.16.0", "0.18.2", "0.19.0")
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def template(version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("heal")
+    return leaky_home(python_for(version), folder / "home", LEAKED)
+
+
+@pytest.fixture
+def home(template: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(template, tmp_path / "home")
+
+
+NOTHING = Healed()
+
+
+def healed(home: Path) -> Healed:
+    """Heal as the agent does after a scan."""
+    place = site(home, Bystanders.of(evidence(home)))
+    return heal(place, processes(home))
+
+
+def stopped(home: Path) -> bool:
+    with journal_of(str(home), 0) as runs:
+        return runs is not None and runs.tripped() is not None
+
+
+def counted(home: Path, what: str) -> dict[str, int]:
+    """How many reaps, or mistakes, the metrics would tell of, by proof."""
+    report = RunReader(str(home), ACTION, ENDS).read(0).report
+    return {each.proof: each.sessions for each in getattr(report, what)}
+
+
+def test_a_presumed_session_that_gets_a_message_is_open_again_within_one_pass(
+    home: Path, version: str
+) -> None:
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        assert healed(home) == NOTHING
+        hermes.ask("append", session=FIRST)
+        before = dump(home)
+        assert healed(home) == Healed(mistakes=(FIRST,))
+        assert hermes.ask("show", session=FIRST)["ended_at"] is None
+        assert open_sessions(home) == {FIRST}
+        expected = before[FIRST] | {"ended_at": "NULL", "end_reason": "NULL"}
+        assert dump(home) == before | {FIRST: expected}
+        assert healed(home) == NOTHING
+    assert [(run.kind, run.actions) for run in history(home)] == [(Kind.HEAL, 1), (Kind.REAP, 3)]
+    assert counted(home, "reaped") == {"presumed": 3}
+    assert counted(home, "reopened") == {"presumed": 1}
+    assert not stopped(home), "a presumption may be wrong"
+
+
+def test_a_proof_that_was_wrong_stops_automatic_reaping_until_a_person_reaps(
+    home: Path, version: str
+) -> None:
+    with hermes_process(python_for(version), home, *ONE_SHOT) as hermes:
+        reap(home)
+        hermes.ask("append", session=FIRST)
+        assert healed(home) == Healed(mistakes=(FIRST,))
+        assert counted(home, "reopened") == {"proven": 1}
+        hermes.ask("leak", session="20260101_090000_aaaaaa")
+        judged, _ = judge(home)
+        with journal_of(str(home), 0) as runs:
+            trip = runs.tripped() if runs else None
+        assert trip is not None
+        tripped = JudgedHome("home", judged, len(judged), tripped=trip.why)
+        assert plan_reap([tripped], time.time()).of("home").blocked is Blocked.TRIPPED
+        plan, place = planned(home)
+        assert execute(plan, place, end_reason=REASON, by_hand=True).done
+        close(place, REASON)
+        assert not stopped(home)
+
+
+def test_a_session_that_another_process_takes_up_later_is_a_resume_and_stops_nothing(
+    home: Path, version: str
+) -> None:
+    """An API client may go on with any ended row, and never opens it."""
+    reap(home)
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        hermes.ask("append", session=FIRST)
+        assert healed(home) == Healed(resumed=(FIRST,))
+        assert open_sessions(home) == {FIRST}
+    assert counted(home, "reopened") == {}
+    assert not stopped(home)
+
+
+def test_activity_of_a_process_that_has_left_again_moves_the_end(home: Path, version: str) -> None:
+    """A program may open the database for each turn: an open row would be a leak again."""
+    run = reap(home).run or ""
+    for _ in range(2):
+        with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+            hermes.ask("append", session=FIRST)
+        assert healed(home) == Healed(resumed=(FIRST,))
+        assert healed(home) == NOTHING
+        row = dump(home)[FIRST]
+        assert row["end_reason"] == "'reaped'"
+        newest = sql(home, f"SELECT MAX(timestamp) FROM messages WHERE session_id = '{FIRST}';")
+        assert float(row["ended_at"]) == pytest.approx(float(newest), abs=1e-3)
+    assert counted(home, "reopened") == {}
+    assert FIRST in reap_undo.undo(run, site(home)).restored, "undo knows the end that was moved"
+    assert FIRST in open_sessions(home)
+
+
+def test_a_row_that_hermes_opened_itself_is_left_to_hermes(home: Path, version: str) -> None:
+    reap(home)
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        hermes.ask("resume", session=FIRST)
+        hermes.ask("append", session=FIRST)
+        assert healed(home) == NOTHING
+        hermes.ask("end", session=FIRST)
+        hermes.ask("append", session=FIRST)
+        assert healed(home) == NOTHING
+    assert [run.kind for run in history(home)] == [Kind.REAP]
+
+
+def test_a_session_is_not_opened_again_merely_because_others_are_active(
+    home: Path, version: str
+) -> None:
+    reap(home)
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        hermes.ask("append", session=FIRST)
+        healed(home)
+    assert open_sessions(home) == {FIRST}
+
+
+def test_a_message_with_an_older_time_is_activity_too(home: Path) -> None:
+    """The clock of the machine was set back."""
+    reap(home)
+    sql(
+        home,
+        "INSERT INTO messages (session_id, role, content, timestamp) "
+        f"VALUES ('{FIRST}', 'user', 'hello', 1000000.0);",
+    )
+    assert healed(home) == Healed(resumed=(FIRST,))
+    assert healed(home) == NOTHING
+
+
+def child(home: Path, name: str, text: str, **columns: str) -> None:
+    """A child of the first session, as Hermes would add one."""
+    values = {"id": name, "source": "cli", "parent_session_id": FIRST, **columns}
+    names = ", ".join(values)
+    quoted = ", ".join(f"'{value}'" for value in values.values())
+    sql(
+        home,
+        f"INSERT INTO sessions ({names}, started_at) VALUES ({quoted}, 1800000000.5);"
+        f"INSERT INTO messages (session_id, role, content, timestamp) VALUES "
+        f"('{name}', 'user', '{text}', 1800000001.0);",
+    )
+
+
+SUMMARY = "[CONTEXT COMPACTION \N{EM DASH} REFERENCE ONLY] Earlier turns were compacted"
+
+
+def test_a_child_that_goes_on_from_it_gives_the_session_the_end_that_hermes_writes(
+    home: Path,
+) -> None:
+    reap(home)
+    child(home, "20260101_100000_bbbbbb", SUMMARY)
+    assert healed(home) == Healed(resumed=(FIRST,))
+    row = dump(home)[FIRST]
+    assert (row["ended_at"], row["end_reason"]) == ("1800000000.5", "'compression'")
+    assert healed(home) == NOTHING
+
+
+def test_a_session_that_grows_after_all_is_opened_again_whatever_its_children_said(
+    home: Path, version: str
+) -> None:
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        child(home, "20260101_100000_bbbbbb", SUMMARY)
+        assert healed(home) == Healed(mistakes=(FIRST,))
+        hermes.ask("append", session=FIRST)
+        assert healed(home) == Healed(mistakes=(FIRST,))
+        assert open_sessions(home) >= {FIRST}
+
+
+def test_a_child_that_was_there_before_the_reap_says_nothing(home: Path) -> None:
+    child(home, "20260101_100000_bbbbbb", SUMMARY)
+    reap(home)
+    assert healed(home) == NOTHING
+
+
+def test_a_helper_of_a_session_does_not_end_it(home: Path) -> None:
+    reap(home)
+    marker = '{"_delegate_from": "x", "max_tokens": 1}'
+    child(home, "20260101_100000_bbbbbb", "do this", model_config=marker)
+    child(home, "20260101_100000_cccccc", SUMMARY, source="subagent")
+    assert healed(home) == NOTHING
+    assert dump(home)[FIRST]["end_reason"] == "'reaped'"
+
+
+def test_a_healed_session_can_be_reaped_again_when_its_process_is_gone(
+    home: Path, version: str
+) -> None:
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        hermes.ask("append", session=FIRST)
+        healed(home)
+    sql(home, f"UPDATE messages SET timestamp = timestamp - 7200 WHERE session_id = '{FIRST}';")
+    assert reap(home).done == (FIRST,)
+    assert healed(home) == NOTHING
+
+
+def test_healing_without_a_journal_or_a_database_does_nothing(home: Path) -> None:
+    assert healed(home) == NOTHING
+    assert not (home / ".hermes-exporter").exists()
+    reap(home)
+    for file in home.glob("state.db*"):
+        file.unlink()
+    assert heal(site(home), ()) == NOTHING
+
+
+def test_healing_waits_for_no_other_run(home: Path, version: str) -> None:
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        hermes.ask("append", session=FIRST)
+        with running(str(home), 0, "prune"), pytest.raises(RunBusyError):
+            healed(home)
+        assert healed(home) == Healed(mistakes=(FIRST,))
+
+
+def test_a_session_that_grew_right_before_it_went_on_in_a_child_is_corrected_once(
+    home: Path, version: str
+) -> None:
+    """An automatic compression writes the question to the old session first."""
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        hermes.ask("append", session=FIRST)
+        child(home, "20260101_100000_bbbbbb", SUMMARY)
+        assert healed(home) == Healed(mistakes=(FIRST,))
+        assert dump(home)[FIRST]["end_reason"] == "'compression'"
+        assert healed(home) == NOTHING
+
+
+def test_a_child_whose_start_is_no_time_leaves_the_end_where_it_was(home: Path) -> None:
+    reap(home)
+    before = dump(home)[FIRST]["ended_at"]
+    child(home, "20260101_100000_bbbbbb", SUMMARY)
+    sql(home, "UPDATE sessions SET started_at = 'x' WHERE id = '20260101_100000_bbbbbb';")
+    assert healed(home) == Healed(resumed=(FIRST,))
+    row = dump(home)[FIRST]
+    assert (row["ended_at"], row["end_reason"]) == (before, "'compression'")
+
+
+def test_what_could_not_be_put_right_is_said_and_tried_again(home: Path, version: str) -> None:
+    """A message and a busy writer come together."""
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        hermes.ask("append", session=FIRST)
+        with write_lock_held(home):
+            place = site(home, Bystanders.of(evidence(home)), patience_seconds=0.2)
+            assert heal(place, processes(home)) == Healed(complete=False)
+        assert healed(home) == Healed(mistakes=(FIRST,))
+
+
+_HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+connection.execute("ROLLBACK")
+"""
+
+
+@contextmanager
+def write_lock_held(home: Path) -> Iterator[None]:
+    """By another process, which then closes the database."""
+    command = [sys.executable, "-c", _HOLD, str(home / "state.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield
+        process.communicate()
+
+
+def test_text_that_is_not_utf8_costs_no_other_session_its_healing(home: Path, version: str) -> None:
+    other = LEAKED[1]
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        sql(
+            home,
+            "INSERT INTO sessions (id, source, started_at, parent_session_id) "
+            f"VALUES (CAST(x'ff41' AS TEXT), 'cli', 1.0, '{FIRST}');",
+        )
+        hermes.ask("append", session=FIRST)
+        hermes.ask("append", session=other)
+        assert healed(home) == Healed(mistakes=(other,))
+
+
+def test_a_chat_that_writes_after_the_verdict_is_no_longer_cleared(
+    home: Path, version: str
+) -> None:
+    """The resume of an open session writes nothing into it, but something to the terminal."""
+    with hermes_process(python_for(version), home, *ONE_SHOT) as hermes:
+        with PinnedProcess("/proc", hermes.pid) as process:
+            before = process.written() or 0
+        plan, place = planned(home)
+        hermes.ask("create", session="20260101_110000_dddddd")
+        outcome = execute(plan, place, end_reason=REASON, silent=((hermes.pid, before),))
+        assert outcome.done == ()
+        assert "has written something since" in outcome.skipped[0].why
+
+
+def test_an_undo_of_a_reap_that_was_healed_leaves_the_next_one_alone(
+    home: Path, version: str
+) -> None:
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        first = reap(home).run or ""
+        hermes.ask("append", session=FIRST)
+        assert healed(home).mistakes == (FIRST,)
+    sql(home, f"UPDATE messages SET timestamp = timestamp - 7200 WHERE session_id = '{FIRST}';")
+    assert reap(home).done == (FIRST,)
+    assert FIRST not in reap_undo.undo(first, site(home)).restored
+    assert FIRST not in open_sessions(home)

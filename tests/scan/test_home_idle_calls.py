@@ -1,0 +1,79 @@
+"""A scan of a home at rest asks the kernel in proportion to its repositories, not to its files."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.real.waiting import wait_until
+
+_REPOS = 120
+_FILES = 30
+
+SCANS = """
+import os, sys
+from exporter.workers import protocol
+from exporter.scan.home import HomeReader
+
+home, scans = sys.argv[1], int(sys.argv[2])
+reader, watermark = HomeReader(home), 0
+for _ in range(scans):
+    reader.look(os.getuid())
+    request = protocol.ReadRequest(
+        home=home, owner=os.getuid(), openable=["state.db"], holdings=[], quiet=False,
+        watermark=watermark, excluded_profiles=["work"], trivial_max_messages=5,
+        marathon_max_messages=200, marathon_near_ratio=0.85, stale_after_seconds=1e6,
+        full_interval_seconds=21600, every_session=False,
+    )
+    *_, reply = reader.read(request)
+    watermark = reply.snapshot.message_watermark
+"""
+
+
+def system_calls(home: Path, scans: int, folder: Path) -> int:
+    """All system calls of a process that scans this home so often."""
+    summary = folder / f"calls-{scans}"
+    command = ["strace", "-f", "-c", "-o", str(summary), sys.executable, "-c", SCANS]
+    subprocess.run([*command, str(home), str(scans)], check=True, timeout=120)
+    total = re.search(r"^\s*100\.00\s+\S+\s+(?:\S+\s+)?(\d+)\s.*total$", summary.read_text(), re.M)
+    assert total is not None, summary.read_text()
+    return int(total[1])
+
+
+def calls_per_idle_scan(home: Path, folder: Path) -> float:
+    return (system_calls(home, 24, folder) - system_calls(home, 4, folder)) / 20
+
+
+def settle(home: Path) -> None:
+    """Wait until the home is at rest: a folder that changed a moment ago is looked at again."""
+    changed = max(os.stat(parent).st_ctime for parent, _, _ in os.walk(home))
+    wait_until(lambda: time.time() - changed > 3, "the folders are no longer new")
+
+
+def add_objects(repo: Path, numbers: range) -> None:
+    """Files as git keeps its objects: in folders by the first two digits of their names."""
+    for number in numbers:
+        folder = repo / "objects" / f"{number % 256:02x}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:038x}").write_bytes(b"x")
+
+
+def test_calls_follow_the_repositories_and_not_their_files(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    repos = [home / "checkpoints" / f"{number:016x}" for number in range(_REPOS)]
+    for repo in repos:
+        add_objects(repo, range(_FILES))
+        (repo / "HEAD").write_text("ref: refs/heads/main\n")
+        (repo / "HERMES_WORKDIR").write_text(f"{tmp_path}\n")
+    settle(home)
+    few_files = calls_per_idle_scan(home, tmp_path)
+    for repo in repos:
+        add_objects(repo, range(_FILES, 4 * _FILES))
+    settle(home)
+    many_files = calls_per_idle_scan(home, tmp_path)
+    assert few_files < 10 * _REPOS + 300
+    assert many_files - few_files < _REPOS * 3 * _FILES / 10

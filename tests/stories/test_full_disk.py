@@ -1,0 +1,208 @@
+"""On a disk that is full to the last byte what frees space still works, and is noted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.runs import Action
+from tests.real.elsewhere import as_user
+from tests.real.hermes import REPOSITORY
+from tests.support.disk_homes import make_shadow_repo
+from tests.support.evidence import NOBODY
+from tests.support.remover_process import Crew, crew
+from tests.support.removers import picture, planned_file, planned_repo
+
+OWNER = NOBODY
+PACK = "checkpoints/store/objects/pack/tmp_pack_Ab12Cd"
+REPO = "checkpoints/0123456789abcdef"
+ORPHAN = "sessions/session_lost.json"
+
+_RUN = """
+import os, sys, msgspec
+from exporter.pruner.apply.execute import execute
+from exporter.pruner.models import HomePrunePlan
+from exporter.writing.target import Site
+from exporter.runs import RunError
+plan = msgspec.json.decode(sys.argv[1], type=HomePrunePlan)
+site = Site(plan.home, os.geteuid())
+try:
+    done = execute(plan, site, keep_seconds=3600.0)
+    said = [done.outcome, done.done, [each.why for each in done.skipped]]
+    print(msgspec.json.encode(said).decode())
+except RunError as error:
+    print(msgspec.json.encode([type(error).__name__, str(error)]).decode())
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A home on a small filesystem of its own."""
+    image = tmp_path / "image"
+    place = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hermes-exporter-test-"))
+    with image.open("wb") as file:
+        file.truncate(64 * 1024 * 1024)
+    subprocess.run(["mkfs.ext4", "-q", "-b", "4096", "-m", "0", "-F", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, place], check=True)
+    try:
+        place.chmod(0o755)
+        home = place / "home"
+        (home / "sessions").mkdir(parents=True)
+        home.chmod(0o700)
+        (home / ORPHAN).write_bytes(b"x" * 300_000)
+        (home / PACK).parent.mkdir(parents=True)
+        (home / PACK).write_bytes(b"x" * 5_000_000)
+        make_shadow_repo(home / "checkpoints", Path(REPO).name, tmp_path / "work")
+        subprocess.run(["chown", "-hR", f"{OWNER}:{OWNER}", home], check=True)
+        yield home
+    finally:
+        subprocess.run(["umount", place], check=True)
+        place.rmdir()
+
+
+@pytest.fixture
+def owner(home: Path) -> Iterator[Crew]:
+    """An ordinary user, for whom no blocks are set aside; started when the home is mounted."""
+    assert home.exists()
+    with crew(as_user(OWNER)) as started:
+        yield started
+
+
+def fill(home: Path) -> None:
+    """Not one more block is free, not even of those that are given back a little later."""
+    for attempt in range(50):
+        for size in (1 << 20, 4096, 1):
+            with (home.parent / f"filler-{attempt}-{size}").open("wb", buffering=0) as file:
+                try:
+                    while file.write(b"x" * size):
+                        pass
+                except OSError as error:
+                    assert error.errno == errno.ENOSPC  # noqa: PT017 - the loop ends by it
+        subprocess.run(["sync", "--file-system", home], check=True)
+        if free_bytes(home) == 0:
+            return
+    raise AssertionError("the filesystem does not get full")
+
+
+def free_bytes(home: Path) -> int:
+    said = subprocess.check_output(["df", "--output=avail", "-B1", home], text=True)
+    return int(said.split()[-1])
+
+
+def planned(each: Action, frees: Frees = Frees.AT_PURGE) -> PruneAction:
+    """The same as a plan has it."""
+    intent = each.intent
+    return PruneAction(
+        action=Act(intent.action),
+        policy=Policy(intent.policy),
+        target=intent.target,
+        reason=intent.reason,
+        frees=frees,
+        expected=intent.before,
+    )
+
+
+def prune(home: Path, *actions: PruneAction) -> list[Any]:
+    """What becomes of a plan that the owner executes."""
+    plan = HomePrunePlan(home=str(home), hash="0123456789abcdef", actions=actions)
+    said = subprocess.run(
+        [*as_user(OWNER), sys.executable, "-c", _RUN, msgspec.json.encode(plan)],
+        stdout=subprocess.PIPE,
+        check=True,
+        cwd=REPOSITORY,
+    ).stdout
+    answer: list[Any] = msgspec.json.decode(said)
+    return answer
+
+
+def test_a_home_that_had_a_run_before_notes_and_takes_without_space(
+    home: Path, owner: Crew
+) -> None:
+    small = home / "sessions/request_dump_a_1.json"
+    small.write_text("x")
+    os.chown(small, OWNER, OWNER)
+    first = planned_file(home, "sessions/request_dump_a_1.json")
+    assert prune(home, planned(first))[0] == "done"
+    before = picture(home)
+    actions = [planned_file(home, ORPHAN, 0), planned_repo(home, REPO, 1)]
+    fill(home)
+    assert prune(home, *map(planned, actions)) == ["done", [ORPHAN, REPO], []]
+    [run] = [
+        path.name
+        for path in (home / ".hermes-exporter/backups/trash").iterdir()
+        if (path / "000001-0123456789abcdef").exists()
+    ]
+    taken = [msgspec.structs.replace(each, run=run) for each in actions]
+    assert owner.ask(home, "give_back", taken) == ["", ""]
+    assert picture(home) == before
+
+
+def test_half_packs_alone_go_without_the_trash_and_space_comes_free(
+    home: Path, owner: Crew
+) -> None:
+    orphan = planned_file(home, ORPHAN, 0, policy=Policy.ORPHAN_FILES)
+    pack = planned_file(home, PACK, 1, policy=Policy.STALE_CHECKPOINTS)
+    repo = planned_repo(home, REPO, 2)
+    fill(home)
+    said = owner.ask(home, "delete", [orphan, pack, repo])
+    assert said is not None
+    assert said[1] == ""
+    assert "surely garbage" in said[0]
+    assert "surely garbage" in said[2]
+    assert free_bytes(home) >= 5_000_000
+    assert (home / REPO).exists()
+    assert (home / ORPHAN).stat().st_size == 300_000
+
+
+def test_purging_needs_no_space(home: Path, owner: Crew) -> None:
+    actions = [planned_file(home, PACK, 0), planned_repo(home, REPO, 1)]
+    assert owner.ask(home, "take", actions) == ["", ""]
+    fill(home)
+    assert owner.ask(home, "purge", actions) == [""]
+    assert free_bytes(home) >= 5_000_000
+
+
+def test_the_first_run_ever_makes_room_for_its_journal_by_half_packs_alone(home: Path) -> None:
+    actions = [
+        planned(planned_repo(home, REPO)),
+        planned(planned_file(home, ORPHAN, policy=Policy.ORPHAN_FILES)),
+        planned(planned_file(home, PACK, policy=Policy.STALE_CHECKPOINTS), Frees.NOW),
+    ]
+    fill(home)
+    outcome, done, skipped = prune(home, *actions)
+    assert (outcome, sorted(done), skipped) == ("done", sorted([REPO, ORPHAN, PACK]), [])
+    assert free_bytes(home) >= 4_500_000  # the pack, less the journal and its reserve
+    [run] = (home / ".hermes-exporter/backups/trash").iterdir()
+    assert sorted(path.name for path in run.iterdir()) == [
+        "000000-0123456789abcdef",
+        "000001-session_lost.json",
+    ]
+
+
+def test_a_plan_that_wants_a_transcript_gone_at_once_is_not_followed(home: Path) -> None:
+    """Whatever made such a plan: on a full disk too, the file stays where it is."""
+    lost = planned(planned_file(home, ORPHAN, policy=Policy.ORPHAN_FILES), Frees.NOW)
+    fill(home)
+    kind, why = prune(home, lost)
+    assert (kind, "No space left" in why) == ("RunFullError", True)
+    assert (home / ORPHAN).stat().st_size == 300_000
+
+
+def test_the_first_run_ever_without_garbage_does_nothing_and_says_why(home: Path) -> None:
+    actions = [planned(planned_repo(home, REPO)), planned(planned_file(home, ORPHAN))]
+    fill(home)
+    before = picture(home)
+    kind, why = prune(home, *actions)
+    assert kind == "RunFullError"
+    assert "No space left" in why
+    assert picture(home) == before

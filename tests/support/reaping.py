@@ -1,0 +1,159 @@
+"""Homes with leaked sessions, what is known of them, and the means to act on them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from exporter.evidence.models import HomeEvidence
+from exporter.evidence.openers import Bystanders
+from exporter.reaper.execute import execute
+from exporter.reaper.models import HomeFacts, JudgedSession, ReaperRules
+from exporter.reaper.orders import Outcome
+from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
+from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
+from exporter.reaper.verdict_history import VerdictHistory
+from exporter.reaper.watched_idleness import Moment
+from exporter.runs import Run, journal_of
+from exporter.scan.home import HomeReader
+from exporter.snapshot import LockAnswer
+from exporter.writing.target import Site
+from tests.real.hermes import Hermes
+from tests.real.holders import Holder
+from tests.support.evidence import evidence
+from tests.support.home_scans import scan
+
+GATEWAY = ("gateway", "run")
+"""A server: by the rules below a session is presumed dead beside it at once."""
+ONE_SHOT = ("chat", "-q", "hello")
+"""A process that is cleared of all sessions here: each counts as seen before it began."""
+RULES = ReaperRules(presume_server_seconds=0.0)
+REASON = "reaped"
+
+
+@contextmanager
+def hermes_process(hermes: Hermes, home: Path, *arguments: str) -> Iterator[Holder]:
+    """A process of this release that has the home's database open; see `inside/hold_more.py`.
+
+    Its command line is `hermes ARGUMENTS`. It closes the database and leaves at the end.
+    """
+    program = home.parent / f"{home.name}-more" / "hermes"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text("from tests.real.inside.hold_more import main\n\nmain()\n")
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            [str(hermes.python), str(program), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=hermes.environment(home),
+            cwd=home.parent,
+            text=True,
+        ) as process,
+    ):
+        try:
+            yield Holder(process, errors)
+            if process.poll() is None and process.stdin is not None:
+                process.stdin.close()
+                process.wait(timeout=60)
+        finally:
+            process.kill()
+
+
+def leaky_home(hermes: Hermes, home: Path, sessions: Sequence[str]) -> Path:
+    """A cold home whose sessions were all left open by processes that are gone."""
+    home.mkdir(mode=0o700)
+    with hermes_process(hermes, home) as writer:
+        for session in sessions:
+            writer.ask("leak", session=session)
+    return home
+
+
+def judge(
+    home: Path, clock: Callable[[], float] = time.time
+) -> tuple[list[JudgedSession], HomeEvidence]:
+    """The verdicts on a home's open sessions, from a real scan and a real survey."""
+    look = scan(HomeReader(str(home), clock=clock), home)
+    found = evidence(home)
+    facts = HomeFacts(
+        holders=found.holders,
+        lock_probe=look.look.state.lock_probe,
+        blind=tuple(blindness.value for blindness in found.blind),
+    )
+    if facts.lock_probe is LockAnswer.BLIND and not found.holders:
+        facts = HomeFacts(holders=(), lock_probe=LockAnswer.FREE, blind=facts.blind)
+    history = VerdictHistory(lambda: Moment("", time.monotonic(), since_boot=0.0))
+    sessions = {session.id: session for session in look.sessions}
+    for _ in range(RULES.confirmations):
+        history.update(sessions, facts, RULES, clock())
+    return [history.judged(session) for session in look.sessions], found
+
+
+def planned(home: Path) -> tuple[HomePlan, Site]:
+    """What would be reaped by hand now, and the site to do it on."""
+    judged, found = judge(home)
+    plan = plan_reap([JudgedHome("home", judged, len(judged))], time.time(), by_hand=True)
+    return plan.of("home"), site(home, Bystanders.of(found))
+
+
+def site(home: Path, bystanders: Bystanders | None = None, **changes: Any) -> Site:
+    gentle: dict[str, Any] = {"pause_seconds": 0.005, **changes}
+    return Site(str(home), home.stat().st_uid, bystanders or Bystanders(), **gentle)
+
+
+def reap(home: Path) -> Outcome:
+    """Judge, plan and reap."""
+    plan, place = planned(home)
+    return execute(plan, place, end_reason=REASON, processes=processes(home))
+
+
+def processes(home: Path) -> tuple[ProcessKey, ...]:
+    """Those that have the database open and may run a session."""
+    return tuple(
+        key_of(each) for each in evidence(home).holders if base_line(each) is not Line.CLEARED
+    )
+
+
+def targets(plan: HomePlan) -> list[str]:
+    return sorted(action.target for action in plan.actions)
+
+
+def history(home: Path) -> list[Run]:
+    with journal_of(str(home), home.stat().st_uid) as runs:
+        return runs.list_runs() if runs else []
+
+
+_DUMP = """
+import json, sqlite3, sys
+connection = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
+names = [row[1] for row in connection.execute("PRAGMA table_info(sessions)")]
+columns = ", ".join(f"quote({name})" for name in names)
+rows = connection.execute(f"SELECT id, {columns} FROM sessions ORDER BY id")
+print(json.dumps({row[0]: dict(zip(names, row[1:])) for row in rows}))
+"""
+
+
+def dump(home: Path) -> dict[str, dict[str, str]]:
+    """Every column of every session exactly as it is stored, by another process and library.
+
+    Never beside a holder that lost its locks.
+    """
+    command = [sys.executable, "-c", _DUMP, str(home / "state.db")]
+    found: dict[str, dict[str, str]] = json.loads(subprocess.check_output(command, text=True))
+    return found
+
+
+def open_sessions(home: Path) -> set[str]:
+    return {session for session, row in dump(home).items() if row["ended_at"] == "NULL"}
+
+
+def inodes(home: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in home.glob("state.db*")}

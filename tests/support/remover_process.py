@@ -1,0 +1,134 @@
+"""A process that takes things, gives them back or purges them, and may be killed while it does.
+
+Run as a module it obeys one line of JSON after another, each in a child of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from exporter.pruner.apply.files import FileEffect
+from exporter.pruner.apply.purge import PurgeEffect
+from exporter.pruner.apply.remover import Effect
+from exporter.pruner.apply.repositories import RepoEffect
+from exporter.pruner.apply.store_projects import ProjectEffect
+from exporter.pruner.models import Act
+from exporter.runs import Action, run_folder
+from exporter.runs.trash import trash_of
+from tests.real.hermes import REPOSITORY
+from tests.support.kill_times import Instants
+
+
+class Order(msgspec.Struct):
+    """What is to be done to a home."""
+
+    home: str
+    do: str
+    """take, taken, give_back, delete (without the trash), or purge."""
+    actions: list[Action]
+    kill_after: float = -1.0
+
+
+def obey(order: Order) -> list[Any]:
+    """What the effects say to each action."""
+    owner = os.geteuid()
+    effects: dict[str, Effect] = {
+        Act.DELETE_FILE.value: FileEffect(order.home, owner),
+        Act.DELETE_REPO.value: RepoEffect(order.home, owner),
+        Act.DELETE_PROJECT.value: ProjectEffect(order.home, owner),
+    }
+    if order.do == "delete":
+        return [effects[each.intent.action].take(each, None) for each in order.actions]
+    with run_folder(order.home, owner, create=True) as folder:
+        assert folder is not None
+        run = order.actions[0].run
+        if order.do == "purge":
+            doomed = order.actions[0]
+            intent = msgspec.structs.replace(doomed.intent, target=run)
+            return [PurgeEffect(folder).take(msgspec.structs.replace(doomed, intent=intent), None)]
+        with trash_of(folder, run, create=True) as trash:
+            assert trash is not None
+            return [
+                getattr(effects[each.intent.action], order.do)(each, trash)
+                for each in order.actions
+            ]
+
+
+def main() -> None:
+    for line in sys.stdin:
+        order = msgspec.json.decode(line, type=Order)
+        told, tell = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(told)
+            os.write(tell, msgspec.json.encode(obey(order)))
+            os._exit(0)
+        os.close(tell)
+        if order.kill_after >= 0:
+            time.sleep(order.kill_after)
+            os.kill(child, signal.SIGKILL)
+        answer = b""
+        while chunk := os.read(told, 65536):
+            answer += chunk
+        os.close(told)
+        os.waitpid(child, 0)
+        print(answer.decode() or "null", flush=True)
+
+
+class Crew:
+    """The other end."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def ask(
+        self, home: Path, do: str, actions: Sequence[Action], kill_after: float = -1.0
+    ) -> list[Any] | None:
+        """What the effects say; None if it was killed before it could."""
+        order = Order(str(home), do, list(actions), kill_after)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode(order).decode() + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the crew has ended"
+        answer: list[Any] | None = msgspec.json.decode(line)
+        return answer
+
+    def until_done(self, home: Path, do: str, actions: Sequence[Action], instants: Instants) -> int:
+        """Do it again and again, killed at random instants, until it gets through; how often."""
+        for killed in range(10_000):
+            said = self.ask(home, do, actions, instants.draw())
+            instants.heed(killed=said is None)
+            if said is not None:
+                assert not any(said), said
+                return killed
+        raise AssertionError(f"{do} never gets through")
+
+
+@contextmanager
+def crew(wrapper: Sequence[str] = ()) -> Iterator[Crew]:
+    with subprocess.Popen(
+        [*wrapper, sys.executable, "-m", "tests.support.remover_process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    ) as process:
+        yield Crew(process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+if __name__ == "__main__":
+    main()

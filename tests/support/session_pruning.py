@@ -1,0 +1,180 @@
+"""Homes with old sessions, plans to delete them, and the means to compare before and after."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from exporter.evidence.openers import Bystanders
+from exporter.hermes.schema import probe_schema
+from exporter.hermes.session_state import ExpectedReader
+from exporter.pruner.apply.execute import execute
+from exporter.pruner.beside import Beside
+from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.outcome import Outcome
+from exporter.writing.target import Site
+from tests.real.hermes import Hermes
+from tests.real.holders import Holder
+from tests.support.evidence import evidence
+from tests.support.reaping import site
+
+KEEP_SECONDS = 3600.0
+
+
+@contextmanager
+def prunable_process(
+    hermes: Hermes, home: Path, *arguments: str, module: str = "hold_prunable"
+) -> Iterator[Holder]:
+    """A process of this release with the home's database open; see `inside/hold_prunable.py`."""
+    program = home.parent / f"{home.name}-{module}" / "hermes"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"from tests.real.inside.{module} import main\n\nmain()\n")
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            [str(hermes.python), str(program), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=hermes.environment(home),
+            cwd=home.parent,
+            text=True,
+        ) as process,
+    ):
+        try:
+            yield Holder(process, errors)
+            if process.poll() is None and process.stdin is not None:
+                process.stdin.close()
+                process.wait(timeout=60)
+        finally:
+            process.kill()
+
+
+def planned(
+    home: Path, sessions: Sequence[str], groups: Mapping[str, int] | None = None
+) -> HomePrunePlan:
+    """A plan to delete exactly these sessions as they are now, in this order."""
+    found = {}
+    with site(home).reading() as connection:
+        reader = ExpectedReader(probe_schema(connection))
+        found = reader.read(connection, list(sessions))
+    actions = tuple(
+        PruneAction(
+            action=Act.DELETE_SESSION,
+            policy=Policy.OLD_SESSIONS,
+            target=session,
+            reason="it is old",
+            bytes=1000,
+            frees=Frees.AFTER_UPKEEP,
+            group=(groups or {}).get(session, 0),
+            expected=found[session].expected,
+        )
+        for session in sessions
+    )
+    return HomePrunePlan(home="home", hash="a-plan", actions=actions)
+
+
+def prune(
+    home: Path, plan: HomePrunePlan, place: Site | None = None, beside: Beside | None = None
+) -> Outcome:
+    """Execute a plan, beside the processes that have the database open now."""
+    site = place or beside_all(home)
+    return execute(plan, site, keep_seconds=KEEP_SECONDS, beside=beside)
+
+
+def beside_all(home: Path, **changes: Any) -> Site:
+    """A site that knows everybody who has the database open."""
+    return site(home, Bystanders.of(evidence(home)), **changes)
+
+
+_DUMP = """
+import json, sqlite3, sys
+connection = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
+connection.text_factory = bytes
+tables = [row[0].decode() for row in connection.execute(
+    "SELECT name FROM sqlite_master WHERE type = 'table' "
+    "AND name NOT LIKE 'messages_fts%_data' AND name NOT LIKE 'messages_fts%_idx' "
+    "AND sql NOT LIKE '%VIRTUAL%' ORDER BY name")]
+def show(name, rows):
+    print(json.dumps(name))
+    for row in rows:
+        print(json.dumps(
+            [value.decode() if isinstance(value, bytes) else value for value in row]))
+for table in tables:
+    names = [row[1].decode() for row in connection.execute(f"PRAGMA table_info({table})")]
+    columns = ", ".join(f"typeof({name}), hex(CAST({name} AS BLOB))" for name in names)
+    try:
+        rows = connection.execute(f"SELECT rowid, {columns} FROM {table} ORDER BY rowid")
+    except sqlite3.OperationalError:
+        rows = connection.execute(f"SELECT 0, {columns} FROM {table} ORDER BY 2, 3")
+    show(table, rows)
+for word in sys.argv[2:]:
+    for table in ("messages_fts", "messages_fts_trigram"):
+        query = f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rowid"
+        show(f"{word} in {table}", connection.execute(query, (word,)))
+"""
+
+
+def dump_into(file: Path, home: Path, *words: str) -> Path:
+    """Every value of every table exactly as it is stored, and where each word is found.
+
+    Left out is only how FTS5 has cut its index into segments. By another process and library,
+    which leaves no trace here; never beside a holder that lost its locks.
+    """
+    command = [sys.executable, "-c", _DUMP, str(home / "state.db"), *words]
+    with file.open("w") as output:
+        subprocess.run(command, stdout=output, check=True)
+    return file
+
+
+def dump_all(home: Path, *words: str) -> dict[str, Any]:
+    """The same, by table and by word, in memory."""
+    found: dict[str, Any] = {}
+    rows: list[Any] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for line in dump_into(Path(folder) / "dump", home, *words).read_text().splitlines():
+            each = json.loads(line)
+            if isinstance(each, str):
+                rows = found[each] = []
+            else:
+                rows.append(each)
+    return found
+
+
+def grow_old(home: Path, days: int) -> None:
+    """Move every clock back, as if nobody had been here for so long."""
+    seconds = days * 86400
+    with sqlite3.connect(home / "state.db") as connection:
+        connection.execute(f"UPDATE messages SET timestamp = timestamp - {seconds}")
+        connection.execute(
+            f"UPDATE sessions SET started_at = started_at - {seconds}, "
+            f"ended_at = ended_at - {seconds}"
+        )
+    connection.close()
+    for project in home.glob("checkpoints/store/projects/*.json"):
+        touch_project(project, seconds)
+    for path in home.rglob("*"):
+        turn_back(path, seconds)
+
+
+def touch_project(project: Path, seconds: float) -> None:
+    """Move what the store says of a project so far back."""
+    known = json.loads(project.read_text())
+    for clock in ("created_at", "last_touch"):
+        known[clock] -= seconds
+    project.write_text(json.dumps(known))
+
+
+def turn_back(path: Path, seconds: float) -> None:
+    """Move the times of a file so far back."""
+    found = path.lstat()
+    times = (found.st_atime - seconds, found.st_mtime - seconds)
+    os.utime(path, times, follow_symlinks=False)

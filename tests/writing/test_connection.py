@@ -1,0 +1,417 @@
+"""Writing to state.db: what is refused, how long the lock is held, and what failure leaves."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from exporter.errors import DatabaseError
+from exporter.evidence.openers import Bystanders
+from exporter.hermes.schema import probe_schema
+from exporter.snapshot import Trouble
+from exporter.writing.connection import WriteError, Writer, WriteTrouble, writing
+from exporter.writing.session_end import (
+    OPEN,
+    End,
+    active_since,
+    end_of,
+    end_session,
+    has_turn_lease,
+)
+from tests.support.evidence import NOBODY, Puppet, puppet
+from tests.support.home_scans import sql, trace
+from tests.support.reaping import dump, inodes
+from tests.support.small_homes import small_home
+
+FIRST = "20260101_000000_aaaaaa"
+ENDED = End(1_700_000_000.5, "reaped")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return small_home(tmp_path / "home")
+
+
+@contextmanager
+def opened(home: Path) -> Iterator[Puppet]:
+    """A process that has the database open and has written to it."""
+    with puppet() as process:
+        process.do(f"connection = connect({str(home / 'state.db')!r})")
+        yield process
+
+
+@contextmanager
+def writer(home: Path, *pids: int, **options: Any) -> Iterator[Writer]:
+    path, owner = str(home / "state.db"), home.stat().st_uid
+    with writing(path, owner=owner, bystanders=Bystanders(pids), **options) as found:
+        yield found
+
+
+def write(home: Path, *pids: int) -> None:
+    with writer(home, *pids) as found, found.transaction():
+        assert end_session(found.connection, FIRST, ENDED)
+
+
+def trouble(home: Path, *pids: int) -> WriteTrouble:
+    before = trace(home)
+    with pytest.raises(WriteError) as error:
+        write(home, *pids)
+    assert trace(home) == before
+    return error.value.why
+
+
+# What is written
+
+
+def test_a_cold_database_is_written_and_hermes_s_library_sees_it(home: Path) -> None:
+    write(home)
+    row = dump(home)[FIRST]
+    assert (float(row["ended_at"]), row["end_reason"]) == (ENDED.ended_at, "'reaped'")
+
+
+def test_the_files_of_others_stay_the_same_files(home: Path) -> None:
+    with opened(home) as one, opened(home) as two:
+        before = inodes(home)
+        for session in dump(home):
+            with writer(home, one.pid, two.pid) as found, found.transaction():
+                end_session(found.connection, session, ENDED)
+            assert inodes(home) == before
+        count = "connection.execute('SELECT COUNT(*) FROM sessions WHERE ended_at > 0').fetchone()"
+        assert one.do(count) == two.do(count) == "(3,)"
+
+
+def test_files_left_by_the_dead_stay_the_same_files(home: Path) -> None:
+    with opened(home) as process:
+        process.do("connection.execute('CREATE TABLE mine (n)')")
+        process.end()
+    before = inodes(home)
+    write(home)
+    assert inodes(home) == before
+    assert sql(home, "SELECT COUNT(*) FROM mine;") == "0"
+
+
+def test_an_exception_takes_everything_back(home: Path) -> None:
+    before = dump(home)
+
+    def fail() -> None:
+        with writer(home) as found, found.transaction():
+            end_session(found.connection, FIRST, ENDED)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert dump(home) == before
+
+
+def test_foreign_keys_hold_for_us_too(home: Path) -> None:
+    with pytest.raises(WriteError), writer(home) as found, found.transaction():
+        found.connection.execute("DELETE FROM sessions WHERE id = ?", (FIRST,))
+    assert FIRST in dump(home)
+
+
+def test_we_never_checkpoint(home: Path) -> None:
+    with opened(home) as process:
+        before = (home / "state.db").read_bytes()
+        size = (home / "state.db-wal").stat().st_size
+        with writer(home, process.pid) as found, found.transaction():
+            found.connection.execute("CREATE TABLE large (content)")
+            found.connection.execute("INSERT INTO large VALUES (zeroblob(8000000))")
+        assert (home / "state.db-wal").stat().st_size > size + 8_000_000
+        assert (home / "state.db").read_bytes() == before
+
+
+# The lock
+
+
+def test_a_writer_that_holds_the_lock_is_waited_for(home: Path) -> None:
+    with opened(home) as process:
+        process.do("connection.execute('BEGIN IMMEDIATE')")
+        waited: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            waited.append(seconds)
+            process.do("connection.commit()")
+
+        path = str(home / "state.db")
+        with (
+            writing(
+                path, owner=os.getuid(), bystanders=Bystanders((process.pid,)), sleep=sleep
+            ) as w,
+            w.transaction(),
+        ):
+            assert end_session(w.connection, FIRST, ENDED)
+        assert len(waited) == 1
+        assert 0 < waited[0] <= 0.05
+
+
+def test_patience_ends(home: Path) -> None:
+    with opened(home) as process:
+        process.do("connection.execute('BEGIN IMMEDIATE')")
+        with (
+            pytest.raises(WriteError) as error,
+            writer(home, process.pid, patience_seconds=0.1) as found,
+            found.transaction(),
+        ):
+            pass
+        assert (error.value.why, error.value.trouble) == (WriteTrouble.BUSY, Trouble.BUSY)
+        process.do("connection.commit()")
+
+
+def test_a_transaction_that_lasts_too_long_is_taken_back(home: Path) -> None:
+    before = dump(home)
+
+    def dawdle() -> None:
+        with writer(home, lock_limit_seconds=0.02) as found, found.transaction():
+            end_session(found.connection, FIRST, ENDED)
+            time.sleep(0.05)
+
+    with pytest.raises(WriteError) as error:
+        dawdle()
+    assert error.value.why is WriteTrouble.TOO_LONG
+    assert dump(home) == before
+
+
+def test_a_query_that_lasts_too_long_is_cut_short(home: Path) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT MAX(i) FROM n"
+    with (
+        pytest.raises(WriteError) as error,
+        writer(home, lock_limit_seconds=0.02) as found,
+        found.transaction(),
+    ):
+        found.connection.execute(endless).fetchall()
+    assert error.value.why is WriteTrouble.TOO_LONG
+
+
+def test_time_to_commit_comes_before_the_budget_is_spent(home: Path) -> None:
+    now = [1000.0]
+    with writer(home, lock_budget_seconds=0.2, monotonic=lambda: now[0]) as found:
+        with found.transaction() as transaction:
+            now[0] += 0.09
+            assert not transaction.is_due
+            now[0] += 0.02
+            assert transaction.is_due
+        assert found.held_seconds == pytest.approx(0.11)
+
+
+def test_the_disk_is_waited_for_when_others_may_write_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the log holds by then is whole; so a power cut after it takes nothing back."""
+    synced: list[str] = []
+    with opened(home) as process:
+
+        def fsync(descriptor: int) -> None:
+            assert found.held_seconds > 0
+            process.do("connection.execute('CREATE TABLE meanwhile (n)')")
+            process.do("connection.commit()")
+            assert sql(home, f"SELECT end_reason FROM sessions WHERE id = '{FIRST}';") == "reaped"
+            synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+        with writer(home, process.pid) as found:
+            with monkeypatch.context() as patched, found.transaction():
+                end_session(found.connection, FIRST, ENDED)
+                patched.setattr(os, "fsync", fsync)
+            assert synced == [str(home / "state.db-wal")]
+            assert found.connection.pragma("synchronous") == 1
+
+
+def test_a_commit_that_may_be_lost_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(_: int) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    with pytest.raises(WriteError) as error, writer(home) as found, found.transaction():
+        monkeypatch.setattr(os, "fsync", fsync)
+    assert error.value.why is WriteTrouble.BROKEN
+    assert "the disk is broken" in str(error.value)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("file", ["state.db", "state.db-shm"])
+def test_a_holder_that_lost_a_lock_forbids_writing(home: Path, file: str) -> None:
+    with opened(home) as healthy, opened(home) as process:
+        process.do(f"touch({str(home / file)!r})")
+        assert trouble(home, healthy.pid, process.pid) is WriteTrouble.LOCK_LOST
+        process.do("connection.execute('INSERT INTO t VALUES (2)')")
+        process.do("connection.commit()")
+        assert process.do("connection.execute('SELECT COUNT(*) FROM t').fetchone()") == "(3,)"
+
+
+def test_a_holder_that_loses_its_lock_while_we_write_is_noticed(home: Path) -> None:
+    count = "connection.execute('SELECT COUNT(*) FROM sessions WHERE ended_at > 0').fetchone()"
+    with opened(home) as process:
+
+        def write_beside() -> None:
+            with writer(home, process.pid) as found, found.transaction():
+                end_session(found.connection, FIRST, ENDED)
+                process.do(f"touch({str(home / 'state.db')!r})")
+                found.newcomers()
+
+        with pytest.raises(WriteError, match=f"process {process.pid} has"):
+            write_beside()
+        assert process.do(count) == "(0,)"
+
+
+def test_a_holder_of_deleted_files_forbids_writing(home: Path) -> None:
+    with opened(home) as process:
+        (home / "state.db-wal").unlink()
+        (home / "state.db-shm").unlink()
+        assert trouble(home, process.pid) is WriteTrouble.LOCK_LOST
+
+
+def test_a_survey_that_found_a_lock_lost_is_believed(home: Path) -> None:
+    path = str(home / "state.db")
+    with (
+        pytest.raises(WriteError, match="a process has"),
+        writing(path, owner=os.getuid(), bystanders=Bystanders(lockless=True)),
+    ):
+        pass
+
+
+def test_where_locks_are_not_shown_nothing_is_written(home: Path, tmp_path: Path) -> None:
+    path = str(home / "state.db")
+    with (
+        pytest.raises(WriteError) as error,
+        writing(path, owner=os.getuid(), bystanders=Bystanders(), proc=str(tmp_path)),
+    ):
+        pass
+    assert error.value.why is WriteTrouble.LOCKS_UNSEEN
+
+
+def test_a_database_that_is_not_in_wal_mode_is_left_alone(home: Path) -> None:
+    sql(home, "PRAGMA journal_mode=DELETE;")
+    assert trouble(home) is WriteTrouble.NO_WAL
+
+
+def no_database(home: Path) -> None:
+    (home / "state.db").unlink()
+
+
+def no_sqlite(home: Path) -> None:
+    (home / "state.db").write_bytes(b"nonsense")
+
+
+@pytest.mark.parametrize("break_it", [no_database, no_sqlite])
+def test_what_is_no_database_is_left_alone(home: Path, break_it: Callable[[Path], None]) -> None:
+    break_it(home)
+    assert trouble(home) in (WriteTrouble.BROKEN, WriteTrouble.NO_WAL)
+
+
+def linked(home: Path) -> None:
+    (home / "state.db").rename(home / "elsewhere.db")
+    (home / "state.db").symlink_to(home / "elsewhere.db")
+
+
+def foreign(home: Path) -> None:
+    os.chown(home / "state.db", NOBODY, NOBODY)
+
+
+def foreign_wal(home: Path) -> None:
+    (home / "state.db-wal").touch()
+    os.chown(home / "state.db-wal", NOBODY, NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (linked, Trouble.NOT_A_FILE),
+        (foreign, Trouble.FOREIGN_OWNER),
+        (foreign_wal, Trouble.FOREIGN_OWNER),
+    ],
+)
+def test_files_that_are_not_the_owners_are_left_alone(
+    home: Path, make: Callable[[Path], None], why: Trouble
+) -> None:
+    make(home)
+    before = trace(home)
+    with pytest.raises(DatabaseError) as error:
+        write(home)
+    assert error.value.trouble is why
+    assert trace(home) == before
+
+
+_WRITE_AS_USER = """
+import os, sys
+from exporter.evidence.openers import Bystanders
+from exporter.writing.connection import WriteError, writing
+os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+try:
+    with writing(sys.argv[1], owner=int(sys.argv[2]), bystanders=Bystanders()) as writer:
+        with writer.transaction():
+            writer.connection.execute("UPDATE sessions SET end_reason = 'x'")
+except WriteError as error:
+    print(error.why)
+"""
+
+
+def write_as_nobody(home: Path) -> str:
+    for path in (home, *home.iterdir()):
+        os.chown(path, NOBODY, NOBODY)
+    command = [sys.executable, "-c", _WRITE_AS_USER, str(home / "state.db"), str(NOBODY)]
+    return subprocess.check_output(command, text=True).strip()
+
+
+@pytest.fixture
+def reachable(home: Path) -> Iterator[Path]:
+    """A home that another user can reach: pytest's own folders are root's alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield shutil.copytree(home, Path(folder) / "home")
+
+
+def test_a_file_without_permission_is_left_alone(reachable: Path) -> None:
+    (reachable / "state.db").chmod(0o400)
+    assert write_as_nobody(reachable) == "read_only"
+
+
+def test_all_that_a_user_writes_is_the_users(reachable: Path) -> None:
+    assert write_as_nobody(reachable) == ""
+    assert {path.stat().st_uid for path in reachable.glob("state.db*")} == {NOBODY}
+    assert len(inodes(reachable)) == 3
+
+
+# The rows
+
+
+def test_a_session_ends_once(home: Path) -> None:
+    with writer(home) as found, found.transaction():
+        assert end_of(found.connection, FIRST) == OPEN
+        assert end_session(found.connection, FIRST, ENDED)
+        assert not end_session(found.connection, FIRST, End(1.0, "other"))
+        assert not end_session(found.connection, "no such session", ENDED)
+        assert end_of(found.connection, FIRST) == ENDED
+        assert end_of(found.connection, "no such session") is None
+
+
+def test_a_time_that_is_no_number_counts_as_activity(home: Path) -> None:
+    sql(home, f"UPDATE messages SET timestamp = 'soon' WHERE session_id = '{FIRST}';")
+    with writer(home) as found:
+        schema = probe_schema(found.connection)
+        assert active_since(found.connection, schema, FIRST, End(9e9, "reaped"), 2)
+
+
+def test_a_turn_under_way_is_seen_where_hermes_notes_it() -> None:
+    connection = apsw.Connection(":memory:")
+    connection.execute(
+        "CREATE TABLE sessions (id, source, started_at, ended_at);"
+        "CREATE TABLE session_turn_leases (conversation_id, holder, acquired_at, expires_at);"
+        "INSERT INTO session_turn_leases VALUES ('a', 'pid=1', 1, 100), ('b', '', 1, 100)"
+    )
+    schema = probe_schema(connection)
+    assert has_turn_lease(connection, schema, "a", 50.0)
+    assert not has_turn_lease(connection, schema, "a", 100.0)
+    assert not has_turn_lease(connection, schema, "b", 50.0)
+    connection.close()
