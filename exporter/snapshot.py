@@ -8,7 +8,7 @@ its own home and nothing more.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
@@ -21,6 +21,9 @@ Bytes = Annotated[int, Meta(ge=0)]
 Seconds = float
 Timestamp = float
 """Seconds since the epoch."""
+
+OTHER: Final = "other"
+"""The label value for whatever has no place of its own."""
 
 MESSAGE_BUCKETS: tuple[float, ...] = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 IDLE_BUCKETS: tuple[float, ...] = (60, 600, 3600, 21600, 86400, 604800, 2592000, 7776000)

@@ -8,12 +8,10 @@ from typing import Any
 
 import apsw
 
-from exporter.agent.label_limits import Admission
 from exporter.agent.session_list import SessionList
 from exporter.agent.state_store import Journal
-from exporter.agent.usage_counters import Counter
-from exporter.collectors.labels import Family, by_weight, fit
-from exporter.collectors.view import HomeView
+from exporter.collectors.labels import Admission, Family, by_weight, fit
+from exporter.collectors.view import Counter, HomeView
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home

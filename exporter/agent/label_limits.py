@@ -6,23 +6,11 @@ from collections.abc import Iterable
 from typing import Final
 
 import apsw
-from msgspec import Struct
 
-from exporter.collectors.labels import LIMITS, OTHER, Family
+from exporter.collectors.labels import LIMITS, Admission, Family
+from exporter.snapshot import OTHER
 
 _SEPARATOR: Final = "\x1f"
-
-
-class Admission(Struct, frozen=True):
-    """The label values of one family that are shown; everything else is `other`."""
-
-    admitted: frozenset[tuple[str, ...]]
-
-    def __call__(self, *value: str) -> tuple[str, ...]:
-        """The value as it is shown: itself, or its first parts with `other`, or all `other`."""
-        if value in self.admitted:
-            return value
-        return tuple(OTHER for _ in value)
 
 
 def admit(

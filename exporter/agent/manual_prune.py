@@ -27,7 +27,8 @@ from exporter.config.settings import Settings
 from exporter.errors import ExporterError, HomeError, RefusedError, WorkerError
 from exporter.pruner.models import Frees, HomePrunePlan, Policy, PruneAction
 from exporter.pruner.orders import Narrowed
-from exporter.runs import Kind, RunOutcome, new_run_id
+from exporter.runs.journal import new_run_id
+from exporter.runs.models import Kind, RunOutcome
 from exporter.runs.recovery import not_known
 from exporter.text import visible
 from exporter.workers import client

@@ -22,8 +22,9 @@ from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
 from exporter.reaper.models import Verdict
 from exporter.reaper.orders import ReapOrder
-from exporter.reaper.plan import ACTION, HomePlan, ReapAction, digest, hash_of
-from exporter.runs import RunOutcome, new_run_id
+from exporter.reaper.plan import HomePlan, ReapAction, digest, hash_of
+from exporter.runs.journal import new_run_id
+from exporter.runs.models import END_SESSION, RunOutcome
 from exporter.runs.recovery import not_known
 from exporter.text import counted, listed, visible
 from exporter.workers import client
@@ -226,7 +227,7 @@ def _item(path: str, action: ReapAction) -> SavedItem:
 
 def _row(label: str, action: ReapAction) -> dict[str, Any]:
     return {
-        "action": ACTION,
+        "action": END_SESSION,
         "home": label,
         "policy": None,
         "target": action.target,

@@ -14,8 +14,8 @@ from exporter.agent.scan_loop import Rounds
 from exporter.config.load import load
 from exporter.config.settings import HomeSettings
 from exporter.errors import ExporterError, HomeError, WorkerError
-from exporter.reaper.orders import Skipped, Undone
-from exporter.runs import ActionState, Kind, Run
+from exporter.reaper.orders import Undone
+from exporter.runs.models import ActionState, Kind, Run, Skipped
 from exporter.runs.recovery import not_known
 from exporter.text import counted, visible
 from exporter.workers import client

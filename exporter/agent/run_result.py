@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.pruner.models import Frees
-from exporter.reaper.orders import Skipped
-from exporter.runs import RunOutcome
+from exporter.runs.models import RunOutcome, Skipped
 from exporter.snapshot import Snapshot
 from exporter.text import listed, nearest, quoted, visible
 

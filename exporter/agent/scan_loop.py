@@ -22,6 +22,7 @@ from exporter.agent.auto_reap import AutomaticReaper
 from exporter.agent.home_finder import Discovery
 from exporter.agent.home_state import HomeState
 from exporter.agent.scan_request import key, read_request, targets
+from exporter.agent.scheduler import Lane, Lanes, Scan
 from exporter.agent.state_store import Journal
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
@@ -37,7 +38,6 @@ from exporter.reaper.models import Judgement
 from exporter.snapshot import Look, OpenSession, Trouble
 from exporter.workers import protocol
 from exporter.workers.client import plan_prune
-from exporter.workers.lanes import Lane, Lanes, Scan
 from exporter.workers.pool import Pool, Worker
 
 LOOK_SECONDS: Final = 10.0

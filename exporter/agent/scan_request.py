@@ -12,6 +12,7 @@ from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
 from exporter.evidence.liveness import lease_alive, start_times
 from exporter.evidence.models import HomeEvidence, HomeFiles
+from exporter.evidence.openers import KnownHolder
 from exporter.reaper.models import HomeFacts, LeaseFact, ReaperRules
 from exporter.snapshot import DatabaseLook, Look
 from exporter.workers import protocol
@@ -46,8 +47,8 @@ def read_request(
         home=home.path,
         owner=home.owner,
         openable=[name for name, found in evidence.items() if _may_open(found)],
-        holdings=[
-            protocol.Holding(holder.pid, holder.shm_inode)
+        holders=[
+            KnownHolder(holder.pid, holder.shm_inode)
             for found in evidence.values()
             if found is not None
             for holder in found.holders

@@ -20,9 +20,10 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from exporter.agent.label_limits import Admission, admit
-from exporter.agent.usage_counters import Counter, Tally
-from exporter.collectors.labels import Family
+from exporter.agent.label_limits import admit
+from exporter.agent.usage_counters import Tally
+from exporter.collectors.labels import Admission, Family
+from exporter.collectors.view import Counter
 from exporter.errors import StateError
 from exporter.pruner.models import PruneMemory
 from exporter.snapshot import SessionUsage

@@ -19,9 +19,6 @@ import time
 from collections.abc import Callable, MutableMapping
 from typing import Final
 
-from exporter.errors import ExporterError
-
-_FIRST_INHERITED: Final = 3
 OVERDUE_SECONDS: Final = 300.0
 """How far a scan may be beyond its deadline before the scanner is held to be stuck."""
 
@@ -89,19 +86,3 @@ class Service:
                 channel.sendto("\n".join(lines).encode(), address)
         except OSError:
             pass
-
-
-def inherited_listener(environment: MutableMapping[str, str] | None = None) -> socket.socket | None:
-    """The listening socket that a manager opened for this process; None if there is none."""
-    variables = os.environ if environment is None else environment
-    count = variables.pop("LISTEN_FDS", "")
-    meant_for = variables.pop("LISTEN_PID", "")
-    variables.pop("LISTEN_FDNAMES", "")
-    if meant_for != str(os.getpid()) or not count.isdecimal() or count == "0":
-        return None
-    if count != "1":
-        raise ExporterError(f"the service manager opened {count} sockets; give one ListenStream=")
-    listener = socket.socket(fileno=_FIRST_INHERITED)
-    listener.set_inheritable(False)
-    listener.setblocking(False)
-    return listener

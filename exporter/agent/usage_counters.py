@@ -11,23 +11,12 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import apsw
-from msgspec import Struct
 
-from exporter.agent.label_limits import Admission, admit
-from exporter.collectors.labels import Family, by_weight, fit
+from exporter.agent.label_limits import admit
+from exporter.collectors.labels import Admission, Family, by_weight, fit
 from exporter.snapshot import ModelUsage, SessionUsage
 
 _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
-
-
-class Counter(Struct, frozen=True):
-    """One counter series of a home; `model` and `kind` are empty where it has none."""
-
-    name: str
-    source: str
-    model: str
-    kind: str
-    value: float
 
 
 class _Counted(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from exporter.collectors.labels import OTHER
 from exporter.collectors.registry import Samples, collector, gauge
 from exporter.collectors.view import HostView
+from exporter.snapshot import OTHER
 
 HOME_UP = gauge(
     "hermes_home_up",

@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-OTHER: Final = "other"
+from msgspec import Struct
+
+from exporter.snapshot import OTHER
+
 NONE: Final = "none"
 """Stands for an empty value: an ended session without an end reason, a session without a model."""
 
@@ -67,3 +70,15 @@ def by_weight(weights: Mapping[tuple[str, ...], float]) -> list[tuple[str, ...]]
     return sorted(
         weights, key=lambda value: (value[0] not in _CORE_SOURCES, -weights[value], value)
     )
+
+
+class Admission(Struct, frozen=True):
+    """The label values of one family that are shown; everything else is `other`."""
+
+    admitted: frozenset[tuple[str, ...]]
+
+    def __call__(self, *value: str) -> tuple[str, ...]:
+        """The value as it is shown: itself, or its first parts with `other`, or all `other`."""
+        if value in self.admitted:
+            return value
+        return tuple(OTHER for _ in value)

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Final
 
-from exporter.collectors.labels import LIMITS, OTHER, Family
+from exporter.collectors.labels import LIMITS, Family
 from exporter.collectors.registry import Description, Kind
 from exporter.config.prune import Thresholds
 from exporter.evidence.models import Blindness
 from exporter.pruner.models import Policy
 from exporter.reaper.models import Proof, UnknownReason, Verdict
 from exporter.runs.models import NOTED_OUTCOMES
-from exporter.snapshot import DiskKind, Turn
+from exporter.snapshot import OTHER, DiskKind, Turn
 
 SERIES_PER_HOME: Final = 600
 

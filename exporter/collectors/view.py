@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from exporter.agent.label_limits import Admission
-from exporter.agent.usage_counters import Counter
+from exporter.collectors.labels import Admission
 from exporter.discovery.homes import Refusal
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.summary import RunReport
 from exporter.snapshot import Look, Snapshot, Trouble
+
+
+class Counter(Struct, frozen=True):
+    """One counter series of a home; `model` and `kind` are empty where it has none."""
+
+    name: str
+    source: str
+    model: str
+    kind: str
+    value: float
 
 
 class HomeView(Struct, frozen=True):

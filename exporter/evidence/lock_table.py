@@ -10,9 +10,8 @@ import os
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
-SHM_BYTE: Final = 128
-SHARED_FIRST: Final = 0x40000002
-SHARED_BYTES: Final = 510
+from exporter.hermes.sqlite_locks import SHARED_BYTES, SHARED_FIRST, SHM_BYTE
+
 _SHARED_LAST: Final = SHARED_FIRST + SHARED_BYTES - 1
 _WITHOUT_END: Final = 2**63 - 1
 

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
@@ -161,13 +161,14 @@ class OpenAnswer(StrEnum):
     """This platform does not show locks."""
 
 
-class KnownHolder(Protocol):
-    """A process that the agent saw with -shm open and its lock on it."""
+class KnownHolder(Struct, frozen=True):
+    """A process that the agent saw with -shm open and its lock on it.
 
-    @property
-    def pid(self) -> int: ...
-    @property
-    def shm_inode(self) -> int: ...
+    It must still hold that lock when we open the database.
+    """
+
+    pid: int
+    shm_inode: int
 
 
 def lock_owners(inodes: Collection[int], proc: str = "/proc") -> LockReader | None:

@@ -40,8 +40,7 @@ import apsw
 from msgspec import Struct
 
 from exporter.errors import DatabaseError
-from exporter.evidence.lock_table import SHARED_BYTES, SHARED_FIRST
-from exporter.hermes.sqlite_locks import probe_shm
+from exporter.hermes.sqlite_locks import SHARED_BYTES, SHARED_FIRST, probe_shm
 from exporter.snapshot import FileIdentity, LockAnswer, Trouble
 
 BUSY_TIMEOUT_MS: Final = 500

@@ -14,8 +14,13 @@ import struct
 import sys
 from typing import Final, NamedTuple
 
-from exporter.evidence.lock_table import SHM_BYTE
 from exporter.snapshot import LockAnswer
+
+SHM_BYTE: Final = 128
+"""Of -shm: every open connection in WAL mode holds a shared lock on it."""
+SHARED_FIRST: Final = 0x40000002
+SHARED_BYTES: Final = 510
+"""Of the database file: every open connection in WAL mode holds a shared lock on these bytes."""
 
 
 class FlockLayout(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from exporter.pruner.models import Frees, Target
-from exporter.runs import RunOutcome
+from exporter.runs.models import RunOutcome
 from exporter.snapshot import Bytes, Text, Word
 
 

@@ -20,9 +20,8 @@ from exporter.pruner.orders import PlanOrder, PruneOrder
 from exporter.pruner.outcome import Outcome
 from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
-from exporter.scan.fork_pool import Crew, is_alone
+from exporter.scan.fork_pool import Crew, die_with_parent, is_alone
 from exporter.snapshot import DiskReport
-from exporter.workers.privilege import die_with_parent
 
 if TYPE_CHECKING:
     from exporter.pruner.apply.execute import Progress

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from exporter.hermes import database
-from exporter.runs import Kind, journal_of, journal_was_lost
+from exporter.runs.journal import journal_of, journal_was_lost, running_on
+from exporter.runs.models import Kind
 from exporter.text import counted
 from exporter.writing.session_end import count_ended
 from exporter.writing.target import Site
@@ -16,7 +17,7 @@ _SLICE: Final = 500
 
 def trip(site: Site, why: str) -> None:
     """Automatic reaping stops in this home until somebody reaps by hand."""
-    with site.running("breaker") as runs:
+    with running_on(site, "breaker") as runs:
         runs.trip(why)
 
 
@@ -45,7 +46,7 @@ def trip_if_forgotten(site: Site, end_reason: str) -> str:
     ended = _ended_so(site, end_reason)
     if not ended and not journal_was_lost(site.home, site.owner):
         return ""
-    with site.running("breaker") as runs:
+    with running_on(site, "breaker") as runs:
         if ended:
             runs.trip(
                 f"{counted(ended, 'session')} ended as {end_reason} by no run that is known: "

@@ -15,17 +15,10 @@ from msgspec import structs
 from exporter.reaper import breaker
 from exporter.reaper.execute import execute
 from exporter.reaper.orders import Outcome, ReapOrder, Report
-from exporter.reaper.plan import (
-    ACTION,
-    Blocked,
-    HomePlan,
-    JudgedHome,
-    ReapAction,
-    ReapLimits,
-    plan_reap,
-)
+from exporter.reaper.plan import Blocked, HomePlan, JudgedHome, ReapAction, ReapLimits, plan_reap
 from exporter.reaper.reopen import Healed, heal
-from exporter.runs import RunOutcome, journal_of
+from exporter.runs.journal import journal_of
+from exporter.runs.models import END_SESSION, RunOutcome
 from exporter.writing.target import Site
 
 _MINUTE = 60.0
@@ -115,4 +108,4 @@ def _chosen(made: HomePlan, only: Collection[str] | None) -> tuple[ReapAction, .
 
 def _reaped_since(order: ReapOrder, moment: float) -> int:
     with journal_of(order.home, order.owner) as runs:
-        return runs.done_since(ACTION, moment) if runs is not None else 0
+        return runs.done_since(END_SESSION, moment) if runs is not None else 0

@@ -24,10 +24,12 @@ from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NOTHING_SAID
 from exporter.reaper.models import Proof
-from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome, Skipped
-from exporter.reaper.plan import ACTION, Expected, HomePlan, ReapAction
+from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome
+from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import ProcessKey
-from exporter.runs import Action, Intent, Kind, RunError, RunOutcome
+from exporter.runs.folder import RunError
+from exporter.runs.journal import running_on
+from exporter.runs.models import END_SESSION, Action, Intent, Kind, RunOutcome, Skipped
 from exporter.runs.recovery import not_known
 from exporter.runs.take_actions import (
     CalledOffError,
@@ -81,7 +83,7 @@ def execute(
     try:
         refuse_unwritable(site.database, site.owner)
         look_at_bystanders(site.database, site.bystanders, site.proc)
-        with site.running("reap") as runs:
+        with running_on(site, "reap") as runs:
             recover(site, runs)
             actions, over = _still_open(site, plan.actions)
             if not actions:
@@ -168,7 +170,7 @@ def _intent(
     children: Sequence[str] | None,
 ) -> Intent:
     return Intent(
-        action=ACTION,
+        action=END_SESSION,
         target=action.target,
         reason=action.reason,
         before=structs.asdict(action.expected),

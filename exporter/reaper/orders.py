@@ -6,17 +6,10 @@ from msgspec import Struct
 
 from exporter.evidence.openers import Bystanders
 from exporter.reaper.plan import Blocked, ReapLimits
-from exporter.runs.models import RunOutcome
+from exporter.runs.models import RunOutcome, Skipped
 from exporter.snapshot import Count, SessionId, Text, Word
 
 UNDOABLE_SECONDS = 72 * 3600.0
-
-
-class Skipped(Struct, frozen=True):
-    """A target that was left alone, and why."""
-
-    target: SessionId
-    why: Text
 
 
 class Outcome(Struct, frozen=True):

@@ -21,14 +21,6 @@ from exporter.text import format_age
 if TYPE_CHECKING:  # a worker plans too, and has no use for the configuration
     from exporter.config.settings import Reaper
 
-ACTION: Final = "end_session"
-REOPEN: Final = "reopen_session"
-MOVE: Final = "move_end"
-"""`ended_at` follows the last activity; the end stays ours."""
-CORRECT: Final = "correct_end"
-"""The end that Hermes would have written; it stays ours, in case the session goes on after all."""
-ENDS: Final = (ACTION, MOVE, CORRECT)
-"""The actions that leave an end which we wrote."""
 FEW: Final = 5
 """So few dead sessions never trip the breaker by their share: of three, one is a third."""
 _EVIDENCE_MAX: Final = 4

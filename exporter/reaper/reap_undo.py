@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporter.reaper.orders import Skipped, Undone
-from exporter.reaper.plan import MOVE, REOPEN
-from exporter.runs import (
+from exporter.reaper.orders import Undone
+from exporter.runs.folder import RunError
+from exporter.runs.journal import Runs, journal_of, running_on
+from exporter.runs.models import (
+    MOVE_END,
+    REOPEN_SESSION,
+    UNREADABLE,
     Action,
     ActionState,
     Intent,
     Kind,
     Reversal,
-    RunError,
-    Runs,
-    journal_of,
+    Skipped,
 )
-from exporter.runs.models import UNREADABLE
 from exporter.runs.recovery import not_known
 from exporter.runs.take_actions import Change, read_ends, recover, take_all, written_end
 from exporter.writing.connection import Writer, look_at_bystanders, refuse_unwritable
@@ -38,7 +39,7 @@ def undo(run: str, site: Site) -> Undone:
     look_at_bystanders(site.database, site.bystanders, site.proc)
     undoing = ""
     try:
-        with site.running(f"undo of {run}") as runs:
+        with running_on(site, f"undo of {run}") as runs:
             recover(site, runs)
             undoing, intents, failed = _begin(run, site, runs)
             if not undoing:
@@ -56,7 +57,7 @@ def _begin(run: str, site: Site, runs: Runs) -> tuple[str, list[Intent], tuple[S
     """Note the undo, of what still is as the reap left it; what is not, and why."""
     moved = {
         (each.intent.reverses.run, each.intent.reverses.number): each
-        for each in runs.named(MOVE)
+        for each in runs.named(MOVE_END)
         if each.intent.reverses is not None
     }
     actions = [_as_it_stands(each, moved) for each in runs.actions(run)]
@@ -105,7 +106,7 @@ def _refuse_unless_reap(run: str, kind: Kind) -> None:
 def reopening(action: Action, reason: str) -> Intent:
     """The intent to take back an action that ended a session."""
     return Intent(
-        action=REOPEN,
+        action=REOPEN_SESSION,
         target=action.intent.target,
         reason=reason,
         before={**action.intent.after, "source": action.intent.before.get("source")},

@@ -25,10 +25,19 @@ from exporter.hermes.continuations import Relation, children_of, relation_of
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.reaper.execute import CHILDREN_MAX
 from exporter.reaper.models import Proof
-from exporter.reaper.plan import CORRECT, ENDS, MOVE, REOPEN
 from exporter.reaper.possible_hosts import ProcessKey
 from exporter.reaper.reap_undo import reopening, why_not_reopened
-from exporter.runs import Action, Intent, Kind, Reversal, Runs, journal_of
+from exporter.runs.journal import Runs, journal_of, running_on
+from exporter.runs.models import (
+    CORRECT_END,
+    ENDS,
+    MOVE_END,
+    REOPEN_SESSION,
+    Action,
+    Intent,
+    Kind,
+    Reversal,
+)
 from exporter.runs.take_actions import Change, recover, take_all, written_end
 from exporter.text import counted
 from exporter.writing.connection import Writer
@@ -72,7 +81,7 @@ def heal(
         ends = standing_ends(journal, only)
         if not journal.unfinished_runs() and not _find(site, ends, processes):
             return Healed()
-    with site.running("heal") as runs:
+    with running_on(site, "heal") as runs:
         recover(site, runs)
         intents = _find(site, standing_ends(runs, only), processes)
         if not intents:
@@ -159,7 +168,7 @@ def _remedy(
             if corrected == end and count == rows:
                 return None  # said already
             reason = f"{child[:64]} goes on from it"
-            return _new_end(CORRECT, ended, corrected, reason, count, [*clear, child], mistake)
+            return _new_end(CORRECT_END, ended, corrected, reason, count, [*clear, child], mistake)
         if relation is not Relation.NOT_YET:
             clear.append(child)
     if not is_active:
@@ -169,7 +178,7 @@ def _remedy(
     moved = End(max(end.ended_at, newest or 0.0), end.end_reason)
     if moved == end and count == rows:
         return None
-    return _new_end(MOVE, ended, moved, "it was active and was left again", count, clear, False)
+    return _new_end(MOVE_END, ended, moved, "it was active and was left again", count, clear, False)
 
 
 def _is_time(value: Any) -> bool:
@@ -228,7 +237,7 @@ class _Healing(Change):
     def take(self, writer: Writer, action: Action) -> str:
         connection, intent = writer.connection, action.intent
         old = End(intent.before["ended_at"], intent.before["end_reason"])
-        if intent.action == REOPEN:
+        if intent.action == REOPEN_SESSION:
             taken = reopen_session(connection, intent.target, old)
         else:
             taken = replace_end(connection, intent.target, old, written_end(action))

@@ -9,7 +9,6 @@ from typing import Final
 
 from msgspec import structs
 
-from exporter.collectors.labels import OTHER
 from exporter.evidence.models import Liveness
 from exporter.reaper.models import (
     HomeFacts,
@@ -26,7 +25,7 @@ from exporter.reaper.models import (
 )
 from exporter.reaper.verdict import Conclusion, Context, Subject, conclude, context_of, judge
 from exporter.reaper.watched_idleness import Moment, WatchedIdleness, read_moment
-from exporter.snapshot import OpenSession
+from exporter.snapshot import OTHER, OpenSession
 
 _STRONGEST: Final = 4
 _SOURCES_MAX: Final = 60

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
@@ -31,8 +31,14 @@ from exporter.runs.journal_reader import JournalReader
 from exporter.runs.models import ActionState, Intent, Kind, RunOutcome, Settlement
 from exporter.runs.reserve import has_reserve, make_reserve, release_reserve
 from exporter.runs.salvage import is_damaged, salvage
+from exporter.writing.target import Site
 
 __all__ = ["FILE", "VERSION", "Runs", "journal_of", "journal_was_lost", "new_run_id", "running"]
+
+
+def running_on(target: Site, purpose: str) -> AbstractContextManager[Runs]:
+    """The journal of the home that is to be acted on, under its run lock."""
+    return running(target.home, target.owner, purpose, target.clock)
 
 
 @contextmanager

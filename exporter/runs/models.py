@@ -8,8 +8,19 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from exporter.snapshot import SessionId, Text
+
 UNREADABLE: Final = "unreadable"
 """In place of an action whose entry in the journal was damaged: nobody knows what it was."""
+
+END_SESSION: Final = "end_session"
+REOPEN_SESSION: Final = "reopen_session"
+MOVE_END: Final = "move_end"
+"""`ended_at` follows the last activity; the end stays ours."""
+CORRECT_END: Final = "correct_end"
+"""The end that Hermes would have written; it stays ours, in case the session goes on after all."""
+ENDS: Final = (END_SESSION, MOVE_END, CORRECT_END)
+"""The actions that leave an end which we wrote."""
 
 
 class Kind(StrEnum):
@@ -42,6 +53,13 @@ class ActionState(StrEnum):
     SKIPPED = "skipped"
     UNDONE = "undone"
     """It was done, and a later run took it back."""
+
+
+class Skipped(Struct, frozen=True):
+    """A target that was left alone, and why."""
+
+    target: SessionId
+    why: Text
 
 
 class Reversal(Struct, frozen=True):

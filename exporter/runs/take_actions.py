@@ -15,19 +15,20 @@ from msgspec import Struct, structs
 from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
-from exporter.reaper.orders import Skipped
-from exporter.reaper.plan import ENDS, REOPEN
-from exporter.runs import (
+from exporter.runs import recovery
+from exporter.runs.journal import Runs
+from exporter.runs.models import (
+    ENDS,
+    REOPEN_SESSION,
     Action,
     ActionState,
     Fate,
     Intent,
     Run,
     RunOutcome,
-    Runs,
     Settlement,
+    Skipped,
     intended,
-    recovery,
 )
 from exporter.runs.recovery import Recovered
 from exporter.snapshot import Trouble
@@ -256,7 +257,7 @@ def settlers(site: Site) -> dict[str, recovery.Settle]:
     def settle(_: Run, actions: Sequence[Action]) -> list[Settlement]:
         return what_happened(site, actions, recovery.KILLED)
 
-    return dict.fromkeys((*ENDS, REOPEN), settle)
+    return dict.fromkeys((*ENDS, REOPEN_SESSION), settle)
 
 
 def what_happened(site: Site, actions: Sequence[Action], otherwise: str) -> list[Settlement]:
@@ -274,7 +275,7 @@ def what_happened(site: Site, actions: Sequence[Action], otherwise: str) -> list
 
 def _was_taken(action: Action, found: End | None) -> bool:
     """No other program ends a session at that moment for that reason, and it was open before."""
-    if action.intent.action == REOPEN:
+    if action.intent.action == REOPEN_SESSION:
         return found is not None and found.ended_at is None
     return found == written_end(action)
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from exporter.runs import Action, RunError
-from exporter.runs.folder import RunFolder
+from exporter.runs.folder import RunError, RunFolder
+from exporter.runs.models import Action
 
 PATH: Final = ("backups", "trash")
 """Below the folder of the run journal."""

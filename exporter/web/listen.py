@@ -1,14 +1,17 @@
-"""The listen address: how it is written, and the socket it becomes."""
+"""The listen address: how it is written, and the socket it becomes, or that systemd hands over."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
+from collections.abc import MutableMapping
+from typing import Final
 
 from exporter.errors import ExporterError, UsageError
 
 BACKLOG = 256
+_FIRST_INHERITED: Final = 3
 _HINTS = {
     errno.EADDRINUSE: "; another program has it, choose one with --web.listen-address",
     errno.EACCES: "; ports below 1024 need root, choose one with --web.listen-address",
@@ -32,6 +35,22 @@ def format_address(listener: socket.socket) -> str:
     """HOST:PORT of a bound socket."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def inherited_listener(environment: MutableMapping[str, str] | None = None) -> socket.socket | None:
+    """The listening socket that a manager opened for this process; None if there is none."""
+    variables = os.environ if environment is None else environment
+    count = variables.pop("LISTEN_FDS", "")
+    meant_for = variables.pop("LISTEN_PID", "")
+    variables.pop("LISTEN_FDNAMES", "")
+    if meant_for != str(os.getpid()) or not count.isdecimal() or count == "0":
+        return None
+    if count != "1":
+        raise ExporterError(f"the service manager opened {count} sockets; give one ListenStream=")
+    listener = socket.socket(fileno=_FIRST_INHERITED)
+    listener.set_inheritable(False)
+    listener.setblocking(False)
+    return listener
 
 
 def open_listener(text: str) -> socket.socket:

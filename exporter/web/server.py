@@ -9,10 +9,9 @@ import time
 
 import msgspec
 
-from exporter.agent.systemd import inherited_listener
 from exporter.web.connection import Application, Connection, State
 from exporter.web.limits import DEFAULT_LIMITS, Limits
-from exporter.web.listen import BACKLOG, format_address, open_listener
+from exporter.web.listen import BACKLOG, format_address, inherited_listener, open_listener
 from exporter.web.response import http_date
 
 _READ_BYTES = 16384

@@ -28,10 +28,10 @@ from exporter.pruner.models import (
     PruneReport,
 )
 from exporter.pruner.orders import Narrowed, PlanOrder, PruneOrder
-from exporter.reaper.orders import ReapOrder, Report, Skipped, Undone
+from exporter.reaper.orders import ReapOrder, Report, Undone
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits
 from exporter.reaper.possible_hosts import Line, base_line, key_of
-from exporter.runs import Run
+from exporter.runs.models import Run, Skipped
 from exporter.workers import protocol
 from exporter.workers.pool import Worker
 

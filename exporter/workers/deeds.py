@@ -26,14 +26,15 @@ from exporter.pruner.models import Frees, PruneOutcome
 from exporter.pruner.orders import PruneOrder
 from exporter.pruner.outcome import LeftAlone, Outcome
 from exporter.reaper import duty
-from exporter.reaper.orders import ReapOrder, Report, Skipped
+from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.reap_undo import undo as undo_reap
-from exporter.runs import Kind, RunError, RunOutcome, journal_of, run_folder
-from exporter.runs.folder import JournalMendedError
+from exporter.runs.folder import JournalMendedError, RunError, run_folder
+from exporter.runs.journal import journal_of
+from exporter.runs.models import Kind, RunOutcome, Skipped
 from exporter.runs.recovery import Recovered
-from exporter.scan.home import HomeReader
 from exporter.workers import protocol
+from exporter.workers.home import WorkerHome
 from exporter.writing.target import Site
 
 Tell = Callable[[protocol.Reply], None]
@@ -41,7 +42,7 @@ Done = TypeVar("Done")
 _PROGRESS_SECONDS: Final = 0.2
 
 
-def answer(request: protocol.Errand, reader: HomeReader, tell: Tell) -> Iterator[protocol.Reply]:
+def answer(request: protocol.Errand, reader: WorkerHome, tell: Tell) -> Iterator[protocol.Reply]:
     """The replies to a request, the one that ends them last; `tell` sends one at once."""
     match request:
         case protocol.PlanReapRequest(order):

@@ -16,15 +16,15 @@ from exporter.errors import HomeError
 from exporter.pruner import planning as pruning
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.orders import PlanOrder
-from exporter.runs import RunBusyError
-from exporter.scan.home import HomeReader
+from exporter.runs.folder import RunBusyError
 from exporter.workers import protocol
+from exporter.workers.home import WorkerHome
 
 _MEMORY_BYTES_MAX: Final = 700_000
 
 
 def answer(
-    request: protocol.Errand, reader: HomeReader, tell: Callable[[protocol.Reply], None]
+    request: protocol.Errand, reader: WorkerHome, tell: Callable[[protocol.Reply], None]
 ) -> Iterator[protocol.Reply]:
     """The replies to a request, the one that ends them last; `tell` sends one at once."""
     try:
@@ -40,7 +40,7 @@ def answer(
         yield protocol.Refusal(str(error)[:300])
 
 
-def _plan_prune(order: PlanOrder, reader: HomeReader) -> Iterator[protocol.Reply]:
+def _plan_prune(order: PlanOrder, reader: WorkerHome) -> Iterator[protocol.Reply]:
     planned = pruning.plan(order, reader)
     for page in protocol.pages(planned.plan.actions):
         yield protocol.PruneActionsPage(list(page))

@@ -14,7 +14,8 @@ import socket
 import sys
 from typing import Final
 
-_PR_SET_PDEATHSIG: Final = 1
+from exporter.scan.fork_pool import die_with_parent
+
 _PR_SET_NO_NEW_PRIVS: Final = 38
 MEMORY_BYTES_MAX: Final = 1 << 30
 """What a child may take for itself; files that it maps to read them are not in it. Ten times what
@@ -56,12 +57,6 @@ def give_back_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def die_with_parent() -> None:
-    """A child without its agent has no business here. A change of uid takes this back."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 _NEEDED: Final = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}

@@ -32,10 +32,11 @@ from exporter.reaper.models import (
     UnknownCount,
     VerdictCount,
 )
-from exporter.reaper.orders import ReapOrder, Report, Skipped
+from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import HomePlan, ReapAction
-from exporter.runs import ActionState, Run
+from exporter.runs.models import ActionState, Run, Skipped
 from exporter.runs.summary import RunReport
+from exporter.scan.home import ScanOptions
 from exporter.snapshot import (
     Bytes,
     Count,
@@ -65,35 +66,14 @@ _WATCHED_BYTES_MAX: Final = 700_000
 _Item = TypeVar("_Item")
 
 
-class Holding(Struct, frozen=True):
-    """A process that has a database's -shm open, and must still hold its lock when we open it."""
-
-    pid: int
-    shm_inode: int
-
-
 class LookRequest(Struct, frozen=True, tag="look"):
     home: str
     owner: int
 
 
-class ReadRequest(Struct, frozen=True, tag="read"):
-    """Read a home. Limits and evidence come from the agent; the worker decides nothing."""
+class ReadRequest(ScanOptions, frozen=True, tag="read"):
+    """Read a home and judge its sessions, by limits and evidence that come from the agent."""
 
-    home: str
-    owner: int
-    openable: list[str]
-    """Databases, as named in the look, that no process would be hurt by opening."""
-    holdings: list[Holding]
-    quiet: bool
-    """Nobody has the database open, and the agent sees everybody: time for a check."""
-    watermark: int
-    excluded_profiles: list[str]
-    trivial_max_messages: int
-    marathon_max_messages: int
-    marathon_near_ratio: float
-    stale_after_seconds: float
-    full_interval_seconds: float
     every_session: bool
     """Send the open sessions even where there are so many that it is done rarely."""
     facts: HomeFacts = HomeFacts()

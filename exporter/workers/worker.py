@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from exporter.errors import ExporterError, place_of
-from exporter.scan.home import HomeReader
+from exporter.scan.fork_pool import die_with_parent
 from exporter.workers import privilege, protocol
 from exporter.workers.frames import Ready
+from exporter.workers.home import WorkerHome
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
@@ -40,28 +41,28 @@ def _become(uid: int, gid: int) -> None:
     os.setuid(uid)
     if os.getuid() != uid or os.geteuid() != uid or os.getgid() != gid:
         raise SystemExit("could not drop privileges")
-    privilege.die_with_parent()
+    die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _answer(channel: socket.socket) -> None:
-    readers: dict[str, HomeReader] = {}
+    readers: dict[str, WorkerHome] = {}
     while (request := protocol.receive_request(channel)) is not None:
         try:
             match request:
                 case protocol.LookRequest(home, owner):
-                    reader = readers.setdefault(home, HomeReader(home))
+                    reader = readers.setdefault(home, WorkerHome(home))
                     protocol.send(channel, protocol.LookReply(reader.look(owner)))
                 case protocol.ReadRequest():
-                    reader = readers.setdefault(request.home, HomeReader(request.home))
+                    reader = readers.setdefault(request.home, WorkerHome(request.home))
                     for part in reader.read(request):
                         protocol.send(channel, part)
                 case protocol.ExplainRequest(home, session_id):
-                    reader = readers.setdefault(home, HomeReader(home))
+                    reader = readers.setdefault(home, WorkerHome(home))
                     protocol.send(channel, reader.explain(session_id))
                 case protocol.PlanReapRequest() | protocol.ReapRequest():
                     home = request.order.home
-                    _run_errand(channel, request, readers.setdefault(home, HomeReader(home)))
+                    _run_errand(channel, request, readers.setdefault(home, WorkerHome(home)))
                 case (
                     protocol.UndoRequest(home)
                     | protocol.HistoryRequest(home)
@@ -72,7 +73,7 @@ def _answer(channel: socket.socket) -> None:
                     | protocol.HealRequest(home)
                     | protocol.UpkeepRequest(home)
                 ):
-                    _run_errand(channel, request, readers.setdefault(home, HomeReader(home)))
+                    _run_errand(channel, request, readers.setdefault(home, WorkerHome(home)))
         except ConnectionError:
             return
         except ExporterError as error:
@@ -100,7 +101,7 @@ def _load_everything() -> None:
     )
 
 
-def _run_errand(channel: socket.socket, request: protocol.Errand, reader: HomeReader) -> None:
+def _run_errand(channel: socket.socket, request: protocol.Errand, reader: WorkerHome) -> None:
     for part in _load_errands().answer(
         request, reader, lambda reply: protocol.send(channel, reply)
     ):

@@ -12,7 +12,6 @@ import apsw
 
 from exporter.evidence.openers import Bystanders
 from exporter.hermes import database
-from exporter.runs import Runs, running
 from exporter.writing.connection import (
     LOCK_BUDGET_SECONDS,
     PATIENCE_SECONDS,
@@ -44,10 +43,6 @@ class Site:
     @property
     def database(self) -> str:
         return database.database_path(self.home)
-
-    def running(self, purpose: str) -> AbstractContextManager[Runs]:
-        """The home's journal, under its run lock."""
-        return running(self.home, self.owner, purpose, self.clock)
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:

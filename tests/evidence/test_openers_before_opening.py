@@ -5,23 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
-from exporter.evidence.openers import OpenAnswer, lock_owners, may_open
+from exporter.evidence.openers import KnownHolder, OpenAnswer, lock_owners, may_open
 from tests.real.hermes import REPOSITORY
 from tests.support.evidence import NOBODY, Puppet, holding
 
 
-class Known(NamedTuple):
-    pid: int
-    shm_inode: int
+def known(process: Puppet, home: Path) -> KnownHolder:
+    return KnownHolder(process.pid, (home / "state.db-shm").stat().st_ino)
 
 
-def known(process: Puppet, home: Path) -> Known:
-    return Known(process.pid, (home / "state.db-shm").stat().st_ino)
-
-
-def ask(*holders: Known) -> OpenAnswer:
+def ask(*holders: KnownHolder) -> OpenAnswer:
     owners = lock_owners({holder.shm_inode for holder in holders})
     return may_open(holders, owners, pause=lambda: None)
 
@@ -71,16 +65,16 @@ def test_a_lock_that_comes_back_while_we_wait_was_only_late(tmp_path: Path) -> N
 
 _ASK_AS_USER = """
 import os, sys
-from types import SimpleNamespace as Known
-from exporter.evidence.openers import lock_owners, may_open
+from exporter.evidence.openers import KnownHolder, lock_owners, may_open
 os.setuid(int(sys.argv[3]))
-holder = Known(pid=int(sys.argv[1]), shm_inode=int(sys.argv[2]))
+holder = KnownHolder(pid=int(sys.argv[1]), shm_inode=int(sys.argv[2]))
 print(may_open([holder], lock_owners({holder.shm_inode})))
 """
 
 
-def ask_as_nobody(holder: Known) -> str:
-    command = [sys.executable, "-c", _ASK_AS_USER, *map(str, holder), str(NOBODY)]
+def ask_as_nobody(holder: KnownHolder) -> str:
+    command = [sys.executable, "-c", _ASK_AS_USER]
+    command += [str(holder.pid), str(holder.shm_inode), str(NOBODY)]
     return subprocess.check_output(command, text=True, cwd=REPOSITORY).strip()
 
 

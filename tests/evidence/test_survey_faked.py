@@ -11,9 +11,8 @@ import pytest
 from msgspec import structs
 
 from exporter.evidence.models import HomeEvidence
-from exporter.evidence.openers import Bystanders, OpenAnswer, lock_owners, may_open
+from exporter.evidence.openers import Bystanders, KnownHolder, OpenAnswer, lock_owners, may_open
 from exporter.evidence.survey import survey
-from exporter.workers.protocol import Holding
 from tests.support.evidence import NOBODY, Puppet, files, holding, puppet
 
 OWNER = 0
@@ -59,7 +58,7 @@ def test_a_backup_that_reads_the_wal_index_is_not_lockless(home: Path) -> None:
         (backup,) = (holder for holder in found.holders if holder.pid == process.pid)
         assert found.lockless_shm == 0
         assert backup.shm_inode is not None
-        known = [Holding(backup.pid, backup.shm_inode)]
+        known = [KnownHolder(backup.pid, backup.shm_inode)]
         assert may_open(known, lock_owners({backup.shm_inode})) is OpenAnswer.YES
 
 
@@ -76,7 +75,7 @@ def test_an_sqlite_that_may_only_read_and_lost_its_lock_is_in_danger(home: Path)
         assert [h.pid for h in found.holders if h.lockless_shm] == [process.pid]
         (inode,) = {holder.shm_inode for holder in found.holders}
         assert inode is not None
-        holdings = [Holding(process.pid, inode)]
+        holdings = [KnownHolder(process.pid, inode)]
         assert may_open(holdings, lock_owners({inode})) is OpenAnswer.LOCK_LOST
 
 

@@ -11,10 +11,16 @@ from msgspec import structs
 
 from exporter.evidence.liveness import lease_alive, start_times
 from exporter.evidence.models import Blindness, GatewayState, Liveness, Survey
-from exporter.evidence.openers import Bystanders, OpenAnswer, lock_owners, look_around, may_open
+from exporter.evidence.openers import (
+    Bystanders,
+    KnownHolder,
+    OpenAnswer,
+    lock_owners,
+    look_around,
+    may_open,
+)
 from exporter.evidence.survey import survey
 from exporter.snapshot import GatewayFiles, LockAnswer
-from exporter.workers.protocol import Holding
 from tests.support.evidence import (
     NOBODY,
     evidence,
@@ -179,7 +185,7 @@ def test_a_holder_that_cannot_be_read_is_not_said_to_have_its_lock(home: Path, p
         broken = with_broken(proc, process.pid, "fd")
         (proc / "locks").unlink()
         (proc / "locks").touch()
-        known = [Holding(process.pid, shm.inode)]
+        known = [KnownHolder(process.pid, shm.inode)]
         answer = may_open(known, lock_owners({shm.inode}, broken), proc=broken)
     assert answer is OpenAnswer.LOCK_LOST
 

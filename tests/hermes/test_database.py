@@ -18,9 +18,9 @@ import pytest
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
-from exporter.scan.home import HomeReader
 from exporter.snapshot import Snapshot, Trouble
 from exporter.workers import protocol
+from exporter.workers.home import WorkerHome
 from exporter.workers.pool import start_worker
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.holders import holder
@@ -55,7 +55,7 @@ def home(template: Path, tmp_path: Path) -> Path:
 
 def scan_twice(home: Path) -> Scan:
     """The first scan reads everything; the second is the first that may check integrity."""
-    reader = HomeReader(str(home))
+    reader = WorkerHome(str(home))
     scan(reader, home)
     return scan(reader, home, quiet=True)
 
@@ -431,7 +431,7 @@ def test_an_emptied_database_beside_its_wal_is_trouble_and_keeps_its_wal(home: P
 def test_a_database_that_was_read_and_is_lost_is_trouble(
     home: Path, lose: Callable[[Path], None]
 ) -> None:
-    reader = HomeReader(str(home))
+    reader = WorkerHome(str(home))
     assert scan(reader, home).snapshot.trouble is Trouble.NONE
     lose(home)
     assert scan(reader, home).snapshot.trouble is Trouble.NOT_A_DATABASE
@@ -464,7 +464,7 @@ def test_a_broken_page_that_no_scan_reads_is_found_in_a_quiet_moment(home: Path)
 
 
 def test_integrity_is_checked_only_while_nobody_has_the_database_open(home: Path) -> None:
-    reader = HomeReader(str(home))
+    reader = WorkerHome(str(home))
     for _ in range(3):
         found = scan(reader, home, quiet=False).snapshot
     assert found.health is not None
@@ -485,7 +485,7 @@ def test_a_picture_in_a_conversation_is_no_damage(home: Path) -> None:
 
 def test_a_database_that_was_restored_is_sound_again_at_once(home: Path) -> None:
     good = (home / "state.db").read_bytes()
-    reader = HomeReader(str(home))
+    reader = WorkerHome(str(home))
     scan(reader, home)
     (home / "state.db").write_bytes(os.urandom(50_000))
     assert scan(reader, home, quiet=True).snapshot.trouble is Trouble.NOT_A_DATABASE
@@ -498,7 +498,7 @@ def test_a_database_that_was_restored_is_sound_again_at_once(home: Path) -> None
 
 def test_a_writer_that_locks_everybody_out_makes_the_last_reading_stay(home: Path) -> None:
     sql(home, "PRAGMA journal_mode=DELETE;")
-    reader = HomeReader(str(home))
+    reader = WorkerHome(str(home))
     scan(reader, home)
     sql(home, "INSERT INTO sessions (id, source, started_at) VALUES ('e', 'cli', 1.0);")
     with subprocess.Popen(
@@ -724,7 +724,7 @@ def test_a_scan_of_everything_asks_only_to_read(
 
     monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, watch])
     made = make_home(NEWEST, home.parent, "everything")
-    reader = HomeReader(str(made.path))
+    reader = WorkerHome(str(made.path))
     first = scan(reader, made.path, openable=("state.db", "kanban.db"))
     sql(made.path, "INSERT INTO sessions (id, source, started_at) VALUES ('new', 'cli', 1.0);")
     mark = first.snapshot.message_watermark

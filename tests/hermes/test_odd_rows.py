@@ -12,8 +12,8 @@ import pytest
 from exporter.agent.session_list import session_row
 from exporter.reaper.models import Verdict
 from exporter.scan.database import StateReader
-from exporter.scan.home import HomeReader
 from exporter.snapshot import Trouble
+from exporter.workers.home import WorkerHome
 from tests.real.hermes import NEWEST, VERSIONS, python_for
 from tests.real.holders import holder
 from tests.support.home_scans import Scan, scan, sql
@@ -149,11 +149,11 @@ def home(template: Path, tmp_path: Path) -> Path:
 def test_an_odd_value_in_any_column_costs_no_other_session_a_figure(
     home: Path, tables: tuple[str, ...], value: str
 ) -> None:
-    whole = _neighbours(scan(HomeReader(str(home)), home))
+    whole = _neighbours(scan(WorkerHome(str(home)), home))
     assert whole
     broken, rows = _break(home, tables, value)
     assert broken
-    found = scan(HomeReader(str(home)), home)
+    found = scan(WorkerHome(str(home)), home)
     assert found.snapshot.trouble is Trouble.NONE, found.snapshot.detail
     assert _neighbours(found) == whole
     sessions = sum(sum(each.buckets) for each in found.summary.messages)
@@ -188,7 +188,7 @@ def test_a_reader_that_follows_changes_keeps_up_beside_an_odd_value(home: Path, 
 @pytest.mark.parametrize("column", ["source", "model", "parent_session_id", "handoff_state"])
 def test_a_row_with_text_that_is_not_utf8_is_counted_and_protected(home: Path, column: str) -> None:
     sql(home, f"UPDATE sessions SET {column} = {BAD} WHERE id = 'a';")
-    found = {session.id: session for session in scan(HomeReader(str(home)), home).sessions}
+    found = {session.id: session for session in scan(WorkerHome(str(home)), home).sessions}
     assert not found["a"].clocks_sane
     assert found["b"].clocks_sane
     sql(home, "UPDATE sessions SET ended_at = 2e9, end_reason = 'cli_close' WHERE id = 'a';")
@@ -212,7 +212,7 @@ def test_a_session_without_a_fit_id_is_counted_apart_and_hides_no_other(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 400) "
         "SELECT char(0x10ffff) || i, 'cli', 1.8e9 FROM n;",
     )
-    found = scan(HomeReader(str(home)), home)
+    found = scan(WorkerHome(str(home)), home)
     assert found.summary.unreadable == 1
     assert len(found.sessions) == 401, "all that sort behind it, and `b`"
     assert len(take_stock(home).inventory.sessions) == 402
@@ -221,7 +221,7 @@ def test_a_session_without_a_fit_id_is_counted_apart_and_hides_no_other(
 @pytest.mark.parametrize("value", ["'garbage'", "x'ff'", "-1", "1e18", "9e999", "0", BAD])
 def test_a_garbage_start_is_not_known_and_protects_its_session(home: Path, value: str) -> None:
     sql(home, f"UPDATE sessions SET started_at = {value} WHERE id = 'a';")
-    found = scan(HomeReader(str(home)), home)
+    found = scan(WorkerHome(str(home)), home)
     (broken,) = (session for session in found.sessions if session.id == "a")
     (whole,) = (session for session in found.sessions if session.id == "b")
     assert not broken.clocks_sane

@@ -9,7 +9,7 @@ from exporter.reaper import reopen
 from exporter.reaper.execute import execute
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
-from exporter.scan.home import HomeReader
+from exporter.workers.home import WorkerHome
 from exporter.writing.target import Site
 from tests.support.evidence import evidence
 from tests.support.home_scans import scan
@@ -20,7 +20,7 @@ def reap_in_use(home: Path, session: str) -> str:
 
     Return why it is not ended all the same, if there is something that names it held.
     """
-    (row,) = [each for each in scan(HomeReader(str(home)), home).sessions if each.id == session]
+    (row,) = [each for each in scan(WorkerHome(str(home)), home).sessions if each.id == session]
     plan = HomePlan("home", (ReapAction(session, "a test", Expected.of(row)),))
     outcome = execute(plan, _site(home), end_reason="reaped", processes=_processes(home))
     assert (session,) in (outcome.done, tuple(each.target for each in outcome.skipped)), outcome

@@ -16,7 +16,7 @@ from exporter.reaper import breaker, duty
 from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits
 from exporter.reaper.reap_undo import undo
-from exporter.runs import journal_of, running
+from exporter.runs.journal import journal_of, running
 from exporter.writing.target import Site
 from tests.real.hermes import NEWEST, python_for
 from tests.support.evidence import evidence

@@ -17,7 +17,9 @@ import pytest
 from exporter.evidence.openers import Bystanders
 from exporter.reaper.execute import execute
 from exporter.reaper.reap_undo import undo
-from exporter.runs import RunBusyError, RunOutcome, running
+from exporter.runs.folder import RunBusyError
+from exporter.runs.journal import running
+from exporter.runs.models import RunOutcome
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import Holder
 from tests.support.evidence import evidence

@@ -16,7 +16,9 @@ import pytest
 
 from exporter.reaper.execute import execute
 from exporter.reaper.orders import Outcome
-from exporter.runs import ActionState, RunError, RunOutcome, journal_of
+from exporter.runs.folder import RunError
+from exporter.runs.journal import journal_of
+from exporter.runs.models import ActionState, RunOutcome
 from tests.real.counts import inventory
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.support.evidence import NOBODY

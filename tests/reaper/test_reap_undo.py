@@ -11,9 +11,11 @@ from msgspec import structs
 
 from exporter.evidence.openers import Bystanders
 from exporter.reaper.reap_undo import undo
-from exporter.runs import Kind, RunBusyError, RunError, running
-from exporter.scan.home import HomeReader
+from exporter.runs.folder import RunBusyError, RunError
+from exporter.runs.journal import running
+from exporter.runs.models import Kind
 from exporter.snapshot import Hold
+from exporter.workers.home import WorkerHome
 from exporter.workers.protocol import ReadRequest, SessionsPage
 from exporter.writing.connection import WriteError, WriteTrouble
 from tests.real.hermes import NEWEST, python_for
@@ -96,7 +98,7 @@ def holds(home: Path, request: ReadRequest, now: float) -> dict[str, list[Hold]]
     """What a scan at that moment finds to speak for the open sessions."""
     pages = [
         part
-        for part in HomeReader(str(home), clock=lambda: now).read(request)
+        for part in WorkerHome(str(home), clock=lambda: now).read(request)
         if isinstance(part, SessionsPage)
     ]
     return {each.session.id: list(each.session.holds) for page in pages for each in page.items}

@@ -17,9 +17,11 @@ from exporter.evidence.process import PinnedProcess
 from exporter.reaper import reap_undo
 from exporter.reaper.breaker import close
 from exporter.reaper.execute import execute
-from exporter.reaper.plan import ACTION, ENDS, Blocked, JudgedHome, plan_reap
+from exporter.reaper.plan import Blocked, JudgedHome, plan_reap
 from exporter.reaper.reopen import Healed, heal
-from exporter.runs import Kind, RunBusyError, journal_of, running
+from exporter.runs.folder import RunBusyError
+from exporter.runs.journal import journal_of, running
+from exporter.runs.models import END_SESSION, ENDS, Kind
 from exporter.runs.summary import RunReader
 from tests.real.hermes import python_for
 from tests.support.evidence import evidence
@@ -77,7 +79,7 @@ def stopped(home: Path) -> bool:
 
 def counted(home: Path, what: str) -> dict[str, int]:
     """How many reaps, or mistakes, the metrics would tell of, by proof."""
-    report = RunReader(str(home), ACTION, ENDS).read(0).report
+    report = RunReader(str(home), END_SESSION, ENDS).read(0).report
     return {each.proof: each.sessions for each in getattr(report, what)}
 
 

@@ -14,19 +14,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from exporter.runs import (
-    ActionState,
-    Intent,
-    Kind,
-    Reversal,
-    RunBusyError,
-    RunError,
-    RunOutcome,
-    Runs,
-    Settlement,
-    journal_of,
-    running,
-)
+from exporter.runs.folder import RunBusyError, RunError
+from exporter.runs.journal import Runs, journal_of, running
+from exporter.runs.models import ActionState, Intent, Kind, Reversal, RunOutcome, Settlement
 from tests.real.hermes import REPOSITORY
 from tests.support.evidence import NOBODY
 
@@ -336,7 +326,7 @@ def test_a_run_keeps_space_for_the_next_one_where_there_is_plenty(
 
 _HOLD_LOCK = """
 import os, sys
-from exporter.runs import running
+from exporter.runs.journal import running
 with running(sys.argv[1], os.getuid(), "prune"):
     print("running", flush=True)
     sys.stdin.read()

@@ -12,17 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter.runs import (
-    Action,
-    ActionState,
-    Intent,
-    Kind,
-    RunError,
-    RunOutcome,
-    Settlement,
-    journal_of,
-    running,
-)
+from exporter.runs.folder import RunError
+from exporter.runs.journal import journal_of, running
+from exporter.runs.models import Action, ActionState, Intent, Kind, RunOutcome, Settlement
 from exporter.runs.summary import ReapCount, RunMemory, RunReader
 
 _LOCK = """

@@ -13,7 +13,9 @@ from exporter.pruner.apply.files import FileEffect
 from exporter.pruner.apply.purge import PurgeEffect
 from exporter.pruner.apply.repositories import RepoEffect
 from exporter.pruner.models import Act
-from exporter.runs import Action, Kind, RunError, run_folder, running
+from exporter.runs.folder import RunError, run_folder
+from exporter.runs.journal import running
+from exporter.runs.models import Action, Kind
 from exporter.runs.remove_tree import measure_tree, remove_tree
 from exporter.runs.trash import is_run, trash_of
 from tests.real.hermes import VERSIONS, python_for

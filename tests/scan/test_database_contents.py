@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter.scan.home import HomeReader
 from exporter.snapshot import MESSAGE_BUCKETS, Hold, Trouble
 from exporter.workers import protocol
+from exporter.workers.home import WorkerHome
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import holder
 from tests.support.home_scans import Scan, counted, over_the_wire, scan, sql, trace
@@ -41,7 +41,7 @@ def scan_after(home: Path, statements: str) -> Scan:
     """Put something strange into the database, and scan it twice: whole, and as it stands."""
     sql(home, statements)
     before = trace(home)
-    reader = HomeReader(str(home))
+    reader = WorkerHome(str(home))
     first = scan(reader, home)
     scan(reader, home, watermark=first.snapshot.message_watermark, quiet=True)
     assert trace(home) == before
@@ -287,7 +287,7 @@ BAD = "CAST(x'61ff62' AS TEXT)"
 )
 def test_what_was_said_may_be_any_bytes(home: Path, statement: str) -> None:
     sql(home, statement)
-    reader = HomeReader(str(home))
+    reader = WorkerHome(str(home))
     first = scan(reader, home)
     assert first.snapshot.trouble is Trouble.NONE, first.snapshot.detail
     sql(home, f"{MESSAGE} ('a', 'user', {BAD}, 2.0);")
@@ -333,7 +333,7 @@ def test_half_characters_in_a_file_make_that_file_unreadable_and_nothing_else(
 ) -> None:
     (home / name).parent.mkdir(exist_ok=True)
     (home / name).write_text(content)
-    found = scan(HomeReader(str(home)), home)
+    found = scan(WorkerHome(str(home)), home)
     over_the_wire(protocol.LookReply(found.look))
     assert found.snapshot.trouble is Trouble.NONE
     assert found.snapshot.routing_readable == ("sessions.json" not in name or "active" in name)
@@ -341,7 +341,7 @@ def test_half_characters_in_a_file_make_that_file_unreadable_and_nothing_else(
 
 
 def test_a_compaction_of_what_is_no_text_is_counted_too(home: Path) -> None:
-    reader = HomeReader(str(home))
+    reader = WorkerHome(str(home))
     sql(home, f"UPDATE messages SET content = {BAD};")
     first = scan(reader, home)
     sql(

@@ -17,14 +17,14 @@ _FILES = 30
 SCANS = """
 import os, sys
 from exporter.workers import protocol
-from exporter.scan.home import HomeReader
+from exporter.workers.home import WorkerHome
 
 home, scans = sys.argv[1], int(sys.argv[2])
-reader, watermark = HomeReader(home), 0
+reader, watermark = WorkerHome(home), 0
 for _ in range(scans):
     reader.look(os.getuid())
     request = protocol.ReadRequest(
-        home=home, owner=os.getuid(), openable=["state.db"], holdings=[], quiet=False,
+        home=home, owner=os.getuid(), openable=["state.db"], holders=[], quiet=False,
         watermark=watermark, excluded_profiles=["work"], trivial_max_messages=5,
         marathon_max_messages=200, marathon_near_ratio=0.85, stale_after_seconds=1e6,
         full_interval_seconds=21600, every_session=False,

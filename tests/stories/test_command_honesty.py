@@ -14,15 +14,8 @@ from typing import Any
 
 import pytest
 
-from exporter.runs import (
-    ActionState,
-    Intent,
-    Kind,
-    RunOutcome,
-    Settlement,
-    journal_of,
-    running,
-)
+from exporter.runs.journal import journal_of, running
+from exporter.runs.models import ActionState, Intent, Kind, RunOutcome, Settlement
 from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.support.reaping import hermes_process

@@ -23,7 +23,7 @@ from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.pruner.outcome import Returned
-from exporter.runs import Kind, RunOutcome
+from exporter.runs.models import Kind, RunOutcome
 from tests.real.command import run, run_json
 from tests.real.elsewhere import as_user
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
@@ -353,7 +353,7 @@ import os, sys, msgspec
 from exporter.pruner.apply.execute import purge
 from exporter.pruner.apply.undo import undo
 from exporter.writing.target import Site
-from exporter.runs import RunError
+from exporter.runs.folder import RunError
 site = Site(sys.argv[1], os.geteuid())
 try:
     if sys.argv[2] == "purge":

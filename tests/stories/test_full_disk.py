@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.runs import Action
+from exporter.runs.models import Action
 from tests.real.elsewhere import as_user
 from tests.real.hermes import REPOSITORY
 from tests.support.disk_homes import make_shadow_repo
@@ -33,7 +33,7 @@ import os, sys, msgspec
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.models import HomePrunePlan
 from exporter.writing.target import Site
-from exporter.runs import RunError
+from exporter.runs.folder import RunError
 plan = msgspec.json.decode(sys.argv[1], type=HomePrunePlan)
 site = Site(plan.home, os.geteuid())
 try:

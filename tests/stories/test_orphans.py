@@ -13,7 +13,8 @@ import pytest
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.decide.inventory import Deletion
 from exporter.pruner.models import Act, HomePrunePlan, Policy
-from exporter.runs import Intent, Kind
+from exporter.runs.journal import running_on
+from exporter.runs.models import Intent, Kind
 from tests.pruner.decide.policies.test_orphan_files import NEW, OLD, TIGHT, Home
 from tests.real.agent import Agent, agent
 from tests.real.command import refusal, run, run_json
@@ -200,7 +201,7 @@ def test_what_an_unfinished_run_may_have_deleted_waits_for_its_recovery(tmp_path
     home.chat(*OLD)
     home.look()
     place = site(home.path)
-    with place.running("prune") as runs:
+    with running_on(place, "prune") as runs:
         runs.begin(Kind.PRUNE, [Intent(Act.DELETE_SESSION.value, name, "old") for name in OLD[:9]])
     home.delete(*OLD[:9])
     stock = take_stock(home.path, home.memory, days_later=3).inventory

@@ -14,7 +14,8 @@ import pytest
 
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.runs import ActionState, Kind, journal_of
+from exporter.runs.journal import journal_of
+from exporter.runs.models import ActionState, Kind
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.support.kill_times import Instants

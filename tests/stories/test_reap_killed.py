@@ -14,7 +14,8 @@ import pytest
 
 from exporter.reaper.execute import _intent, execute
 from exporter.reaper.plan import HomePlan
-from exporter.runs import ActionState, Kind, RunOutcome, journal_of, running
+from exporter.runs.journal import journal_of, running
+from exporter.runs.models import ActionState, Kind, RunOutcome
 from exporter.runs.take_actions import recover
 from tests.real.hermes import NEWEST, python_for
 from tests.support.home_scans import sql

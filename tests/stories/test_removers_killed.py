@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from exporter.runs import Action
+from exporter.runs.models import Action
 from tests.real.hermes import NEWEST, python_for
 from tests.support.checkpoint_homes import Checkpoints
 from tests.support.disk_homes import make_shadow_repo

@@ -18,8 +18,8 @@ from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.reaper.execute import execute as reap
 from exporter.reaper.reap_undo import undo as undo_reap
-from exporter.runs import Kind, RunOutcome
 from exporter.runs.journal import Runs
+from exporter.runs.models import Kind, RunOutcome
 from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, python_for
 from tests.support.fault_injection import faulty_python, run_with

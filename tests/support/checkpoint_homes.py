@@ -10,7 +10,7 @@ from typing import Any
 from git import Repo
 
 from exporter.pruner.apply.store_projects import ProjectEffect
-from exporter.runs import Action
+from exporter.runs.models import Action
 from tests.real.hermes import Hermes
 from tests.support.disk_homes import git
 from tests.support.removers import picture, planned_project

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from exporter.scan.home import HomeReader
+from exporter.evidence.openers import KnownHolder
 from exporter.snapshot import (
     Look,
     MessageHistogram,
@@ -26,6 +26,7 @@ from exporter.snapshot import (
     Snapshot,
 )
 from exporter.workers import protocol
+from exporter.workers.home import WorkerHome
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder
 
@@ -48,12 +49,12 @@ class Scan:
 
 
 def scan(
-    reader: HomeReader,
+    reader: WorkerHome,
     home: Path,
     *,
     owner: int | None = None,
     watermark: int = 0,
-    holdings: Sequence[protocol.Holding] = (),
+    holders: Sequence[KnownHolder] = (),
     openable: Sequence[str] = ("state.db",),
     quiet: bool = False,
 ) -> Scan:
@@ -61,7 +62,7 @@ def scan(
     uid = home.stat().st_uid if owner is None else owner
     look = reader.look(uid)
     request = read_request(
-        home, uid, watermark=watermark, holdings=holdings, openable=openable, quiet=quiet
+        home, uid, watermark=watermark, holders=holders, openable=openable, quiet=quiet
     )
     usage: list[SessionUsage] = []
     sessions: list[OpenSession] = []
@@ -81,7 +82,7 @@ def read_request(
     owner: int,
     *,
     watermark: int = 0,
-    holdings: Sequence[protocol.Holding] = (),
+    holders: Sequence[KnownHolder] = (),
     openable: Sequence[str] = ("state.db",),
     quiet: bool = False,
 ) -> protocol.ReadRequest:
@@ -89,7 +90,7 @@ def read_request(
         home=str(home),
         owner=owner,
         openable=list(openable),
-        holdings=list(holdings),
+        holders=list(holders),
         quiet=quiet,
         watermark=watermark,
         excluded_profiles=[],

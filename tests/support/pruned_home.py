@@ -10,7 +10,7 @@ import msgspec
 
 from exporter.pruner.apply.file_state import file_marks
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.runs import journal_of
+from exporter.runs.journal import journal_of
 from tests.real.hermes import Hermes
 from tests.support.session_pruning import dump_all, planned, prunable_process
 

@@ -21,9 +21,10 @@ from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import Moment
-from exporter.runs import Run, journal_of
-from exporter.scan.home import HomeReader
+from exporter.runs.journal import journal_of
+from exporter.runs.models import Run
 from exporter.snapshot import LockAnswer
+from exporter.workers.home import WorkerHome
 from exporter.writing.target import Site
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder
@@ -81,7 +82,7 @@ def judge(
     home: Path, clock: Callable[[], float] = time.time
 ) -> tuple[list[JudgedSession], HomeEvidence]:
     """The verdicts on a home's open sessions, from a real scan and a real survey."""
-    look = scan(HomeReader(str(home), clock=clock), home)
+    look = scan(WorkerHome(str(home), clock=clock), home)
     found = evidence(home)
     facts = HomeFacts(
         holders=found.holders,

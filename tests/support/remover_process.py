@@ -23,7 +23,8 @@ from exporter.pruner.apply.remover import Effect
 from exporter.pruner.apply.repositories import RepoEffect
 from exporter.pruner.apply.store_projects import ProjectEffect
 from exporter.pruner.models import Act
-from exporter.runs import Action, run_folder
+from exporter.runs.folder import run_folder
+from exporter.runs.models import Action
 from exporter.runs.trash import trash_of
 from tests.real.hermes import REPOSITORY
 from tests.support.kill_times import Instants

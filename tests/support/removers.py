@@ -11,7 +11,8 @@ from typing import Any
 from exporter.pruner.apply.file_state import file_marks, project_marks, repo_marks
 from exporter.pruner.apply.remover import Effect
 from exporter.pruner.models import Act, Policy
-from exporter.runs import Action, ActionState, Intent, run_folder
+from exporter.runs.folder import run_folder
+from exporter.runs.models import Action, ActionState, Intent
 from exporter.runs.trash import TrashRun, trash_of
 
 RUN = "20260101T000000-abcd"

@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
         raise UsageError("give either the id of a run or --last; `history` lists the runs")
     from exporter.agent.manual_undo import undo
     from exporter.cli.render import history
-    from exporter.runs import Run
+    from exporter.runs.models import Run
 
     def announce(taken: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]]) -> None:
         output.tell(*history.undoing(taken, newest, time.time()))

@@ -7,7 +7,7 @@ from typing import Any
 
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 from exporter.reaper.orders import Undone
-from exporter.runs import Run
+from exporter.runs.models import Run
 from exporter.text import counted, format_age, format_count, format_size
 
 _COLUMNS = (

@@ -19,7 +19,7 @@ from exporter.errors import DatabaseError
 from exporter.hermes.schema import probe_schema
 from exporter.pruner.apply.recheck import Gone, Inspection
 from exporter.pruner.apply.session_trash import Kept, Overview, keep, kept_sessions, overview
-from exporter.runs import Action, ActionState, Settlement
+from exporter.runs.models import Action, ActionState, Settlement
 from exporter.runs.take_actions import CalledOffError
 from exporter.runs.trash import TrashRun
 from exporter.writing.batch_size import Pace

@@ -27,18 +27,9 @@ from exporter.pruner.beside import Beside
 from exporter.pruner.decide.trash_wait import BESIDE, why_not_purged
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.pruner.outcome import LeftAlone, Outcome
-from exporter.runs import (
-    Action,
-    ActionState,
-    Intent,
-    Kind,
-    RunError,
-    RunOutcome,
-    Runs,
-    Settlement,
-    run_folder,
-)
-from exporter.runs.folder import RunFolder
+from exporter.runs.folder import RunError, RunFolder, run_folder
+from exporter.runs.journal import Runs, running_on
+from exporter.runs.models import Action, ActionState, Intent, Kind, RunOutcome, Settlement
 from exporter.runs.recovery import give_up, not_known
 from exporter.runs.trash import TrashRun, trash_folder, trash_of
 from exporter.writing.connection import look_at_bystanders, refuse_unwritable
@@ -98,7 +89,7 @@ def execute(
 @contextmanager
 def acting(site: Site, purpose: str) -> Iterator[tuple[Runs, RunFolder]]:
     """The home's journal under its run lock, and the folder with the trash."""
-    with site.running(purpose) as runs, run_folder(site.home, site.owner) as folder:
+    with running_on(site, purpose) as runs, run_folder(site.home, site.owner) as folder:
         if folder is None:
             raise RunError(f"{site.home} has no folder for runs; nothing was done")
         yield runs, folder

@@ -16,7 +16,7 @@ from exporter.pruner.apply.home_folder import (
     stat_in,
 )
 from exporter.pruner.apply.move import MovingEffect
-from exporter.runs import Action
+from exporter.runs.models import Action
 
 
 class FileEffect(MovingEffect):

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager
 
 from exporter.pruner.apply.files import FileEffect
 from exporter.pruner.models import Act, Frees
-from exporter.runs import Action, ActionState, Intent, RunFullError
+from exporter.runs.folder import RunFullError
+from exporter.runs.models import Action, ActionState, Intent
 
 Opening = Callable[[], AbstractContextManager[object]]
 

@@ -21,7 +21,7 @@ from exporter.pruner.apply.home_folder import (
     stat_in,
 )
 from exporter.pruner.apply.rename import put_back, rename_new
-from exporter.runs import Action
+from exporter.runs.models import Action
 from exporter.runs.trash import TrashRun, name_in_trash
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from exporter.pruner.apply.home_folder import is_there, make_durable
-from exporter.runs import Action
 from exporter.runs.folder import RunFolder
+from exporter.runs.models import Action
 from exporter.runs.remove_tree import measure_tree, remove_tree
 from exporter.runs.trash import TrashRun, is_run, trash_folder
 

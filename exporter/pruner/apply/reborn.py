@@ -18,8 +18,9 @@ from exporter.pruner.apply.undo import GiveBack
 from exporter.pruner.decide.trash_wait import find_reborn
 from exporter.pruner.models import Act
 from exporter.pruner.outcome import LeftAlone
-from exporter.runs import Action, ActionState, Kind, Runs, journal_of
 from exporter.runs.folder import RunFolder
+from exporter.runs.journal import Runs, journal_of
+from exporter.runs.models import Action, ActionState, Kind
 from exporter.runs.trash import trash_of
 from exporter.writing.target import Site
 

@@ -17,7 +17,7 @@ from exporter.hermes import database
 from exporter.hermes.routing import RoutingReader, routing_file
 from exporter.hermes.schema import schema_cookie
 from exporter.hermes.session_state import ExpectedReader, Found, first_difference
-from exporter.runs import Action
+from exporter.runs.models import Action
 from exporter.runs.take_actions import CalledOffError
 from exporter.writing.connection import Writer
 from exporter.writing.session_end import has_turn_lease

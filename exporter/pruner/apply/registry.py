@@ -9,8 +9,8 @@ from exporter.pruner.apply.remover import Effect
 from exporter.pruner.apply.repositories import RepoEffect
 from exporter.pruner.apply.store_projects import ProjectEffect
 from exporter.pruner.models import Act
-from exporter.runs import Action
 from exporter.runs.folder import RunFolder
+from exporter.runs.models import Action
 from exporter.runs.trash import TrashRun
 from exporter.writing.target import Site
 

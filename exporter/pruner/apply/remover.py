@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from exporter.runs import Action
+from exporter.runs.models import Action
 from exporter.runs.trash import TrashRun
 
 

@@ -23,7 +23,7 @@ from exporter.pruner.apply.home_folder import (
     stat_in,
 )
 from exporter.pruner.apply.move import MovingEffect
-from exporter.runs import Action
+from exporter.runs.models import Action
 
 _MOST_ENTRIES: Final = 1_000_000
 """So many are looked at; the rest is moved unseen, and still never followed."""

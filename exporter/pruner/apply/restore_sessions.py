@@ -20,7 +20,7 @@ from exporter.hermes.schema import probe_schema
 from exporter.pruner.apply.delete_sessions import CACHE_KIBIBYTES, Settle
 from exporter.pruner.apply.merge_sessions import SessionMerge
 from exporter.pruner.apply.session_trash import kept_sessions, why_not_kept
-from exporter.runs import Action, ActionState, Settlement
+from exporter.runs.models import Action, ActionState, Settlement
 from exporter.runs.trash import TrashRun
 from exporter.writing.batch_size import Pace
 from exporter.writing.connection import LOCK_LIMIT_SECONDS, Writer, without_triggers

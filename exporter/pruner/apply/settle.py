@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from exporter.pruner.apply.execute import acting
 from exporter.pruner.apply.recovery import recover
-from exporter.runs import run_folder
+from exporter.runs.folder import run_folder
 from exporter.runs.recovery import Recovered
 from exporter.writing.target import Site
 

@@ -41,7 +41,7 @@ from exporter.pruner.apply.home_folder import (
     stat_in,
 )
 from exporter.pruner.apply.rename import put_back, rename_new
-from exporter.runs import Action
+from exporter.runs.models import Action
 from exporter.runs.remove_tree import remove_tree
 from exporter.runs.trash import TrashRun, name_in_trash
 

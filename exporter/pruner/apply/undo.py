@@ -13,20 +13,18 @@ from exporter.pruner.apply.registry import effects_on
 from exporter.pruner.apply.restore_sessions import SessionReturn
 from exporter.pruner.models import Act
 from exporter.pruner.outcome import LeftAlone, Returned
-from exporter.runs import (
+from exporter.runs.folder import RunError, RunFolder
+from exporter.runs.journal import Runs, journal_of
+from exporter.runs.models import (
+    UNREADABLE,
     Action,
     ActionState,
     Intent,
     Kind,
     Reversal,
-    RunError,
     RunOutcome,
-    Runs,
     Settlement,
-    journal_of,
 )
-from exporter.runs.folder import RunFolder
-from exporter.runs.models import UNREADABLE
 from exporter.runs.recovery import not_known
 from exporter.runs.trash import TrashRun, trash_of
 from exporter.writing.connection import look_at_bystanders, refuse_unwritable

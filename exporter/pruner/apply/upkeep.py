@@ -24,8 +24,7 @@ from exporter.hermes.paths import STORE
 from exporter.hermes.sqlite_locks import probe_shm
 from exporter.pruner.apply.git_activity import is_fresh_lock, is_lock, refuse_if_git_works_in
 from exporter.pruner.apply.home_folder import GoneError, LeftAloneError, Place
-from exporter.runs import RunError, run_folder
-from exporter.runs.folder import run_lock
+from exporter.runs.folder import RunError, run_folder, run_lock
 from exporter.runs.remove_tree import measure_tree
 from exporter.snapshot import LockAnswer
 from exporter.writing.vacuum import FreeBytes, free_bytes_in, vacuum

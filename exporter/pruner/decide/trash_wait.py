@@ -22,7 +22,8 @@ from exporter.hermes.schema import probe_schema
 from exporter.pruner.beside import Beside
 from exporter.pruner.models import Act
 from exporter.reaper.watched_idleness import read_moment
-from exporter.runs import ActionState, Runs
+from exporter.runs.journal import Runs
+from exporter.runs.models import ActionState
 from exporter.writing.index_upkeep import read_patiently
 from exporter.writing.target import Site
 

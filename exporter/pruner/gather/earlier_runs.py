@@ -13,8 +13,9 @@ from msgspec import Struct
 from exporter.errors import HomeError
 from exporter.pruner.decide.inventory import StockedSession, TrashedRun
 from exporter.pruner.models import ITEMS_MAX, Act
-from exporter.reaper.plan import ENDS
-from exporter.runs import Run, Runs, journal_of, run_folder
+from exporter.runs.folder import run_folder
+from exporter.runs.journal import Runs, journal_of
+from exporter.runs.models import ENDS, Run
 from exporter.runs.remove_tree import measure_tree
 from exporter.runs.trash import trash_folder
 

@@ -16,7 +16,9 @@ from exporter.evidence.openers import Bystanders
 from exporter.pruner.apply import delete_sessions, restore_sessions
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
-from exporter.runs import RunBusyError, RunError, RunOutcome, running
+from exporter.runs.folder import RunBusyError, RunError
+from exporter.runs.journal import running
+from exporter.runs.models import RunOutcome
 from exporter.writing import index_upkeep
 from exporter.writing.target import Site
 from tests.real.hermes import NEWEST, python_for

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from exporter.pruner.apply.undo import undo
-from exporter.runs import RunOutcome
+from exporter.runs.models import RunOutcome
 from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for
 from tests.support.reaping import GATEWAY, inodes, site
 from tests.support.session_pruning import beside_all, dump_all, planned, prunable_process, prune

@@ -17,8 +17,9 @@ from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.beside import Beside
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.reaper.plan import ACTION, ENDS
-from exporter.runs import Kind, RunBusyError, running
+from exporter.runs.folder import RunBusyError
+from exporter.runs.journal import running
+from exporter.runs.models import END_SESSION, ENDS, Kind
 from exporter.runs.summary import RunReader
 from exporter.writing.target import Site
 from tests.real.agent import Metrics, agent
@@ -91,7 +92,7 @@ def test_a_session_that_hermes_goes_on_with_gets_its_past_back(home: Path, versi
         assert hermes.ask("show", session=OTHER) is None
         assert hermes.ask("broken") == []
     assert [(run.kind, run.actions) for run in history(home)] == [(Kind.HEAL, 1), (Kind.PRUNE, 2)]
-    report = RunReader(str(home), ACTION, ENDS).read(os.getuid()).report
+    report = RunReader(str(home), END_SESSION, ENDS).read(os.getuid()).report
     assert (report.reborn, report.reopened) == (1, [])
 
 

@@ -14,7 +14,8 @@ import pytest
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.models import HomePrunePlan
-from exporter.runs import Kind, journal_of
+from exporter.runs.journal import journal_of
+from exporter.runs.models import Kind
 from tests.real.agent import agent
 from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, REPOSITORY, python_for

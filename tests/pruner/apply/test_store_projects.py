@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from git import Repo
 
-from exporter.runs import Action
+from exporter.runs.models import Action
 from exporter.runs.trash import name_in_trash
 from tests.real.hermes import NEWEST, VERSIONS, python_for
 from tests.support.checkpoint_homes import Checkpoints

@@ -22,7 +22,8 @@ from exporter.pruner.apply.upkeep import (
     somebody_has_open,
     vacuum_database,
 )
-from exporter.runs import RunBusyError, running
+from exporter.runs.folder import RunBusyError
+from exporter.runs.journal import running
 from tests.real.hermes import NEWEST, python_for
 from tests.real.waiting import wait_until
 from tests.support.checkpoint_homes import Checkpoints

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import pytest
 
 from exporter.agent.home_state import HomeState
+from exporter.agent.scheduler import Lanes
 from exporter.agent.state_store import Journal
 from exporter.discovery.homes import Home
 from exporter.errors import WorkerError
-from exporter.workers.lanes import Lanes
 from exporter.workers.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker
 
 HOSTILE, HONEST = 1001, 1003

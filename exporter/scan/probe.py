@@ -1,0 +1,91 @@
+"""What can be known of a home while no connection to its database is open.
+
+Locks, file identities and small files only. A probe comes before every reading, because an open
+connection of ours would hide Hermes's own locks from the lock probe.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final
+
+from exporter.errors import DatabaseError
+from exporter.hermes import database, gateway_files, kanban, leases
+from exporter.hermes.sqlite_locks import probe_shm
+from exporter.scan.filesystem import filesystem_of
+from exporter.snapshot import DatabaseLook, FileIdentity, LockAnswer, Look, Trouble
+
+STATE: Final = "state.db"
+
+
+def probe_home(home: str, owner: int) -> Look:
+    """Look at a home without opening anything."""
+    trouble, detail = Trouble.NONE, ""
+    try:
+        refuse_changed_home(home, owner)
+        refuse_unfit_database(home, owner, STATE)
+    except (DatabaseError, OSError) as error:
+        trouble, detail = trouble_of(home, error)
+    found_leases = leases.read_leases(home)
+    return Look(
+        trouble=trouble,
+        detail=detail,
+        state=_probe_database(home, STATE),
+        boards=[_probe_database(home, name) for name in kanban.board_names(home)],
+        gateway=gateway_files.read_gateway(home),
+        leases=found_leases or [],
+        leases_readable=found_leases is not None,
+        filesystem=filesystem_of(home),
+    )
+
+
+def refuse_changed_home(home: str, owner: int) -> None:
+    """Raise DatabaseError unless this is still the directory that the agent adopted."""
+    try:
+        found = os.lstat(home)
+    except OSError as error:
+        raise DatabaseError(Trouble.HOME_GONE, f"cannot read {home}: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner:
+        raise DatabaseError(Trouble.HOME_GONE, f"{home} is no longer what it was")
+    if not os.access(home, os.R_OK | os.X_OK):
+        raise DatabaseError(Trouble.PERMISSION, f"cannot read {home}: permission denied")
+
+
+def refuse_unfit_database(home: str, owner: int, name: str) -> None:
+    """Raise DatabaseError unless the files of this database are regular files of the owner."""
+    path = os.path.join(home, name)
+    database.refuse_unfit_files(database.look_at_files(path), owner, path)
+
+
+def trouble_of(home: str, error: DatabaseError | OSError) -> tuple[Trouble, str]:
+    """What an error means for the home, and one line about it."""
+    if isinstance(error, DatabaseError):
+        return error.trouble, str(error)[:300]
+    return Trouble.IO_ERROR, f"cannot read {home}: {error.strerror}"[:300]
+
+
+def _probe_database(home: str, name: str) -> DatabaseLook:
+    path = os.path.join(home, name)
+    files, journal = database.DatabaseFiles(None, None, None), None
+    try:
+        files = database.look_at_files(path)
+        journal = database.read_journal(path) if _is_regular(files.database) else None
+    except OSError:
+        pass  # the reading will say why
+    return DatabaseLook(
+        name=name[:128],
+        database=_identity(files.database),
+        wal=_identity(files.wal),
+        shm=_identity(files.shm),
+        wal_mode=None if journal is None else journal is database.Journal.WAL,
+        lock_probe=probe_shm(path + "-shm") if _is_regular(files.shm) else LockAnswer.BLIND,
+    )
+
+
+def _identity(state: database.FileState | None) -> FileIdentity | None:
+    return state.identity if state is not None else None
+
+
+def _is_regular(state: database.FileState | None) -> bool:
+    return state is not None and stat.S_ISREG(state.mode)

@@ -1,0 +1,324 @@
+"""What a worker keeps of one home: its readings, its verdicts, and what plans are made from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from exporter.errors import DatabaseError, HomeError
+from exporter.reaper.models import (
+    HomeFacts,
+    JudgedSession,
+    LeakCount,
+    UnknownCount,
+    Verdict,
+    VerdictCount,
+)
+from exporter.reaper.plan import JudgedHome, ReapLimits
+from exporter.reaper.verdict_history import VerdictHistory
+from exporter.reaper.watched_idleness import Moment, read_moment
+from exporter.runs.models import END_SESSION, ENDS
+from exporter.runs.summary import RunMemory, RunReader
+from exporter.scan.home import HomeScanner
+from exporter.scan.probe import STATE, probe_home, trouble_of
+from exporter.scan.session_table import SessionTable, session_key, with_holds
+from exporter.snapshot import Hold, Look, OpenSession, SessionUsage, Trouble
+from exporter.workers.protocol import (
+    PAGE_ITEMS,
+    ExplainReply,
+    ReadReply,
+    ReadRequest,
+    SessionsPage,
+    UsagePage,
+)
+
+if TYPE_CHECKING:  # only a home that is to be planned for needs them
+    from exporter.pruner.gather.inventory_reader import Stocktaker
+    from exporter.pruner.planning import Seen
+
+_ALWAYS_SEND_SESSIONS: Final = 500
+_SEND_SESSIONS_SECONDS: Final = 60.0
+_ALWAYS_JUDGE_SESSIONS: Final = 500
+_SEND_WATCH_SECONDS: Final = 60.0
+
+
+class WorkerHome:
+    """Reads, judges and plans for one home, again and again."""
+
+    def __init__(
+        self,
+        home: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        moment: Callable[[], Moment] = read_moment,
+    ) -> None:
+        self._home = home
+        self._clock = clock
+        self._monotonic = monotonic
+        self._scanner = HomeScanner(home, clock=clock, monotonic=monotonic)
+        self._history = VerdictHistory(moment)
+        self._open: dict[str, OpenSession] = {}
+        """The open sessions with everything that holds them."""
+        self._run_reader = RunReader(home, END_SESSION, ENDS)
+        self._runs = RunMemory()
+        self._in_trash: frozenset[str] = frozenset()
+        self._keys_in_trash: frozenset[int] = frozenset()
+        self._judged_at = float("-inf")
+        self.suspects: frozenset[str] | None = frozenset()
+        """Sessions that we ended and that may have gone on since; None: any of them."""
+        self._known_ended: frozenset[str] = frozenset()
+        self._moved: set[str] | None = set()
+        """What has changed since the journal was last read; None: everything."""
+        self._grown: set[str] = set()
+        """What has changed since the last verdicts."""
+        self._judged_table: SessionTable | None = None
+        self._watch_sent_at = float("-inf")
+        self._open_seen: object = None
+        self._verdicts_are_new = False
+        """They were made at the last reading, from what it read."""
+        self._counted = (-1, -1)
+        self._verdicts: list[VerdictCount] = []
+        self._leaks: list[LeakCount] = []
+        self._unknown: list[UnknownCount] = []
+        self._sessions_sent_at = float("-inf")
+        self._sessions_sent = (-1, -1)
+        self._reads = 0
+        self._request: ReadRequest | None = None
+        """The last one."""
+        self._facts: HomeFacts
+        """What the last verdicts were made from."""
+        self._stocktaker: Stocktaker | None = None
+
+    def look(self, owner: int) -> Look:
+        """What can be known of the home while no connection is open."""
+        return probe_home(self._home, owner)
+
+    def read(self, request: ReadRequest) -> Iterator[UsagePage | SessionsPage | ReadReply]:
+        """Bring everything up to date; the snapshot comes last."""
+        trouble, detail = Trouble.NONE, ""
+        if not self._reads:
+            self._history.watched.load(request.watched)
+        # First: what is read of a session is told apart by whether its past is in the trash.
+        self._runs = self._run_reader.read(request.owner)
+        try:
+            usage = self._scanner.update(request)
+            yield from _usage_pages(map(self._without_past, usage))
+        except (DatabaseError, OSError) as error:
+            trouble, detail = trouble_of(self._home, error)
+        self._reads += 1
+        self._request = request
+        self._note_what_went_on()
+        self._verdicts_are_new = False
+        if trouble is Trouble.NONE:
+            self._open = self._sessions_with_holds(request)
+            self._judge(request)
+            yield from self._session_pages(request)
+        snapshot = self._scanner.snapshot(request, trouble, detail)
+        if snapshot.sessions is None:
+            yield ReadReply(snapshot, runs=self._runs.report, reborn=self._has_reborn())
+            return
+        self._count_verdicts()
+        yield ReadReply(
+            snapshot,
+            self._verdicts,
+            self._leaks,
+            structs.replace(self._runs.report, to_heal=self.to_heal),
+            self._unknown,
+            self._watched(),
+            self._has_reborn(),
+        )
+
+    def _watched(self) -> bytes | None:
+        """What the agent is to keep for the next worker; None if nothing is due."""
+        watched, now = self._history.watched, self._monotonic()
+        if not watched.changed or now - self._watch_sent_at < _SEND_WATCH_SECONDS:
+            return None
+        self._watch_sent_at = now
+        return watched.dump()
+
+    def _note_what_went_on(self) -> None:
+        """Look whether a session that we ended may have gone on: it, or a child of it, moved."""
+        moved = self._scanner.state.table.take_moved()
+        self._grown |= moved or set()
+        self._moved = None if moved is None or self._moved is None else self._moved | moved
+        if not self._runs.readable:
+            return  # what has moved is kept in mind until it can be told what we ended
+        ended, moved = self._runs.ended, self._moved
+        self._moved = set()
+        if moved is None:
+            self.suspects = None if ended else frozenset()
+        elif self.suspects is not None:
+            # What the journal has learnt only now may have gone on before.
+            self.suspects |= (ended & moved) | (ended - self._known_ended)
+        self._known_ended = ended
+
+    @property
+    def to_heal(self) -> bool:
+        return self.suspects is None or bool(self.suspects)
+
+    def healed(self) -> None:
+        self.suspects = frozenset()
+
+    def _without_past(self, usage: SessionUsage) -> SessionUsage:
+        """Say of a session that was born again that its figures are not all."""
+        if self._runs.in_trash is not self._in_trash:
+            self._in_trash = self._runs.in_trash
+            self._keys_in_trash = frozenset(map(session_key, self._in_trash))
+        return structs.replace(usage, reborn=True) if usage.key in self._keys_in_trash else usage
+
+    def _has_reborn(self) -> bool:
+        """Whether a session that a prune deleted seems to be there while its past is in the trash.
+
+        Only the healing itself looks at the rows: this is asked at every scan.
+        """
+        return any(session_id in self._scanner.state.table for session_id in self._runs.in_trash)
+
+    def _revision(self) -> tuple[int, int]:
+        """Moves when a session or a verdict does."""
+        return self._scanner.state.passes, self._history.revision
+
+    def _count_verdicts(self) -> None:
+        if self._counted != self._revision():
+            self._counted = self._revision()
+            self._verdicts = self._history.counts(self._open)
+            self._leaks = self._history.leaks(self._open)
+            self._unknown = self._history.unknown()
+
+    def _sessions_with_holds(self, request: ReadRequest) -> dict[str, OpenSession]:
+        """The open sessions, each with what other tables, files and undos say in its favour."""
+        since = self._clock() - request.undone_seconds
+        restored = frozenset(key for key, when in self._runs.restored.items() if when >= since)
+        seen = (self._scanner.state.table, self._scanner.state.passes, restored)
+        if seen == self._open_seen:
+            return self._open
+        self._open_seen = seen
+        sessions = dict(self._scanner.state.table.open)
+        holds: dict[str, list[Hold]] = {}
+        if self._scanner.state.routing is not None:
+            holds.update(
+                (key, list(found)) for key, found in self._scanner.state.routing.holds.items()
+            )
+        for session_id in restored:
+            holds.setdefault(session_id, []).append(Hold.RESTORED)
+        for session_id in holds.keys() & sessions.keys():
+            session = sessions[session_id]
+            sessions[session_id] = structs.replace(
+                session, holds=with_holds(session, holds[session_id])
+            )
+        return sessions
+
+    def _judge(self, request: ReadRequest) -> None:
+        """Judge the open sessions; where there are very many, not at every scan."""
+        since = self._monotonic() - self._judged_at
+        if len(self._open) > _ALWAYS_JUDGE_SESSIONS and since < request.rules.interval_seconds:
+            return
+        self._judged_at = self._monotonic()
+        blind = request.facts.blind
+        if self._scanner.state.routing is None or not self._scanner.state.routing.readable:
+            blind = (*blind, "routing")
+        if not self._runs.readable:
+            blind = (*blind, "run_journal")
+        now = self._clock()
+        signs = self._scanner.state.signs
+        turns = frozenset(each for each, until in signs.turns.items() if until > now)
+        self._facts = structs.replace(
+            request.facts,
+            blind=blind,
+            plugins=self._scanner.has_plugins(),
+            backend_beat_at=signs.backend_beat_at,
+            turns=turns,
+            turns_elsewhere=not turns <= self._open.keys(),
+        )
+        begun_anew = self._judged_table is not self._scanner.state.table
+        self._judged_table = self._scanner.state.table
+        self._history.update(
+            self._open,
+            self._facts,
+            request.rules,
+            now,
+            reopened=self._judged_table.reopened,
+            grown=self._grown,
+            begun_anew=begun_anew,
+        )
+        self._grown = set()
+        self._verdicts_are_new = True
+
+    def explain(self, session_id: str) -> ExplainReply:
+        """Everything that led to the verdict on an open session."""
+        session = self._open.get(session_id)
+        if session is None:
+            return ExplainReply(None, None)
+        return ExplainReply(session, self._history.judgement(session))
+
+    def seen(self) -> Seen:
+        """What a prune is planned from. Raise HomeError unless it was all seen just now."""
+        from exporter.pruner.planning import Seen
+
+        if not self._verdicts_are_new or self._request is None or self._scanner.disk is None:
+            raise HomeError(f"{self._home} was not read and judged at the last look")
+        return Seen(
+            facts=self._facts,
+            rules=self._request.rules,
+            disk=self._scanner.disk,
+            walked=self._scanner.walked,
+            before_open=self._scanner.guard(self._request, STATE),
+        )
+
+    def stocktaker(self) -> Stocktaker:
+        """The one that knows the home from earlier plans."""
+        if self._stocktaker is None:
+            from exporter.pruner.gather.inventory_reader import Stocktaker
+
+            self._stocktaker = Stocktaker(self._home, clock=self._clock, monotonic=self._monotonic)
+        return self._stocktaker
+
+    def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome:
+        """What a reap is planned from. Raise HomeError unless it was all seen just now."""
+        if not self._verdicts_are_new:
+            raise HomeError(f"{self._home} was not read and judged at the last look")
+        tripped = self._runs.report.tripped
+        return JudgedHome(
+            home=self._home,
+            judged=[
+                self._history.judged(session)
+                for session_id, session in self._open.items()
+                if self._history.verdict(session_id) is Verdict.DEAD
+            ],
+            open_sessions=len(self._open),
+            limits=limits,
+            reaped_in_last_minute=reaped_in_last_minute,
+            tripped=tripped.why if tripped is not None else "",
+        )
+
+    def _session_pages(self, request: ReadRequest) -> Iterator[SessionsPage]:
+        sessions = self._open
+        moved = self._sessions_sent != self._revision()
+        due = self._monotonic() - self._sessions_sent_at >= _SEND_SESSIONS_SECONDS
+        few = len(sessions) <= _ALWAYS_SEND_SESSIONS
+        if not (request.every_session or few or (moved and due)):
+            return
+        self._sessions_sent_at, self._sessions_sent = self._monotonic(), self._revision()
+        page: list[JudgedSession] = []
+        first = True
+        for session in sessions.values():
+            page.append(self._history.judged(session))
+            if len(page) == PAGE_ITEMS:
+                yield SessionsPage(page, first)
+                page, first = [], False
+        if page or first:
+            yield SessionsPage(page, first)
+
+
+def _usage_pages(usage: Iterator[SessionUsage]) -> Iterator[UsagePage]:
+    page: list[SessionUsage] = []
+    for item in usage:
+        page.append(item)
+        if len(page) == PAGE_ITEMS:
+            yield UsagePage(page)
+            page = []
+    if page:
+        yield UsagePage(page)
