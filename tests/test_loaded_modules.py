@@ -17,7 +17,7 @@ def run(program: str) -> str:
 
 def test_the_agent_loads_no_http_client_and_nothing_that_acts_on_a_home() -> None:
     unwanted = (
-        "{'http.client', 'http.server', 'exporter.workers.deeds', 'exporter.pruner.apply.execute'}"
+        "{'http.client', 'http.server', 'exporter.workers.acting', 'exporter.pruner.apply.execute'}"
     )
     assert (
         run(f"import sys, exporter.agent.daemon; print({unwanted} & set(sys.modules) or '')") == ""
@@ -26,10 +26,10 @@ def test_the_agent_loads_no_http_client_and_nothing_that_acts_on_a_home() -> Non
 
 def test_a_worker_that_plans_loads_nothing_that_acts_on_a_home() -> None:
     unwanted = (
-        "{'exporter.workers.deeds', 'exporter.pruner.apply.execute', 'exporter.reaper.execute'}"
+        "{'exporter.workers.acting', 'exporter.pruner.apply.execute', 'exporter.reaper.execute'}"
     )
     program = (
-        "import sys, exporter.workers.worker, exporter.workers.errands\n"
+        "import sys, exporter.workers.worker, exporter.pruner.planning\n"
         f"print({unwanted} & set(sys.modules) or '')"
     )
     assert run(program) == ""
@@ -38,13 +38,17 @@ def test_a_worker_that_plans_loads_nothing_that_acts_on_a_home() -> None:
 def test_a_worker_that_becomes_another_user_has_loaded_what_acts_on_a_home_before() -> None:
     """That user need not be able to read the agent's installation."""
     program = (
-        "import sys\n"
+        "import importlib, pkgutil, sys\n"
         "from exporter.workers import worker\n"
-        "worker._load_everything()\n"
+        "worker.load_everything()\n"
         "loaded = set(sys.modules)\n"
-        "import exporter.workers.deeds, exporter.workers.errands, exporter.pruner.planning\n"
-        "import exporter.pruner.apply.execute\n"
-        "import exporter.pruner.gather.inventory_reader, exporter.writing.target\n"
+        "import exporter.hermes, exporter.pruner, exporter.reaper, exporter.runs, exporter.scan\n"
+        "import exporter.writing\n"
+        "for name in ('hermes', 'pruner', 'reaper', 'runs', 'scan', 'writing'):\n"
+        "    package = sys.modules[f'exporter.{name}']\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if 'relief' not in module.name:\n"  # it reckons for the agent
+        "            importlib.import_module(module.name)\n"
         "print(set(sys.modules) - loaded or '')"
     )
     assert run(program) == ""

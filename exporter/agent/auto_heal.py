@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Final
 
 from exporter import logs
+from exporter.agent.act_request import heal_request
 from exporter.agent.home_state import HomeState
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
 from exporter.snapshot import Trouble
-from exporter.workers import client
+from exporter.workers import client, protocol
 from exporter.workers.pool import Pool
 
 _AGAIN_SECONDS: Final = 60.0
@@ -41,14 +42,13 @@ class AutomaticHealer:
         if self._monotonic() < self._wait_until.get(home.path, 0.0):
             return
         self._wait_until[home.path] = self._monotonic() + _AGAIN_SECONDS
+        request = heal_request(home, evidence, settings.for_home(home.named_as))
         try:
-            worker = self._pool.worker(home.owner, home.path)
-            healed = client.heal(worker, home, evidence, settings.for_home(home.named_as))
+            healed = client.call(self._pool, home, protocol.HEAL, request)
         except RefusedError as error:
             self._stopped(state, str(error))
             return
         except (TimeoutError, WorkerError) as error:
-            self._pool.fail(home.owner, home.path, apart=isinstance(error, TimeoutError))
             self._stopped(state, f"{error}; the next try finds out what was done")
             return
         if healed.healed:

@@ -15,22 +15,28 @@ from typing import Final
 import apsw
 
 from exporter import logs
+from exporter.agent.act_request import prune_request, settle_request
 from exporter.agent.home_state import HomeState
 from exporter.agent.state_store import Journal
 from exporter.config.mode import Mode
 from exporter.config.settings import HomeSettings, Settings
-from exporter.errors import ExporterError, RefusedError, WorkerError, place_of
+from exporter.errors import ExporterError, place_of
 from exporter.evidence.models import HomeEvidence
+from exporter.evidence.openers import Bystanders
 from exporter.pruner.decide.relief import note_done
 from exporter.pruner.decide.thresholds import Pressure
-from exporter.pruner.models import PruneMemory
+from exporter.pruner.models import Frees, PruneMemory
+from exporter.pruner.orders import PruneWish
+from exporter.pruner.outcome import Outcome
 from exporter.snapshot import Trouble
-from exporter.workers import client
-from exporter.workers.pool import Pool, Worker
+from exporter.workers import protocol
+from exporter.workers.pool import Pool
+from exporter.workers.process import Worker
+from exporter.workers.protocol import PrunePlanned, UpkeepRequest
 
 _NOTHING: Final = ""
 _UPKEEP_SECONDS: Final = 24 * 3600.0
-Errand = Callable[[Worker], None]
+Job = Callable[[Worker], None]
 
 log = logs.get("pruner")
 
@@ -77,24 +83,29 @@ class AutomaticPruner:
         """Whether all that is known of this home is from its first scan."""
         return state.home.path not in self._met
 
-    def look(self, state: HomeState, settings: Settings) -> None:
-        """Look at the thresholds after a scan, and begin a run if one is due."""
+    def wish(self, state: HomeState, settings: Settings) -> PruneWish | None:
+        """What the next scan is to plan; None while no look is due."""
+        if not self.is_due(state, settings):
+            return None
+        own = settings.for_home(state.home.named_as)
+        memory = self._journal.prune_memory(state.home.path)
+        return PruneWish(own.prune, memory, own.reaper.end_reason)
+
+    def act(self, state: HomeState, settings: Settings) -> None:
+        """Take in the plan of a scan that made one, and begin a run if one is due."""
+        planned = state.plans.prune
         if state.trouble is not Trouble.NONE or state.evidence is None:
+            return
+        if planned is None and not state.plans.problem:
             return
         home, own = state.home, settings.for_home(state.home.named_as)
         self._last_look[home.path] = self._monotonic()
         self._met.add(home.path)
+        # A plan made while a killed run is not settled may be wrong: the next look plans anew.
         if own.prune.mode is Mode.ENFORCE and self._settles_first(state):
             return
-        try:
-            worker = self._pool.worker(home.owner, home.path)
-            planned = client.plan_prune(worker, home, own, self._journal.prune_memory(home.path))
-        except RefusedError as error:
-            self._stopped(state, str(error))
-            return
-        except (TimeoutError, WorkerError) as error:
-            self._pool.fail(home.owner, home.path, apart=isinstance(error, TimeoutError))
-            self._stopped(state, f"could not take stock: {error}")
+        if planned is None:
+            self._stopped(state, state.plans.problem)
             return
         state.prune = planned.report
         self._remember(state, planned.memory)
@@ -127,7 +138,7 @@ class AutomaticPruner:
         return True
 
     def _settle(self, worker: Worker, state: HomeState, evidence: HomeEvidence) -> None:
-        reply = client.settle(worker, state.home, evidence)
+        reply = worker.call(protocol.SETTLE, settle_request(state.home, evidence))
         for run in reply.settled:
             log.info("killed run settled", home=state.home.label, run=run)
         for left in reply.left:
@@ -139,19 +150,19 @@ class AutomaticPruner:
         except apsw.Error as error:
             self._stopped(state, f"cannot write {self._journal.path}: {error}")
 
-    def _begin(self, state: HomeState, errand: Errand) -> None:
+    def _begin(self, state: HomeState, job: Job) -> None:
         self._busy.add(state.home.path)
-        threading.Thread(target=self._run, args=(state, errand), name="prune", daemon=True).start()
+        threading.Thread(target=self._run, args=(state, job), name="prune", daemon=True).start()
 
     def _turn_of(self, owner: int) -> threading.Lock:
         """One run at a time for each user: nobody can keep another's from beginning."""
         return self._turns.setdefault(owner, threading.Lock())
 
-    def _run(self, state: HomeState, errand: Errand) -> None:
+    def _run(self, state: HomeState, job: Job) -> None:
         home = state.home
         try:
-            with self._turn_of(home.owner), self._pool.errand(home.owner) as worker:
-                errand(worker)
+            with self._turn_of(home.owner), self._pool.temporary(home.owner) as worker:
+                job(worker)
         except (ExporterError, TimeoutError) as error:
             if not self._stopping:
                 self._stopped(state, str(error))
@@ -166,7 +177,7 @@ class AutomaticPruner:
         worker: Worker,
         state: HomeState,
         own: HomeSettings,
-        planned: client.PrunePlanned,
+        planned: PrunePlanned,
         evidence: HomeEvidence,
         planned_at: float,
     ) -> None:
@@ -174,7 +185,8 @@ class AutomaticPruner:
         waited = self._monotonic() - planned_at
         if not wanted or waited > own.prune.plan_ttl_seconds:
             return  # the next look plans anew, if it is to
-        pruned = client.prune(worker, state.home, planned, evidence, own)
+        request = prune_request(state.home, evidence, own, planned)
+        pruned = worker.call(protocol.PRUNE, request)
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
         self._tell(state, pruned, planned.pressure, Counter(each.policy.value for each in done))
@@ -195,10 +207,18 @@ class AutomaticPruner:
     def _keep_up(self, worker: Worker, state: HomeState, own: HomeSettings) -> None:
         if state.evidence is None:
             return
+        from exporter.pruner.apply.upkeep import is_quiet  # few want any
+
         wanted = own.prune.upkeep
-        for each in client.keep_up(
-            worker, state.home, state.evidence, vacuum=wanted.vacuum, gc=wanted.gc
-        ):
+        request = UpkeepRequest(
+            state.home.path,
+            state.home.owner,
+            Bystanders.of(state.evidence),
+            quiet=is_quiet(state.evidence),
+            vacuum=wanted.vacuum,
+            gc=wanted.gc,
+        )
+        for each in worker.call(protocol.UPKEEP, request):
             log.info(
                 "upkeep not done" if each.why else "upkeep",
                 home=state.home.label,
@@ -209,9 +229,8 @@ class AutomaticPruner:
             )
 
     def _tell(
-        self, state: HomeState, pruned: client.Pruned, pressure: Pressure, by_policy: Counter[str]
+        self, state: HomeState, outcome: Outcome, pressure: Pressure, by_policy: Counter[str]
     ) -> None:
-        outcome = pruned.outcome
         due = [level.mark.value for level in pressure.levels if level.due]
         log.info(
             "pruned",
@@ -220,10 +239,10 @@ class AutomaticPruner:
             outcome=outcome.outcome.value,
             thresholds=",".join(due),
             policies=",".join(f"{name}:{items}" for name, items in by_policy.items()),
-            items=len(pruned.done),
-            skipped=len(pruned.skipped),
-            freed_bytes=outcome.freed_now_bytes,
-            in_trash_bytes=outcome.freed_at_purge_bytes,
+            items=len(outcome.done),
+            skipped=len(outcome.skipped),
+            freed_bytes=outcome.freed.get(Frees.NOW, 0),
+            in_trash_bytes=outcome.freed.get(Frees.AT_PURGE, 0),
         )
         self._stopped(state, outcome.why)
 

@@ -10,14 +10,16 @@ from collections.abc import Callable
 from typing import Final
 
 from exporter import logs
+from exporter.agent.act_request import reap_request
 from exporter.agent.home_state import HomeState
 from exporter.agent.session_list import shown_id
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
 from exporter.reaper.orders import Report
+from exporter.reaper.plan import ReapLimits, ReapWish
 from exporter.snapshot import Trouble
-from exporter.workers import client
+from exporter.workers import client, protocol
 from exporter.workers.pool import Pool
 
 _NOTHING: Final = ""
@@ -43,27 +45,34 @@ class AutomaticReaper:
         last = self._last_pass.get(state.home.path)
         return last is None or self._monotonic() - last >= own.interval_seconds
 
+    def wish(self, state: HomeState, settings: Settings) -> ReapWish | None:
+        """What the next scan is to plan; None while no pass is due."""
+        if not self.is_due(state, settings):
+            return None
+        return ReapWish(ReapLimits.of(settings.for_home(state.home.named_as).reaper))
+
     def act(self, state: HomeState, settings: Settings) -> None:
         """Make the pass, if it is due and the scan went well."""
         if state.trouble is not Trouble.NONE or state.evidence is None:
             return
-        home, due = state.home, self.is_due(state, settings)
-        # What our own journal says we did is put right in every mode, and within one scan.
-        if not due and not (state.needs_healing and home.may_write):
-            return
-        if due:
+        home, plan = state.home, state.plans.reap
+        if plan is not None:
             self._last_pass[home.path] = self._monotonic()
+        elif state.plans.problem and self.is_due(state, settings):
+            self._last_pass[home.path] = self._monotonic()
+            self._stopped(state, state.plans.problem)
+        # What our own journal says we did is put right in every mode, and within one scan.
+        if plan is None and not (state.needs_healing and home.may_write):
+            return
         own = settings.for_home(home.named_as)
-        order = client.reap_order(home, state.evidence, own, heal_only=not due)
+        order = reap_request(home, state.evidence, own, plan)
         try:
-            self._tell(state, client.reap(self._pool.worker(home.owner, home.path), order))
+            self._tell(state, client.call(self._pool, home, protocol.REAP, order))
         except RefusedError as error:
             self._stopped(state, str(error))
         except TimeoutError:
-            self._pool.fail(home.owner, home.path, apart=True)
             self._stopped(state, "it took too long; the next pass finds out what was done")
         except WorkerError as error:
-            self._pool.fail(home.owner, home.path, apart=False)
             self._stopped(state, f"{error}; the next pass finds out what was done")
 
     def _tell(self, state: HomeState, report: Report) -> None:

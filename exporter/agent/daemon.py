@@ -17,7 +17,7 @@ import msgspec
 from exporter import __version__, logs
 from exporter.agent import status
 from exporter.agent.options import Options
-from exporter.agent.scan_loop import Rounds
+from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import Journal, state_lock
 from exporter.agent.systemd import Pulse, Service
 from exporter.collectors.render import Metrics
@@ -61,7 +61,7 @@ class _Agent:
     def __init__(self, options: Options, settings: Settings, journal: Journal) -> None:
         self._options = options
         self._board = Board()
-        self._rounds = Rounds(settings, journal, named=options.homes)
+        self._rounds = ScanLoop(settings, journal, named=options.homes)
         self._metrics = Metrics(options.disabled_collectors, self._collector_failed)
         self._changes = logs.StateChange()
         self._packed: tuple[list[tuple[str, int]], Packed] | None = None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from exporter import logs
+from exporter.agent.act_request import heal_request, reap_request
 from exporter.agent.home_state import HomeState
-from exporter.agent.scan_loop import Rounds
+from exporter.agent.scan_loop import ScanLoop
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
-from exporter.workers import client
+from exporter.workers import protocol
 
 log = logs.get("heal")
 
 
-def heal_first(rounds: Rounds, settings: Settings, *, reaps: bool = True) -> None:
+def heal_first(rounds: ScanLoop, settings: Settings, *, reaps: bool = True) -> None:
     """Heal every home in which the scan saw that a reaped or deleted session has gone on.
 
     A reap heals reaps itself: it has to know whether that stopped automatic reaping.
@@ -25,9 +26,8 @@ def heal_first(rounds: Rounds, settings: Settings, *, reaps: bool = True) -> Non
             continue
         own = settings.for_home(home.named_as)
         try:
-            healed = client.heal(rounds.worker(home), home, state.evidence, own)
+            healed = rounds.call(home, protocol.HEAL, heal_request(home, state.evidence, own))
         except (RefusedError, WorkerError, TimeoutError) as error:
-            rounds.failed(home, error)
             log.warn("sessions not healed", home=home.label, why=str(error))
             continue
         if healed.healed:
@@ -40,16 +40,15 @@ def heal_first(rounds: Rounds, settings: Settings, *, reaps: bool = True) -> Non
             log.warn("sessions not healed", home=home.label, why=healed.why)
 
 
-def _heal_reaps(rounds: Rounds, state: HomeState, settings: Settings) -> None:
+def _heal_reaps(rounds: ScanLoop, state: HomeState, settings: Settings) -> None:
     home = state.home
     if not state.needs_healing or not home.may_write or state.evidence is None:
         return
     own = settings.for_home(home.named_as)
     try:
-        order = client.reap_order(home, state.evidence, own, by_hand=True, heal_only=True)
-        healed = client.reap(rounds.worker(home), order)
+        request = reap_request(home, state.evidence, own, None, by_hand=True)
+        healed = rounds.call(home, protocol.REAP, request)
     except (RefusedError, WorkerError, TimeoutError) as error:
-        rounds.failed(home, error)
         log.warn("reaped sessions not healed", home=home.label, why=str(error))
         return
     if healed.reopened:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -18,16 +18,25 @@ from exporter.discovery.homes import Home
 from exporter.evidence.liveness import StartTimes
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
+from exporter.pruner.orders import PruneWish
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
+from exporter.reaper.plan import ReapWish
 from exporter.runs.summary import RunReport
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
 from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
-from exporter.workers import protocol
+from exporter.workers.protocol import Plans, ScanPart, ScanReply, SessionsPage, UsagePage
 
 _PID_REUSE_SLACK_SECONDS = 120.0
 _ALL_TOLD_SECONDS = 30 * 86400.0
 _NOBODY = Admission(frozenset())
 Weights = defaultdict[tuple[str, ...], float]
+
+
+class Wishes(NamedTuple):
+    """The plans that a scan is to make besides."""
+
+    reap: ReapWish | None = None
+    prune: PruneWish | None = None
 
 
 class HomeState:
@@ -60,8 +69,12 @@ class HomeState:
         self._runs = RunReport()
         self.reborn = False
         """A session that a prune deleted seems to be there again."""
+        self.plans = Plans()
+        """As they were wished for at the last scan."""
         self.prune: PruneReport | None = None
         """As the pruner found it when it last looked."""
+        self.was_read = False
+        """The scan that is under way has told what it read; only its plans are still to come."""
         self._worker: object = None
         self._met_at = float("inf")
         self._all_told = False
@@ -77,6 +90,7 @@ class HomeState:
         self.failed = False
         self.uncounted = ""
         self.new_look = self.new_evidence = None
+        self.plans, self.was_read = Plans(), False
 
     def meet(self, worker: object, now: float) -> None:
         """Note who is about to answer: a new worker knows nothing and tells of every session."""
@@ -88,23 +102,27 @@ class HomeState:
         """Whether it is time for a new worker, to learn which sessions are gone."""
         return now - self._met_at > _ALL_TOLD_SECONDS
 
-    def take(self, reply: protocol.Reply) -> None:
-        """Take in one part of a worker's answer."""
-        match reply:
-            case protocol.LookReply(look):
-                self.new_look = look
-            case protocol.UsagePage(usage):
+    def take(self, part: ScanPart) -> None:
+        """Take in one part of a scan."""
+        match part:
+            case UsagePage(usage):
                 self._note(lambda: self._journal.count(self.home.path, usage))
-            case protocol.SessionsPage(items, first):
+            case SessionsPage(items, first):
                 self._sessions.add(items, first=first)
-            case protocol.ReadReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn):
+            case ScanReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn):
                 self._take_snapshot(snapshot)
-                self._has_read = True
+                self._has_read = self.was_read = True
                 self.reborn = reborn
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
                 self._unknown, self._runs = tuple(unknown), runs
                 if watched is not None:
                     self._note(lambda: self._journal.keep_watched(self.home.path, watched))
+
+    def take_probe(self) -> None:
+        """Only the probe and its evidence are wanted; nothing is read."""
+        self.look, self.evidence = self.new_look, self.new_evidence
+        if self.look is not None:
+            self.trouble, self.detail = self.look.trouble, self.look.detail
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         if snapshot.trouble is Trouble.NONE:

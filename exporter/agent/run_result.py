@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.pruner.models import Frees
@@ -15,7 +15,16 @@ _NO_LONGER: Final = "it no longer is as planned"
 _NOT_LOOKED_AT: Final = "its home was not looked at; give the same --home and --config.file"
 
 
-class Result:
+class TargetSkipped(Protocol):
+    """A target that was left alone, and why."""
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+
+
+class RunResult:
     """Gathered home by home; one run has the same id in all of them."""
 
     def __init__(
@@ -28,8 +37,10 @@ class Result:
         self.run: str | None = None
         self.done = 0
         self.skipped: list[Skipped] = []
-        self.homes = 0
-        """How many were looked at."""
+        self.plans: list[Any] = []
+        """The `manual_run.PlannedHome` of each home that was looked at."""
+        self.unread: list[str] = []
+        """Homes that could not be read or planned for."""
         self.notes: list[str] = []
         """What a person should know besides: a source that nothing has, a policy that is off."""
         self.freed: dict[Frees, int] = dict.fromkeys(Frees, 0)
@@ -44,15 +55,16 @@ class Result:
         outcome: RunOutcome,
         run: str | None = None,
         done: Sequence[str] = (),
-        skipped: Sequence[Skipped] = (),
+        skipped: Iterable[TargetSkipped] = (),
         why: str = "",
     ) -> None:
         """What became of the wanted targets of one home; none is left without a word."""
         self._outcomes.append(outcome)
         self.run = run or self.run
         self.done += len(done)
-        self.skipped.extend(skipped)
-        told = {*done, *(each.target for each in skipped)}
+        left = [Skipped(each.target[:512], each.why) for each in skipped]
+        self.skipped.extend(left)
+        told = {*done, *(each.target for each in left)}
         self.skipped.extend(
             Skipped(target, why or _NO_LONGER) for target in wanted if target not in told
         )

@@ -12,22 +12,22 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from exporter import __version__, logs
 from exporter.agent.auto_heal import AutomaticHealer
 from exporter.agent.auto_prune import AutomaticPruner
 from exporter.agent.auto_reap import AutomaticReaper
 from exporter.agent.home_finder import Discovery
-from exporter.agent.home_state import HomeState
-from exporter.agent.scan_request import key, read_request, targets
+from exporter.agent.home_state import HomeState, Wishes
+from exporter.agent.scan_request import key, scan_request, targets
 from exporter.agent.scheduler import Lane, Lanes, Scan
 from exporter.agent.state_store import Journal
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Census, Home, Refusal
-from exporter.errors import HomeError, RefusedError, WorkerError, place_of
+from exporter.errors import WorkerError, place_of
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.liveness import start_times
 from exporter.evidence.models import Candidate as ProcessCandidate
@@ -36,9 +36,14 @@ from exporter.evidence.survey import survey as survey_processes
 from exporter.pruner.models import PruneMemory
 from exporter.reaper.models import Judgement
 from exporter.snapshot import Look, OpenSession, Trouble
-from exporter.workers import protocol
-from exporter.workers.client import plan_prune
-from exporter.workers.pool import Pool, Worker
+from exporter.workers import client, protocol
+from exporter.workers.pool import Pool
+from exporter.workers.process import Worker
+from exporter.workers.protocol import Call, ExplainRequest, Plans, ProbeRequest, ScanRequest
+
+Request = TypeVar("Request")
+Part = TypeVar("Part")
+Reply = TypeVar("Reply")
 
 LOOK_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
@@ -51,10 +56,24 @@ _REFUSALS_PER_HOUR: Final = 64
 _APART_MAX: Final = 8
 """Homes of one owner that may have a process of their own each, and be scanned on their own."""
 
+
+@dataclass(frozen=True, slots=True)
+class ScanPurpose:
+    """What a scan is for: the plans to make besides, and what need not be read."""
+
+    wish: Callable[[HomeState], Wishes] | None = None
+    """The plans that are wished for of a home; None: those that the configuration has due."""
+    walk_disk: bool = True
+    presume_by_clock: bool = False
+    """Idleness by Hermes's own clocks counts as if an agent had watched it."""
+
+
+_AUTOMATIC: Final = ScanPurpose()
+
 log = logs.get("scan")
 
 
-class Rounds:
+class ScanLoop:
     """The state that survives from one round to the next."""
 
     def __init__(
@@ -67,7 +86,6 @@ class Rounds:
         discovery: Discovery | None = None,
         survey: Callable[[Sequence[HomeFiles]], Survey] | None = None,
         clock: Callable[[], float] = time.time,
-        presume_by_clock: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
         look_seconds: float = LOOK_SECONDS,
         read_seconds: float | None = None,
@@ -81,11 +99,11 @@ class Rounds:
         self._discovery = discovery or Discovery(journal, named=named)
         self._survey = survey or self._survey_processes
         self._clock = clock
-        self._presume_by_clock = presume_by_clock
         self._monotonic = monotonic
         self._look_seconds = look_seconds
         self._read_seconds = read_seconds
         self._every_session = every_session
+        self._purpose = _AUTOMATIC
         self._lanes = Lanes(self._surprised)
         self._healer = AutomaticHealer(self._pool, monotonic) if acting else None
         self._reaper = AutomaticReaper(self._pool, monotonic) if acting else None
@@ -101,8 +119,9 @@ class Rounds:
 
     # One round
 
-    def run(self, patience_seconds: float) -> HostView:
+    def run(self, patience_seconds: float, purpose: ScanPurpose = _AUTOMATIC) -> HostView:
         """Scan every home that is not busy; wait no longer than `patience_seconds` for any."""
+        self._purpose = purpose
         self.discover()
         self._bring_together()
         until = self._monotonic() + patience_seconds
@@ -119,6 +138,17 @@ class Rounds:
         # One that failed the last time is not worth waiting for.
         self._finish([job for job, wait in zip(jobs, awaited, strict=True) if wait], until)
         return self._view()
+
+    def probe(self, patience_seconds: float) -> None:
+        """Only find out who has which database open: no home is read."""
+        self.discover()
+        ready = [state for state in self._states.values() if self._is_ready(state)]
+        self._in_lanes(ready, self._look, patience_seconds)
+        looked = [state for state in ready if state.new_look and not self._lanes.is_busy(state)]
+        surveyed = self._take_survey(looked)
+        for state in looked:
+            state.new_evidence = surveyed.get(key(state.home.path, "state.db"))
+            state.take_probe()
 
     def _is_ready(self, state: HomeState) -> bool:
         return not (
@@ -215,25 +245,37 @@ class Rounds:
 
     def _look(self, state: HomeState) -> None:
         state.begin(self._monotonic())
-        request = protocol.LookRequest(state.home.path, state.home.owner)
-        self._exchange(state, lambda: request, self._look_seconds)
+        request = ProbeRequest(state.home.path, state.home.owner)
+
+        def probe(worker: Worker) -> None:
+            state.new_look = worker.call(protocol.PROBE, request, self._look_seconds)
+
+        self._exchange(state, probe, self._look_seconds)
 
     def _read(self, state: HomeState, surveyed: Mapping[str, HomeEvidence]) -> None:
-        if state.new_look is None:
+        look = state.new_look
+        if look is None:
             return
         state.new_evidence = surveyed.get(key(state.home.path, "state.db"))
-        request = partial(self._read_request, state, state.new_look, surveyed)
         seconds = self._read_seconds or self.settings.limits.seconds_per_home
-        if self._exchange(state, request, seconds):
+
+        def scan(worker: Worker) -> None:
+            # Made for each worker: a new one has to be told what earlier ones watched.
+            request = self._scan_request(state, look, surveyed)
+            state.plans = worker.call(protocol.SCAN, request, seconds, part=state.take)
+
+        if self._exchange(state, scan, seconds):
             state.finish(self._clock(), self._monotonic())
             self._tell(state)
             self._tell_whether_counted(state)
             self._act(state)
 
-    def _read_request(
+    def _scan_request(
         self, state: HomeState, look: Look, surveyed: Mapping[str, HomeEvidence]
-    ) -> protocol.ReadRequest:
-        return read_request(
+    ) -> ScanRequest:
+        purpose = self._purpose
+        wishes = (purpose.wish or self._due)(state)
+        return scan_request(
             state.home,
             look,
             surveyed,
@@ -243,14 +285,17 @@ class Rounds:
             watermark=self._journal.watermark(state.home.path),
             homes=self._states.keys(),
             every_session=self._every_session,
-            judge_now=self._every_session or self._is_due(state),
-            presume_by_clock=self._presume_by_clock,
+            judge_now=self._every_session or wishes != Wishes(),
+            presume_by_clock=purpose.presume_by_clock,
+            wishes=wishes,
+            walk_disk=purpose.walk_disk,
         )
 
-    def _is_due(self, state: HomeState) -> bool:
-        """Whether something is to be done about what this scan will find."""
-        return (self._reaper is not None and self._reaper.is_due(state, self.settings)) or (
-            self._pruner is not None and self._pruner.is_due(state, self.settings)
+    def _due(self, state: HomeState) -> Wishes:
+        """The plans that are due by the configuration."""
+        return Wishes(
+            self._reaper.wish(state, self.settings) if self._reaper is not None else None,
+            self._pruner.wish(state, self.settings) if self._pruner is not None else None,
         )
 
     def _act(self, state: HomeState) -> None:
@@ -258,34 +303,26 @@ class Rounds:
             self._healer.act(state, self.settings)
         if self._reaper is not None:
             self._reaper.act(state, self.settings)
-        if self._pruner is not None and self._pruner.is_due(state, self.settings):
-            self._pruner.look(state, self.settings)
+        if self._pruner is not None:
+            self._pruner.act(state, self.settings)
 
-    def _exchange(
-        self,
-        state: HomeState,
-        request: Callable[[], protocol.LookRequest | protocol.ReadRequest],
-        seconds: float,
-    ) -> bool:
-        """Ask the home's worker; a worker that died is replaced and asked once more.
-
-        The request is made for each: a new worker has to be told what earlier ones watched.
-        """
+    def _exchange(self, state: HomeState, ask: Callable[[Worker], None], seconds: float) -> bool:
+        """Ask the home's worker; a worker that died is replaced and asked once more."""
         home = state.home
         for last_try in (False, True):
             try:
                 worker = self._pool.worker(home.owner, home.path)
                 state.meet(worker, self._clock())
-                for reply in worker.ask(request(), seconds):
-                    state.take(reply)
+                ask(worker)
                 return True
             except TimeoutError:
                 self._pool.fail(home.owner, home.path, apart=True)
                 why = f"{home.path} did not answer within {seconds:.0f} s"
-                self._down(state, Trouble.TIMEOUT, why)
-                return False
+                return self._has_only_no_plan(state, why) or self._timed_out(state, why)
             except WorkerError as error:
                 self._pool.fail(home.owner, home.path, apart=last_try)
+                if self._has_only_no_plan(state, str(error)):
+                    return True
                 if last_try and _is_anothers(home):
                     why = f"{home.path} is another user's, and this agent could not become them"
                     self._down(state, Trouble.PERMISSION, why)
@@ -294,6 +331,16 @@ class Rounds:
             except BaseException:
                 self._pool.fail(home.owner, home.path, apart=False)  # it is still in mid-answer
                 raise
+        return False
+
+    def _has_only_no_plan(self, state: HomeState, why: str) -> bool:
+        """True if the worker had told what it read, and failed at the plans: the home is up."""
+        if state.was_read:
+            state.plans = Plans(problem=f"could not take stock: {why}"[:300])
+        return state.was_read
+
+    def _timed_out(self, state: HomeState, why: str) -> bool:
+        self._down(state, Trouble.TIMEOUT, why)
         return False
 
     def _surprised(self, state: HomeState, error: Exception) -> None:
@@ -387,14 +434,23 @@ class Rounds:
         for state in self.states():
             if state.snapshot is None:
                 continue
-            request = protocol.ExplainRequest(state.home.path, session_id)
-            worker = self.worker(state.home)
-            found.extend(
-                (state.home.label, reply.session, reply.judgement)
-                for reply in worker.ask(request, self._look_seconds)
-                if isinstance(reply, protocol.ExplainReply) and reply.session and reply.judgement
-            )
+            request = ExplainRequest(state.home.path, state.home.owner, session_id)
+            reply = self.call(state.home, protocol.EXPLAIN, request, self._look_seconds)
+            if reply.session and reply.judgement:
+                found.append((state.home.label, reply.session, reply.judgement))
         return found
+
+    def call(
+        self,
+        home: Home,
+        what: Call[Request, Part, Reply],
+        request: Request,
+        seconds: float = 0.0,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Reply:
+        """Ask the worker of this home; see `workers.client.call`."""
+        return client.call(self._pool, home, what, request, seconds, progress=progress)
 
     def prune_memory(self, home: Home) -> PruneMemory:
         """What the agent remembers of this home for the pruner."""
@@ -408,32 +464,16 @@ class Rounds:
             if state.snapshot is not None and state.trouble is Trouble.NONE
         )
 
-    def look_at_thresholds(self) -> HostView:
-        """The last round, and what the pruner would do about what it found."""
+    def keep_prune_reports(self) -> HostView:
+        """The last round, with what the pruner would do about what it found."""
         for state in self.states():
-            if state.trouble is Trouble.NONE and state.snapshot is not None:
-                try:
-                    planned = plan_prune(
-                        self.worker(state.home),
-                        state.home,
-                        self.settings.for_home(state.home.named_as),
-                        self._journal.prune_memory(state.home.path),
-                    )
-                except (RefusedError, WorkerError, TimeoutError) as error:
-                    log.warn("no plan", home=state.home.label, why=str(error))
-                    continue
+            planned = state.plans.prune
+            if planned is not None:
                 state.prune = planned.report
                 self._journal.keep_prune_memory(state.home.path, planned.memory)
+            elif state.plans.problem:
+                log.warn("no plan", home=state.home.label, why=state.plans.problem)
         return self._view()
-
-    def worker(self, home: Home) -> Worker:
-        """The process that acts on this home as its owner."""
-        return self._pool.worker(home.owner, home.path)
-
-    def failed(self, home: Home, error: Exception) -> None:
-        """End a worker that failed at what it was asked; one that only refused is as it was."""
-        if not isinstance(error, HomeError):
-            self._pool.fail(home.owner, home.path, apart=False)
 
     def states(self) -> list[HomeState]:
         return sorted(self._states.values(), key=lambda state: state.home.label)

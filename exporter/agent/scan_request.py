@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from exporter.agent.home_state import blindness
+from exporter.agent.home_state import Wishes, blindness
 from exporter.collectors.labels import Family, fit
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
@@ -15,13 +15,13 @@ from exporter.evidence.models import HomeEvidence, HomeFiles
 from exporter.evidence.openers import KnownHolder
 from exporter.reaper.models import HomeFacts, LeaseFact, ReaperRules
 from exporter.snapshot import DatabaseLook, Look
-from exporter.workers import protocol
+from exporter.workers.protocol import ScanRequest
 
 _HOLDERS_MAX: Final = 500
 """Processes, and sessions they name, that verdicts are made from; more can only be a flood."""
 
 
-def read_request(
+def scan_request(
     home: Home,
     look: Look,
     surveyed: Mapping[str, HomeEvidence],
@@ -34,7 +34,9 @@ def read_request(
     every_session: bool,
     judge_now: bool,
     presume_by_clock: bool,
-) -> protocol.ReadRequest:
+    wishes: Wishes,
+    walk_disk: bool,
+) -> ScanRequest:
     """How to read a home that has been looked at.
 
     `homes` are the paths of all homes: a profile that is one of them is not counted in its root.
@@ -43,7 +45,7 @@ def read_request(
     evidence = {each.name: surveyed.get(key(home.path, each.name)) for each in databases}
     own = settings.for_home(home.named_as)
     main = evidence["state.db"]
-    return protocol.ReadRequest(
+    return ScanRequest(
         home=home.path,
         owner=home.owner,
         openable=[name for name, found in evidence.items() if _may_open(found)],
@@ -80,6 +82,9 @@ def read_request(
         ),
         undone_seconds=own.prune.keep.undone_seconds,
         watched=watched,
+        walk_disk=walk_disk,
+        reap=wishes.reap,
+        prune=wishes.prune,
     )
 
 

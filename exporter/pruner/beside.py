@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from exporter.evidence.models import Holder
+from exporter.hermes.home_facts import has_plugin_folders, read_config
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
 from exporter.reaper.watched_idleness import read_moment
 
@@ -35,3 +36,10 @@ class Beside(Struct, frozen=True):
             return None
         moment = read_moment()
         return cls(moment.boot_id, moment.monotonic, chats, servers, server_seconds)
+
+
+def with_plugins(beside: Beside | None, home: str) -> Beside | None:
+    """Plugins run agents in any process: with them a server may have what a chat may have."""
+    if beside is None or not (read_config(home).enables_plugins or has_plugin_folders(home)):
+        return beside
+    return structs.replace(beside, chats=(*beside.chats, *beside.servers), servers=())

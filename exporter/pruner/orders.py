@@ -19,11 +19,9 @@ class Narrowed(Struct, frozen=True):
     unproven: bool = False
 
 
-class PlanOrder(Struct, frozen=True):
-    """Plan for a home that has just been read."""
+class PruneWish(Struct, frozen=True):
+    """What a plan is asked for, of a home that is being scanned."""
 
-    home: str
-    owner: int
     settings: Prune
     memory: PruneMemory = PruneMemory()
     end_reason: str = "reaped"
@@ -48,3 +46,7 @@ class PruneOrder(Struct, frozen=True):
     beside: Beside | None = None
     emergency: bool = False
     """The disk is so full that no trash waits any more."""
+
+    @property
+    def home(self) -> str:
+        return self.plan.home

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from exporter.evidence.openers import Bystanders
-from exporter.reaper.plan import Blocked, ReapLimits
+from exporter.reaper.plan import Blocked, HomePlan
 from exporter.runs.models import RunOutcome, Skipped
 from exporter.snapshot import Count, SessionId, Text, Word
 
@@ -27,30 +29,27 @@ class Outcome(Struct, frozen=True):
 class Undone(Struct, frozen=True):
     """What became of an undo."""
 
-    run: str
+    run: Word
     """The run that was undone."""
-    restored: tuple[str, ...]
+    restored: tuple[Annotated[str, Meta(max_length=4096)], ...]
     failed: tuple[Skipped, ...]
-    why: str = ""
+    why: Text = ""
     """What stopped it, if anything did."""
     is_known: bool = True
     """False if what was given back could not be noted or seen."""
 
 
 class ReapOrder(Struct, frozen=True):
-    """What the agent wants of a home's worker."""
+    """What the agent wants of a home's worker, which has just read and judged the home."""
 
     home: str
     owner: int
-    limits: ReapLimits = ReapLimits()
-    sources: tuple[str, ...] = ()
-    """Only these; empty: all that the limits allow."""
+    plan: HomePlan
+    """Made by the last scan of this home, less what is not wanted of it."""
     by_hand: bool = False
     bystanders: Bystanders = Bystanders()
-    only: tuple[str, ...] | None = None
-    """Of the plan only these sessions; None: all of it."""
     run: str = ""
-    plan: str = ""
+    plan_hash: str = ""
     end_reason: str = "reaped"
     lock_budget_seconds: float = 0.05
     undoable_seconds: float = UNDOABLE_SECONDS

@@ -87,6 +87,15 @@ class ReapLimits(Struct, frozen=True):
         )
 
 
+class ReapWish(Struct, frozen=True):
+    """What a plan is asked for."""
+
+    limits: ReapLimits = ReapLimits()
+    sources: tuple[str, ...] = ()
+    """Only these; empty: all that the limits allow."""
+    by_hand: bool = False
+
+
 class JudgedHome(Struct, frozen=True):
     """One home to plan for."""
 

@@ -42,6 +42,8 @@ class ScanOptions(Struct, frozen=True):
     marathon_near_ratio: float
     stale_after_seconds: float
     full_interval_seconds: float
+    walk_disk: bool
+    """False: not asked for, and the snapshot has no figures of files."""
 
 
 class HomeScanner:
@@ -168,6 +170,8 @@ class HomeScanner:
         return self._disk[1]
 
     def _walk(self, options: ScanOptions, now: float) -> DiskReport:
+        if not options.walk_disk:
+            return DiskReport({}, [], now, complete=False)
         self.walked = self._disk_scanner(options).scan(
             excluded_profiles=frozenset(options.excluded_profiles),
             now=now,

@@ -1,45 +1,39 @@
-"""How the agent and its children put messages on the wire, and what all children say alike.
+"""How the agent and its child processes put messages on a socket.
 
-Apart from the messages of workers, so that the scout need not load what those are made of.
+A frame is a length, a name, a newline and a JSON body. The name says how to decode the body before
+it is read. Every child speaks like this; what workers say is in `protocol`.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
-from exporter.discovery.inspection import Inspection
+from exporter.errors import WorkerError
 
 FRAME_BYTES_MAX: Final = 1024 * 1024
-LENGTH: Final = struct.Struct(">I")
-"""In front of each frame."""
+READY: Final = "ready"
+"""A process has started; only from now on is it the home's doing if no answer comes."""
+_LENGTH: Final = struct.Struct(">I")
+_NAME_BYTES_MAX: Final = 32
 _encoder: Final = msgspec.json.Encoder()
 
 
-class Ready(Struct, frozen=True, tag="ready"):
-    """A process has started; only from now on is it the home's doing if no answer comes."""
+class Frame(NamedTuple):
+    name: str
+    body: bytes
 
 
-class InspectRequest(Struct, frozen=True, tag="inspect"):
-    """For the scout: what is at this path?"""
-
-    number: int
-    """Comes back with the answer, which may be long in coming."""
-    path: str
-    as_uid: int | None = None
-    """Look with this user's rights; None: with the scout's own."""
+def pack(name: str, message: object) -> bytes:
+    body = b"%b\n%b" % (name.encode(), encode(message))
+    return _LENGTH.pack(len(body)) + body
 
 
-class InspectReply(Struct, frozen=True, tag="inspect"):
-    number: int
-    inspection: Inspection
-
-
-def encode(message: Struct) -> bytes:
+def encode(message: object) -> bytes:
     try:
         return _encoder.encode(message)
     except UnicodeEncodeError:  # a name in it is not UTF-8, and JSON has no way to write that
@@ -56,17 +50,18 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-def send_frame(stream: socket.socket, body: bytes) -> None:
-    stream.sendall(LENGTH.pack(len(body)) + body)
-
-
-def receive_frame(stream: socket.socket) -> bytes | None:
-    """The next frame, None when the other end is gone."""
-    head = _receive_exactly(stream, LENGTH.size)
+def receive(stream: socket.socket) -> Frame | None:
+    """The next frame from the agent, which is trusted; None when it is gone."""
+    head = _receive_exactly(stream, _LENGTH.size)
     if head is None:
         return None
-    (length,) = LENGTH.unpack(head)
-    return _receive_exactly(stream, length)
+    body = _receive_exactly(stream, *_LENGTH.unpack(head))
+    return None if body is None else _split(body)
+
+
+def _split(content: bytes) -> Frame:
+    name, _, body = content.partition(b"\n")
+    return Frame(name[:_NAME_BYTES_MAX].decode("ascii", "replace"), body)
 
 
 def _receive_exactly(stream: socket.socket, size: int) -> bytes | None:
@@ -77,3 +72,24 @@ def _receive_exactly(stream: socket.socket, size: int) -> bytes | None:
             return None
         chunks += chunk
     return bytes(chunks)
+
+
+class FrameReader:
+    """Takes bytes from a child as they come and gives out whole frames. It trusts no child."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> Iterator[Frame]:
+        """The frames that are complete now; raise WorkerError if one is too long."""
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if length > bytes_max:
+                raise WorkerError(f"a worker sent a frame of {length} bytes; it is ended")
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                return
+            content = bytes(self._buffer[_LENGTH.size : end])
+            del self._buffer[:end]
+            yield _split(content)

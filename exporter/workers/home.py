@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec import structs
 
 from exporter.errors import DatabaseError, HomeError
+from exporter.pruner.models import PruneMemory
+from exporter.pruner.orders import PruneWish
 from exporter.reaper.models import (
     HomeFacts,
     JudgedSession,
@@ -17,7 +20,7 @@ from exporter.reaper.models import (
     Verdict,
     VerdictCount,
 )
-from exporter.reaper.plan import JudgedHome, ReapLimits
+from exporter.reaper.plan import HomePlan, JudgedHome, ReapWish, plan_reap
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import Moment, read_moment
 from exporter.runs.models import END_SESSION, ENDS
@@ -26,23 +29,30 @@ from exporter.scan.home import HomeScanner
 from exporter.scan.probe import STATE, probe_home, trouble_of
 from exporter.scan.session_table import SessionTable, session_key, with_holds
 from exporter.snapshot import Hold, Look, OpenSession, SessionUsage, Trouble
+from exporter.workers.privilege import give_back_memory
 from exporter.workers.protocol import (
     PAGE_ITEMS,
     ExplainReply,
-    ReadReply,
-    ReadRequest,
+    ExplainRequest,
+    Plans,
+    ProbeRequest,
+    PrunePlanned,
+    ScanPart,
+    ScanReply,
+    ScanRequest,
     SessionsPage,
+    Teller,
     UsagePage,
 )
 
 if TYPE_CHECKING:  # only a home that is to be planned for needs them
     from exporter.pruner.gather.inventory_reader import Stocktaker
-    from exporter.pruner.planning import Seen
 
 _ALWAYS_SEND_SESSIONS: Final = 500
 _SEND_SESSIONS_SECONDS: Final = 60.0
 _ALWAYS_JUDGE_SESSIONS: Final = 500
 _SEND_WATCH_SECONDS: Final = 60.0
+_MEMORY_BYTES_MAX: Final = 700_000
 
 
 class WorkerHome:
@@ -87,8 +97,6 @@ class WorkerHome:
         self._sessions_sent_at = float("-inf")
         self._sessions_sent = (-1, -1)
         self._reads = 0
-        self._request: ReadRequest | None = None
-        """The last one."""
         self._facts: HomeFacts
         """What the last verdicts were made from."""
         self._stocktaker: Stocktaker | None = None
@@ -97,7 +105,7 @@ class WorkerHome:
         """What can be known of the home while no connection is open."""
         return probe_home(self._home, owner)
 
-    def read(self, request: ReadRequest) -> Iterator[UsagePage | SessionsPage | ReadReply]:
+    def read(self, request: ScanRequest) -> Iterator[ScanPart]:
         """Bring everything up to date; the snapshot comes last."""
         trouble, detail = Trouble.NONE, ""
         if not self._reads:
@@ -110,7 +118,6 @@ class WorkerHome:
         except (DatabaseError, OSError) as error:
             trouble, detail = trouble_of(self._home, error)
         self._reads += 1
-        self._request = request
         self._note_what_went_on()
         self._verdicts_are_new = False
         if trouble is Trouble.NONE:
@@ -119,10 +126,10 @@ class WorkerHome:
             yield from self._session_pages(request)
         snapshot = self._scanner.snapshot(request, trouble, detail)
         if snapshot.sessions is None:
-            yield ReadReply(snapshot, runs=self._runs.report, reborn=self._has_reborn())
+            yield ScanReply(snapshot, runs=self._runs.report, reborn=self._has_reborn())
             return
         self._count_verdicts()
-        yield ReadReply(
+        yield ScanReply(
             snapshot,
             self._verdicts,
             self._leaks,
@@ -188,7 +195,7 @@ class WorkerHome:
             self._leaks = self._history.leaks(self._open)
             self._unknown = self._history.unknown()
 
-    def _sessions_with_holds(self, request: ReadRequest) -> dict[str, OpenSession]:
+    def _sessions_with_holds(self, request: ScanRequest) -> dict[str, OpenSession]:
         """The open sessions, each with what other tables, files and undos say in its favour."""
         since = self._clock() - request.undone_seconds
         restored = frozenset(key for key, when in self._runs.restored.items() if when >= since)
@@ -211,7 +218,7 @@ class WorkerHome:
             )
         return sessions
 
-    def _judge(self, request: ReadRequest) -> None:
+    def _judge(self, request: ScanRequest) -> None:
         """Judge the open sessions; where there are very many, not at every scan."""
         since = self._monotonic() - self._judged_at
         if len(self._open) > _ALWAYS_JUDGE_SESSIONS and since < request.rules.interval_seconds:
@@ -254,34 +261,28 @@ class WorkerHome:
             return ExplainReply(None, None)
         return ExplainReply(session, self._history.judgement(session))
 
-    def seen(self) -> Seen:
-        """What a prune is planned from. Raise HomeError unless it was all seen just now."""
-        from exporter.pruner.planning import Seen
+    # The plans
 
-        if not self._verdicts_are_new or self._request is None or self._scanner.disk is None:
-            raise HomeError(f"{self._home} was not read and judged at the last look")
-        return Seen(
-            facts=self._facts,
-            rules=self._request.rules,
-            disk=self._scanner.disk,
-            walked=self._scanner.walked,
-            before_open=self._scanner.guard(self._request, STATE),
-        )
+    def plans(self, request: ScanRequest) -> Plans:
+        """What was wished for, made from the reading just now."""
+        if request.reap is None and request.prune is None:
+            return Plans()
+        try:
+            self._refuse_old_verdicts()
+            reap = self._plan_reap(request.reap, request.owner) if request.reap else None
+            prune = self._plan_prune(request, request.prune) if request.prune else None
+        except HomeError as error:
+            return Plans(problem=str(error)[:300])
+        return Plans(reap, prune)
 
-    def stocktaker(self) -> Stocktaker:
-        """The one that knows the home from earlier plans."""
-        if self._stocktaker is None:
-            from exporter.pruner.gather.inventory_reader import Stocktaker
-
-            self._stocktaker = Stocktaker(self._home, clock=self._clock, monotonic=self._monotonic)
-        return self._stocktaker
-
-    def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome:
-        """What a reap is planned from. Raise HomeError unless it was all seen just now."""
+    def _refuse_old_verdicts(self) -> None:
         if not self._verdicts_are_new:
             raise HomeError(f"{self._home} was not read and judged at the last look")
+
+    def _plan_reap(self, wish: ReapWish, owner: int) -> HomePlan:
         tripped = self._runs.report.tripped
-        return JudgedHome(
+        now = self._clock()
+        home = JudgedHome(
             home=self._home,
             judged=[
                 self._history.judged(session)
@@ -289,12 +290,42 @@ class WorkerHome:
                 if self._history.verdict(session_id) is Verdict.DEAD
             ],
             open_sessions=len(self._open),
-            limits=limits,
-            reaped_in_last_minute=reaped_in_last_minute,
+            limits=wish.limits,
+            # A person's reap has no limit a minute, so none is looked up.
+            reaped_in_last_minute=0 if wish.by_hand else _reaped_since(self._home, owner, now - 60),
             tripped=tripped.why if tripped is not None else "",
         )
+        made = plan_reap([home], now, sources=wish.sources, by_hand=wish.by_hand)
+        return made.of(self._home)
 
-    def _session_pages(self, request: ReadRequest) -> Iterator[SessionsPage]:
+    def _plan_prune(self, request: ScanRequest, wish: PruneWish) -> PrunePlanned:
+        from exporter.pruner.planning import Seen, plan  # loaded when a plan is first wished for
+
+        if self._scanner.disk is None:
+            raise HomeError(f"{self._home} was not read at the last look")
+        seen = Seen(
+            home=self._home,
+            owner=request.owner,
+            facts=self._facts,
+            rules=request.rules,
+            disk=self._scanner.disk,
+            walked=self._scanner.walked,
+            before_open=self._scanner.guard(request, STATE),
+        )
+        planned = plan(wish, self._inventory_reader(), seen)
+        give_back_memory()
+        memory = _fitting(planned.memory)
+        return PrunePlanned(planned.plan, planned.report, memory, planned.pressure)
+
+    def _inventory_reader(self) -> Stocktaker:
+        """The one that knows the home from earlier plans."""
+        if self._stocktaker is None:
+            from exporter.pruner.gather.inventory_reader import Stocktaker
+
+            self._stocktaker = Stocktaker(self._home, clock=self._clock, monotonic=self._monotonic)
+        return self._stocktaker
+
+    def _session_pages(self, request: ScanRequest) -> Iterator[SessionsPage]:
         sessions = self._open
         moved = self._sessions_sent != self._revision()
         due = self._monotonic() - self._sessions_sent_at >= _SEND_SESSIONS_SECONDS
@@ -322,3 +353,42 @@ def _usage_pages(usage: Iterator[SessionUsage]) -> Iterator[UsagePage]:
             page = []
     if page:
         yield UsagePage(page)
+
+
+def _fitting(memory: PruneMemory) -> PruneMemory:
+    """As much of it as the agent keeps; what is forgotten is only waited for once more."""
+    while len(msgspec.json.encode(memory)) > _MEMORY_BYTES_MAX:
+        memory = structs.replace(
+            memory,
+            missing=dict(list(memory.missing.items())[: len(memory.missing) // 2]),
+            strangers=dict(list(memory.strangers.items())[: len(memory.strangers) // 2]),
+        )
+    return memory
+
+
+def _reaped_since(home: str, owner: int, moment: float) -> int:
+    from exporter.runs.journal import journal_of  # only where reaps are enforced
+
+    with journal_of(home, owner) as runs:
+        return runs.done_since(END_SESSION, moment) if runs is not None else 0
+
+
+# The handlers of `protocol.CALLS`
+
+
+def probe(home: WorkerHome, request: ProbeRequest, teller: Teller) -> Look:
+    del teller
+    return home.look(request.owner)
+
+
+def scan(home: WorkerHome, request: ScanRequest, teller: Teller) -> Plans:
+    for part in home.read(request):
+        teller.part(part)
+    if request.reap is not None or request.prune is not None:
+        teller.progress(0, 1)  # what was read is told: the plans have time of their own
+    return home.plans(request)
+
+
+def explain(home: WorkerHome, request: ExplainRequest, teller: Teller) -> ExplainReply:
+    del teller
+    return home.explain(request.session_id)

@@ -14,26 +14,37 @@ import threading
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import Struct
 
 from exporter.discovery.inspection import Inspection, inspect
 from exporter.workers import privilege
-from exporter.workers.frames import (
-    InspectReply,
-    InspectRequest,
-    Ready,
-    encode,
-    receive_frame,
-    send_frame,
-)
+from exporter.workers.frames import READY, pack, receive
+
+INSPECT = "inspect"
+
+
+class InspectRequest(Struct, frozen=True):
+    """What is at this path?"""
+
+    number: int
+    """Comes back with the answer, which may be long in coming."""
+    path: str
+    as_uid: int | None = None
+    """Look with this user's rights; None: with the process's own."""
+
+
+class InspectReply(Struct, frozen=True):
+    number: int
+    inspection: Inspection
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     """`python -m exporter.workers.path_probe PARENT`; not for people."""
     with privilege.begin(int(arguments[0])) as channel:
         sending = threading.Lock()
-        send_frame(channel, encode(Ready()))
-        while (body := receive_frame(channel)) is not None:
-            request = msgspec.json.decode(body, type=InspectRequest)
+        channel.sendall(pack(READY, None))
+        while (frame := receive(channel)) is not None:
+            request = msgspec.json.decode(frame.body, type=InspectRequest)
             threading.Thread(target=_answer, args=(channel, sending, request), daemon=True).start()
     return 0
 
@@ -46,7 +57,7 @@ def _answer(channel: socket.socket, sending: threading.Lock, request: InspectReq
         found = Inspection(exists=True, unreadable="it leads to a name that is not UTF-8")
     with sending:
         try:
-            send_frame(channel, encode(InspectReply(request.number, found)))
+            channel.sendall(pack(INSPECT, InspectReply(request.number, found)))
         except OSError:
             pass  # the agent is gone, and so will this process be
 

@@ -15,11 +15,14 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from exporter import logs
 from exporter.discovery.inspection import Inspection
 from exporter.errors import WorkerError
-from exporter.workers.frames import InspectReply, InspectRequest
-from exporter.workers.pool import LET_GO_SECONDS, Worker, own_program
+from exporter.workers.path_probe import INSPECT, InspectReply, InspectRequest
+from exporter.workers.process import LET_GO_SECONDS, ChildProcess, own_program
+from exporter.workers.protocol import decode
 
 PATIENCE_SECONDS: Final = 5.0
 """How long a round waits for paths that do not answer, all of them together."""
@@ -31,6 +34,8 @@ _GRACE_OF_THE_SLOW_SECONDS: Final = 0.05
 _OPEN_QUESTIONS_MAX: Final = 1024
 _OPEN_QUESTIONS_PER_USER: Final = 16
 _ATTEMPTS: Final = 2
+
+_REPLY: Final = msgspec.json.Decoder(InspectReply)
 
 log = logs.get("scout")
 
@@ -46,12 +51,14 @@ class Scout:
 
     def __init__(
         self,
-        start: Callable[[], Worker] = lambda: Worker(own_program("exporter.workers.path_probe")),
+        start: Callable[[], ChildProcess] = lambda: ChildProcess(
+            own_program("exporter.workers.path_probe")
+        ),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._start = start
         self._monotonic = monotonic
-        self._process: Worker | None = None
+        self._process: ChildProcess | None = None
         self._open: dict[int, _Question] = {}
         self._waited: dict[int, float] = {}
         self._number = 0
@@ -122,7 +129,7 @@ class Scout:
         began = self._monotonic()
         self._number += 1
         self._open[self._number] = question
-        self._process.send(InspectRequest(self._number, question.path, question.as_uid))
+        self._process.send(INSPECT, InspectRequest(self._number, question.path, question.as_uid))
         deadline = self._deadline(question.asker, began)
         try:
             while True:
@@ -146,9 +153,10 @@ class Scout:
         if self._process is None:
             raise WorkerError("there is no scout")
         answers: dict[int, Inspection] = {}
-        for reply in self._process.receive(deadline - self._monotonic()):
-            if not isinstance(reply, InspectReply):
+        for frame in self._process.receive(deadline - self._monotonic()):
+            if frame.name != INSPECT:
                 raise WorkerError("the scout sent what it was not asked for")
+            reply = decode(_REPLY, frame.body)
             if self._open.pop(reply.number, None) is not None:
                 answers[reply.number] = reply.inspection
         return answers

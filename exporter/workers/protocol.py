@@ -1,28 +1,27 @@
-"""What the agent and a worker say to each other: frames of JSON, each of a known shape and length.
+"""What the agent asks a worker, and what comes back: one table, `CALLS`.
 
-The agent trusts no worker. A frame is decoded straight into frozen structs, whose limits are part
-of their types; anything else ends the worker. No path ever comes from a worker.
+A call has a name, the types of its request and reply, and the function that answers it, which is
+loaded when it is first needed. The agent trusts no worker: a reply is decoded straight into frozen
+structs, whose limits are part of their types; anything else ends the worker. No path ever comes
+from a worker.
 """
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Final, TypeVar
+from collections.abc import Callable
+from functools import cached_property
+from importlib import import_module
+from typing import Annotated, Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
 from exporter.evidence.openers import Bystanders
-from exporter.pruner.models import (
-    HomePrunePlan,
-    PruneAction,
-    PruneMemory,
-    PruneOutcome,
-    PruneReport,
-    Target,
-)
+from exporter.pruner.decide.thresholds import Pressure
+from exporter.pruner.models import HomePrunePlan, PruneMemory, PruneReport, Target
+from exporter.pruner.orders import PruneOrder, PruneWish
+from exporter.pruner.outcome import Outcome
 from exporter.reaper.models import (
     HomeFacts,
     JudgedSession,
@@ -32,8 +31,8 @@ from exporter.reaper.models import (
     UnknownCount,
     VerdictCount,
 )
-from exporter.reaper.orders import ReapOrder, Report
-from exporter.reaper.plan import HomePlan, ReapAction
+from exporter.reaper.orders import ReapOrder, Report, Undone
+from exporter.reaper.plan import HomePlan, ReapWish
 from exporter.runs.models import ActionState, Run, Skipped
 from exporter.runs.summary import RunReport
 from exporter.scan.home import ScanOptions
@@ -42,36 +41,32 @@ from exporter.snapshot import (
     Count,
     Look,
     OpenSession,
-    SessionId,
     SessionUsage,
     Snapshot,
     Text,
     Word,
 )
-from exporter.workers.frames import (
-    FRAME_BYTES_MAX,
-    LENGTH,
-    InspectReply,
-    InspectRequest,
-    Ready,
-    encode,
-    receive_frame,
-    send_frame,
-)
+from exporter.workers.frames import FRAME_BYTES_MAX, pack
 
 PAGE_ITEMS: Final = 100
-"""So few that a page fits into a frame whatever names clients have given their sessions."""
+"""100 of the longest allowed ids fit into one frame."""
+PLAN_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of a reply that names every target: half a million things to prune."""
 _WATCHED_BYTES_MAX: Final = 700_000
 """In base64 it still fits into a frame."""
-_Item = TypeVar("_Item")
 
 
-class LookRequest(Struct, frozen=True, tag="look"):
+# Reading a home
+
+
+class ProbeRequest(Struct, frozen=True):
+    """Look at a home without opening anything."""
+
     home: str
     owner: int
 
 
-class ReadRequest(ScanOptions, frozen=True, tag="read"):
+class ScanRequest(ScanOptions, frozen=True):
     """Read a home and judge its sessions, by limits and evidence that come from the agent."""
 
     every_session: bool
@@ -82,106 +77,10 @@ class ReadRequest(ScanOptions, frozen=True, tag="read"):
     """For how long a session that an undo opened is left alone."""
     watched: bytes = b""
     """To a new worker: what an earlier one watched."""
-
-
-class ExplainRequest(Struct, frozen=True, tag="explain"):
-    """Why is this session judged as it is? Of the home's last reading."""
-
-    home: str
-    session_id: str
-
-
-class PlanReapRequest(Struct, frozen=True, tag="plan_reap"):
-    """What would a reap do now? Of the home's last reading."""
-
-    order: ReapOrder
-
-
-class ReapRequest(Struct, frozen=True, tag="reap"):
-    """Do it: of what the last reading found dead, as much as the order wants."""
-
-    order: ReapOrder
-
-
-class UndoRequest(Struct, frozen=True, tag="undo"):
-    home: str
-    owner: int
-    run: str
-    bystanders: Bystanders
-    lock_budget_seconds: float
-
-
-class HistoryRequest(Struct, frozen=True, tag="history"):
-    home: str
-    owner: int
-    run: str = ""
-    """The actions of this run; empty: the runs."""
-
-
-class PlanPruneRequest(Struct, frozen=True, tag="plan_prune"):
-    """What would a prune do now? Of the home's last reading."""
-
-    home: str
-    order: msgspec.Raw
-    """A `PlanOrder`. Its words are learnt only by a worker that is asked."""
-
-
-class PruneRequest(Struct, frozen=True, tag="prune"):
-    """Execute a plan."""
-
-    home: str
-    order: msgspec.Raw
-    """A `PruneOrder`."""
-
-
-class PurgeRequest(Struct, frozen=True, tag="purge"):
-    """Empty the trash of a run, or all of it."""
-
-    home: str
-    owner: int
-    run: str | None
-    bystanders: Bystanders
-
-
-class SettleRequest(Struct, frozen=True, tag="settle"):
-    """Find out what runs that were killed had done, and finish what was half done."""
-
-    home: str
-    owner: int
-    bystanders: Bystanders
-
-
-class HealRequest(Struct, frozen=True, tag="heal"):
-    """Give sessions that were born again the past that a prune took."""
-
-    home: str
-    owner: int
-    bystanders: Bystanders
-    lock_budget_seconds: float
-
-
-class UpkeepRequest(Struct, frozen=True, tag="upkeep"):
-    """VACUUM and `git gc`, where nobody is."""
-
-    home: str
-    order: msgspec.Raw
-    """An `UpkeepOrder`."""
-
-
-Errand = (
-    PlanReapRequest
-    | ReapRequest
-    | UndoRequest
-    | HistoryRequest
-    | PlanPruneRequest
-    | PruneRequest
-    | PurgeRequest
-    | SettleRequest
-    | HealRequest
-    | UpkeepRequest
-)
-"""What is asked of a worker besides reading a home; see `exporter.workers.errands`."""
-Request = InspectRequest | LookRequest | ReadRequest | ExplainRequest | Errand
+    reap: ReapWish | None = None
+    """Also plan a reap from what was read."""
+    prune: PruneWish | None = None
+    """Also plan a prune from what was read."""
 
 
 class UsagePage(Struct, frozen=True, tag="usage"):
@@ -194,12 +93,8 @@ class SessionsPage(Struct, frozen=True, tag="sessions"):
     """The first page of a new list; the pages before it are of an older one."""
 
 
-class LookReply(Struct, frozen=True, tag="look"):
-    look: Look
-
-
-class ReadReply(Struct, frozen=True, tag="read"):
-    """Ends the answer to a read."""
+class ScanReply(Struct, frozen=True, tag="scanned"):
+    """What was read and judged. It comes before the plans, so that metrics need not wait."""
 
     snapshot: Snapshot
     verdicts: Annotated[list[VerdictCount], Meta(max_length=256)] = []
@@ -212,102 +107,54 @@ class ReadReply(Struct, frozen=True, tag="read"):
     """A session that a prune deleted seems to be there again: it is time to heal."""
 
 
-class ExplainReply(Struct, frozen=True, tag="explain"):
+ScanPart = UsagePage | SessionsPage | ScanReply
+
+
+class PrunePlanned(Struct, frozen=True):
+    """A plan, the figures it comes with, and what to remember for the next one."""
+
+    plan: HomePrunePlan
+    report: PruneReport
+    memory: PruneMemory
+    pressure: Pressure
+
+
+class Plans(Struct, frozen=True):
+    """What was wished for. A plan that could not be made does not fail the scan."""
+
+    reap: HomePlan | None = None
+    prune: PrunePlanned | None = None
+    problem: Text = ""
+    """Why a plan that was wished for is not there."""
+
+
+class ExplainRequest(Struct, frozen=True):
+    """Why is this session judged as it is? Of the home's last reading."""
+
+    home: str
+    owner: int
+    session_id: str
+
+
+class ExplainReply(Struct, frozen=True):
     """An open session with its whole judgement; None if it is not open in this home."""
 
     session: OpenSession | None
     judgement: Judgement | None
 
 
-class ReapActionsPage(Struct, frozen=True, tag="reap_actions"):
-    items: Annotated[list[ReapAction], Meta(max_length=PAGE_ITEMS)]
+# Acting on a home
 
 
-class PlanReapReply(Struct, frozen=True, tag="plan_reap"):
-    """Ends the answer to a plan; its actions came in pages."""
-
-    plan: HomePlan
-
-
-class OutcomePage(Struct, frozen=True, tag="outcome"):
-    """Targets that a run has dealt with."""
-
-    done: Annotated[list[SessionId], Meta(max_length=PAGE_ITEMS)] = []
-    skipped: Annotated[list[Skipped], Meta(max_length=PAGE_ITEMS)] = []
+class RunsRequest(Struct, frozen=True):
+    home: str
+    owner: int
 
 
-class ReapReply(Struct, frozen=True, tag="reap"):
-    """Ends the answer to a reap; what became of its targets came in pages."""
-
-    report: Report
-
-
-class UndoReply(Struct, frozen=True, tag="undo"):
-    """Ends the answer to an undo; what became of its targets came in pages."""
-
-    why: Text = ""
-    is_known: bool = True
-    """False if what was given back could not be noted or seen."""
-
-
-class SettleReply(Struct, frozen=True, tag="settle"):
-    """What became of runs that were killed."""
-
-    settled: Annotated[list[Word], Meta(max_length=PAGE_ITEMS)] = []
-    left: Annotated[list[Skipped], Meta(max_length=PAGE_ITEMS)] = []
-    """Runs of which it cannot be told yet, and why."""
-
-
-class PruneActionsPage(Struct, frozen=True, tag="prune_actions"):
-    items: Annotated[list[PruneAction], Meta(max_length=PAGE_ITEMS)]
-
-
-class PlanPruneReply(Struct, frozen=True, tag="plan_prune"):
-    """Ends the answer to a plan; its actions came in pages."""
-
-    plan: HomePrunePlan
-    report: PruneReport
-    memory: PruneMemory
-    pressure: msgspec.Raw
-    """A `Pressure`."""
-
-
-class Progress(Struct, frozen=True, tag="progress"):
-    """So many of so many actions are settled."""
-
-    settled: Count
-    total: Count
-
-
-class PruneReply(Struct, frozen=True, tag="prune"):
-    """Ends the answer to a prune or a purge; what became of its targets came in pages."""
-
-    outcome: PruneOutcome
-
-
-class HealReply(Struct, frozen=True, tag="heal"):
-    healed: Count = 0
-    left: Count = 0
-    why: Text = ""
-    """Of those that were left, why the first was."""
-
-
-class UpkeepDone(Struct, frozen=True):
-    """One piece of upkeep."""
-
-    work: Word
-    why: Text
-    """Why it was not done; empty if it was."""
-    before_bytes: Count
-    after_bytes: Count
-
-
-class UpkeepReply(Struct, frozen=True, tag="upkeep"):
-    done: Annotated[list[UpkeepDone], Meta(max_length=8)]
-
-
-class HistoryPage(Struct, frozen=True, tag="runs"):
-    items: Annotated[list[Run], Meta(max_length=PAGE_ITEMS)]
+class RunActionsRequest(Struct, frozen=True):
+    home: str
+    owner: int
+    run: str
 
 
 class NotedAction(Struct, frozen=True):
@@ -322,15 +169,94 @@ class NotedAction(Struct, frozen=True):
     why: Text
 
 
-class ActionsPage(Struct, frozen=True, tag="actions"):
-    items: Annotated[list[NotedAction], Meta(max_length=PAGE_ITEMS)]
+class UndoRequest(Struct, frozen=True):
+    home: str
+    owner: int
+    run: str
+    bystanders: Bystanders
+    lock_budget_seconds: float
 
 
-class HistoryReply(Struct, frozen=True, tag="history"):
-    """Ends the answer to a history."""
+class PurgeRequest(Struct, frozen=True):
+    """Empty the trash of a run, or all of it."""
+
+    home: str
+    owner: int
+    run: str | None
+    bystanders: Bystanders
 
 
-class Refusal(Struct, frozen=True, tag="refusal"):
+class SettleRequest(Struct, frozen=True):
+    """Find out what runs that were killed had done, and finish what was half done."""
+
+    home: str
+    owner: int
+    bystanders: Bystanders
+
+
+class SettleReply(Struct, frozen=True):
+    """What became of runs that were killed."""
+
+    settled: Annotated[list[Word], Meta(max_length=PAGE_ITEMS)] = []
+    left: Annotated[list[Skipped], Meta(max_length=PAGE_ITEMS)] = []
+    """Runs of which it cannot be told yet, and why."""
+
+
+class HealRequest(Struct, frozen=True):
+    """Give sessions that were born again the past that a prune took."""
+
+    home: str
+    owner: int
+    bystanders: Bystanders
+    lock_budget_seconds: float
+
+
+class HealReply(Struct, frozen=True):
+    healed: Count = 0
+    left: Count = 0
+    why: Text = ""
+    """Of those that were left, why the first was."""
+
+
+class UpkeepRequest(Struct, frozen=True):
+    """VACUUM and `git gc`, in a home that no process uses."""
+
+    home: str
+    owner: int
+    bystanders: Bystanders
+    quiet: bool
+    """By `evidence.is_quiet` of a survey made just now."""
+    vacuum: bool = False
+    gc: bool = False
+
+
+class UpkeepDone(Struct, frozen=True):
+    """One piece of upkeep."""
+
+    work: Word
+    why: Text
+    """Why it was not done; empty if it was."""
+    before_bytes: Count
+    after_bytes: Count
+
+
+# What any call may answer besides its reply
+
+PART: Final = "part"
+DONE: Final = "done"
+PROGRESS: Final = "progress"
+REFUSED: Final = "refused"
+FAILED: Final = "failed"
+
+
+class Progress(Struct, frozen=True):
+    """So many of so many actions are settled."""
+
+    settled: Count
+    total: Count
+
+
+class Refusal(Struct, frozen=True):
     """Nothing was done, or no more than was told: in one line for the operator."""
 
     why: Text
@@ -338,82 +264,188 @@ class Refusal(Struct, frozen=True, tag="refusal"):
     """Another run is under way; it may be asked again later."""
 
 
-class Failure(Struct, frozen=True, tag="failure"):
+class Failure(Struct, frozen=True):
     """The worker could not answer: a fault of ours, named by type and place, never by content."""
 
-    detail: Annotated[str, Meta(max_length=300)]
+    detail: Text
 
 
-Reply = (
-    Ready
-    | InspectReply
-    | UsagePage
-    | SessionsPage
-    | LookReply
-    | ReadReply
-    | ExplainReply
-    | ReapActionsPage
-    | PlanReapReply
-    | OutcomePage
-    | ReapReply
-    | UndoReply
-    | SettleReply
-    | PruneActionsPage
-    | PlanPruneReply
-    | Progress
-    | PruneReply
-    | HealReply
-    | UpkeepReply
-    | HistoryPage
-    | ActionsPage
-    | HistoryReply
-    | Refusal
-    | Failure
+# The table
+
+Request = TypeVar("Request")
+Part = TypeVar("Part")
+Reply = TypeVar("Reply")
+
+
+class Teller(Protocol):
+    """How a handler tells of what it does before its reply."""
+
+    def part(self, part: object) -> None: ...
+
+    def progress(self, settled: int, total: int) -> None: ...
+
+
+Handler = Callable[[Any, Any, Teller], Any]
+"""Of what the worker keeps of the home, the request, and a teller."""
+
+
+class Call(Generic[Request, Part, Reply]):
+    """One kind of request: what it carries, what comes back, and which function answers it."""
+
+    def __init__(
+        self,
+        name: str,
+        request: type[Request],
+        reply: Any,
+        handler: str,
+        *,
+        seconds: float,
+        parts: Any = None,
+        reply_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        self.name = name
+        self.request = request
+        self.reply = reply
+        self.parts = parts
+        self.seconds = seconds
+        """How long the reply may take, or the next sign of progress."""
+        self.reply_bytes_max = reply_bytes_max
+        self._handler = handler
+
+    def pack(self, request: Request) -> bytes:
+        return pack(self.name, request)
+
+    @cached_property
+    def handler(self) -> Handler:
+        """The function, named as `module:function`; its module is loaded now."""
+        module, _, function = self._handler.partition(":")
+        return cast(Handler, getattr(import_module(module), function))
+
+    def decode_request(self, body: bytes) -> Request:
+        """For a worker, which trusts the agent."""
+        return self._request_decoder.decode(body)
+
+    def decode_part(self, body: bytes) -> Part:
+        return cast(Part, self._decode(self._part_decoder, body))
+
+    def decode_reply(self, body: bytes) -> Reply:
+        return cast(Reply, self._decode(self._reply_decoder, body))
+
+    def _decode(self, decoder: msgspec.json.Decoder[Any] | None, body: bytes) -> Any:
+        if decoder is None:
+            raise WorkerError("a worker sent what it was not asked for; it is ended")
+        return decode(decoder, body)
+
+    @cached_property
+    def _request_decoder(self) -> msgspec.json.Decoder[Request]:
+        return msgspec.json.Decoder(self.request)
+
+    @cached_property
+    def _part_decoder(self) -> msgspec.json.Decoder[Any] | None:
+        return msgspec.json.Decoder(self.parts) if self.parts is not None else None
+
+    @cached_property
+    def _reply_decoder(self) -> msgspec.json.Decoder[Any]:
+        return msgspec.json.Decoder(self.reply)
+
+
+Decoded = TypeVar("Decoded")
+
+
+def decode(decoder: msgspec.json.Decoder[Decoded], body: bytes) -> Decoded:
+    """What a worker has sent; raise WorkerError unless it has the shape that was agreed on."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WorkerError(f"a worker sent nonsense ({error}); it is ended") from error
+
+
+_HOME: Final = "exporter.workers.home"
+_ACTING: Final = "exporter.workers.acting"
+_LOOK_SECONDS: Final = 10.0
+_PLAN_SECONDS: Final = 300.0
+"""For the plans of a scan, once it has told of its reading."""
+_LIST_SECONDS: Final = 60.0
+_ACT_SECONDS: Final = 900.0
+"""A run goes on in steps, between which Hermes gets its turn."""
+
+PROBE: Final[Call[ProbeRequest, None, Look]] = Call(
+    "probe", ProbeRequest, Look, f"{_HOME}:probe", seconds=_LOOK_SECONDS
 )
-
-_request_decoder: Final = msgspec.json.Decoder(Request)
-_reply_decoder: Final = msgspec.json.Decoder(Reply)
-
-
-def send(stream: socket.socket, message: Request | Reply) -> None:
-    body = encode(message)
-    if len(body) > FRAME_BYTES_MAX and isinstance(message, Reply):
-        raise WorkerError(f"a frame of {len(body)} bytes is longer than {FRAME_BYTES_MAX}")
-    send_frame(stream, body)
-
-
-def receive_request(stream: socket.socket) -> Request | None:
-    """The next request, None when the agent is gone."""
-    body = receive_frame(stream)
-    return None if body is None else _request_decoder.decode(body)
-
-
-def pages(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    """A long list as it travels, a page at a time."""
-    for start in range(0, len(items), PAGE_ITEMS):
-        yield items[start : start + PAGE_ITEMS]
-
-
-class ReplyStream:
-    """Takes bytes from a worker as they come and gives out whole, valid replies."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[Reply]:
-        self._buffer += data
-        replies: list[Reply] = []
-        while len(self._buffer) >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(self._buffer)
-            if length > FRAME_BYTES_MAX:
-                raise WorkerError(f"a worker sent a frame of {length} bytes; it is ended")
-            end = LENGTH.size + length
-            if len(self._buffer) < end:
-                break
-            body = bytes(self._buffer[LENGTH.size : end])
-            del self._buffer[:end]
-            try:
-                replies.append(_reply_decoder.decode(body))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise WorkerError(f"a worker sent nonsense ({error}); it is ended") from error
-        return replies
+SCAN: Final[Call[ScanRequest, ScanPart, Plans]] = Call(
+    "scan",
+    ScanRequest,
+    Plans,
+    f"{_HOME}:scan",
+    seconds=_PLAN_SECONDS,
+    parts=ScanPart,
+    reply_bytes_max=PLAN_BYTES_MAX,
+)
+EXPLAIN: Final[Call[ExplainRequest, None, ExplainReply]] = Call(
+    "explain", ExplainRequest, ExplainReply, f"{_HOME}:explain", seconds=_LOOK_SECONDS
+)
+LIST_RUNS: Final[Call[RunsRequest, None, list[Run]]] = Call(
+    "list_runs",
+    RunsRequest,
+    list[Run],
+    f"{_ACTING}:list_runs",
+    seconds=_LIST_SECONDS,
+    reply_bytes_max=PLAN_BYTES_MAX,
+)
+SHOW_RUN: Final[Call[RunActionsRequest, None, list[NotedAction]]] = Call(
+    "show_run",
+    RunActionsRequest,
+    list[NotedAction],
+    f"{_ACTING}:show_run",
+    seconds=_LIST_SECONDS,
+    reply_bytes_max=PLAN_BYTES_MAX,
+)
+REAP: Final[Call[ReapOrder, None, Report]] = Call(
+    "reap",
+    ReapOrder,
+    Report,
+    f"{_ACTING}:reap",
+    seconds=_ACT_SECONDS,
+    reply_bytes_max=PLAN_BYTES_MAX,
+)
+PRUNE: Final[Call[PruneOrder, None, Outcome]] = Call(
+    "prune",
+    PruneOrder,
+    Outcome,
+    f"{_ACTING}:prune",
+    seconds=_ACT_SECONDS,
+    reply_bytes_max=PLAN_BYTES_MAX,
+)
+UNDO: Final[Call[UndoRequest, None, Undone]] = Call(
+    "undo",
+    UndoRequest,
+    Undone,
+    f"{_ACTING}:undo",
+    seconds=_ACT_SECONDS,
+    reply_bytes_max=PLAN_BYTES_MAX,
+)
+PURGE: Final[Call[PurgeRequest, None, Outcome]] = Call(
+    "purge",
+    PurgeRequest,
+    Outcome,
+    f"{_ACTING}:purge",
+    seconds=_ACT_SECONDS,
+    reply_bytes_max=PLAN_BYTES_MAX,
+)
+SETTLE: Final[Call[SettleRequest, None, SettleReply]] = Call(
+    "settle", SettleRequest, SettleReply, f"{_ACTING}:settle", seconds=_ACT_SECONDS
+)
+HEAL: Final[Call[HealRequest, None, HealReply]] = Call(
+    "heal", HealRequest, HealReply, f"{_ACTING}:heal", seconds=_ACT_SECONDS
+)
+UPKEEP: Final[Call[UpkeepRequest, None, list[UpkeepDone]]] = Call(
+    "upkeep", UpkeepRequest, list[UpkeepDone], f"{_ACTING}:upkeep", seconds=_ACT_SECONDS
+)
+CALLS: Final[dict[str, Call[Any, Any, Any]]] = {
+    call.name: call
+    for call in (
+        *(PROBE, SCAN, EXPLAIN, LIST_RUNS, SHOW_RUN),
+        *(REAP, PRUNE, UNDO, PURGE, SETTLE, HEAL, UPKEEP),
+    )
+}
+"""Every request that a worker answers."""

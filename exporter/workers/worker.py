@@ -1,7 +1,7 @@
 """The process that touches homes: started by the agent, running as the homes' owner.
 
-It answers requests one at a time and decides nothing. A hung filesystem hangs it alone; a hostile
-home can at most make it lie about that home.
+It answers one request at a time, and does at most what the request says. A filesystem that hangs
+stops only this process; a hostile home can at most make it lie about that home.
 """
 
 from __future__ import annotations
@@ -10,32 +10,44 @@ import os
 import resource
 import socket
 import sys
+import time
 from collections.abc import Sequence
-from types import ModuleType
+from math import inf
+from typing import Any, Final
 
-from exporter.errors import ExporterError, place_of
+from exporter.errors import ExporterError, HomeError, place_of
+from exporter.runs.folder import JournalMendedError, RunBusyError
 from exporter.scan.fork_pool import die_with_parent
 from exporter.workers import privilege, protocol
-from exporter.workers.frames import Ready
+from exporter.workers.frames import FRAME_BYTES_MAX, READY, pack, receive
 from exporter.workers.home import WorkerHome
+from exporter.workers.protocol import CALLS, Call, Failure, Progress, Refusal
+
+_PROGRESS_SECONDS: Final = 0.2
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     """`python -m exporter.workers.worker PARENT [UID GID]`; not for people."""
     with privilege.begin(int(arguments[0])) as channel:
         if len(arguments) == 3:
-            _load_everything()
+            load_everything()
             _become(int(arguments[1]), int(arguments[2]))
-        protocol.send(channel, Ready())
-        _answer(channel)
+        channel.sendall(pack(READY, None))
+        _answer_all(channel)
     return 0
 
 
-def _become(uid: int, gid: int) -> None:
-    """Drop the agent's privileges for good, groups first, before any home is touched.
+def load_everything() -> None:
+    """Load every handler: after the privilege drop the installation may be out of reach."""
+    from exporter.pruner import planning  # noqa: F401 - it is loaded by that
+    from exporter.pruner.gather import inventory_reader  # noqa: F401 - so is this
 
-    The modules are loaded by now: the owner need not be able to read the agent's installation.
-    """
+    for call in CALLS.values():
+        call.handler  # noqa: B018 - loads its module
+
+
+def _become(uid: int, gid: int) -> None:
+    """Drop the agent's privileges for good, groups first, before any home is touched."""
     os.setgroups([])
     os.setgid(gid)
     os.setuid(uid)
@@ -45,68 +57,59 @@ def _become(uid: int, gid: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _answer(channel: socket.socket) -> None:
-    readers: dict[str, WorkerHome] = {}
-    while (request := protocol.receive_request(channel)) is not None:
+class _Teller:
+    """Sends what a handler tells before its reply."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._told_at = -inf
+
+    def part(self, part: object) -> None:
+        self.send(protocol.PART, part)
+
+    def progress(self, settled: int, total: int) -> None:
+        """A few times a second: so the agent knows that it goes on."""
+        if time.monotonic() - self._told_at >= _PROGRESS_SECONDS:
+            self._told_at = time.monotonic()
+            self.send(protocol.PROGRESS, Progress(settled, total))
+
+    def send(self, name: str, message: object, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        frame = pack(name, message)
+        if len(frame) > bytes_max:
+            raise ExporterError(f"an answer of {len(frame)} bytes is longer than {bytes_max}")
+        self._channel.sendall(frame)
+
+
+def _answer_all(channel: socket.socket) -> None:
+    homes: dict[str, WorkerHome] = {}
+    teller = _Teller(channel)
+    while (frame := receive(channel)) is not None:
+        call = CALLS[frame.name]
+        request = call.decode_request(frame.body)
+        home = homes.setdefault(request.home, WorkerHome(request.home))
         try:
-            match request:
-                case protocol.LookRequest(home, owner):
-                    reader = readers.setdefault(home, WorkerHome(home))
-                    protocol.send(channel, protocol.LookReply(reader.look(owner)))
-                case protocol.ReadRequest():
-                    reader = readers.setdefault(request.home, WorkerHome(request.home))
-                    for part in reader.read(request):
-                        protocol.send(channel, part)
-                case protocol.ExplainRequest(home, session_id):
-                    reader = readers.setdefault(home, WorkerHome(home))
-                    protocol.send(channel, reader.explain(session_id))
-                case protocol.PlanReapRequest() | protocol.ReapRequest():
-                    home = request.order.home
-                    _run_errand(channel, request, readers.setdefault(home, WorkerHome(home)))
-                case (
-                    protocol.UndoRequest(home)
-                    | protocol.HistoryRequest(home)
-                    | protocol.PlanPruneRequest(home)
-                    | protocol.PruneRequest(home)
-                    | protocol.PurgeRequest(home)
-                    | protocol.SettleRequest(home)
-                    | protocol.HealRequest(home)
-                    | protocol.UpkeepRequest(home)
-                ):
-                    _run_errand(channel, request, readers.setdefault(home, WorkerHome(home)))
+            teller.send(protocol.DONE, _answer(call, home, request, teller), call.reply_bytes_max)
         except ConnectionError:
             return
+        except RunBusyError as error:
+            teller.send(protocol.REFUSED, Refusal(str(error)[:300], busy=True))
+        except HomeError as error:
+            teller.send(protocol.REFUSED, Refusal(str(error)[:300]))
         except ExporterError as error:
-            protocol.send(channel, protocol.Failure(str(error)[:300]))
+            teller.send(protocol.FAILED, Failure(str(error)[:300]))
         except Exception as error:  # noqa: BLE001 - one home's surprise must not end the others
-            readers.pop(getattr(request, "home", ""), None)
-            protocol.send(channel, protocol.Failure(place_of(error)))
+            homes.pop(request.home, None)
+            teller.send(protocol.FAILED, Failure(place_of(error)))
 
 
-def _load_errands() -> ModuleType:
-    """When first needed: much of it is never."""
-    from exporter.workers import errands
-
-    return errands
-
-
-def _load_everything() -> None:
-    """While this process may still read the agent's installation."""
-    from exporter.pruner import planning  # noqa: F401 - so are these
-    from exporter.pruner.apply import execute  # noqa: F401 - so are these
-    from exporter.pruner.gather import inventory_reader  # noqa: F401 - so are these
-    from exporter.workers import (
-        deeds,  # noqa: F401 - they are loaded by that
-        errands,  # noqa: F401 - they are loaded by that
-    )
-
-
-def _run_errand(channel: socket.socket, request: protocol.Errand, reader: WorkerHome) -> None:
-    for part in _load_errands().answer(
-        request, reader, lambda reply: protocol.send(channel, reply)
-    ):
-        protocol.send(channel, part)
-    privilege.give_back_memory()
+def _answer(
+    call: Call[Any, Any, Any], home: WorkerHome, request: Any, teller: protocol.Teller
+) -> Any:
+    """Once more if the journal turned out to be damaged: the first try has mended it."""
+    try:
+        return call.handler(home, request, teller)
+    except JournalMendedError:
+        return call.handler(home, request, teller)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from exporter.agent.auto_prune import AutomaticPruner
-from exporter.agent.scan_loop import Rounds
+from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import Journal
 from exporter.config.load import load
 from exporter.config.settings import Settings
@@ -48,9 +48,9 @@ def settings(folder: Path, text: str) -> Settings:
 
 
 @contextmanager
-def rounds(home: Path, folder: Path, text: str) -> Iterator[Rounds]:
+def rounds(home: Path, folder: Path, text: str) -> Iterator[ScanLoop]:
     journal = Journal.in_memory()
-    running = Rounds(settings(folder, text), journal, named=[str(home)])
+    running = ScanLoop(settings(folder, text), journal, named=[str(home)])
     try:
         yield running
     finally:
@@ -59,7 +59,7 @@ def rounds(home: Path, folder: Path, text: str) -> Iterator[Rounds]:
 
 
 @contextmanager
-def waiting_for_its_turn(running: Rounds, home: Path) -> Iterator[AutomaticPruner]:
+def waiting_for_its_turn(running: ScanLoop, home: Path) -> Iterator[AutomaticPruner]:
     """While a run in another home is under way, this one has been planned for."""
     pruner = running._pruner
     assert pruner is not None

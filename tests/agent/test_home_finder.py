@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exporter.agent.home_finder import Discovery
-from exporter.agent.scan_loop import Rounds
+from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
 from exporter.snapshot import Trouble
@@ -62,7 +62,7 @@ def test_what_happens_to_a_home_shows_with_the_very_next_scan(folder: Path) -> N
     """Each run of `rounds` is one scan of all homes; nothing waits for a second one."""
     journal = Journal.in_memory()
     environment = {"HOME": str(folder), "HERMES_HOME": ""}
-    rounds = Rounds(
+    rounds = ScanLoop(
         Settings(), journal, discovery=Discovery(journal, environment=environment), acting=False
     )
     home = folder / ".hermes"

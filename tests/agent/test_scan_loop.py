@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporter.agent.scan_loop import Rounds
+from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import Journal
 from exporter.collectors.view import HomeView
 from exporter.config.settings import Settings
@@ -31,23 +31,26 @@ from exporter.snapshot import (
     Turn,
 )
 from exporter.workers import protocol
-from exporter.workers.frames import Ready
-from exporter.workers.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker, start_worker
+from exporter.workers.frames import pack
+from exporter.workers.pool import PROCESSES_PER_OWNER_MAX, Pool
+from exporter.workers.process import Worker, start_worker
 from tests.support.small_homes import small_home
 
 HONEST, LIAR = 54321, 54322
 
 
-def frame(content: object) -> bytes:
-    body = content if isinstance(content, bytes) else msgspec.json.encode(content)
+def raw(body: bytes) -> bytes:
     return len(body).to_bytes(4) + body
 
 
+def part(content: object) -> bytes:
+    return pack(protocol.PART, content)
+
+
 NO_FILES = DatabaseLook("state.db", None, None, None, None, LockAnswer.BLIND)
-LOOK = frame(
-    protocol.LookReply(
-        Look(Trouble.NONE, "", NO_FILES, [], None, [], leases_readable=True, filesystem=None)
-    )
+LOOK = pack(
+    protocol.DONE,
+    Look(Trouble.NONE, "", NO_FILES, [], None, [], leases_readable=True, filesystem=None),
 )
 SNAPSHOT = Snapshot(
     scanned_at=1.0,
@@ -64,9 +67,9 @@ SNAPSHOT = Snapshot(
     kanban=None,
     message_watermark=0,
 )
-READ = frame(protocol.ReadReply(SNAPSHOT))
-USAGE = frame(protocol.UsagePage([SessionUsage(7, "cli", 1, 1, 1, 0, 0, 0)] * protocol.PAGE_ITEMS))
-SESSIONS = frame(
+READ = part(protocol.ScanReply(SNAPSHOT)) + pack(protocol.DONE, protocol.Plans())
+USAGE = part(protocol.UsagePage([SessionUsage(7, "cli", 1, 1, 1, 0, 0, 0)] * protocol.PAGE_ITEMS))
+SESSIONS = part(
     protocol.SessionsPage(
         [
             JudgedSession(
@@ -79,7 +82,7 @@ SESSIONS = frame(
         first=False,
     )
 )
-READY = frame(Ready())
+READY = pack("ready", None)
 
 PROGRAM = """
 import os, sys, time
@@ -120,36 +123,39 @@ LIES = {
     "a frame without end": Lie(look=(2**20).to_bytes(4) + b"x", repeat=b""),
     "a frame too long": Lie(look=(2**20 + 1).to_bytes(4)),
     "a huge frame": Lie(look=b"\xff\xff\xff\xff", repeat=b"\xff" * 65536),
-    "an empty frame": Lie(look=frame(b"")),
-    "deep nesting": Lie(look=frame(b"[" * 500_000)),
-    "another type": Lie(look=frame({"type": "look", "look": 7})),
-    "an unknown type": Lie(look=frame({"type": "exec", "path": "/etc/passwd"})),
+    "an empty frame": Lie(look=raw(b"")),
+    "deep nesting": Lie(look=raw(b"done\n" + b"[" * 500_000)),
+    "another type": Lie(look=pack(protocol.DONE, {"look": 7})),
+    "an unknown name": Lie(look=pack("exec", {"path": "/etc/passwd"})),
     "the end before the beginning": Lie(look=READ),
     "an answer to another question": Lie(answer=LOOK),
-    "the scout's answer": Lie(answer=frame({"type": "inspect", "number": 1})),
+    "the answer of a path probe": Lie(answer=pack("inspect", {"number": 1})),
+    "a part where there are none": Lie(look=USAGE + LOOK),
+    "a plan that was not wished for, and no reading": Lie(answer=pack(protocol.DONE, None)),
+    "a long part": Lie(answer=raw(b"part\n" + b" " * 2**20)),
     "too many in a page": Lie(
-        answer=frame(protocol.UsagePage([SessionUsage(1, "cli", 1, 1, 1, 0, 0, 0)] * 101))
+        answer=part(protocol.UsagePage([SessionUsage(1, "cli", 1, 1, 1, 0, 0, 0)] * 101))
     ),
     "a negative count": Lie(
-        answer=frame(protocol.UsagePage([SessionUsage(1, "cli", -1, 1, 1, 0, 0, 0)]))
+        answer=part(protocol.UsagePage([SessionUsage(1, "cli", -1, 1, 1, 0, 0, 0)]))
     ),
     "a word too long": Lie(
-        answer=frame(protocol.UsagePage([SessionUsage(1, "c" * 129, 1, 1, 1, 0, 0, 0)]))
+        answer=part(protocol.UsagePage([SessionUsage(1, "c" * 129, 1, 1, 1, 0, 0, 0)]))
     ),
     "a key that no database can hold": Lie(
-        answer=frame(protocol.UsagePage([SessionUsage(2**63, "cli", 1, 1, 1, 0, 0, 0)])) + READ
+        answer=part(protocol.UsagePage([SessionUsage(2**63, "cli", 1, 1, 1, 0, 0, 0)])) + READ
     ),
     "usage for ever": Lie(repeat=USAGE),
     "sessions for ever": Lie(repeat=SESSIONS),
-    "a failure": Lie(answer=frame(protocol.Failure("no"))),
+    "a failure": Lie(answer=pack(protocol.FAILED, protocol.Failure("no"))),
 }
 
 
 @contextmanager
-def rounds(homes: list[Path], lie: Lie, seconds: float = 3.0) -> Iterator[Rounds]:
-    """Rounds in which the worker of one owner tells this lie, and has so long for an answer."""
+def rounds(homes: list[Path], lie: Lie, seconds: float = 3.0) -> Iterator[ScanLoop]:
+    """ScanLoop in which the worker of one owner tells this lie, and has so long for an answer."""
     journal = Journal.in_memory()
-    running = Rounds(
+    running = ScanLoop(
         Settings(),
         journal,
         named=[str(home) for home in homes],
@@ -178,7 +184,7 @@ def homes() -> Iterator[dict[int, Path]]:
         yield made
 
 
-def views(running: Rounds, homes: dict[int, Path], patience: float) -> dict[int, HomeView]:
+def views(running: ScanLoop, homes: dict[int, Path], patience: float) -> dict[int, HomeView]:
     by_path = {view.path: view for view in running.run(patience).homes}
     return {owner: by_path[str(home)] for owner, home in homes.items()}
 
@@ -225,7 +231,7 @@ def test_many_homes_that_hang_take_no_turn_from_the_others(homes: dict[int, Path
 
     pool, journal = Pool(start), Journal.in_memory()
     named = [path for _, path in hanging] + [str(homes[HONEST])]
-    running = Rounds(Settings(), journal, named=named, pool=pool, look_seconds=60.0)
+    running = ScanLoop(Settings(), journal, named=named, pool=pool, look_seconds=60.0)
     for owner, path in hanging:
         pool.set_apart(owner, path)
     pool.worker(HONEST, str(homes[HONEST])).wait_ready()
@@ -253,7 +259,7 @@ def test_where_many_homes_were_set_apart_those_that_are_well_go_back(tmp_path: P
     """A stall sets homes apart, each with a process of its own; these must not pile up."""
     homes = [small_home(tmp_path / f"home{number}") for number in range(11)]
     pool, journal = Pool(), Journal.in_memory()
-    running = Rounds(Settings(), journal, named=[str(home) for home in homes], pool=pool)
+    running = ScanLoop(Settings(), journal, named=[str(home) for home in homes], pool=pool)
     for home in homes:
         pool.set_apart(os.geteuid(), str(home))
     try:

@@ -13,7 +13,8 @@ from exporter.agent.scheduler import Lanes
 from exporter.agent.state_store import Journal
 from exporter.discovery.homes import Home
 from exporter.errors import WorkerError
-from exporter.workers.pool import PROCESSES_PER_OWNER_MAX, Pool, Worker
+from exporter.workers.pool import PROCESSES_PER_OWNER_MAX, Pool
+from exporter.workers.process import Worker
 
 HOSTILE, HONEST = 1001, 1003
 

@@ -21,7 +21,7 @@ from exporter.hermes import database
 from exporter.snapshot import Snapshot, Trouble
 from exporter.workers import protocol
 from exporter.workers.home import WorkerHome
-from exporter.workers.pool import start_worker
+from exporter.workers.process import start_worker
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.holders import holder
 from tests.real.homes import make_home
@@ -540,11 +540,11 @@ def give_to_nobody(home: Path) -> None:
 def scan_as_nobody(home: Path) -> Snapshot:
     worker = start_worker(NOBODY)
     try:
-        (look,) = worker.ask(protocol.LookRequest(str(home), NOBODY), 30)
-        assert isinstance(look, protocol.LookReply)
-        *_, reply = worker.ask(read_request(home, NOBODY), 30)
-        assert isinstance(reply, protocol.ReadReply)
-        return reply.snapshot
+        worker.call(protocol.PROBE, protocol.ProbeRequest(str(home), NOBODY), 30)
+        parts: list[protocol.ScanPart] = []
+        worker.call(protocol.SCAN, read_request(home, NOBODY), 30, part=parts.append)
+        assert isinstance(parts[-1], protocol.ScanReply)
+        return parts[-1].snapshot
     finally:
         worker.end()
         assert worker.is_gone(30)
@@ -679,12 +679,12 @@ def test_no_statement_can_write_through_our_connection(
 
 MAY_OPEN = {
     "hermes/database.py": "to read homes",
-    "hermes/writing.py": "to write to them",
-    "hermes/vacuum.py": "to shrink one that nobody has open",
-    "hermes/fabricate/database.py": "to make a new home",
-    "journal.py": "the agent's own",
+    "writing/connection.py": "to write to them",
+    "writing/vacuum.py": "to shrink one that nobody has open",
+    "demo/fabricate/database.py": "to make a new home",
+    "agent/state_store.py": "the agent's own",
     "runs/salvage.py": "to read what is left of a damaged run journal",
-    "runs/store.py": "ours, in a home",
+    "runs/journal_file.py": "ours, in a home",
 }
 
 

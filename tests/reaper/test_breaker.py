@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 from msgspec import structs
 
 from exporter.evidence.openers import Bystanders
-from exporter.reaper import breaker, duty
+from exporter.reaper import breaker
 from exporter.reaper.orders import ReapOrder, Report
-from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits
+from exporter.reaper.plan import Blocked, HomePlan, JudgedHome, ReapLimits, plan_reap
+from exporter.reaper.reap import reap as reap_home
 from exporter.reaper.reap_undo import undo
 from exporter.runs.journal import journal_of, running
 from exporter.writing.target import Site
@@ -44,16 +46,22 @@ class Verdicts:
     def healed(self) -> None:
         """The next reap looks again."""
 
-    def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome:
+    def tripped(self) -> str:
+        return tripped(self._home)
+
+    def plan(self, only: tuple[str, ...], *, by_hand: bool) -> HomePlan:
         judged, _ = judge(self._home)
-        return JudgedHome(
+        home = JudgedHome(
             str(self._home),
             judged,
             len(judged),
-            limits,
-            reaped_in_last_minute,
-            tripped=tripped(self._home),
+            ReapLimits(),
+            reaped_in_last_minute=0,
+            tripped=self.tripped(),
         )
+        plan = plan_reap([home], time.time(), by_hand=by_hand).of(str(self._home))
+        wanted = tuple(each for each in plan.actions if not only or each.target in only)
+        return structs.replace(plan, actions=wanted)
 
 
 @pytest.fixture
@@ -66,16 +74,18 @@ def names(home: Path) -> list[str]:
 
 
 def reap(home: Path, *only: str, by_hand: bool = False, verdicts: Verdicts | None = None) -> Report:
+    seen = verdicts or Verdicts(home)
     order = ReapOrder(
         home=str(home),
         owner=home.stat().st_uid,
+        plan=seen.plan(only, by_hand=by_hand),
         by_hand=by_hand,
         bystanders=Bystanders.of(evidence(home)),
-        only=only or None,
         end_reason=REASON,
         processes=processes(home),
     )
-    return duty.reap(order, verdicts or Verdicts(home))
+    target = Site(order.home, order.owner, order.bystanders)
+    return reap_home(order, target, seen)
 
 
 def tripped(home: Path) -> str:
@@ -137,11 +147,12 @@ def test_a_breaker_that_has_opened_since_the_home_was_read_stops_a_reap(home: Pa
     class Earlier(Verdicts):
         """As they were before anything opened it."""
 
-        def judged_home(self, limits: ReapLimits, reaped_in_last_minute: int) -> JudgedHome:
-            return structs.replace(super().judged_home(limits, reaped_in_last_minute), tripped="")
+        def tripped(self) -> str:
+            return ""
 
     with running(str(home), home.stat().st_uid, "another") as runs:
         runs.trip("1 session active after a reap")
+    assert Earlier(home).plan((), by_hand=False).actions
     report = reap(home, verdicts=Earlier(home))
     assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
     assert len(names(home)) == 3

@@ -16,7 +16,7 @@ from exporter.runs.journal import running
 from exporter.runs.models import Kind
 from exporter.snapshot import Hold
 from exporter.workers.home import WorkerHome
-from exporter.workers.protocol import ReadRequest, SessionsPage
+from exporter.workers.protocol import ScanRequest, SessionsPage
 from exporter.writing.connection import WriteError, WriteTrouble
 from tests.real.hermes import NEWEST, python_for
 from tests.support.home_scans import read_request
@@ -94,7 +94,7 @@ def test_restored_sessions_are_held_for_as_long_as_they_are_to_be_kept(home: Pat
     assert holds(home, request, time.time() + 2 * DAY) == {each: [] for each in LEAKED}
 
 
-def holds(home: Path, request: ReadRequest, now: float) -> dict[str, list[Hold]]:
+def holds(home: Path, request: ScanRequest, now: float) -> dict[str, list[Hold]]:
     """What a scan at that moment finds to speak for the open sessions."""
     pages = [
         part

@@ -16,7 +16,7 @@ from exporter.workers import protocol
 from exporter.workers.home import WorkerHome
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import holder
-from tests.support.home_scans import Scan, counted, over_the_wire, scan, sql, trace
+from tests.support.home_scans import Scan, counted, scan, sql, through_frame, trace
 
 MESSAGE = "INSERT INTO messages (session_id, role, content, timestamp) VALUES "
 SESSION = "INSERT INTO sessions (id, source, started_at) VALUES "
@@ -334,7 +334,7 @@ def test_half_characters_in_a_file_make_that_file_unreadable_and_nothing_else(
     (home / name).parent.mkdir(exist_ok=True)
     (home / name).write_text(content)
     found = scan(WorkerHome(str(home)), home)
-    over_the_wire(protocol.LookReply(found.look))
+    protocol.PROBE.decode_reply(through_frame(protocol.DONE, found.look))
     assert found.snapshot.trouble is Trouble.NONE
     assert found.snapshot.routing_readable == ("sessions.json" not in name or "active" in name)
     assert found.look.leases_readable == ("active" not in name)

@@ -23,11 +23,11 @@ home, scans = sys.argv[1], int(sys.argv[2])
 reader, watermark = WorkerHome(home), 0
 for _ in range(scans):
     reader.look(os.getuid())
-    request = protocol.ReadRequest(
+    request = protocol.ScanRequest(
         home=home, owner=os.getuid(), openable=["state.db"], holders=[], quiet=False,
         watermark=watermark, excluded_profiles=["work"], trivial_max_messages=5,
         marathon_max_messages=200, marathon_near_ratio=0.85, stale_after_seconds=1e6,
-        full_interval_seconds=21600, every_session=False,
+        full_interval_seconds=21600, every_session=False, walk_disk=True,
     )
     *_, reply = reader.read(request)
     watermark = reply.snapshot.message_watermark

@@ -22,14 +22,15 @@ from pathlib import Path
 
 import pytest
 
-from exporter.agent.scan_loop import Rounds
+from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import Journal
 from exporter.collectors.view import HomeView
 from exporter.config.settings import Settings
 from exporter.evidence.models import HomeFiles, Survey
 from exporter.evidence.survey import survey
 from exporter.snapshot import Trouble
-from exporter.workers.pool import Pool, Worker, start_worker
+from exporter.workers.pool import Pool
+from exporter.workers.process import Worker, start_worker
 from tests.real.agent import agent
 from tests.real.counts import Database
 from tests.real.hermes import NEWEST, python_for
@@ -43,12 +44,12 @@ QUICK_SURVEY = partial(survey, pause=lambda: time.sleep(0.0005))
 
 
 class Watch:
-    """Rounds of scans over some homes, with the workers that make them."""
+    """ScanLoop of scans over some homes, with the workers that make them."""
 
     def __init__(self, homes: Sequence[Path], **options: object) -> None:
         self.workers: list[Worker] = []
         self._homes = homes
-        self._rounds = Rounds(
+        self._rounds = ScanLoop(
             Settings(),
             Journal.in_memory(),
             named=[str(home) for home in homes],

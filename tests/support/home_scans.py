@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from exporter.evidence.openers import KnownHolder
 from exporter.snapshot import (
@@ -26,6 +23,7 @@ from exporter.snapshot import (
     Snapshot,
 )
 from exporter.workers import protocol
+from exporter.workers.frames import FrameReader, pack
 from exporter.workers.home import WorkerHome
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder
@@ -72,7 +70,7 @@ def scan(
                 usage += items
             case protocol.SessionsPage(items):
                 sessions += [judged.session for judged in items]
-            case protocol.ReadReply(snapshot):
+            case protocol.ScanReply(snapshot):
                 return Scan(look, usage, sessions, snapshot)
     raise AssertionError("a reading ends with a snapshot")
 
@@ -85,8 +83,8 @@ def read_request(
     holders: Sequence[KnownHolder] = (),
     openable: Sequence[str] = ("state.db",),
     quiet: bool = False,
-) -> protocol.ReadRequest:
-    return protocol.ReadRequest(
+) -> protocol.ScanRequest:
+    return protocol.ScanRequest(
         home=str(home),
         owner=owner,
         openable=list(openable),
@@ -100,14 +98,18 @@ def read_request(
         stale_after_seconds=14 * 86400.0,
         full_interval_seconds=6 * 3600.0,
         every_session=True,
+        walk_disk=True,
     )
 
 
-def over_the_wire(message: protocol.Reply) -> protocol.Reply:
+def over_the_wire(part: protocol.ScanPart) -> protocol.ScanPart:
     """What the agent makes of it; raise as the agent does if it cannot take it."""
-    body = msgspec.json.encode(message)
-    (reply,) = protocol.ReplyStream().feed(struct.pack(">I", len(body)) + body)
-    return reply
+    return protocol.SCAN.decode_part(through_frame(protocol.PART, part))
+
+
+def through_frame(name: str, message: object) -> bytes:
+    (frame,) = FrameReader().feed(pack(name, message))
+    return frame.body
 
 
 def trace(home: Path) -> Trace:

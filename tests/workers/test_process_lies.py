@@ -1,58 +1,101 @@
-"""A worker that acts is not believed either: it can neither go on for ever nor fill the agent."""
+"""A worker is not believed, whatever it was asked: it cannot go on for ever nor fill the agent.
+
+Every call of the protocol is tried with every lie.
+"""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from inspect import signature
+from typing import Any
 
-import msgspec
 import pytest
 
 from exporter.errors import WorkerError
-from exporter.evidence.openers import Bystanders
-from exporter.pruner.models import Act, Policy, PruneAction
 from exporter.workers import protocol
-from exporter.workers.frames import Ready
-from exporter.workers.pool import Question, Worker
+from exporter.workers.frames import FRAME_BYTES_MAX, READY, pack
+from exporter.workers.process import Worker
+from exporter.workers.protocol import CALLS, Call, Progress
 
 PROGRAM = """
 import os, sys
-ready, repeat = (bytes.fromhex(word) for word in sys.argv[1:])
+ready, once, repeat = (bytes.fromhex(word) for word in sys.argv[1:])
 os.write(0, ready)
 os.read(0, 65536)
-repeat *= 1 + 500_000 // len(repeat)
 try:
-    while True:
+    while once:
+        once = once[os.write(0, once):]
+    repeat *= 1 + 500_000 // max(1, len(repeat))
+    while repeat:
         os.write(0, repeat)
 except OSError:
     pass
 """
-UNDO = protocol.UndoRequest("/nowhere", 0, "20260101T000000-0000", Bystanders(), 0.05)
-PLAN = protocol.PlanPruneRequest("/nowhere", msgspec.Raw(b"{}"))
-ACTION = PruneAction(
-    Act.DELETE_FILE, Policy.REQUEST_DUMPS, "x" * 4000, "old", expected={"size": "y" * 4000}
-)
+"""Says that it is ready, and to whatever it is asked: something once, and something for ever."""
+
+
+def long_head(length: int) -> bytes:
+    return length.to_bytes(4) + b"done\n"
+
+
 LIES = {
-    "no progress": (UNDO, [protocol.Progress(1, 2)], "not asked for"),
-    "what it did": (UNDO, [protocol.Progress(1, 2), protocol.OutcomePage(["a"])], "not asked for"),
-    "a plan": (PLAN, [protocol.PruneActionsPage([ACTION] * 7)], "too much to tell"),
+    "no progress": (b"", pack(protocol.PROGRESS, Progress(1, 2)), "too much to tell"),
+    "progress that is no number": (pack(protocol.PROGRESS, {"settled": "x"}), b"", "nonsense"),
+    "less than nothing": (pack(protocol.PROGRESS, Progress(-1, 2)), b"", "nonsense"),
+    "an unknown name": (pack("exec", {"path": "/etc/passwd"}), b"", "not asked for"),
+    "the answer of a path probe": (pack("inspect", {"number": 1}), b"", "not asked for"),
+    "a reply of another shape": (pack(protocol.DONE, "x" * 600), b"", "nonsense"),
+    "a reply that is no JSON": (len(b"done\n{").to_bytes(4) + b"done\n{", b"", "nonsense"),
+    "a reply without end": (long_head(2**31), b"x" * 1024, "a frame of"),
+    "ready once more": (pack(READY, None), b"", "not asked for"),
 }
 
 
-def frame(content: object) -> bytes:
-    body = msgspec.json.encode(content)
-    return len(body).to_bytes(4) + body
+def liar(once: bytes, repeat: bytes) -> Worker:
+    words = [word.hex() for word in (pack(READY, None), once, repeat)]
+    return Worker([sys.executable, "-I", "-c", PROGRAM, *words])
 
 
-@pytest.mark.parametrize(("question", "told", "why"), LIES.values(), ids=LIES.keys())
-def test_who_tells_it_for_ever_is_not_heard_to_the_end(
-    question: Question, told: list[protocol.Reply], why: str
-) -> None:
-    repeat = b"".join(frame(each) for each in told)
-    worker = Worker([sys.executable, "-I", "-c", PROGRAM, frame(Ready()).hex(), repeat.hex()])
+def call_and_lie(call: Call[Any, Any, Any], once: bytes, repeat: bytes, why: str) -> None:
+    worker = liar(once, repeat)
     try:
         with pytest.raises(WorkerError, match=why):
-            for _ in worker.ask(question, 300.0):
-                pass
+            worker.call(call, None, 300.0)  # a liar does not read it
     finally:
         worker.end()
         worker.is_gone(60.0)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize(("once", "repeat", "why"), LIES.values(), ids=LIES)
+def test_a_worker_that_lies_is_not_heard_to_the_end(
+    call: Call[Any, Any, Any], once: bytes, repeat: bytes, why: str
+) -> None:
+    call_and_lie(call, once, repeat, why)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_only_a_call_that_has_parts_is_told_any(call: Call[Any, Any, Any]) -> None:
+    page = pack(protocol.PART, protocol.UsagePage([]))
+    if call.parts is None:
+        call_and_lie(call, page, b"", "not asked for")
+    else:
+        call_and_lie(call, b"", page, "too much to tell")
+    call_and_lie(call, pack(protocol.PART, {"type": "exec"}), b"", "nonsense|not asked for")
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_no_reply_is_longer_than_its_call_allows(call: Call[Any, Any, Any]) -> None:
+    assert FRAME_BYTES_MAX <= call.reply_bytes_max <= protocol.PLAN_BYTES_MAX
+    call_and_lie(call, long_head(call.reply_bytes_max + 1), b"", "a frame of")
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_every_call_has_a_handler_of_one_shape_and_names_its_home(
+    call: Call[Any, Any, Any],
+) -> None:
+    assert list(signature(call.handler).parameters) == ["home", "request", "teller"]
+    assert call.handler.__module__.startswith("exporter.workers.")
+    assert import_module(call.handler.__module__)
+    assert {"home", "owner"} <= set(dir(call.request))

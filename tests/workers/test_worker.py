@@ -13,11 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporter.agent.scan_loop import Rounds
+from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import Journal
 from exporter.config.settings import Settings
 from exporter.snapshot import Trouble
-from exporter.workers.pool import Pool, Worker, own_program
+from exporter.workers.pool import Pool
+from exporter.workers.process import Worker, own_program
 from tests.real.agent import Agent, Metrics, agent
 from tests.real.waiting import wait_until
 from tests.support.home_scans import sql
@@ -165,7 +166,7 @@ def test_a_home_that_eats_memory_loses_its_own_metrics_and_nobody_elses(tmp_path
     )
     pool = Pool(lambda _: Worker([*SMALL, *own_program("exporter.workers.worker")]))
     journal = Journal.in_memory()
-    rounds = Rounds(Settings(), journal, named=[str(home) for home in homes], pool=pool)
+    rounds = ScanLoop(Settings(), journal, named=[str(home) for home in homes], pool=pool)
     try:
         good, greedy = sorted(rounds.run(120).homes, key=lambda view: view.path)
         assert good.up

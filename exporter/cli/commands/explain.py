@@ -23,9 +23,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent import one_shot
+    from exporter.agent.one_shot import host
 
-    found = one_shot.explain(arguments.options(args), args.session)
+    with host(arguments.options(args)) as service:
+        found = service.explain(args.session)
     if args.json:
         output.show_json(found)
     else:

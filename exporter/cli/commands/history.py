@@ -32,19 +32,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent import one_shot
-    from exporter.agent.manual_undo import history, history_of
+    from exporter.agent.one_shot import host
 
-    options = arguments.options(args)
-    rows, unread = history(options) if args.run is None else history_of(options, args.run)
+    with host(arguments.options(args)) as service:
+        rows, unread = service.history() if args.run is None else service.show_run(args.run)
+        homes = service.count_homes()
     if args.json:
         output.show_json(rows)
-    elif not rows and one_shot.count_homes(options) <= len(unread):
+    elif not rows and homes <= len(unread):
         output.show([NO_HOME])
     else:
-        from exporter.cli.render import history as render
+        from exporter.cli.render import history
 
-        shown = render.history if args.run is None else render.one_run
+        shown = history.history if args.run is None else history.one_run
         output.show(shown(rows, time.time()))
     if unread:
         raise PartlyDoneError(

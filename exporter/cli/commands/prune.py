@@ -87,10 +87,11 @@ def run(args: Namespace) -> int:
         raise UsageError("--older-than narrows a policy: name it with --policy")
     if args.unproven and args.policies != [Policy.ORPHAN_FILES.value]:
         raise UsageError("--unproven takes last copies: name `--policy orphan_files` alone with it")
-    from exporter.agent.manual_prune import Wish, prune
+    from exporter.agent.manual_prune import PruneCommand
+    from exporter.agent.one_shot import host
     from exporter.cli.render.progress import progress_bar
 
-    wish = Wish(
+    command = PruneCommand(
         narrowed=Narrowed(
             tuple(Policy(name) for name in args.policies or ()),
             args.older_than,
@@ -101,19 +102,23 @@ def run(args: Namespace) -> int:
         execute=args.yes,
         plan_hash=args.plan,
     )
-    with progress_bar() as progress:
-        result, plans, unread = prune(arguments.options(args), wish, progress)
+    with progress_bar() as progress, host(arguments.options(args)) as service:
+        result = service.prune(command, progress)
     output.tell(*result.notes)
     if args.json:
         output.show_json(result.json())
     else:
         from exporter.cli.render import prune_plan as report
 
-        shown = [report.HomePlan(each.state.home.label, each.plan, each.own) for each in plans]
+        shown = [
+            report.HomePlan(each.state.home.label, each.plan, each.own.prune)
+            for each in result.plans
+        ]
         again = arguments.again(args)
         output.show(report.blocks(result.json(), shown, freed=result.freed, again=again))
-    if unread:
+    if result.unread:
+        unread = ", ".join(result.unread)
         raise PartlyDoneError(
-            f"not done for {', '.join(unread)}: cannot be read; `hermes-exporter check` tells why"
+            f"not done for {unread}: cannot be read; `hermes-exporter check` tells why"
         )
     return arguments.exit_status(result.json()["outcome"], nothing_of_it=result.nothing_of_it)

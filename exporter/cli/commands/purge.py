@@ -28,9 +28,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent.manual_undo import at_stake
+    from exporter.agent.one_shot import host
 
-    output.tell(*at_stake(arguments.options(args), args.run))
+    with host(arguments.options(args)) as service:
+        output.tell(*service.at_stake(args.run))
     of = f"of run {visible(args.run)}" if args.run is not None else "of all runs"
     if not args.yes:
         if sys.stdin is None or not sys.stdin.isatty():
@@ -39,10 +40,10 @@ def run(args: Namespace) -> int:
             )
         if not _confirmed(f"Empty the trash {of}, for good?"):
             raise ExporterError("nothing was purged")
-    from exporter.agent.manual_prune import purge
     from exporter.pruner.models import Frees
 
-    result = purge(arguments.options(args), args.run)
+    with host(arguments.options(args)) as service:
+        result = service.purge(args.run)
     if args.json:
         output.show_json(result.json())
     else:

@@ -48,15 +48,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if args.plan is not None and not args.yes:
         raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
-    from exporter.agent.manual_reap import reap
+    from exporter.agent.one_shot import host
 
-    result, unread = reap(
-        arguments.options(args),
-        sources=tuple(args.sources or ()),
-        execute=args.yes,
-        plan_hash=args.plan,
-        presume=args.presume,
-    )
+    with host(arguments.options(args)) as service:
+        result = service.reap(
+            tuple(args.sources or ()),
+            execute=args.yes,
+            plan_hash=args.plan,
+            presume=args.presume,
+        )
     output.tell(*result.notes)
     if args.json:
         output.show_json(result.json())
@@ -67,11 +67,12 @@ def run(args: Namespace) -> int:
             result.json(),
             again=arguments.again(args),
             chosen=listed(args.sources) if args.sources else "",
-            homes=result.homes,
+            homes=len(result.plans),
         )
         output.show(shown)
-    if unread:
+    if result.unread:
+        unread = ", ".join(result.unread)
         raise PartlyDoneError(
-            f"not done for {', '.join(unread)}: cannot be read; `hermes-exporter check` tells why"
+            f"not done for {unread}: cannot be read; `hermes-exporter check` tells why"
         )
     return arguments.exit_status(result.json()["outcome"], nothing_of_it=result.nothing_of_it)

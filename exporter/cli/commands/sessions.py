@@ -37,22 +37,21 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent import one_shot
+    from exporter.agent.one_shot import host
 
-    found, missing, notes, homes = one_shot.sessions(
-        arguments.options(args), verdict=args.verdict, source=args.source
-    )
-    output.tell(*notes)
+    with host(arguments.options(args)) as service:
+        found = service.sessions(verdict=args.verdict, source=args.source)
+    output.tell(*found.notes)
     if args.json:
-        output.show_json(found)
+        output.show_json(found.rows)
     else:
         from exporter.cli.render import sessions
 
         given = {"verdict": args.verdict, "source": args.source}
         filters = {name: value for name, value in given.items() if value is not None}
-        output.show(sessions.blocks(found, filters, time.time(), homes=homes))
-    if missing:
+        output.show(sessions.blocks(found.rows, filters, time.time(), homes=found.homes))
+    if found.incomplete:
         raise PartlyDoneError(
-            f"not all are shown of {', '.join(missing)}; `hermes-exporter check` tells why"
+            f"not all are shown of {', '.join(found.incomplete)}; `hermes-exporter check` tells why"
         )
     return 0

@@ -24,9 +24,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent import one_shot
+    from exporter.agent.one_shot import host
 
-    report = one_shot.status(arguments.options(args))
+    with host(arguments.options(args)) as service:
+        report = service.status()
     if args.json:
         output.show_json(report)
     else:

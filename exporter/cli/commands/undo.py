@@ -39,14 +39,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if (args.run is None) != args.last:
         raise UsageError("give either the id of a run or --last; `history` lists the runs")
-    from exporter.agent.manual_undo import undo
+    from exporter.agent.one_shot import host
     from exporter.cli.render import history
     from exporter.runs.models import Run
 
     def announce(taken: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]]) -> None:
         output.tell(*history.undoing(taken, newest, time.time()))
 
-    undone = undo(arguments.options(args), args.run, announce)
+    with host(arguments.options(args)) as service:
+        undone = service.undo(args.run, announce)
     if args.json:
         output.show_json(
             {

@@ -434,7 +434,7 @@ def test_json_is_ascii_and_has_nothing_for_a_terminal_to_act_on() -> None:
 
 
 PROGRAM = (
-    "from exporter.cli.render import output\n"
+    "from exporter.cli import output\n"
     "from exporter.cli.render.blocks import Bar, Cell, Column, Line, Table, Tone\n"
     "row = (Cell('naïve 日本', Tone.BAD), Bar(0.5))\n"
     "output.show([Line((Cell('up', Tone.GOOD),)), Table((Column(), Column()), (row,))])\n"

@@ -39,8 +39,8 @@ SESSIONS = 4
 _DIE = """
 import os, signal, sys
 import msgspec
-from exporter.pruner import execute as pruning, undo as undoing
-from exporter.pruner.apply import moving
+from exporter.pruner.apply import execute as pruning, undo as undoing
+from exporter.pruner.apply import move as moving
 from exporter.pruner.models import HomePrunePlan
 from exporter.writing.target import Site
 from exporter.runs.journal import Runs

@@ -14,7 +14,7 @@ from exporter.config.mode import Mode
 from exporter.config.prune import Prune, Threshold, Thresholds
 from exporter.pruner.gather.inventory_reader import Stocktaker
 from exporter.pruner.models import PruneMemory
-from exporter.pruner.orders import PlanOrder
+from exporter.pruner.orders import PruneWish
 from exporter.pruner.planning import Planned, Seen, plan
 from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
@@ -33,24 +33,29 @@ class Looker:
         self.facts = SEEN
         self.settings = Prune()
         self._disk = DiskScanner(str(home))
-        self._taker = Stocktaker(str(home), clock=lambda: time.time() + self.hours * 3600)
+        self.taker = Stocktaker(str(home), clock=lambda: time.time() + self.hours * 3600)
         self._memory = PruneMemory()
 
     def seen(self) -> Seen:
         walked = self._disk.scan(
             excluded_profiles=frozenset(), now=time.time(), monotonic=time.monotonic()
         )
-        return Seen(self.facts, self._disk, walked, self._open, ReaperRules())
+        return Seen(
+            str(self.home),
+            os.getuid(),
+            self.facts,
+            self._disk,
+            walked,
+            self._open,
+            ReaperRules(),
+        )
 
     def _open(self) -> None:
         self.opened += 1
 
-    def stocktaker(self) -> Stocktaker:
-        return self._taker
-
     def look(self, *, by_hand: bool = False, aside: bool = False) -> Planned:
-        order = PlanOrder(str(self.home), os.getuid(), self.settings, self._memory, by_hand=by_hand)
-        made = plan(order, self, aside=aside)
+        wish = PruneWish(self.settings, self._memory, by_hand=by_hand)
+        made = plan(wish, self.taker, self.seen(), aside=aside)
         self._memory = made.memory
         return made
 
@@ -139,7 +144,7 @@ def test_what_is_planned_aside_is_planned_as_well_and_what_was_learnt_is_kept(
     told = there.look(aside=is_alone())
     assert told.report.policies == looked.report.policies
     assert _but_the_disk(told) == _but_the_disk(looked)
-    assert there.stocktaker().learnt() == here.stocktaker().learnt()
+    assert there.taker.learnt() == here.taker.learnt()
     assert there.look().report.made_at == told.report.made_at
 
 

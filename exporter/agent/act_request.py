@@ -1,0 +1,104 @@
+"""What the agent asks a home's worker to do: plan, evidence and settings in one request.
+
+The evidence is that of the scan which the plan was made from: a process that opened the database
+after it must count as new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from exporter.config.settings import HomeSettings
+from exporter.discovery.homes import Home
+from exporter.evidence.models import HomeEvidence
+from exporter.evidence.openers import Bystanders
+from exporter.hermes.process_kinds import ProcessKind
+from exporter.pruner.beside import Beside
+from exporter.pruner.orders import PruneOrder
+from exporter.reaper.orders import ReapOrder
+from exporter.reaper.plan import HomePlan
+from exporter.reaper.possible_hosts import Line, base_line, key_of
+from exporter.workers.protocol import (
+    HealRequest,
+    PrunePlanned,
+    PurgeRequest,
+    SettleRequest,
+    UndoRequest,
+)
+
+
+def reap_request(
+    home: Home,
+    evidence: HomeEvidence,
+    own: HomeSettings,
+    plan: HomePlan | None,
+    *,
+    by_hand: bool = False,
+    run: str = "",
+    plan_hash: str = "",
+) -> ReapOrder:
+    """To reap one home by its settings; without a plan only to put right what reaps did wrong."""
+    return ReapOrder(
+        home=home.path,
+        owner=home.owner,
+        plan=plan or HomePlan(home.path),
+        heal_only=plan is None,
+        by_hand=by_hand,
+        bystanders=Bystanders.of(evidence),
+        run=run,
+        plan_hash=plan_hash,
+        end_reason=own.reaper.end_reason,
+        lock_budget_seconds=own.prune.lock_budget_seconds,
+        undoable_seconds=own.prune.trash.keep_seconds,
+        processes=tuple(
+            key_of(holder) for holder in evidence.holders if base_line(holder) is not Line.CLEARED
+        ),
+        silent=tuple(
+            (holder.pid, holder.written)
+            for holder in evidence.holders
+            if holder.kind is ProcessKind.CLI and holder.written is not None and not holder.ours
+        ),
+    )
+
+
+def prune_request(
+    home: Home,
+    evidence: HomeEvidence,
+    own: HomeSettings,
+    planned: PrunePlanned,
+    *,
+    by_hand: bool = False,
+    only: Collection[str] | None = None,
+    run: str = "",
+) -> PruneOrder:
+    """To execute a plan; `only` are the targets that are wanted of it."""
+    return PruneOrder(
+        plan=planned.plan,
+        owner=home.owner,
+        bystanders=Bystanders.of(evidence),
+        by_hand=by_hand,
+        only=None if only is None else tuple(only),
+        run=run,
+        keep_seconds=own.prune.trash.keep_seconds,
+        lock_budget_seconds=own.prune.lock_budget_seconds,
+        beside=Beside.of(evidence.holders, own.reaper.presume_after.beside_servers()),
+        emergency=planned.pressure.emergency,
+    )
+
+
+def undo_request(home: Home, evidence: HomeEvidence, own: HomeSettings, run: str) -> UndoRequest:
+    openers, budget = Bystanders.of(evidence), own.prune.lock_budget_seconds
+    return UndoRequest(home.path, home.owner, run, openers, budget)
+
+
+def purge_request(home: Home, evidence: HomeEvidence, run: str | None) -> PurgeRequest:
+    return PurgeRequest(home.path, home.owner, run, Bystanders.of(evidence))
+
+
+def settle_request(home: Home, evidence: HomeEvidence) -> SettleRequest:
+    return SettleRequest(home.path, home.owner, Bystanders.of(evidence))
+
+
+def heal_request(home: Home, evidence: HomeEvidence, own: HomeSettings) -> HealRequest:
+    openers, budget = Bystanders.of(evidence), own.prune.lock_budget_seconds
+    return HealRequest(home.path, home.owner, openers, budget)

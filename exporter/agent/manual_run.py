@@ -1,0 +1,179 @@
+"""A reap or prune by hand: plan every home, and carry it out when a person says yes.
+
+Both go the same way; what differs between them is in `manual_reap` and `manual_prune`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from exporter import logs
+from exporter.agent import saved_plans
+from exporter.agent.home_state import HomeState, Wishes
+from exporter.agent.run_result import RunResult, unknown_sources
+from exporter.agent.saved_plans import SavedItem, SavedPlan
+from exporter.agent.scan_loop import ScanLoop
+from exporter.collectors.view import HostView
+from exporter.config.settings import HomeSettings
+from exporter.errors import RefusedError, WorkerError
+from exporter.pruner.models import HomePrunePlan, PruneAction
+from exporter.pruner.orders import Narrowed
+from exporter.reaper.plan import HomePlan, ReapAction
+from exporter.runs.journal import new_run_id
+from exporter.runs.models import RunOutcome
+from exporter.runs.recovery import not_known
+from exporter.text import visible
+
+ONLY_OBSERVED: Final = "a home of root is only observed unless it is named, e.g. by --home"
+Action = ReapAction | PruneAction
+Progress = Callable[[str, int, int], None]
+"""Told the label of a home, and how many of how many actions are settled there."""
+
+log = logs.get("run")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedHome:
+    """A home, its plan, and what of that is wanted."""
+
+    state: HomeState
+    own: HomeSettings
+    plan: HomePlan | HomePrunePlan
+    actions: tuple[Action, ...]
+
+
+class Kind(Protocol):
+    """What differs between a reap and a prune."""
+
+    name: str
+    narrowed: Narrowed
+    by_pressure: bool
+
+    def wish(self, state: HomeState) -> Wishes:
+        """What a scan is to plan for this home."""
+
+    def plan_of(self, state: HomeState) -> HomePlan | HomePrunePlan | None:
+        """What the scan has planned; None if it could not."""
+
+    def digest(self, action: Action) -> str:
+        """Of the state in which the target was planned."""
+
+    def hash(self, plans: Sequence[PlannedHome]) -> str:
+        """Of all plans together."""
+
+    def row(self, label: str, action: Action) -> dict[str, Any]:
+        """An action as `--json` prints it."""
+
+    def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
+        """What a person should know besides."""
+
+    def heal_first(self, loop: ScanLoop) -> None:
+        """Put right what earlier runs did wrong, before anything else is done."""
+
+    def has_more_to_do(self, each: PlannedHome) -> bool:
+        """True if there is something to do in this home beside the actions of the plan."""
+
+    def act(
+        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: Progress
+    ) -> None:
+        """Carry out the plan in one home and add what became of it to the result."""
+
+
+def load_plan(kind: str, state_dir: str, plan_hash: str | None) -> SavedPlan | None:
+    """The saved plan that is to be executed; raise ExporterError if there is none, or no more."""
+    return saved_plans.load(state_dir, kind, plan_hash) if plan_hash else None
+
+
+def plan(kind: Kind, loop: ScanLoop, view: HostView, saved: SavedPlan | None) -> RunResult:
+    """The plans of all homes that were read just now; of a saved plan what still holds."""
+    unread = [home.label for home in view.homes if not home.up]
+    plans = list(_plans(kind, loop, saved, unread))
+    items = {_item(kind, each.state.home.path, action) for each in plans for action in each.actions}
+    result = RunResult(
+        saved.hash if saved is not None else kind.hash(plans),
+        saved.created_at if saved is not None else time.time(),
+        [kind.row(each.state.home.label, action) for each in plans for action in each.actions],
+    )
+    result.plans, result.unread = plans, unread
+    if saved is not None:
+        result.leave_out(saved, items, {each.state.home.path for each in plans})
+    result.notes += unknown_sources(kind.narrowed.sources, (e.state.snapshot for e in plans))
+    result.notes += kind.notes(plans, view)
+    return result
+
+
+def _plans(
+    kind: Kind, loop: ScanLoop, saved: SavedPlan | None, unread: list[str]
+) -> Iterator[PlannedHome]:
+    items = frozenset(saved.items) if saved is not None else None
+    for state in loop.states():
+        home = state.home
+        if state.snapshot is None or state.evidence is None or home.label in unread:
+            continue
+        planned = kind.plan_of(state)
+        if planned is None:
+            log.warn("no plan", home=home.label, why=state.plans.problem)
+            unread.append(home.label)
+            continue
+        wanted: Iterable[Action] = (
+            each
+            for each in planned.actions
+            if items is None or _item(kind, home.path, each) in items
+        )
+        yield PlannedHome(state, loop.settings.for_home(home.named_as), planned, tuple(wanted))
+
+
+def execute(kind: Kind, loop: ScanLoop, result: RunResult, progress: Progress) -> None:
+    """Carry out the plans, home by home, under one run id."""
+    kind.heal_first(loop)
+    run = new_run_id(time.time())
+    result.executed = True
+    for each in result.plans:
+        home = each.state.home
+        wanted = [action.target for action in each.actions]
+        if not wanted and not (home.may_write and kind.has_more_to_do(each)):
+            continue
+        if not home.may_write:
+            result.add(wanted, outcome=RunOutcome.FAILED, why=ONLY_OBSERVED)
+            continue
+        try:
+            kind.act(loop, each, run, result, progress)
+        except RefusedError as error:
+            result.add(wanted, outcome=RunOutcome.FAILED, why=str(error)[:300])
+        except (WorkerError, TimeoutError) as error:
+            result.add(wanted, outcome=RunOutcome.UNKNOWN, run=run, why=not_known(run, error))
+
+
+def keep(kind: Kind, loop: ScanLoop, state_dir: str, result: RunResult) -> None:
+    """Keep the plan for `--plan HASH`; where that is not possible, `--yes` alone still is."""
+    plan = SavedPlan(
+        kind=kind.name,
+        hash=result.plan_hash,
+        created_at=result.created_at,
+        expires_at=result.created_at + loop.settings.prune.plan_ttl_seconds,
+        items=tuple(
+            _item(kind, each.state.home.path, action)
+            for each in result.plans
+            for action in each.actions
+        ),
+        narrowed=kind.narrowed,
+        by_pressure=kind.by_pressure,
+    )
+    saved_plans.keep(state_dir, plan)
+
+
+def unsettled(loop: ScanLoop) -> Iterator[str]:
+    """A line for each run that is under way or was killed: a plan shows what it left half done."""
+    for state in loop.states():
+        for run in filter(None, state.unsettled_runs):
+            yield (
+                f"run {run} was not finished in {visible(state.home.label)}; "
+                "what acts next settles it first, if it is not under way"
+            )
+
+
+def _item(kind: Kind, path: str, action: Action) -> SavedItem:
+    return SavedItem(path, action.target, kind.digest(action))

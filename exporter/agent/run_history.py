@@ -1,0 +1,266 @@
+"""The runs in the homes of this host: listing them, giving back what one took, emptying trash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from exporter import logs
+from exporter.agent.act_request import purge_request, settle_request, undo_request
+from exporter.agent.home_state import HomeState
+from exporter.agent.manual_run import ONLY_OBSERVED
+from exporter.agent.run_result import RunResult
+from exporter.agent.scan_loop import ScanLoop
+from exporter.config.settings import HomeSettings
+from exporter.errors import ExporterError, HomeError, WorkerError
+from exporter.pruner.models import Frees
+from exporter.reaper.orders import Undone
+from exporter.runs.models import ActionState, Kind, Run, RunOutcome, Skipped
+from exporter.runs.recovery import not_known
+from exporter.text import counted, visible
+from exporter.workers import protocol
+from exporter.workers.protocol import NotedAction, RunActionsRequest, RunsRequest
+
+_SESSION: Final = "delete_session"
+_UNDOABLE: Final = frozenset({Kind.REAP, Kind.PRUNE})
+_NOT_SEEN: Final = "it could not be seen who uses this home"
+
+HomeRun = tuple[str, Run]
+"""What one run did in the home of that label."""
+
+log = logs.get("past")
+
+
+# Listing
+
+
+def runs_of(loop: ScanLoop, unread: list[str]) -> Iterator[tuple[HomeState, Run]]:
+    """All runs of all homes; the labels of those whose journal cannot be read go to `unread`."""
+    for state in loop.states():
+        if state.home.problem:
+            unread.append(state.home.label)
+            continue
+        try:
+            for run in _runs(loop, state):
+                yield state, run
+        except (HomeError, WorkerError, TimeoutError) as error:
+            log.warn("no history", home=state.home.label, why=str(error))
+            unread.append(state.home.label)
+
+
+def _runs(loop: ScanLoop, state: HomeState) -> list[Run]:
+    request = RunsRequest(state.home.path, state.home.owner)
+    return loop.call(state.home, protocol.LIST_RUNS, request)
+
+
+def _actions(loop: ScanLoop, state: HomeState, run: str) -> list[NotedAction]:
+    request = RunActionsRequest(state.home.path, state.home.owner, run)
+    return loop.call(state.home, protocol.SHOW_RUN, request)
+
+
+def show_run(loop: ScanLoop, run: str, unread: list[str]) -> list[dict[str, Any]]:
+    """One run in every home it acted on, with what it did to each."""
+    found = [(state, each) for state, each in runs_of(loop, unread) if each.id == run]
+    if not found:
+        raise ExporterError(_no_such_run(run, unread))
+    return [
+        {
+            **each.row(state.home.label),
+            "why": each.why,
+            "items": [
+                {
+                    "action": action.action,
+                    "policy": action.policy or None,
+                    "target": action.target,
+                    "reason": action.reason,
+                    "bytes": action.bytes,
+                    "state": action.state.value,
+                    "why": action.why,
+                }
+                for action in _actions(loop, state, run)
+            ],
+        }
+        for state, each in found
+    ]
+
+
+def _no_such_run(run: str, unread: list[str]) -> str:
+    hint = f"; could not read {', '.join(unread)}" if unread else ""
+    return f"no run {visible(run)[:64]} in any home{hint}; `hermes-exporter history` lists them"
+
+
+# Settling what killed runs left open
+
+
+def settle(loop: ScanLoop, states: Sequence[HomeState]) -> None:
+    """Find out what killed runs had done to these homes, and finish what was half done."""
+    for state in states:
+        if state.evidence is None:
+            continue
+        request = settle_request(state.home, state.evidence)
+        try:
+            reply = loop.call(state.home, protocol.SETTLE, request)
+        except (HomeError, WorkerError, TimeoutError) as error:
+            log.warn("earlier runs not settled", home=state.home.label, why=str(error))
+            continue
+        for left in reply.left:
+            log.warn("run not settled", home=state.home.label, run=left.target, why=left.why)
+
+
+def settle_all(loop: ScanLoop) -> None:
+    """The same for every home whose journal has a run that is not finished, or is damaged."""
+    settle(loop, [state for state in loop.states() if _has_open_run(loop, state)])
+
+
+def _has_open_run(loop: ScanLoop, state: HomeState) -> bool:
+    if state.home.problem or not state.home.may_write:
+        return False
+    try:
+        return any(run.finished_at is None for run in _runs(loop, state))
+    except HomeError:
+        return True  # settling mends a journal that is damaged
+    except (WorkerError, TimeoutError):
+        return False
+
+
+# Undo
+
+
+def undo(
+    loop: ScanLoop,
+    run: str | None,
+    announce: Callable[[Sequence[HomeRun], Sequence[HomeRun]], None],
+) -> Undone:
+    """Give back what a run took, in every home it acted on; None is the last that can be.
+
+    Before that, announce the run, and the newest one if `run` is None and that is another.
+    """
+    unread: list[str] = []
+    runs = list(runs_of(loop, unread))
+    chosen = run or _last([each for _, each in runs])
+    states = [state for state, each in runs if each.id == chosen]
+    if not states:
+        raise ExporterError(_no_such_run(chosen, unread))
+    newest = _newest([each for _, each in runs]) if run is None else chosen
+    announce(_in_homes(runs, chosen), _in_homes(runs, newest) if newest != chosen else [])
+    restored: list[str] = []
+    failed: list[Skipped] = []
+    is_known = True
+    for state in states:
+        undone = _undo(loop, state, loop.settings.for_home(state.home.named_as), chosen)
+        restored.extend(undone.restored)
+        failed.extend(undone.failed)
+        is_known = is_known and undone.is_known
+        if undone.why:
+            failed.append(Skipped(state.home.label, undone.why))
+    return Undone(chosen, tuple(restored), tuple(failed), is_known=is_known)
+
+
+def _undo(loop: ScanLoop, state: HomeState, own: HomeSettings, run: str) -> Undone:
+    home, evidence = state.home, state.evidence
+    if not home.may_write:
+        return Undone(run, (), (), ONLY_OBSERVED)
+    if evidence is None:
+        return Undone(run, (), (), state.detail or _NOT_SEEN)
+    try:
+        return loop.call(home, protocol.UNDO, undo_request(home, evidence, own, run))
+    except HomeError as error:
+        return Undone(run, (), (), str(error)[:300])
+    except (WorkerError, TimeoutError) as error:
+        return Undone(run, (), (), not_known(run, error), is_known=False)
+
+
+def _in_homes(runs: Sequence[tuple[HomeState, Run]], run: str) -> list[HomeRun]:
+    return [(state.home.label, each) for state, each in runs if each.id == run]
+
+
+def _last(runs: list[Run]) -> str:
+    """The last that can be given back; what only emptied the trash cannot."""
+    acted = [each for each in runs if each.kind in _UNDOABLE and _may_have_acted(each)]
+    taken = [
+        each
+        for each in acted
+        if each.undoable_until is not None and not each.is_given_back and not each.is_purge
+    ]
+    if not acted:
+        raise ExporterError("no run has taken anything yet; there is nothing to give back")
+    if not taken:
+        raise ExporterError("all was given back, or its trash is gone; nothing can be given back")
+    return _newest(taken)
+
+
+def _newest(runs: list[Run]) -> str:
+    """Of those that took something; to empty the trash is not to take."""
+    acted = [each for each in runs if each.kind in _UNDOABLE and _may_have_acted(each)]
+    taken = [each for each in acted if not each.is_purge]
+    return max(taken, key=lambda each: (each.started_at, each.id)).id
+
+
+def _may_have_acted(run: Run) -> bool:
+    """What a run that is not finished has done is not known until it is settled."""
+    return run.actions > 0 or run.finished_at is None
+
+
+# Purge
+
+
+def at_stake(loop: ScanLoop, run: str | None) -> list[str]:
+    """What could still be given back, and no longer after a purge of this run, or of all."""
+    sessions = others = 0
+    lines: list[str] = []
+    for state, each in runs_of(loop, []):
+        if each.kind is not Kind.PRUNE or run not in (None, each.id):
+            continue
+        if each.finished_at is None:
+            lines.append(f"run {each.id} was not finished: what it took is not known")
+        if each.finished_at is None or each.is_given_back or each.undoable_until is None:
+            continue
+        try:
+            actions = _actions(loop, state, each.id)
+        except (HomeError, WorkerError, TimeoutError) as error:
+            lines.append(f"what run {each.id} took cannot be told: {error}")
+            continue
+        taken = [action for action in actions if action.state is ActionState.DONE]
+        sessions += sum(action.action == _SESSION for action in taken)
+        others += sum(action.action != _SESSION for action in taken)
+    counts = ((sessions, "session"), (others, "other item"))
+    parts = [counted(count, noun) for count, noun in counts if count]
+    if parts:
+        lines.append(f"{' and '.join(parts)} can then no longer be given back")
+    return lines
+
+
+def purge(loop: ScanLoop, state: HomeState, run: str | None, result: RunResult) -> None:
+    """Empty the trash of one home: of this run, or all of it."""
+
+    def not_done(why: str) -> None:
+        result.add([state.home.label], outcome=RunOutcome.FAILED, why=why[:300])
+
+    home, evidence = state.home, state.evidence
+    if home.problem:
+        not_done(home.problem)
+        return
+    try:
+        known = _runs(loop, state)
+        if run is not None and run not in {each.id for each in known}:
+            return
+        if not home.may_write:
+            if any(each.kind is Kind.PRUNE and each.undoable_until for each in known):
+                not_done(ONLY_OBSERVED)
+            return
+        if evidence is None:
+            not_done(state.detail or _NOT_SEEN)
+            return
+        outcome = loop.call(home, protocol.PURGE, purge_request(home, evidence, run))
+    except (HomeError, WorkerError, TimeoutError) as error:
+        not_done(str(error))
+        return
+    result.freed[Frees.NOW] += outcome.freed.get(Frees.NOW, 0)
+    result.add(
+        outcome.done,
+        outcome=outcome.outcome,
+        run=outcome.run,
+        done=outcome.done,
+        skipped=outcome.skipped,
+        why=outcome.why,
+    )

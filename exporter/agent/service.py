@@ -1,0 +1,294 @@
+"""What can be asked of a host: every command as a method.
+
+Over a `ScanLoop`: that of a running agent, or one made for a single command (`one_shot`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from exporter.agent import manual_run, run_history
+from exporter.agent import status as host_status
+from exporter.agent.home_state import HomeState, Wishes
+from exporter.agent.manual_prune import ManualPrune, PruneCommand
+from exporter.agent.manual_reap import ManualReap
+from exporter.agent.manual_run import Kind, Progress
+from exporter.agent.run_history import HomeRun
+from exporter.agent.run_result import RunResult, unknown_sources
+from exporter.agent.scan_loop import LOOK_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
+from exporter.agent.session_list import session_row
+from exporter.agent.visibility import capabilities, is_losing
+from exporter.collectors.render import Metrics
+from exporter.collectors.view import HostView
+from exporter.errors import ExporterError, UsageError
+from exporter.pruner.orders import PruneWish
+from exporter.reaper.orders import Undone
+from exporter.text import counted, visible
+
+_PATIENCE_SECONDS: Final = LOOK_SECONDS + READ_SECONDS
+_BETWEEN_SCANS_SECONDS: Final = 1.0
+_BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
+"""Of a reap: a session is dead only if several scans in a row agree."""
+_SHORTEST_BEGINNING: Final = 4
+_NO_PLANS: Final = ScanPurpose(lambda _: Wishes())
+
+
+class OpenSessions(Struct, frozen=True):
+    """The open sessions of a host."""
+
+    rows: list[dict[str, Any]]
+    incomplete: list[str]
+    """Homes of which not all are known, with the reason."""
+    notes: list[str]
+    homes: int
+    """How many were read."""
+
+
+class HostService:
+    """The homes of this host, for a person or a program that asks."""
+
+    def __init__(self, loop: ScanLoop, state_dir: str) -> None:
+        self._loop = loop
+        self._state_dir = state_dir
+
+    # What is there
+
+    def status(self) -> dict[str, Any]:
+        """Each home on one screen."""
+        view = self._scan_with_prune_figures()
+        return host_status.status(view, self._loop.settings, public=False)
+
+    def sessions(self, verdict: str | None = None, source: str | None = None) -> OpenSessions:
+        """The open sessions of every home."""
+        view = self._scan(ScanPurpose(walk_disk=False, wish=_NO_PLANS.wish))
+        rows = [
+            row
+            for state in self._loop.states()
+            for row in state.session_rows(public=False)
+            if verdict in (None, row["verdict"]) and source in (None, row["source"])
+        ]
+        wanted = () if source is None else (source,)
+        notes = unknown_sources(wanted, (state.snapshot for state in self._loop.states()))
+        incomplete = [f"{home.label} (cannot be read)" for home in view.homes if not home.up]
+        incomplete += [
+            f"{home.label} ({home.sessions_left_out} more are too many to list)"
+            for home in view.homes
+            if home.sessions_left_out
+        ]
+        return OpenSessions(rows, incomplete, notes, sum(home.up for home in view.homes))
+
+    def explain(self, session_id: str) -> dict[str, Any]:
+        """Every piece of evidence and every rule for one session."""
+        view = self._scan(ScanPurpose(walk_disk=False, wish=_NO_PLANS.wish))
+        loop = self._loop
+        found = loop.explain(session_id) or loop.explain(self._whole_id(session_id))
+        if not found:
+            unread = [home.label for home in view.homes if not home.up]
+            hint = f"; could not read {', '.join(unread)}" if unread else ""
+            raise ExporterError(
+                f"no open session {visible(session_id)} in any home{hint}; "
+                "`hermes-exporter sessions` lists them"
+            )
+        if len(found) > 1:
+            homes = ", ".join(label for label, _, _ in found)
+            raise UsageError(
+                f"session {visible(session_id)} is in several homes ({homes}); add --home"
+            )
+        label, session, judgement = found[0]
+        row = session_row(label, session, judgement.verdict, judgement.evidence)
+        row["rules"] = [
+            {"rule": each.rule, "holds": each.holds, "why": each.why} for each in judgement.rules
+        ]
+        return row
+
+    def _whole_id(self, beginning: str) -> str:
+        """The one open session whose id begins so; the beginning itself if there is none."""
+        if len(beginning) < _SHORTEST_BEGINNING:
+            return beginning
+        ids = {
+            row["id"]
+            for state in self._loop.states()
+            for row in state.session_rows(public=False)
+            if row["id"].startswith(beginning)
+        }
+        if len(ids) > 1:
+            some = ", ".join(visible(each) for each in sorted(ids)[:3])
+            raise UsageError(
+                f"{counted(len(ids), 'open session')} begin with {visible(beginning)} "
+                f"({some}, ...); give more of the id"
+            )
+        return ids.pop() if ids else beginning
+
+    def metrics_text(self, disabled_collectors: frozenset[str]) -> tuple[bytes, list[str]]:
+        """The metrics in the text format, and the homes that could not be read."""
+        view = self._scan_with_prune_figures()
+        metrics = Metrics(disabled_collectors, _ignore, of_process=False)
+        return metrics.render(view).text, [home.label for home in view.homes if not home.up]
+
+    def check(self) -> dict[str, Any]:
+        """What can be seen of each home?"""
+        view = self._scan(_NO_PLANS)
+        homes = [capabilities(home) for home in view.homes]
+        homes.extend(
+            {
+                "home": None,
+                "path": refusal.path,
+                "can": [],
+                "cannot": [{"what": "adopt", "why": refusal.why, "grant": refusal.fix}],
+            }
+            for refusal in self._loop.census.refused
+            if refusal.path not in {home.path for home in view.homes}
+        )
+        return {
+            "ok": all(home.up and not is_losing(home) for home in view.homes),
+            "config": [],
+            "homes": homes,
+        }
+
+    def count_homes(self) -> int:
+        """How many homes there are, readable or not."""
+        self._loop.discover()
+        return len(self._loop.states())
+
+    # What is to be done
+
+    def reap(
+        self,
+        sources: Sequence[str] = (),
+        *,
+        execute: bool = False,
+        plan_hash: str | None = None,
+        presume: bool = False,
+    ) -> RunResult:
+        """Plan a reap of every home, and carry it out if asked to.
+
+        `presume`: idleness by Hermes's own clocks counts as if an agent had watched it.
+        """
+        saved = manual_run.load_plan("reap", self._state_dir, plan_hash)
+        kind = ManualReap(self._loop.settings, sources)
+        purpose = ScanPurpose(kind.wish, walk_disk=False, presume_by_clock=presume)
+
+        def scan() -> HostView:
+            return self._scan(purpose, _BETWEEN_CONFIRMATIONS_SECONDS)
+
+        view = self._settled(scan) if execute else scan()
+        result = manual_run.plan(kind, self._loop, view, saved)
+        return self._finish(kind, result, _quietly, execute=execute)
+
+    def prune(self, command: PruneCommand, progress: Progress) -> RunResult:
+        """Plan a prune of every home, and carry it out if asked to."""
+        saved = manual_run.load_plan("prune", self._state_dir, command.plan_hash)
+        command = command.after(saved)
+        kind = ManualPrune(self._loop.settings, command, self._loop.prune_memory)
+
+        def scan() -> HostView:
+            return self._loop.run(_PATIENCE_SECONDS, ScanPurpose(kind.wish))
+
+        view = self._settled(scan) if command.execute else scan()
+        result = manual_run.plan(kind, self._loop, view, saved)
+        return self._finish(kind, result, progress, execute=command.execute)
+
+    def _finish(
+        self, kind: Kind, result: RunResult, progress: Progress, *, execute: bool
+    ) -> RunResult:
+        if execute:
+            manual_run.execute(kind, self._loop, result, progress)
+        else:
+            result.notes += manual_run.unsettled(self._loop)
+            if result.actions:
+                manual_run.keep(kind, self._loop, self._state_dir, result)
+        return result
+
+    # What was done
+
+    def history(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """All runs in all homes, the newest first, and the homes whose journal cannot be read."""
+        unread: list[str] = []
+        self._loop.discover()
+        runs = run_history.runs_of(self._loop, unread)
+        rows = [run.row(state.home.label) for state, run in runs]
+        return sorted(rows, key=lambda row: (row["started_at"], row["run"]), reverse=True), unread
+
+    def show_run(self, run: str) -> tuple[list[dict[str, Any]], list[str]]:
+        """One run in every home it acted on; and the homes whose journal cannot be read."""
+        unread: list[str] = []
+        self._loop.discover()
+        return run_history.show_run(self._loop, run, unread), unread
+
+    def undo(
+        self,
+        run: str | None,
+        announce: Callable[[Sequence[HomeRun], Sequence[HomeRun]], None],
+    ) -> Undone:
+        """Give back what a run took, in every home it acted on; None is the last that can be."""
+        self._loop.probe(_PATIENCE_SECONDS)
+        run_history.settle_all(self._loop)
+        return run_history.undo(self._loop, run, announce)
+
+    def at_stake(self, run: str | None) -> list[str]:
+        """What could still be given back, and no longer after a purge of this run, or of all."""
+        self._loop.discover()
+        return run_history.at_stake(self._loop, run)
+
+    def purge(self, run: str | None) -> RunResult:
+        """Empty the trash: of one run, wherever it acted, or of all. What stays behind is said."""
+        result = RunResult("", time.time(), [])
+        result.executed = True
+        self._loop.probe(_PATIENCE_SECONDS)
+        run_history.settle_all(self._loop)
+        for state in self._loop.states():
+            run_history.purge(self._loop, state, run, result)
+        if run is not None and not result.done and not result.skipped:
+            raise ExporterError(
+                f"run {run[:64]} has no trash in any home; `hermes-exporter history` lists the runs"
+            )
+        return result
+
+    # Scanning
+
+    def _scan(
+        self, purpose: ScanPurpose, pause_seconds: float = _BETWEEN_SCANS_SECONDS
+    ) -> HostView:
+        """As many scans as a verdict needs; the last one makes the plans."""
+        before = ScanPurpose(_NO_PLANS.wish, purpose.walk_disk, purpose.presume_by_clock)
+        self._loop.discover()
+        homes = [self._loop.settings.for_home(each.home.named_as) for each in self._loop.states()]
+        for _ in range(max((own.reaper.confirmations for own in homes), default=1) - 1):
+            view = self._loop.run(_PATIENCE_SECONDS, before)
+            if any(home.verdicts for home in view.homes):
+                time.sleep(pause_seconds)
+        return self._loop.run(_PATIENCE_SECONDS, purpose)
+
+    def _scan_with_prune_figures(self) -> HostView:
+        """With what an automatic prune would do."""
+
+        def wish(state: HomeState) -> Wishes:
+            own = self._loop.settings.for_home(state.home.named_as)
+            memory = self._loop.prune_memory(state.home)
+            return Wishes(prune=PruneWish(own.prune, memory, own.reaper.end_reason))
+
+        self._scan(ScanPurpose(wish))
+        return self._loop.keep_prune_reports()
+
+    def _settled(self, scan: Callable[[], HostView]) -> HostView:
+        """Scan, after what killed runs left open is settled: it would look like something else."""
+        view = scan()
+        open_homes = [
+            each for each in self._loop.states() if each.unsettled_runs and each.home.may_write
+        ]
+        if not open_homes:
+            return view
+        run_history.settle(self._loop, open_homes)
+        return scan()
+
+
+def _quietly(label: str, settled: int, total: int) -> None:
+    """Tell of no progress."""
+
+
+def _ignore(name: str, error: Exception) -> None:
+    """hermes_exporter_collector_success says it in the output itself."""

@@ -1,0 +1,183 @@
+"""How a worker answers the calls that act on a home, and those about its journal.
+
+Loaded when the first such call comes: most homes are scanned and never acted on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from msgspec import structs
+
+from exporter.errors import DatabaseError
+from exporter.pruner.apply.execute import execute
+from exporter.pruner.apply.execute import purge as purge_trash
+from exporter.pruner.apply.reborn import heal_reborn
+from exporter.pruner.apply.settle import settle as settle_runs
+from exporter.pruner.apply.undo import undo as undo_prune
+from exporter.pruner.apply.upkeep import UpkeepOrder, keep_up
+from exporter.pruner.beside import with_plugins
+from exporter.pruner.orders import PruneOrder
+from exporter.pruner.outcome import LeftAlone, Outcome
+from exporter.reaper.orders import ReapOrder, Report, Undone
+from exporter.reaper.reap import reap as reap_home
+from exporter.reaper.reap_undo import undo as undo_reap
+from exporter.runs.folder import RunError, run_folder
+from exporter.runs.journal import journal_of
+from exporter.runs.models import Kind, Run, RunOutcome, Skipped
+from exporter.workers.home import WorkerHome
+from exporter.workers.privilege import give_back_memory
+from exporter.workers.protocol import (
+    PAGE_ITEMS,
+    HealReply,
+    HealRequest,
+    NotedAction,
+    PurgeRequest,
+    RunActionsRequest,
+    RunsRequest,
+    SettleReply,
+    SettleRequest,
+    Teller,
+    UndoRequest,
+    UpkeepDone,
+    UpkeepRequest,
+)
+from exporter.writing.target import Site
+
+
+def reap(home: WorkerHome, request: ReapOrder, teller: Teller) -> Report:
+    """End what the plan names."""
+    del teller
+    site = _site(request)
+    _heal_first(site)
+    return reap_home(request, site, home)
+
+
+def prune(home: WorkerHome, request: PruneOrder, teller: Teller) -> Outcome:
+    """Execute a plan, in a worker that need not be the one that made it."""
+    del home
+    site = _site(request)
+    _heal_first(site)
+    outcome = execute(
+        request.plan,
+        site,
+        keep_seconds=request.keep_seconds,
+        by_hand=request.by_hand,
+        only=None if request.only is None else frozenset(request.only),
+        run=request.run,
+        progress=teller.progress,
+        beside=with_plugins(request.beside, request.home),
+        emergency=request.emergency,
+    )
+    give_back_memory()
+    return outcome
+
+
+def purge(home: WorkerHome, request: PurgeRequest, teller: Teller) -> Outcome:
+    """Empty the trash of one run, or all of it."""
+    del home, teller
+    with run_folder(request.home, request.owner) as folder:
+        if folder is None:  # and none is made to find nothing in it
+            return Outcome(None, RunOutcome.DONE)
+    site = Site(request.home, request.owner, request.bystanders)
+    _heal_first(site)
+    return purge_trash(request.run, site)
+
+
+def undo(home: WorkerHome, request: UndoRequest, teller: Teller) -> Undone:
+    """Give back what a run took from one home."""
+    del home
+    site = _site(request)
+    _heal_first(site, besides=request.run)  # the undo itself gives back everything of that one
+    with journal_of(request.home, request.owner) as journal:
+        if journal is None:
+            raise RunError(f"there is no run {request.run} in {request.home}")
+        kind = journal.find(request.run).kind
+    if kind is not Kind.PRUNE:
+        return undo_reap(request.run, site)
+    returned = undo_prune(request.run, site, progress=teller.progress)
+    notes = (structs.replace(e, why=f"given back, but {e.why}"[:300]) for e in returned.notes)
+    failed = _skipped((*returned.failed, *notes))
+    return Undone(request.run, returned.restored, failed, returned.why[:300], returned.is_known)
+
+
+def heal(home: WorkerHome, request: HealRequest, teller: Teller) -> HealReply:
+    """Give sessions that were born again the past that a prune took."""
+    del home, teller
+    healed = heal_reborn(_site(request))
+    why = healed.left[0].why if healed.left else ""
+    return HealReply(len(healed.sessions), len(healed.left), why[:300])
+
+
+def settle(home: WorkerHome, request: SettleRequest, teller: Teller) -> SettleReply:
+    """Find out what runs that were killed had done."""
+    del home, teller
+    recovered = settle_runs(Site(request.home, request.owner, request.bystanders))
+    left = [Skipped(run, why[:300]) for run, why in recovered.left.items()]
+    return SettleReply(list(recovered.settled[:PAGE_ITEMS]), left[:PAGE_ITEMS])
+
+
+def upkeep(home: WorkerHome, request: UpkeepRequest, teller: Teller) -> list[UpkeepDone]:
+    """VACUUM and `git gc` of a home that no process uses, as the evidence shows."""
+    del home, teller
+    order = UpkeepOrder(
+        home=request.home,
+        owner=request.owner,
+        bystanders=request.bystanders,
+        quiet=request.quiet,
+        vacuum=request.vacuum,
+        gc=request.gc,
+    )
+    return [
+        UpkeepDone(each.work, each.why[:300], each.before_bytes, each.after_bytes)
+        for each in keep_up(order)
+    ]
+
+
+def list_runs(home: WorkerHome, request: RunsRequest, teller: Teller) -> list[Run]:
+    """The runs in one home, the newest first."""
+    del home, teller
+    with journal_of(request.home, request.owner) as journal:
+        return journal.list_runs() if journal is not None else []
+
+
+def show_run(home: WorkerHome, request: RunActionsRequest, teller: Teller) -> list[NotedAction]:
+    """What one run did to one home, in order."""
+    del home, teller
+    with journal_of(request.home, request.owner) as journal:
+        actions = journal.actions(request.run) if journal is not None else []
+    return [
+        NotedAction(
+            action=each.intent.action[:128],
+            policy=each.intent.policy[:128],
+            target=each.intent.target[:4096],
+            reason=each.intent.reason[:300],
+            bytes=max(0, each.intent.bytes),
+            state=each.state,
+            why=each.why[:300],
+        )
+        for each in actions
+    ]
+
+
+def _site(request: ReapOrder | PruneOrder | UndoRequest | HealRequest) -> Site:
+    return Site(
+        request.home,
+        request.owner,
+        request.bystanders,
+        lock_budget_seconds=request.lock_budget_seconds,
+    )
+
+
+def _heal_first(site: Site, besides: str = "") -> None:
+    """Before anything else is done to a home. If it cannot be now, that is no reason not to act:
+
+    what was not healed stays in the trash, and the next scan or command tries again.
+    """
+    with suppress(DatabaseError, RunError):
+        heal_reborn(site, besides=besides)
+
+
+def _skipped(left: Iterable[LeftAlone]) -> tuple[Skipped, ...]:
+    return tuple(Skipped(each.target[:512], each.why) for each in left)

@@ -1,0 +1,206 @@
+"""One child process of the agent, and the channel to it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import subprocess  # noqa: TID251 - the one place that starts children of the agent
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from exporter.errors import RefusedError, WorkerError
+from exporter.text import listed
+from exporter.workers import protocol
+from exporter.workers.frames import FRAME_BYTES_MAX, READY, Frame, FrameReader, pack
+from exporter.workers.privilege import missing_capabilities
+from exporter.workers.protocol import Call, Failure, Progress, Refusal, decode
+
+LET_GO_SECONDS: Final = 0.5
+_RECEIVE_BYTES: Final = 256 * 1024
+_FRAMES_MAX: Final = 20_000
+_LONGEST: Final = 24
+"""A call that tells of progress may take this many times its seconds."""
+_START_SECONDS: Final = 60.0
+_SEND_SECONDS: Final = 5.0
+_PROGRESS: Final = msgspec.json.Decoder(Progress)
+_REFUSAL: Final = msgspec.json.Decoder(Refusal)
+_FAILURE: Final = msgspec.json.Decoder(Failure)
+
+Request = TypeVar("Request")
+Part = TypeVar("Part")
+Reply = TypeVar("Reply")
+
+
+class ChildProcess:
+    """A process that was started by the agent, and answers it over a socket."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start it, in a thread that stays: a child ends with the thread that started it."""
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise WorkerError(f"cannot start a worker: {error.strerror}") from error
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                close_fds=True,
+                cwd="/",
+                env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            raise WorkerError(f"cannot start a worker: {error.strerror}") from error
+        finally:
+            theirs.close()
+        self._channel = ours
+        self._reader = FrameReader()
+        self._ready = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Return when the process has started; a busy host takes its time."""
+        if self._ready:
+            return
+        frames: list[Frame] = []
+        deadline = time.monotonic() + _START_SECONDS
+        try:
+            while not frames:
+                frames = list(self.receive(deadline - time.monotonic()))
+        except TimeoutError as error:
+            raise WorkerError(f"a worker did not start within {_START_SECONDS:.0f} s") from error
+        if [frame.name for frame in frames] != [READY]:
+            raise WorkerError("a worker spoke before it was asked; it is ended")
+        self._ready = True
+
+    def send(self, name: str, message: object) -> None:
+        try:
+            self._channel.settimeout(_SEND_SECONDS)
+            self._channel.sendall(pack(name, message))
+        except OSError as error:
+            raise WorkerError("a worker is gone") from error
+
+    def receive(self, seconds: float, bytes_max: int = FRAME_BYTES_MAX) -> Iterator[Frame]:
+        """What comes next, perhaps no whole frame yet; raise TimeoutError if nothing does."""
+        try:
+            self._channel.settimeout(max(0.001, seconds))
+            data = self._channel.recv(_RECEIVE_BYTES)
+        except TimeoutError:
+            raise
+        except OSError as error:  # another thread has ended it
+            raise WorkerError("a worker is gone") from error
+        if not data:
+            raise WorkerError("a worker died")
+        return self._reader.feed(data, bytes_max)
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Kill it; a thread that waits for its answer is told at once."""
+        try:
+            self._channel.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it was gone before
+        self._process.kill()
+
+    def is_gone(self, wait_seconds: float = 0.0) -> bool:
+        """True if it is dead; the kernel keeps one that waits for a filesystem which hangs."""
+        try:
+            self._process.wait(wait_seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        self._channel.close()
+        return True
+
+
+class Worker(ChildProcess):
+    """A process that reads homes and acts on them as their owner; one call at a time."""
+
+    def call(
+        self,
+        what: Call[Request, Part, Reply],
+        request: Request,
+        seconds: float = 0.0,
+        *,
+        part: Callable[[Part], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Reply:
+        """Send a request and return the reply; `part` and `progress` hear what comes before it.
+
+        Raise TimeoutError if it takes longer than `seconds`, once the process has started, and
+        RefusedError if it was understood and not done. Progress gives it more time, though not for
+        ever. A call that is not heard to its end leaves the worker unfit for another.
+        """
+        self.wait_ready()
+        seconds = seconds or what.seconds
+        deadline = time.monotonic() + seconds
+        give_up_at = deadline + (_LONGEST - 1) * seconds
+        self.send(what.name, request)
+        frames, settled = 0, -1
+        while True:
+            for frame in self.receive(deadline - time.monotonic(), what.reply_bytes_max):
+                frames += 1
+                if time.monotonic() > deadline:
+                    raise TimeoutError("a worker did not finish its answer in time")
+                if frame.name == protocol.DONE:
+                    return what.decode_reply(frame.body)
+                # Only the reply that names every target may be long, and it comes once.
+                if frames > _FRAMES_MAX or len(frame.body) > FRAME_BYTES_MAX:
+                    raise WorkerError("a worker has too much to tell; it is ended")
+                if frame.name == protocol.PROGRESS:
+                    told = decode(_PROGRESS, frame.body)
+                    if told.settled > settled:
+                        settled, frames = told.settled, frames - 1
+                        more = max(seconds, what.seconds)
+                        deadline = min(time.monotonic() + more, max(give_up_at, deadline))
+                    if progress is not None:
+                        progress(told.settled, told.total)
+                elif frame.name == protocol.PART:
+                    heard = what.decode_part(frame.body)
+                    if part is not None:
+                        part(heard)
+                else:
+                    raise _refusal(frame)
+
+
+def _refusal(frame: Frame) -> RefusedError | WorkerError:
+    if frame.name == protocol.REFUSED:
+        refusal = decode(_REFUSAL, frame.body)
+        return RefusedError(refusal.why, busy=refusal.busy)
+    if frame.name == protocol.FAILED:
+        return WorkerError(f"a worker failed: {decode(_FAILURE, frame.body).detail}")
+    return WorkerError("a worker sent what it was not asked for; it is ended")
+
+
+def start_worker(owner: int) -> Worker:
+    """A worker that reads homes as their owner."""
+    if owner == os.geteuid():
+        return Worker(own_program("exporter.workers.worker"))
+    missing = missing_capabilities()
+    if missing:
+        raise WorkerError(f"cannot act as uid {owner}: this agent lacks {listed(missing, 'and')}")
+    return Worker(own_program("exporter.workers.worker", str(owner), str(_group_of(owner))))
+
+
+def own_program(module: str, *arguments: str) -> list[str]:
+    """The command line that starts a module of ours as a child of this process."""
+    return [sys.executable, "-I", "-m", module, str(os.getpid()), *arguments]
+
+
+def _group_of(owner: int) -> int:
+    try:
+        return pwd.getpwuid(owner).pw_gid
+    except KeyError:
+        return owner
