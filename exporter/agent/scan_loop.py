@@ -263,6 +263,8 @@ class ScanLoop:
             # Made for each worker: a new one has to be told what earlier ones watched.
             request = self._scan_request(state, look, surveyed)
             state.plans = worker.call(protocol.SCAN, request, seconds, part=state.take)
+            if not state.was_read:
+                raise WorkerError("a worker did not tell what it read; it is ended")
 
         if self._exchange(state, scan, seconds):
             state.finish(self._clock(), self._monotonic())
