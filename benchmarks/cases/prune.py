@@ -17,7 +17,7 @@ from benchmarks.measure import percentile, timed
 from exporter.evidence.openers import Bystanders
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
-from exporter.pruner.outcome import Outcome, Returned
+from exporter.runs.models import Outcome
 from exporter.writing.target import Site
 from tests.support.evidence import evidence
 from tests.support.home_scans import sql
@@ -106,7 +106,7 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
     home, sessions, messages = _copy(source, place, scale)
     plan = planned(home, sessions)
     outcomes: list[Outcome] = []
-    returns: list[Returned] = []
+    returns: list[Outcome] = []
     with keeping(home) as writer:
         site = Site(str(home), home.stat().st_uid, Bystanders.of(evidence(home)))
         writer.ask("start", session="beside-the-prune")
@@ -115,7 +115,7 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
         writer.ask("start", session="beside-the-undo")
         undo_seconds = timed(lambda: returns.append(undo(outcomes[0].run or "", site)))
         undoing = writer.ask("stop")
-    left = len(outcomes[0].skipped) + len(returns[0].failed)
+    left = len(outcomes[0].skipped) + len(returns[0].skipped)
     if left > len(sessions) / 100:
         raise RuntimeError(f"not all was done: {_left(outcomes[0], returns[0])}")
     return _Round(
@@ -131,8 +131,8 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
     )
 
 
-def _left(outcome: Outcome, returned: Returned) -> str:
-    left = (*outcome.skipped, *returned.failed)
+def _left(outcome: Outcome, returned: Outcome) -> str:
+    left = (*outcome.skipped, *returned.skipped)
     return f"{outcome.why} {returned.why} {len(left)} of {len(outcome.done)}: {left[:1]}"
 
 

@@ -17,8 +17,8 @@ from exporter.pruner.gather.inventory_reader import Asked, Learnt, Stock, Stockt
 from exporter.pruner.gather.unchanged import Resting
 from exporter.pruner.models import HomePrunePlan, PruneMemory, PruneReport
 from exporter.pruner.orders import PlanOrder, PruneOrder
-from exporter.pruner.outcome import Outcome
 from exporter.reaper.models import HomeFacts, ReaperRules
+from exporter.runs.models import Outcome
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import Crew, die_with_parent, is_alone
 from exporter.snapshot import DiskReport

@@ -14,11 +14,11 @@ from msgspec import structs
 
 from exporter.reaper import breaker
 from exporter.reaper.execute import execute
-from exporter.reaper.orders import Outcome, ReapOrder, Report
+from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import Blocked, HomePlan, JudgedHome, ReapAction, ReapLimits, plan_reap
 from exporter.reaper.reopen import Healed, heal
 from exporter.runs.journal import journal_of
-from exporter.runs.models import END_SESSION, RunOutcome
+from exporter.runs.models import END_SESSION, Outcome, RunOutcome
 from exporter.writing.target import Site
 
 _MINUTE = 60.0

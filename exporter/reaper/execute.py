@@ -24,12 +24,12 @@ from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NOTHING_SAID
 from exporter.reaper.models import Proof
-from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome
+from exporter.reaper.orders import UNDOABLE_SECONDS
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import ProcessKey
 from exporter.runs.folder import RunError
 from exporter.runs.journal import running_on
-from exporter.runs.models import END_SESSION, Action, Intent, Kind, RunOutcome, Skipped
+from exporter.runs.models import END_SESSION, Action, Intent, Kind, Outcome, RunOutcome, Skipped
 from exporter.runs.recovery import not_known
 from exporter.runs.take_actions import (
     CalledOffError,
@@ -102,7 +102,7 @@ def execute(
                 undoable_seconds=undoable_seconds,
             )
             ending = _Ending(site, actions, silent if _has_proof(actions) else ())
-            result = take_all(site, runs, run, intents, ending)
+            outcome = take_all(site, runs, run, intents, ending)
     except DatabaseError as error:
         return Outcome(None, RunOutcome.FAILED, why=str(error))
     except RunError as error:
@@ -110,14 +110,7 @@ def execute(
             raise
         # The journal failed after the run had begun: sessions may have ended, and not be noted.
         return Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error))
-    return Outcome(
-        run=run,
-        outcome=result.outcome,
-        done=result.done,
-        skipped=(*over, *result.skipped),
-        why=result.why,
-        longest_hold_seconds=result.longest_hold_seconds,
-    )
+    return structs.replace(outcome, skipped=(*over, *outcome.skipped))
 
 
 def _still_open(

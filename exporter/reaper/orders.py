@@ -6,22 +6,10 @@ from msgspec import Struct
 
 from exporter.evidence.openers import Bystanders
 from exporter.reaper.plan import Blocked, ReapLimits
-from exporter.runs.models import RunOutcome, Skipped
-from exporter.snapshot import Count, SessionId, Text, Word
+from exporter.runs.models import Outcome, Skipped
+from exporter.snapshot import Count, SessionId
 
 UNDOABLE_SECONDS = 72 * 3600.0
-
-
-class Outcome(Struct, frozen=True):
-    """What became of a plan."""
-
-    run: Word | None
-    """None if nothing was begun: the plan was empty, or the database must not be written."""
-    outcome: RunOutcome
-    done: tuple[SessionId, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
-    why: Text = ""
-    longest_hold_seconds: float = 0.0
 
 
 class Undone(Struct, frozen=True):

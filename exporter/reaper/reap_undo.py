@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporter.reaper.orders import Undone
+from msgspec import structs
+
 from exporter.runs.folder import RunError
 from exporter.runs.journal import Runs, journal_of, running_on
 from exporter.runs.models import (
@@ -15,7 +16,9 @@ from exporter.runs.models import (
     ActionState,
     Intent,
     Kind,
+    Outcome,
     Reversal,
+    RunOutcome,
     Skipped,
 )
 from exporter.runs.recovery import not_known
@@ -25,7 +28,7 @@ from exporter.writing.session_end import End, end_of, reopen_session
 from exporter.writing.target import Site
 
 
-def undo(run: str, site: Site) -> Undone:
+def undo(run: str, site: Site) -> Outcome:
     """Open again what a reap ended; in a process of the home's owner, without a connection.
 
     Raise RunError if there is no such reap, RunBusyError if another run is under way, and
@@ -43,14 +46,14 @@ def undo(run: str, site: Site) -> Undone:
             recover(site, runs)
             undoing, intents, failed = _begin(run, site, runs)
             if not undoing:
-                return Undone(run, (), failed)
-            result = take_all(site, runs, undoing, intents, _Reopening())
+                return Outcome(run, RunOutcome.DONE, skipped=failed)
+            outcome = take_all(site, runs, undoing, intents, _Reopening())
     except RunError as error:
         if not undoing:
             raise
         # The journal failed after the undo had begun: sessions may be open, and not be noted.
-        return Undone(run, (), (), not_known(run, error), is_known=False)
-    return Undone(run, result.done, (*result.skipped, *failed), result.why, result.is_known)
+        return Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error))
+    return structs.replace(outcome, run=run, skipped=(*outcome.skipped, *failed))
 
 
 def _begin(run: str, site: Site, runs: Runs) -> tuple[str, list[Intent], tuple[Skipped, ...]]:
@@ -67,7 +70,7 @@ def _begin(run: str, site: Site, runs: Runs) -> tuple[str, list[Intent], tuple[S
         if each.state is ActionState.UNDONE
     ]
     failed += [
-        Skipped(each.intent.target, f"not known whether it was ended: {each.why}"[:300])
+        Skipped(each.intent.target, f"not known whether it was ended: {each.why}")
         for each in actions
         if each.state is ActionState.INTENDED
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
@@ -22,13 +22,14 @@ from exporter.runs.models import (
     REOPEN_SESSION,
     Action,
     ActionState,
-    Fate,
     Intent,
+    Outcome,
     Run,
     RunOutcome,
     Settlement,
     Skipped,
     intended,
+    outcome_of,
 )
 from exporter.runs.recovery import Recovered
 from exporter.snapshot import Trouble
@@ -46,23 +47,6 @@ _SETTLED_AT_ONCE: Final = 5_000
 _READ_ATTEMPTS: Final = 5
 _PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
 _SKIPPED: Final = ActionState.SKIPPED
-
-
-class Result(Struct, frozen=True):
-    """What became of the actions of a run."""
-
-    outcome: RunOutcome
-    done: tuple[str, ...]
-    skipped: tuple[Skipped, ...]
-    why: str = ""
-    """What stopped it, if anything did."""
-    longest_hold_seconds: float = 0.0
-    """For how long at most the write lock was held at a time."""
-
-    @property
-    def is_known(self) -> bool:
-        """False if what was done could not be seen."""
-        return self.outcome is not RunOutcome.UNKNOWN
 
 
 class CalledOffError(Exception):
@@ -96,7 +80,7 @@ def take_all(
     change: Change,
     *,
     patient_rounds: int = 3,
-) -> Result:
+) -> Outcome:
     """Do what a run that has begun with these intents is for, and finish it.
 
     A batch that is called off is tried again that many times before the rest is given up.
@@ -213,34 +197,33 @@ def _next_size(size: int, taken: int, took_seconds: float, budget_seconds: float
     return max(1, min(fitting, _GROWTH * size, _LARGEST_BATCH))
 
 
-def _finish(runs: Runs, run: str, why: str, longest: float) -> Result:
-    result = _result(runs.fates(run), why, longest)
-    runs.finish(run, result.outcome, why)
-    return result
+def _finish(runs: Runs, run: str, why: str, longest: float) -> Outcome:
+    outcome = _outcome(runs, run, why, longest)
+    runs.finish(run, outcome.outcome, why)
+    return outcome
 
 
-def _left_open(runs: Runs, run: str, why: str, longest: float) -> Result:
+def _left_open(runs: Runs, run: str, why: str, longest: float) -> Outcome:
     """The database can neither be written nor read: what became of the last batch is not known."""
-    result = _result(runs.fates(run), recovery.not_known(run, why), longest)
-    return structs.replace(result, outcome=RunOutcome.UNKNOWN)
+    outcome = _outcome(runs, run, recovery.not_known(run, why), longest)
+    return structs.replace(outcome, outcome=RunOutcome.UNKNOWN)
 
 
-def _result(fates: Sequence[Fate], why: str, longest: float) -> Result:
+def _outcome(runs: Runs, run: str, why: str, longest: float) -> Outcome:
+    fates = runs.fates(run)
     done = tuple(each.target for each in fates if each.state is ActionState.DONE)
-    skipped = tuple(
-        Skipped(each.target, each.why or why)
-        for each in fates
-        if each.state is not ActionState.DONE
+    return Outcome(
+        run=run,
+        outcome=outcome_of(went_wrong=bool(why), anything_done=bool(done)),
+        done=done,
+        skipped=tuple(
+            Skipped(each.target, each.why or why)
+            for each in fates
+            if each.state is not ActionState.DONE
+        ),
+        why=why,
+        longest_hold_seconds=longest,
     )
-    return Result(
-        _outcome(went_wrong=bool(why), anything_done=bool(done)), done, skipped, why, longest
-    )
-
-
-def _outcome(*, went_wrong: bool, anything_done: bool) -> RunOutcome:
-    if not went_wrong:
-        return RunOutcome.DONE
-    return RunOutcome.PARTIAL if anything_done else RunOutcome.FAILED
 
 
 # Runs that were killed, and transactions of which nobody knows whether they were committed

@@ -6,7 +6,7 @@ Loaded when the first such request comes: most homes are planned for and never a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -24,14 +24,13 @@ from exporter.pruner.apply.undo import undo as undo_prune
 from exporter.pruner.apply.upkeep import UpkeepOrder, keep_up
 from exporter.pruner.models import Frees, PruneOutcome
 from exporter.pruner.orders import PruneOrder
-from exporter.pruner.outcome import LeftAlone, Outcome
 from exporter.reaper import duty
 from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.reap_undo import undo as undo_reap
 from exporter.runs.folder import JournalMendedError, RunError, run_folder
 from exporter.runs.journal import journal_of
-from exporter.runs.models import Kind, RunOutcome, Skipped
+from exporter.runs.models import Kind, Outcome, RunOutcome, Skipped
 from exporter.runs.recovery import Recovered
 from exporter.workers import protocol
 from exporter.workers.home import WorkerHome
@@ -130,13 +129,13 @@ def _undo(request: protocol.UndoRequest, tell: Tell) -> Iterator[protocol.Reply]
         kind = journal.find(request.run).kind
     if kind is not Kind.PRUNE:
         undone = _mended(partial(undo_reap, request.run, site))
-        yield from _outcome(undone.restored, undone.failed)
-        yield protocol.UndoReply(undone.why[:300], undone.is_known)
+        yield from _outcome(undone.done, undone.skipped)
+        yield protocol.UndoReply(undone.why, undone.is_known)
         return
     returned = _mended(partial(undo_prune, request.run, site, progress=_throttled(tell)))
-    notes = (structs.replace(e, why=f"given back, but {e.why}"[:300]) for e in returned.notes)
-    yield from _outcome(returned.restored, _skipped((*returned.failed, *notes)))
-    yield protocol.UndoReply(returned.why[:300], returned.is_known)
+    notes = (Skipped(each.target, f"given back, but {each.why}") for each in returned.notes)
+    yield from _outcome(returned.done, (*returned.skipped, *notes))
+    yield protocol.UndoReply(returned.why, returned.is_known)
 
 
 def _throttled(tell: Tell) -> Callable[[int, int], None]:
@@ -163,7 +162,7 @@ def _purge(request: protocol.PurgeRequest) -> Iterator[protocol.Reply]:
 
 
 def _settle(recovered: Recovered) -> protocol.SettleReply:
-    left = [Skipped(run, why[:300]) for run, why in recovered.left.items()]
+    left = [Skipped(run, why) for run, why in recovered.left.items()]
     return protocol.SettleReply(
         list(recovered.settled[: protocol.PAGE_ITEMS]), left[: protocol.PAGE_ITEMS]
     )
@@ -179,7 +178,7 @@ def _keep_up(order: UpkeepOrder) -> protocol.UpkeepReply:
 
 
 def _pruned(outcome: Outcome) -> Iterator[protocol.Reply]:
-    yield from _outcome(outcome.done, _skipped(outcome.skipped))
+    yield from _outcome(outcome.done, outcome.skipped)
     yield protocol.PruneReply(
         PruneOutcome(
             run=outcome.run,
@@ -191,10 +190,6 @@ def _pruned(outcome: Outcome) -> Iterator[protocol.Reply]:
             longest_hold_seconds=outcome.longest_hold_seconds,
         )
     )
-
-
-def _skipped(left: Iterable[LeftAlone]) -> list[Skipped]:
-    return [Skipped(each.target[:512], each.why) for each in left]
 
 
 def _history(home: str, owner: int) -> Iterator[protocol.Reply]:

@@ -150,7 +150,7 @@ def test_activity_of_a_process_that_has_left_again_moves_the_end(home: Path, ver
         newest = sql(home, f"SELECT MAX(timestamp) FROM messages WHERE session_id = '{FIRST}';")
         assert float(row["ended_at"]) == pytest.approx(float(newest), abs=1e-3)
     assert counted(home, "reopened") == {}
-    assert FIRST in reap_undo.undo(run, site(home)).restored, "undo knows the end that was moved"
+    assert FIRST in reap_undo.undo(run, site(home)).done, "undo knows the end that was moved"
     assert FIRST in open_sessions(home)
 
 
@@ -364,5 +364,5 @@ def test_an_undo_of_a_reap_that_was_healed_leaves_the_next_one_alone(
         assert healed(home).mistakes == (FIRST,)
     sql(home, f"UPDATE messages SET timestamp = timestamp - 7200 WHERE session_id = '{FIRST}';")
     assert reap(home).done == (FIRST,)
-    assert FIRST not in reap_undo.undo(first, site(home)).restored
+    assert FIRST not in reap_undo.undo(first, site(home)).done
     assert FIRST not in open_sessions(home)

@@ -16,13 +16,12 @@ from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import Bystanders
 from exporter.reaper.execute import execute
 from exporter.reaper.models import HomeFacts, JudgedSession, ReaperRules
-from exporter.reaper.orders import Outcome
 from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import Moment
 from exporter.runs.journal import journal_of
-from exporter.runs.models import Run
+from exporter.runs.models import Outcome, Run
 from exporter.snapshot import LockAnswer
 from exporter.workers.home import WorkerHome
 from exporter.writing.target import Site

@@ -19,7 +19,7 @@ from exporter.hermes.session_state import ExpectedReader
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.beside import Beside
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.pruner.outcome import Outcome
+from exporter.runs.models import Outcome
 from exporter.writing.target import Site
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder

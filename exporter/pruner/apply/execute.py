@@ -25,11 +25,21 @@ from exporter.pruner.apply.registry import effects_on, take
 from exporter.pruner.apply.remover import Effect
 from exporter.pruner.beside import Beside
 from exporter.pruner.decide.trash_wait import BESIDE, why_not_purged
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.pruner.outcome import LeftAlone, Outcome
+from exporter.pruner.models import Act, HomePrunePlan, Policy, PruneAction
 from exporter.runs.folder import RunError, RunFolder, run_folder
 from exporter.runs.journal import Runs, running_on
-from exporter.runs.models import Action, ActionState, Intent, Kind, RunOutcome, Settlement
+from exporter.runs.models import (
+    Action,
+    ActionState,
+    Frees,
+    Intent,
+    Kind,
+    Outcome,
+    RunOutcome,
+    Settlement,
+    Skipped,
+    outcome_of,
+)
 from exporter.runs.recovery import give_up, not_known
 from exporter.runs.trash import TrashRun, trash_folder, trash_of
 from exporter.writing.connection import look_at_bystanders, refuse_unwritable
@@ -137,9 +147,7 @@ class _Noted:
             outcome=RunOutcome.UNKNOWN,
             done=tuple(each.intent.target for each in self.actions if self.is_done(each)),
             skipped=tuple(
-                LeftAlone(
-                    each.intent.target, known[each.number].why if each.number in known else why
-                )
+                Skipped(each.intent.target, known[each.number].why if each.number in known else why)
                 for each in self.actions
                 if not self.is_done(each)
             ),
@@ -316,14 +324,14 @@ class _Pruning:
         done = tuple(each.intent.target for each in actions if self._is_done(each))
         return Outcome(
             run=self._run,
-            outcome=_judge(went_wrong=bool(self._why), anything_done=bool(done)),
+            outcome=outcome_of(went_wrong=bool(self._why), anything_done=bool(done)),
             done=done,
             skipped=tuple(
-                LeftAlone(each.intent.target, self._reason(each))
+                Skipped(each.intent.target, self._reason(each))
                 for each in actions
                 if not self._is_done(each)
             ),
-            why=self._why[:300],
+            why=self._why,
             freed=freed,
             kept_bytes=self._sessions.kept_bytes,
             longest_hold_seconds=self._sessions.longest_hold_seconds,
@@ -331,7 +339,7 @@ class _Pruning:
 
     def _reason(self, action: Action) -> str:
         settled = self._noted.settled.get(action.number)
-        return (settled.why if settled else self._why)[:300]
+        return settled.why if settled else self._why
 
 
 def remove_if_empty(folder: RunFolder, run: str) -> bool:
@@ -384,12 +392,6 @@ def _is_garbage(intent: Intent) -> bool:
 
 def _skip(actions: Sequence[Action], why: str) -> list[Settlement]:
     return [Settlement(each.number, ActionState.SKIPPED, why[:300]) for each in actions]
-
-
-def _judge(*, went_wrong: bool, anything_done: bool) -> RunOutcome:
-    if not went_wrong:
-        return RunOutcome.DONE
-    return RunOutcome.PARTIAL if anything_done else RunOutcome.FAILED
 
 
 def purge(run: str | None, site: Site, *, by_hand: bool = True) -> Outcome:

@@ -17,10 +17,9 @@ from exporter.pruner.apply.recovery import recover
 from exporter.pruner.apply.undo import GiveBack
 from exporter.pruner.decide.trash_wait import find_reborn
 from exporter.pruner.models import Act
-from exporter.pruner.outcome import LeftAlone
 from exporter.runs.folder import RunFolder
 from exporter.runs.journal import Runs, journal_of
-from exporter.runs.models import Action, ActionState, Kind
+from exporter.runs.models import Action, ActionState, Kind, Skipped
 from exporter.runs.trash import trash_of
 from exporter.writing.target import Site
 
@@ -32,7 +31,7 @@ class Healed(Struct, frozen=True):
 
     sessions: tuple[str, ...] = ()
     """These have their past again."""
-    left: tuple[LeftAlone, ...] = ()
+    left: tuple[Skipped, ...] = ()
     """These do not yet."""
 
 
@@ -60,7 +59,7 @@ def _heal(site: Site, runs: Runs, folder: RunFolder, besides: str) -> Healed:
         if each.intent.target in reborn and each.run != besides
     }
     healed: list[str] = []
-    left: list[LeftAlone] = []
+    left: list[Skipped] = []
     for run in by_run:  # the newest first; ids of runs of one second say nothing
         with trash_of(folder, run) as trash:
             if trash is None:
@@ -75,8 +74,8 @@ def _heal(site: Site, runs: Runs, folder: RunFolder, besides: str) -> Healed:
                 wanted=lambda action: _belongs_to(action, reborn),
             )
             returned = giving.give_back(trash)
-        healed += [each for each in returned.restored if each in reborn]
-        left += [each for each in returned.failed if each.target in reborn]
+        healed += [each for each in returned.done if each in reborn]
+        left += [each for each in returned.skipped if each.target in reborn]
     return Healed(tuple(dict.fromkeys(healed)), tuple(left))
 
 

@@ -17,11 +17,11 @@ from exporter.pruner.apply.registry import effects_on
 from exporter.pruner.apply.remover import Effect
 from exporter.pruner.apply.restore_sessions import what_came_back
 from exporter.pruner.apply.session_trash import overview
-from exporter.pruner.models import Act, Frees
+from exporter.pruner.models import Act
 from exporter.runs import recovery, take_actions
 from exporter.runs.folder import RunFolder
 from exporter.runs.journal import Runs
-from exporter.runs.models import Action, ActionState, Run, Settlement
+from exporter.runs.models import Action, ActionState, Frees, Run, Settlement
 from exporter.runs.recovery import KILLED, Recovered, Settle
 from exporter.runs.trash import TrashRun, trash_of
 from exporter.writing.target import Site
