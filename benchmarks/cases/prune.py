@@ -18,7 +18,7 @@ from exporter.evidence.openers import Bystanders
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.runs.models import Outcome
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from tests.support.evidence import evidence
 from tests.support.home_scans import sql
 from tests.support.session_pruning import planned
@@ -108,7 +108,7 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
     outcomes: list[Outcome] = []
     returns: list[Outcome] = []
     with keeping(home) as writer:
-        site = Site(str(home), home.stat().st_uid, Bystanders.of(evidence(home)))
+        site = Target(str(home), home.stat().st_uid, Bystanders.of(evidence(home)))
         writer.ask("start", session="beside-the-prune")
         seconds = timed(lambda: outcomes.append(execute(plan, site, keep_seconds=3600.0)))
         pruning = writer.ask("stop")

@@ -155,9 +155,9 @@ def _take_stock(order: PlanOrder, stocktaker: Stocktaker, seen: Seen) -> Stock:
 def prune(order: PruneOrder, progress: Progress | None = None) -> Outcome:
     """Execute a plan; raise RunBusyError or RunError as `exporter.pruner.apply.execute` does."""
     from exporter.pruner.apply.execute import execute  # who only plans needs nothing of it
-    from exporter.writing.target import Site
+    from exporter.writing.target import Target
 
-    site = Site(
+    site = Target(
         order.plan.home,
         order.owner,
         order.bystanders,

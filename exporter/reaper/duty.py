@@ -19,7 +19,7 @@ from exporter.reaper.plan import Blocked, HomePlan, JudgedHome, ReapAction, Reap
 from exporter.reaper.reopen import Healed, heal
 from exporter.runs.journal import journal_of
 from exporter.runs.models import END_SESSION, Outcome, RunOutcome
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 _MINUTE = 60.0
 
@@ -47,7 +47,7 @@ def plan(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.tim
 
 def reap(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.time) -> Report:
     """Take back what was wrong, then end what is dead; raise HomeError, RunError, DatabaseError."""
-    site = Site(
+    site = Target(
         order.home,
         order.owner,
         order.bystanders,

@@ -35,7 +35,7 @@ from exporter.runs.recovery import Recovered
 from exporter.snapshot import Trouble
 from exporter.writing.connection import WriteError, Writer, WriteTrouble
 from exporter.writing.session_end import End, ends_of
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 _FIRST_BATCH: Final = 32
 _LARGEST_BATCH: Final = 1_000
@@ -73,7 +73,7 @@ class Change(Protocol):
 
 
 def take_all(
-    site: Site,
+    target: Target,
     runs: Runs,
     run: str,
     intents: Sequence[Intent],
@@ -90,13 +90,13 @@ def take_all(
     while waiting:
         settled: list[Settlement] = []
         try:
-            _take_several(site, change, waiting, batches, settled)
+            _take_several(target, change, waiting, batches, settled)
             called_off = 0
         except CalledOffError as reason:
             waiting = _settle(runs, run, waiting, settled)
             called_off = 1 if settled else called_off + 1
             if called_off < patient_rounds:
-                site.sleep(site.pause_seconds)
+                target.sleep(target.pause_seconds)
                 continue
             runs.settle(run, [Settlement(each.number, _SKIPPED, str(reason)) for each in waiting])
             break
@@ -107,7 +107,7 @@ def take_all(
                 continue
             why = str(error)
             try:
-                runs.settle(run, what_happened(site, waiting, why))
+                runs.settle(run, what_happened(target, waiting, why))
             except DatabaseError:
                 return _left_open(runs, run, why, batches.longest_hold_seconds)
             break
@@ -133,7 +133,7 @@ def _settle(
 
 
 def _take_several(
-    site: Site,
+    target: Target,
     change: Change,
     waiting: Sequence[Action],
     batches: _Batches,
@@ -144,24 +144,24 @@ def _take_several(
     Opening the database and noting what was done take longer than a transaction does, so neither
     is done for each. What was not noted before a kill is found out afterwards.
     """
-    with site.writing() as writer:
+    with target.writing() as writer:
         schema = probe_schema(writer.connection)
         while len(settled) < min(_SETTLED_AT_ONCE, len(waiting)):
             if schema_cookie(writer.connection) != schema.cookie:
                 schema = probe_schema(writer.connection)
             batch = waiting[len(settled) : len(settled) + batches.size]
-            taken, checked = _take_batch(site, change, writer, schema, batch)
+            taken, checked = _take_batch(target, change, writer, schema, batch)
             settled += taken
             held = writer.held_seconds
             batches.longest_hold_seconds = max(batches.longest_hold_seconds, held)
-            size, budget = batches.size, site.lock_budget_seconds
+            size, budget = batches.size, target.lock_budget_seconds
             batches.size = _next_size(size, len(taken), held - checked, budget)
-            if site.bystanders.pids and len(settled) < len(waiting):
-                site.sleep(site.pause_seconds)
+            if target.bystanders.pids and len(settled) < len(waiting):
+                target.sleep(target.pause_seconds)
 
 
 def _take_batch(
-    site: Site, change: Change, writer: Writer, schema: Schema, batch: Sequence[Action]
+    target: Target, change: Change, writer: Writer, schema: Schema, batch: Sequence[Action]
 ) -> tuple[list[Settlement], float]:
     """What became of the first of a batch, and how long the lock was held before the first.
 
@@ -174,7 +174,7 @@ def _take_batch(
         change.check(writer)
         checked = transaction.seconds
         for action in batch:
-            if settled and transaction.seconds - checked > site.lock_budget_seconds * _SHARE:
+            if settled and transaction.seconds - checked > target.lock_budget_seconds * _SHARE:
                 break
             why = change.take(writer, action)
             state = _SKIPPED if why else ActionState.DONE
@@ -229,25 +229,25 @@ def _outcome(runs: Runs, run: str, why: str, longest: float) -> Outcome:
 # Runs that were killed, and transactions of which nobody knows whether they were committed
 
 
-def recover(site: Site, runs: Runs) -> Recovered:
+def recover(target: Target, runs: Runs) -> Recovered:
     """Settle what killed reaps left open, and what took them back, by what the database says."""
-    return recovery.recover(runs, settlers(site))
+    return recovery.recover(runs, settlers(target))
 
 
-def settlers(site: Site) -> dict[str, recovery.Settle]:
+def settlers(target: Target) -> dict[str, recovery.Settle]:
     """What became of the actions of reaps, and of what takes them back; changes nothing."""
 
     def settle(_: Run, actions: Sequence[Action]) -> list[Settlement]:
-        return what_happened(site, actions, recovery.KILLED)
+        return what_happened(target, actions, recovery.KILLED)
 
     return dict.fromkeys((*ENDS, REOPEN_SESSION), settle)
 
 
-def what_happened(site: Site, actions: Sequence[Action], otherwise: str) -> list[Settlement]:
+def what_happened(target: Target, actions: Sequence[Action], otherwise: str) -> list[Settlement]:
     """Which of these actions have been taken, by looking at the rows."""
     if not actions:
         return []
-    ends = read_ends(site, [each.intent.target for each in actions])
+    ends = read_ends(target, [each.intent.target for each in actions])
     return [
         Settlement(each.number, ActionState.DONE)
         if _was_taken(each, ends.get(each.intent.target))
@@ -269,22 +269,22 @@ def written_end(action: Action) -> End:
     return End(values["ended_at"], values["end_reason"])
 
 
-def read_ends(site: Site, targets: Iterable[str]) -> dict[str, End]:
+def read_ends(target: Target, targets: Iterable[str]) -> dict[str, End]:
     """How these sessions stand now; those that are gone are not in it.
 
     A run must intend only what is still to be done: what it finds done already would count as its
     own, should it be killed.
     """
-    if database.file_state(site.database) is None:
+    if database.file_state(target.database) is None:
         return {}
     wanted, ends = list(targets), {}
     for attempt in range(_READ_ATTEMPTS):
         try:
-            with site.reading() as connection:
+            with target.reading() as connection:
                 ends = ends_of(connection, wanted)
             break
         except DatabaseError as error:
             if error.trouble not in _PASSING or attempt == _READ_ATTEMPTS - 1:
                 raise
-        site.sleep(site.pause_seconds)
+        target.sleep(target.pause_seconds)
     return ends

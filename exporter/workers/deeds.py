@@ -34,7 +34,7 @@ from exporter.runs.models import Kind, Outcome, RunOutcome, Skipped
 from exporter.runs.recovery import Recovered
 from exporter.workers import protocol
 from exporter.workers.home import WorkerHome
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 Tell = Callable[[protocol.Reply], None]
 Done = TypeVar("Done")
@@ -58,7 +58,7 @@ def answer(request: protocol.Errand, reader: WorkerHome, tell: Tell) -> Iterator
         case protocol.PruneRequest(_, order):
             wanted = msgspec.json.decode(order, type=PruneOrder)
             _heal_first(
-                Site(
+                Target(
                     wanted.plan.home,
                     wanted.owner,
                     wanted.bystanders,
@@ -71,7 +71,7 @@ def answer(request: protocol.Errand, reader: WorkerHome, tell: Tell) -> Iterator
         case protocol.HealRequest():
             yield _heal(_site(request))
         case protocol.SettleRequest(home, owner, bystanders):
-            yield _settle(_mended(partial(settle, Site(home, owner, bystanders))))
+            yield _settle(_mended(partial(settle, Target(home, owner, bystanders))))
         case protocol.UpkeepRequest(_, order):
             yield _keep_up(msgspec.json.decode(order, type=UpkeepOrder))
 
@@ -84,8 +84,8 @@ def _mended(act: Callable[[], Done]) -> Done:
         return act()
 
 
-def _site(request: protocol.UndoRequest | protocol.HealRequest | ReapOrder) -> Site:
-    return Site(
+def _site(request: protocol.UndoRequest | protocol.HealRequest | ReapOrder) -> Target:
+    return Target(
         request.home,
         request.owner,
         request.bystanders,
@@ -93,13 +93,13 @@ def _site(request: protocol.UndoRequest | protocol.HealRequest | ReapOrder) -> S
     )
 
 
-def _heal(site: Site) -> protocol.HealReply:
+def _heal(site: Target) -> protocol.HealReply:
     healed = heal_reborn(site)
     why = healed.left[0].why if healed.left else ""
     return protocol.HealReply(len(healed.sessions), len(healed.left), why[:300])
 
 
-def _heal_first(site: Site, besides: str = "") -> None:
+def _heal_first(site: Target, besides: str = "") -> None:
     """Before anything else is done to a home. If it cannot be now, that is no reason not to act:
 
     what was not healed stays in the trash, and the next scan or command tries again.
@@ -156,7 +156,7 @@ def _purge(request: protocol.PurgeRequest) -> Iterator[protocol.Reply]:
         if folder is None:  # and none is made to find nothing in it
             yield from _pruned(Outcome(None, RunOutcome.DONE))
             return
-    site = Site(request.home, request.owner, request.bystanders)
+    site = Target(request.home, request.owner, request.bystanders)
     _heal_first(site)
     yield from _pruned(_mended(partial(purge, request.run, site)))
 

@@ -24,7 +24,7 @@ _READ_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Target:
     """All that a run needs to know of its home, and of the world."""
 
     home: str

@@ -17,7 +17,7 @@ from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits
 from exporter.reaper.reap_undo import undo
 from exporter.runs.journal import journal_of, running
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from tests.real.hermes import NEWEST, python_for
 from tests.support.evidence import evidence
 from tests.support.home_scans import sql
@@ -151,13 +151,13 @@ def test_ends_that_nobody_knows_are_counted_without_reading_for_long(tmp_path: P
     """A read transaction that lasts keeps Hermes from emptying its write-ahead log."""
     home = small_home(tmp_path / "home", 1_200)
     sql(home, f"UPDATE sessions SET ended_at = 1, end_reason = '{REASON}' WHERE rowid % 2;")
-    readings: list[Site] = []
+    readings: list[Target] = []
 
-    class Watched(Site):
+    class Watched(Target):
         @contextmanager
         def reading(self) -> Iterator[apsw.Connection]:
             readings.append(self)
-            with Site.reading(self) as connection:
+            with Target.reading(self) as connection:
                 yield connection
 
     why = breaker.trip_if_forgotten(Watched(str(home), home.stat().st_uid), REASON)

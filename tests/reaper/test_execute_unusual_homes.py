@@ -170,11 +170,11 @@ import os, sys, msgspec
 from exporter.reaper.plan import HomePlan
 from exporter.runs.models import Outcome
 from exporter.reaper.execute import execute
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 home, user = sys.argv[1], int(sys.argv[2])
 plan = msgspec.json.decode(sys.stdin.buffer.read(), type=HomePlan)
 os.setgroups([]); os.setgid(user); os.setuid(user)
-sys.stdout.buffer.write(msgspec.json.encode(execute(plan, Site(home, user), end_reason="reaped")))
+sys.stdout.buffer.write(msgspec.json.encode(execute(plan, Target(home, user), end_reason="reaped")))
 """
 
 

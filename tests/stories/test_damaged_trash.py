@@ -191,13 +191,13 @@ import os, signal, sys
 import msgspec
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.models import HomePrunePlan
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from exporter.runs.journal import Runs
 def die(*words):
     os.kill(os.getpid(), signal.SIGKILL)
 Runs.settle = die
 plan = msgspec.json.decode(sys.stdin.buffer.read(), type=HomePrunePlan)
-execute(plan, Site(plan.home, os.geteuid()), keep_seconds=3600.0)
+execute(plan, Target(plan.home, os.geteuid()), keep_seconds=3600.0)
 """
 
 
@@ -351,9 +351,9 @@ _ACT = """
 import os, sys, msgspec
 from exporter.pruner.apply.execute import purge
 from exporter.pruner.apply.undo import undo
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from exporter.runs.folder import RunError
-site = Site(sys.argv[1], os.geteuid())
+site = Target(sys.argv[1], os.geteuid())
 try:
     if sys.argv[2] == "purge":
         print(msgspec.json.encode(purge(sys.argv[3], site).outcome).decode())

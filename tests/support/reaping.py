@@ -24,7 +24,7 @@ from exporter.runs.journal import journal_of
 from exporter.runs.models import Outcome, Run
 from exporter.snapshot import LockAnswer
 from exporter.workers.home import WorkerHome
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder
 from tests.support.evidence import evidence
@@ -97,16 +97,16 @@ def judge(
     return [history.judged(session) for session in look.sessions], found
 
 
-def planned(home: Path) -> tuple[HomePlan, Site]:
+def planned(home: Path) -> tuple[HomePlan, Target]:
     """What would be reaped by hand now, and the site to do it on."""
     judged, found = judge(home)
     plan = plan_reap([JudgedHome("home", judged, len(judged))], time.time(), by_hand=True)
     return plan.of("home"), site(home, Bystanders.of(found))
 
 
-def site(home: Path, bystanders: Bystanders | None = None, **changes: Any) -> Site:
+def site(home: Path, bystanders: Bystanders | None = None, **changes: Any) -> Target:
     gentle: dict[str, Any] = {"pause_seconds": 0.005, **changes}
-    return Site(str(home), home.stat().st_uid, bystanders or Bystanders(), **gentle)
+    return Target(str(home), home.stat().st_uid, bystanders or Bystanders(), **gentle)
 
 
 def reap(home: Path) -> Outcome:

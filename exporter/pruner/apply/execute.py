@@ -44,7 +44,7 @@ from exporter.runs.recovery import give_up, not_known
 from exporter.runs.trash import TrashRun, trash_folder, trash_of
 from exporter.writing.connection import look_at_bystanders, refuse_unwritable
 from exporter.writing.index_upkeep import merge_index
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 Progress = Callable[[int, int], None]
 """Told how many of how many actions are settled."""
@@ -56,7 +56,7 @@ _LEAST_MERGE_SECONDS: Final = 0.5
 
 def execute(
     plan: HomePrunePlan,
-    site: Site,
+    target: Target,
     *,
     keep_seconds: float,
     by_hand: bool = False,
@@ -75,12 +75,12 @@ def execute(
     if plan.blocked or not actions:
         return Outcome(None, RunOutcome.DONE, why=plan.why)
     intents = [intent_of(each) for each in actions]
-    gone = garbage_first(site.home, site.owner, intents, lambda: acting(site, "prune"))
+    gone = garbage_first(target.home, target.owner, intents, lambda: acting(target, "prune"))
     noted = _Noted()
     try:
-        with acting(site, "prune") as (runs, folder):
-            recover(site, runs, folder)
-            pruning = _Pruning(site, runs, folder, progress, noted, purging=emergency)
+        with acting(target, "prune") as (runs, folder):
+            recover(target, runs, folder)
+            pruning = _Pruning(target, runs, folder, progress, noted, purging=emergency)
             pruning.beside = beside
             return pruning.execute(
                 actions,
@@ -97,11 +97,11 @@ def execute(
 
 
 @contextmanager
-def acting(site: Site, purpose: str) -> Iterator[tuple[Runs, RunFolder]]:
+def acting(target: Target, purpose: str) -> Iterator[tuple[Runs, RunFolder]]:
     """The home's journal under its run lock, and the folder with the trash."""
-    with running_on(site, purpose) as runs, run_folder(site.home, site.owner) as folder:
+    with running_on(target, purpose) as runs, run_folder(target.home, target.owner) as folder:
         if folder is None:
-            raise RunError(f"{site.home} has no folder for runs; nothing was done")
+            raise RunError(f"{target.home} has no folder for runs; nothing was done")
         yield runs, folder
 
 
@@ -160,7 +160,7 @@ class _Pruning:
 
     def __init__(
         self,
-        site: Site,
+        target: Target,
         runs: Runs,
         folder: RunFolder,
         progress: Progress | None,
@@ -171,15 +171,15 @@ class _Pruning:
         """`purging`: the trash is emptied whatever waits in it, by a person or an emergency."""
         self.beside: Beside | None = None
         """The processes that may have had a session in memory, to be noted."""
-        self._site = site
+        self._target = target
         self._runs = runs
         self._folder = folder
-        self._effects: dict[Act, Effect] = effects_on(site, folder)
+        self._effects: dict[Act, Effect] = effects_on(target, folder)
         if not purging:
             self._effects[Act.PURGE_TRASH] = PurgeEffect(
-                folder, lambda run: why_not_purged(site, runs, run)
+                folder, lambda run: why_not_purged(target, runs, run)
             )
-        self._sessions = SessionEffect(site)
+        self._sessions = SessionEffect(target)
         self._progress = progress
         self._noted = noted
         self._total = 0
@@ -196,7 +196,7 @@ class _Pruning:
         taken = self._begin(intents, gone, run)
         self._noted.actions = noted = self._runs.actions(self._run)
         self._settle([Settlement(number, ActionState.DONE) for number in taken])
-        began = self._site.monotonic()
+        began = self._target.monotonic()
         try:
             needs_trash = any(each.frees is not Frees.NOW for each in actions)
             with trash_of(self._folder, self._run, create=needs_trash) as trash:
@@ -215,7 +215,7 @@ class _Pruning:
         note_purged(self._runs, self._run)
         self._runs.finish(self._run, outcome.outcome, outcome.why)
         if any(act == Act.DELETE_SESSION.value for act in self._done(noted)):
-            self._merge(self._site.monotonic() - began)
+            self._merge(self._target.monotonic() - began)
         return self._outcome(noted)
 
     def _note_beside(self, intents: Sequence[Intent]) -> None:
@@ -255,8 +255,8 @@ class _Pruning:
             self._settle(_skip(actions, "no session is deleted without the trash"))
             return
         try:
-            refuse_unwritable(self._site.database, self._site.owner)
-            look_at_bystanders(self._site.database, self._site.bystanders, self._site.proc)
+            refuse_unwritable(self._target.database, self._target.owner)
+            look_at_bystanders(self._target.database, self._target.bystanders, self._target.proc)
         except DatabaseError as error:
             self._why = str(error)
             self._settle(_skip(actions, self._why))
@@ -311,7 +311,7 @@ class _Pruning:
         """Deleting leaves tombstones in the text index. Not to have merged them harms nobody."""
         seconds = max(_MERGE_SHARE * took_seconds, _LEAST_MERGE_SECONDS)
         try:
-            held = merge_index(self._site, seconds)
+            held = merge_index(self._target, seconds)
         except DatabaseError:
             return
         self._sessions.longest_hold_seconds = max(self._sessions.longest_hold_seconds, held)
@@ -394,16 +394,16 @@ def _skip(actions: Sequence[Action], why: str) -> list[Settlement]:
     return [Settlement(each.number, ActionState.SKIPPED, why[:300]) for each in actions]
 
 
-def purge(run: str | None, site: Site, *, by_hand: bool = True) -> Outcome:
+def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
     """Empty the trash of one run, or all of it, for good.
 
     Raise RunBusyError if another run is under way, RunError if there is no such trash.
     """
-    with acting(site, "purge") as (runs, folder):
-        unsettled = recover(site, runs, folder).left
+    with acting(target, "purge") as (runs, folder):
+        unsettled = recover(target, runs, folder).left
         found = PurgeEffect(folder).runs_with_trash()
         if run is not None and run not in found:
-            raise RunError(f"run {run} has no trash in {site.home}; nothing was done")
+            raise RunError(f"run {run} has no trash in {target.home}; nothing was done")
         actions = [
             PruneAction(
                 action=Act.PURGE_TRASH,
@@ -418,7 +418,7 @@ def purge(run: str | None, site: Site, *, by_hand: bool = True) -> Outcome:
         ]
         if not actions:
             return Outcome(None, RunOutcome.DONE)
-        outcome = _Pruning(site, runs, folder, None, _Noted(), purging=by_hand).execute(
+        outcome = _Pruning(target, runs, folder, None, _Noted(), purging=by_hand).execute(
             actions, by_hand=by_hand
         )
         for name in unsettled.keys() & set(outcome.done):

@@ -30,29 +30,29 @@ from exporter.runs.models import (
 from exporter.runs.recovery import not_known
 from exporter.runs.trash import TrashRun, trash_of
 from exporter.writing.connection import look_at_bystanders, refuse_unwritable
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 
-def undo(run: str, site: Site, *, progress: Progress | None = None) -> Outcome:
+def undo(run: str, target: Target, *, progress: Progress | None = None) -> Outcome:
     """Give back what a prune took; in a process of the home's owner, without a connection.
 
     Raise RunError if there is no such prune or its trash is gone, RunBusyError if another run is
     under way, and DatabaseError if what killed runs had done cannot be found out.
     """
-    with journal_of(site.home, site.owner, site.clock) as journal:
+    with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None:
-            raise RunError(f"there is no run {run} in {site.home}")
+            raise RunError(f"there is no run {run} in {target.home}")
         kind = journal.find(run).kind
         if kind is not Kind.PRUNE:
             raise RunError(f"run {run} is no prune but one of kind {kind.value}; nothing was done")
     undoing: GiveBack | None = None
     try:
-        with acting(site, f"undo of {run}") as (runs, folder):
-            recover(site, runs, folder)
+        with acting(target, f"undo of {run}") as (runs, folder):
+            recover(target, runs, folder)
             with trash_of(folder, run) as trash:
                 if trash is None:
                     raise RunError(f"the trash of run {run} is gone; nothing can be given back")
-                undoing = GiveBack(run, site, runs, folder, progress=progress)
+                undoing = GiveBack(run, target, runs, folder, progress=progress)
                 return undoing.give_back(trash)
     except RunError as error:
         if undoing is None or not undoing.has_begun:
@@ -66,7 +66,7 @@ class GiveBack:
     def __init__(
         self,
         run: str,
-        site: Site,
+        target: Target,
         runs: Runs,
         folder: RunFolder,
         *,
@@ -79,11 +79,11 @@ class GiveBack:
         self._kind = kind
         self._reason = reason or f"undo of {run}"
         self._wanted = wanted
-        self._site = site
+        self._target = target
         self._runs = runs
-        self._effects = effects_on(site, folder)
+        self._effects = effects_on(target, folder)
         self._progress = progress
-        self._sessions = SessionReturn(site)
+        self._sessions = SessionReturn(target)
         self._undoing = ""
         self._settled: dict[int, Settlement] = {}
         self._total = 0
@@ -159,8 +159,8 @@ class GiveBack:
         if not sessions:
             return
         try:
-            refuse_unwritable(self._site.database, self._site.owner)
-            look_at_bystanders(self._site.database, self._site.bystanders, self._site.proc)
+            refuse_unwritable(self._target.database, self._target.owner)
+            look_at_bystanders(self._target.database, self._target.bystanders, self._target.proc)
         except DatabaseError as error:
             self._why = str(error)
             self._settle(
@@ -182,22 +182,22 @@ class GiveBack:
     def _returned(self, returning: Sequence[Action], earlier: tuple[Skipped, ...]) -> Outcome:
         settled = [(each.intent.target, self._settled.get(each.number)) for each in returning]
         done = [
-            (target, found)
-            for target, found in settled
+            (name, found)
+            for name, found in settled
             if found is not None and found.state is ActionState.DONE
         ]
         failed = tuple(
-            Skipped(target, found.why if found else self._why)
-            for target, found in settled
+            Skipped(name, found.why if found else self._why)
+            for name, found in settled
             if found is None or found.state is not ActionState.DONE
         )
         return Outcome(
             run=self._run,
             outcome=outcome_of(went_wrong=bool(self._why), anything_done=bool(done)),
-            done=tuple(target for target, _ in done),
+            done=tuple(name for name, _ in done),
             skipped=(*failed, *earlier),
             why=self._why,
-            notes=tuple(Skipped(target, found.why) for target, found in done if found.why),
+            notes=tuple(Skipped(name, found.why) for name, found in done if found.why),
             longest_hold_seconds=self._sessions.longest_hold_seconds,
         )
 

@@ -20,7 +20,7 @@ from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
 from exporter.runs.models import RunOutcome
 from exporter.writing import index_upkeep
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.support.home_scans import sql
@@ -141,7 +141,7 @@ def test_a_large_session_that_comes_to_life_halfway_is_found_by_search_again(
     slices = 0
     with prunable_process(HERMES, home, *GATEWAY) as gateway:
 
-        def resumed_after_two(place: Site, held_seconds: float) -> None:
+        def resumed_after_two(place: Target, held_seconds: float) -> None:
             nonlocal slices
             del place, held_seconds
             slices += 1
