@@ -14,7 +14,7 @@ from benchmarks.homes import Part
 from benchmarks.keeping import keeping
 from benchmarks.line import Line, Setting
 from benchmarks.measure import percentile, timed
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.runs.models import Outcome
@@ -108,7 +108,7 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
     outcomes: list[Outcome] = []
     returns: list[Outcome] = []
     with keeping(home) as writer:
-        site = Target(str(home), home.stat().st_uid, Bystanders.of(evidence(home)))
+        site = Target(str(home), home.stat().st_uid, KnownOpeners.of(evidence(home)))
         writer.ask("start", session="beside-the-prune")
         seconds = timed(lambda: outcomes.append(execute(plan, site, keep_seconds=3600.0)))
         pruning = writer.ask("stop")

@@ -160,7 +160,7 @@ def prune(order: PruneOrder, progress: Progress | None = None) -> Outcome:
     site = Target(
         order.plan.home,
         order.owner,
-        order.bystanders,
+        order.openers,
         lock_budget_seconds=order.lock_budget_seconds,
     )
     return execute(

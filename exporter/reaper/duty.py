@@ -50,7 +50,7 @@ def reap(order: ReapOrder, judged: Judged, clock: Callable[[], float] = time.tim
     site = Target(
         order.home,
         order.owner,
-        order.bystanders,
+        order.openers,
         lock_budget_seconds=order.lock_budget_seconds,
         clock=clock,
     )

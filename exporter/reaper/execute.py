@@ -41,7 +41,7 @@ from exporter.runs.take_actions import (
 )
 from exporter.scan.session_table import open_session
 from exporter.snapshot import OpenSession
-from exporter.writing.connection import Writer, look_at_bystanders, refuse_unwritable
+from exporter.writing.connection import Writer
 from exporter.writing.session_end import (
     OPEN,
     End,
@@ -81,8 +81,7 @@ def execute(
         return Outcome(None, RunOutcome.DONE)
     run = ""
     try:
-        refuse_unwritable(target.database, target.owner)
-        look_at_bystanders(target.database, target.bystanders, target.proc)
+        target.refuse_unwritable()
         with running_on(target, "reap") as runs:
             recover(target, runs)
             actions, over = _still_open(target, plan.actions)
@@ -209,7 +208,7 @@ class _Ending(Change):
         unknown = [session_id for session_id in targets if session_id not in self._answers]
         self._answers.update(self._examine(connection, unknown))
         connection.execute("COMMIT")
-        self._look_around(writer)
+        self._check_openers(writer)
 
     def _notice(self, writer: Writer) -> None:
         """Forget all answers if anybody else has written the database or the file of chats."""
@@ -220,11 +219,11 @@ class _Ending(Change):
             now = self._target.clock()
             self._routing = read_routing(self._target.home, writer.connection, self._schema, now)
 
-    def _look_around(self, writer: Writer) -> None:
+    def _check_openers(self, writer: Writer) -> None:
         """Raise if somebody has come: best before anybody waits for us, and again while they do."""
-        newcomers = writer.newcomers()
-        if newcomers:
-            raise CalledOffError(f"process {newcomers[0]} has opened the database since")
+        new_openers = writer.new_openers()
+        if new_openers:
+            raise CalledOffError(f"process {new_openers[0]} has opened the database since")
         # A chat that was silent is cleared; the resume of an open session shows only in what it
         # writes to its terminal.
         for pid, written in self._silent:
@@ -234,7 +233,7 @@ class _Ending(Change):
     def check(self, writer: Writer) -> None:
         # A resume of an open session writes into its row what is there already, and SQLite then
         # writes nothing: a new process with the database open is all there is to see.
-        self._look_around(writer)
+        self._check_openers(writer)
         self._notice(writer)
         if not self._routing.readable:
             raise CalledOffError("it cannot be read any more which chats lead to which session")
@@ -253,7 +252,7 @@ class _Ending(Change):
 
     def confirm(self, writer: Writer, taken: Sequence[Action]) -> dict[int, str]:
         """Open again what was ended while another process opened the database."""
-        new = writer.newcomers() if taken else ()
+        new = writer.new_openers() if taken else ()
         if not new:
             return {}
         with writer.transaction():

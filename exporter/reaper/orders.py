@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.plan import Blocked, ReapLimits
 from exporter.runs.models import Outcome, Skipped
 from exporter.snapshot import Count, SessionId
@@ -34,7 +34,7 @@ class ReapOrder(Struct, frozen=True):
     sources: tuple[str, ...] = ()
     """Only these; empty: all that the limits allow."""
     by_hand: bool = False
-    bystanders: Bystanders = Bystanders()
+    openers: KnownOpeners = KnownOpeners()
     only: tuple[str, ...] | None = None
     """Of the plan only these sessions; None: all of it."""
     run: str = ""

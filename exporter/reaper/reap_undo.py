@@ -23,7 +23,7 @@ from exporter.runs.models import (
 )
 from exporter.runs.recovery import not_known
 from exporter.runs.take_actions import Change, read_ends, recover, take_all, written_end
-from exporter.writing.connection import Writer, look_at_bystanders, refuse_unwritable
+from exporter.writing.connection import Writer
 from exporter.writing.session_end import End, end_of, reopen_session
 from exporter.writing.target import Target
 
@@ -38,8 +38,7 @@ def undo(run: str, target: Target) -> Outcome:
         if journal is None:
             raise RunError(f"there is no run {run} in {target.home}")
         _refuse_unless_reap(run, journal.find(run).kind)
-    refuse_unwritable(target.database, target.owner)
-    look_at_bystanders(target.database, target.bystanders, target.proc)
+    target.refuse_unwritable()
     undoing = ""
     try:
         with running_on(target, f"undo of {run}") as runs:
@@ -121,7 +120,7 @@ class _Reopening(Change):
     """Opens sessions again."""
 
     def check(self, writer: Writer) -> None:
-        writer.newcomers()  # raises if a process has lost its locks; a new one may stay
+        writer.new_openers()  # raises if a process has lost its locks; a new one may stay
 
     def take(self, writer: Writer, action: Action) -> str:
         session_id, end = action.intent.target, written_end(action)

@@ -234,7 +234,7 @@ class _Healing(Change):
     """Changes ends that are still ours."""
 
     def check(self, writer: Writer) -> None:
-        writer.newcomers()  # raises if a process has lost its locks
+        writer.new_openers()  # raises if a process has lost its locks
 
     def take(self, writer: Writer, action: Action) -> str:
         connection, intent = writer.connection, action.intent

@@ -156,7 +156,7 @@ def _take_several(
             batches.longest_hold_seconds = max(batches.longest_hold_seconds, held)
             size, budget = batches.size, target.lock_budget_seconds
             batches.size = _next_size(size, len(taken), held - checked, budget)
-            if target.bystanders.pids and len(settled) < len(waiting):
+            if target.openers.pids and len(settled) < len(waiting):
                 target.sleep(target.pause_seconds)
 
 

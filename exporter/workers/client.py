@@ -16,7 +16,7 @@ from exporter.config.settings import HomeSettings
 from exporter.discovery.homes import Home
 from exporter.errors import WorkerError
 from exporter.evidence.models import HomeEvidence
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.process_kinds import ProcessKind
 from exporter.pruner.beside import Beside
 from exporter.pruner.decide.thresholds import Pressure
@@ -67,7 +67,7 @@ def reap_order(
         limits=ReapLimits.of(own.reaper),
         sources=tuple(sources),
         by_hand=by_hand,
-        bystanders=Bystanders.of(evidence),
+        openers=KnownOpeners.of(evidence),
         only=None if only is None else tuple(only),
         run=run,
         plan=plan,
@@ -186,7 +186,7 @@ def prune(
     order = PruneOrder(
         plan=planned.plan,
         owner=home.owner,
-        bystanders=Bystanders.of(evidence),
+        openers=KnownOpeners.of(evidence),
         by_hand=by_hand,
         only=None if only is None else tuple(only),
         run=run,
@@ -201,7 +201,7 @@ def prune(
 
 def purge(worker: Worker, home: Home, evidence: HomeEvidence, run: str | None) -> Pruned:
     """Empty the trash of one run, or all of it."""
-    request = protocol.PurgeRequest(home.path, home.owner, run, Bystanders.of(evidence))
+    request = protocol.PurgeRequest(home.path, home.owner, run, KnownOpeners.of(evidence))
     return _pruned(worker, request, _quietly)
 
 
@@ -231,7 +231,7 @@ def keep_up(
     order = UpkeepOrder(
         home=home.path,
         owner=home.owner,
-        bystanders=Bystanders.of(evidence),
+        openers=KnownOpeners.of(evidence),
         quiet=is_quiet(evidence),
         vacuum=vacuum,
         gc=gc,
@@ -250,7 +250,7 @@ def heal(
 ) -> protocol.HealReply:
     """Give sessions that were born again the past that a prune took."""
     request = protocol.HealRequest(
-        home.path, home.owner, Bystanders.of(evidence), own.prune.lock_budget_seconds
+        home.path, home.owner, KnownOpeners.of(evidence), own.prune.lock_budget_seconds
     )
     for reply in worker.ask(request, _ACT_SECONDS):
         if isinstance(reply, protocol.HealReply):
@@ -263,7 +263,7 @@ def undo(worker: Worker, home: Home, evidence: HomeEvidence, own: HomeSettings, 
     restored: list[str] = []
     failed: list[Skipped] = []
     request = protocol.UndoRequest(
-        home.path, home.owner, run, Bystanders.of(evidence), own.prune.lock_budget_seconds
+        home.path, home.owner, run, KnownOpeners.of(evidence), own.prune.lock_budget_seconds
     )
     for reply in worker.ask(request, _ACT_SECONDS):
         match reply:
@@ -277,7 +277,7 @@ def undo(worker: Worker, home: Home, evidence: HomeEvidence, own: HomeSettings, 
 
 def settle(worker: Worker, home: Home, evidence: HomeEvidence) -> protocol.SettleReply:
     """Find out what runs that were killed had done to one home."""
-    request = protocol.SettleRequest(home.path, home.owner, Bystanders.of(evidence))
+    request = protocol.SettleRequest(home.path, home.owner, KnownOpeners.of(evidence))
     for reply in worker.ask(request, _ACT_SECONDS):
         if isinstance(reply, protocol.SettleReply):
             return reply

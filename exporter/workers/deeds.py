@@ -61,7 +61,7 @@ def answer(request: protocol.Errand, reader: WorkerHome, tell: Tell) -> Iterator
                 Target(
                     wanted.plan.home,
                     wanted.owner,
-                    wanted.bystanders,
+                    wanted.openers,
                     lock_budget_seconds=wanted.lock_budget_seconds,
                 )
             )
@@ -70,8 +70,8 @@ def answer(request: protocol.Errand, reader: WorkerHome, tell: Tell) -> Iterator
             yield from _purge(request)
         case protocol.HealRequest():
             yield _heal(_site(request))
-        case protocol.SettleRequest(home, owner, bystanders):
-            yield _settle(_mended(partial(settle, Target(home, owner, bystanders))))
+        case protocol.SettleRequest(home, owner, openers):
+            yield _settle(_mended(partial(settle, Target(home, owner, openers))))
         case protocol.UpkeepRequest(_, order):
             yield _keep_up(msgspec.json.decode(order, type=UpkeepOrder))
 
@@ -88,7 +88,7 @@ def _site(request: protocol.UndoRequest | protocol.HealRequest | ReapOrder) -> T
     return Target(
         request.home,
         request.owner,
-        request.bystanders,
+        request.openers,
         lock_budget_seconds=request.lock_budget_seconds,
     )
 
@@ -156,7 +156,7 @@ def _purge(request: protocol.PurgeRequest) -> Iterator[protocol.Reply]:
         if folder is None:  # and none is made to find nothing in it
             yield from _pruned(Outcome(None, RunOutcome.DONE))
             return
-    site = Target(request.home, request.owner, request.bystanders)
+    site = Target(request.home, request.owner, request.openers)
     _heal_first(site)
     yield from _pruned(_mended(partial(purge, request.run, site)))
 

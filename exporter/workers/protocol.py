@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.models import (
     HomePrunePlan,
     PruneAction,
@@ -107,7 +107,7 @@ class UndoRequest(Struct, frozen=True, tag="undo"):
     home: str
     owner: int
     run: str
-    bystanders: Bystanders
+    openers: KnownOpeners
     lock_budget_seconds: float
 
 
@@ -140,7 +140,7 @@ class PurgeRequest(Struct, frozen=True, tag="purge"):
     home: str
     owner: int
     run: str | None
-    bystanders: Bystanders
+    openers: KnownOpeners
 
 
 class SettleRequest(Struct, frozen=True, tag="settle"):
@@ -148,7 +148,7 @@ class SettleRequest(Struct, frozen=True, tag="settle"):
 
     home: str
     owner: int
-    bystanders: Bystanders
+    openers: KnownOpeners
 
 
 class HealRequest(Struct, frozen=True, tag="heal"):
@@ -156,7 +156,7 @@ class HealRequest(Struct, frozen=True, tag="heal"):
 
     home: str
     owner: int
-    bystanders: Bystanders
+    openers: KnownOpeners
     lock_budget_seconds: float
 
 

@@ -37,7 +37,7 @@ _MERGE_AHEAD_SECONDS: Final = 5.0
 
 def rest(target: Target, held_seconds: float) -> None:
     """Give others their turn; where there is nobody there is nothing to wait for."""
-    if target.bystanders.pids:
+    if target.openers.pids:
         target.sleep(min(max(_REST * held_seconds, _LEAST_REST_SECONDS), target.pause_seconds))
 
 
@@ -46,7 +46,7 @@ def checkpoint(target: Target, writer: Writer) -> None:
     wal = database.file_state(target.database + "-wal")
     if wal is not None and wal.size_bytes > _WAL_BYTES:
         try:
-            writer.newcomers()
+            writer.new_openers()
             writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.BusyError:
             pass  # Hermes is about it itself
@@ -93,7 +93,7 @@ def in_slices(
     todo, attempts = list(message_ids), 0
     while todo:
         part = todo[: pace.fitting([work[number] for number in todo[:_LOOKED_AT]])]
-        writer.newcomers()
+        writer.new_openers()
         try:
             with writer.transaction() as transaction:
                 done = until_due(transaction, part, partial(change, writer.connection))
@@ -154,7 +154,7 @@ def _merge(
     for table in tables:
         pages = first_pages
         while target.monotonic() < give_up_at:
-            writer.newcomers()
+            writer.new_openers()
             try:
                 with writer.transaction():
                     went_on = merge_a_little(writer.connection, table, pages)

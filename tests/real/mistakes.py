@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper import reopen
 from exporter.reaper.execute import execute
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
@@ -33,7 +33,9 @@ def heal(home: Path) -> None:
 
 
 def _site(home: Path) -> Target:
-    return Target(str(home), home.stat().st_uid, Bystanders.of(evidence(home)), pause_seconds=0.005)
+    return Target(
+        str(home), home.stat().st_uid, KnownOpeners.of(evidence(home)), pause_seconds=0.005
+    )
 
 
 def _processes(home: Path) -> tuple[ProcessKey, ...]:

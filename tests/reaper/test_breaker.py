@@ -11,7 +11,7 @@ import apsw
 import pytest
 from msgspec import structs
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper import breaker, duty
 from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits
@@ -70,7 +70,7 @@ def reap(home: Path, *only: str, by_hand: bool = False, verdicts: Verdicts | Non
         home=str(home),
         owner=home.stat().st_uid,
         by_hand=by_hand,
-        bystanders=Bystanders.of(evidence(home)),
+        openers=KnownOpeners.of(evidence(home)),
         only=only or None,
         end_reason=REASON,
         processes=processes(home),

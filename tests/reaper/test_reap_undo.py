@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.reap_undo import undo
 from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
@@ -66,7 +66,7 @@ def test_only_rows_that_are_as_the_run_left_them_are_given_back(home: Path) -> N
         hermes.ask("forget", session=LEAKED[2])
         hermes.ask("append", session=LEAKED[3])
         before = hermes.ask("show", session=LEAKED[1])
-        undone = undo(run, site(home, Bystanders((hermes.pid,))))
+        undone = undo(run, site(home, KnownOpeners((hermes.pid,))))
         assert sorted(undone.done) == sorted(LEAKED[3:])
         assert {each.target: each.why for each in undone.skipped} == {
             LEAKED[0]: "Hermes has opened it again itself",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.evidence.process import PinnedProcess
 from exporter.reaper import reap_undo
 from exporter.reaper.breaker import close
@@ -68,7 +68,7 @@ NOTHING = Healed()
 
 def healed(home: Path) -> Healed:
     """Heal as the agent does after a scan."""
-    place = site(home, Bystanders.of(evidence(home)))
+    place = site(home, KnownOpeners.of(evidence(home)))
     return heal(place, processes(home))
 
 
@@ -301,7 +301,7 @@ def test_what_could_not_be_put_right_is_said_and_tried_again(home: Path, version
         reap(home)
         hermes.ask("append", session=FIRST)
         with write_lock_held(home):
-            place = site(home, Bystanders.of(evidence(home)), patience_seconds=0.2)
+            place = site(home, KnownOpeners.of(evidence(home)), patience_seconds=0.2)
             assert heal(place, processes(home)) == Healed(complete=False)
         assert healed(home) == Healed(mistakes=(FIRST,))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.evidence.models import HomeEvidence
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.execute import execute
 from exporter.reaper.models import HomeFacts, JudgedSession, ReaperRules
 from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
@@ -101,12 +101,12 @@ def planned(home: Path) -> tuple[HomePlan, Target]:
     """What would be reaped by hand now, and the site to do it on."""
     judged, found = judge(home)
     plan = plan_reap([JudgedHome("home", judged, len(judged))], time.time(), by_hand=True)
-    return plan.of("home"), site(home, Bystanders.of(found))
+    return plan.of("home"), site(home, KnownOpeners.of(found))
 
 
-def site(home: Path, bystanders: Bystanders | None = None, **changes: Any) -> Target:
+def site(home: Path, openers: KnownOpeners | None = None, **changes: Any) -> Target:
     gentle: dict[str, Any] = {"pause_seconds": 0.005, **changes}
-    return Target(str(home), home.stat().st_uid, bystanders or Bystanders(), **gentle)
+    return Target(str(home), home.stat().st_uid, openers or KnownOpeners(), **gentle)
 
 
 def reap(home: Path) -> Outcome:

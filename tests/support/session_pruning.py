@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.session_state import ExpectedReader
 from exporter.pruner.apply.execute import execute
@@ -92,7 +92,7 @@ def prune(
 
 def beside_all(home: Path, **changes: Any) -> Target:
     """A site that knows everybody who has the database open."""
-    return site(home, Bystanders.of(evidence(home)), **changes)
+    return site(home, KnownOpeners.of(evidence(home)), **changes)
 
 
 _DUMP = """

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from exporter.errors import WorkerError
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.models import Act, Policy, PruneAction
 from exporter.workers import protocol
 from exporter.workers.frames import Ready
@@ -26,7 +26,7 @@ try:
 except OSError:
     pass
 """
-UNDO = protocol.UndoRequest("/nowhere", 0, "20260101T000000-0000", Bystanders(), 0.05)
+UNDO = protocol.UndoRequest("/nowhere", 0, "20260101T000000-0000", KnownOpeners(), 0.05)
 PLAN = protocol.PlanPruneRequest("/nowhere", msgspec.Raw(b"{}"))
 ACTION = PruneAction(
     Act.DELETE_FILE, Policy.REQUEST_DUMPS, "x" * 4000, "old", expected={"size": "y" * 4000}

@@ -160,7 +160,7 @@ class SessionEffect:
         weight, seconds = 0, 0.0
         # What has left the text index need not be taken out of it by the triggers again.
         thin = len(batch[0].out_of_index) == len(batch[0].message_ids) > 0
-        inspection.look_around()
+        inspection.check_openers()
         with (
             without_triggers(writer) if thin else nullcontext(),
             writer.transaction() as transaction,
@@ -231,7 +231,7 @@ class SessionEffect:
         def take_one_out(message_id: int) -> None:
             take_out(writer.connection, inspection.layout.index, [message_id], each.cut)
 
-        inspection.look_around()
+        inspection.check_openers()
         with writer.transaction() as transaction:
             inspection.look_again()
             why = inspection.why_not(each.unit)

@@ -42,7 +42,6 @@ from exporter.runs.models import (
 )
 from exporter.runs.recovery import give_up, not_known
 from exporter.runs.trash import TrashRun, trash_folder, trash_of
-from exporter.writing.connection import look_at_bystanders, refuse_unwritable
 from exporter.writing.index_upkeep import merge_index
 from exporter.writing.target import Target
 
@@ -255,8 +254,7 @@ class _Pruning:
             self._settle(_skip(actions, "no session is deleted without the trash"))
             return
         try:
-            refuse_unwritable(self._target.database, self._target.owner)
-            look_at_bystanders(self._target.database, self._target.bystanders, self._target.proc)
+            self._target.refuse_unwritable()
         except DatabaseError as error:
             self._why = str(error)
             self._settle(_skip(actions, self._why))

@@ -65,7 +65,7 @@ class SessionMerge:
     @contextmanager
     def transaction(self, writer: Writer, layout: Layout, weight: int) -> Iterator[None]:
         """One short transaction of so much work, in which no trigger fires that we stand in for."""
-        writer.newcomers()  # a new process may stay; but none may have lost its locks
+        writer.new_openers()  # a new process may stay; but none may have lost its locks
         quiet = without_triggers(writer) if layout.index.known else nullcontext()
         try:
             with quiet, writer.transaction() as transaction:

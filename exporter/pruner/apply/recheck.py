@@ -96,22 +96,22 @@ class Inspection:
         """From now on it is known whether anybody writes; in the transaction of the reading."""
         self._mark = self._look()
 
-    def look_around(self) -> None:
+    def check_openers(self) -> None:
         """Right before the write lock is taken: raise CalledOffError if somebody has come.
 
         Not while it is held: for the table of locks the kernel waits until all processors have
         passed a quiet point, ten milliseconds at times. Whoever comes in between could as well
         have come right before the commit: what it does to a session is seen in its rows.
         """
-        newcomers = self.writer.newcomers()
-        if newcomers:
-            raise CalledOffError(f"process {newcomers[0]} has opened the database since")
+        new_openers = self.writer.new_openers()
+        if new_openers:
+            raise CalledOffError(f"process {new_openers[0]} has opened the database since")
         self._looked_at = self._target.monotonic()
 
     def look_again(self) -> None:
         """Under the write lock, once: raise CalledOffError if nothing may be deleted."""
         if self._target.monotonic() - self._looked_at > _STALE_SECONDS:
-            self.look_around()  # others had the lock for long
+            self.check_openers()  # others had the lock for long
         self._moved = self._look() != self._mark
         if not self._moved:
             return

@@ -210,7 +210,7 @@ class SessionReturn:
     def _take_numbers(self, writer: Writer, message_ids: Sequence[int]) -> None:
         highest = max(message_ids, default=0)
         if highest and not numbers_are_taken(writer.connection, highest):
-            writer.newcomers()
+            writer.new_openers()
             with writer.transaction():
                 take_numbers(writer.connection, highest)
             rest(self._target, writer.held_seconds)
@@ -225,7 +225,7 @@ class SessionReturn:
     ) -> list[Settlement]:
         settled: list[Settlement] = []
         weight = 0
-        writer.newcomers()  # whoever came may stay; but nobody may have lost its locks
+        writer.new_openers()  # whoever came may stay; but nobody may have lost its locks
         with writer.transaction() as transaction:
             for action, parts in batch:
                 if settled and transaction.is_due:

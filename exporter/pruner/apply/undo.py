@@ -29,7 +29,6 @@ from exporter.runs.models import (
 )
 from exporter.runs.recovery import not_known
 from exporter.runs.trash import TrashRun, trash_of
-from exporter.writing.connection import look_at_bystanders, refuse_unwritable
 from exporter.writing.target import Target
 
 
@@ -159,8 +158,7 @@ class GiveBack:
         if not sessions:
             return
         try:
-            refuse_unwritable(self._target.database, self._target.owner)
-            look_at_bystanders(self._target.database, self._target.bystanders, self._target.proc)
+            self._target.refuse_unwritable()
         except DatabaseError as error:
             self._why = str(error)
             self._settle(

@@ -12,7 +12,7 @@ import apsw
 import pytest
 from msgspec import structs
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply import delete_sessions, restore_sessions
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
@@ -460,7 +460,7 @@ def test_an_index_that_this_sqlite_cannot_keep_is_left_alone(home: Path) -> None
         "UPDATE sqlite_schema SET sql = replace(sql, 'fts5(content)', "
         "'fts5(content, tokenize=''cjk'')') WHERE name = 'messages_fts_cjk';",
     )
-    outcome = prune(home, plan, site(home, Bystanders()))
+    outcome = prune(home, plan, site(home, KnownOpeners()))
     assert (outcome.outcome, outcome.done) == (RunOutcome.FAILED, ())
     assert "cannot be kept by this SQLite" in outcome.why
 
