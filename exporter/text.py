@@ -23,6 +23,11 @@ def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def cut(text: str, limit: int) -> str:
+    """At most so many characters of a text: what a field of a message or of the journal holds."""
+    return text[:limit]
+
+
 def quoted(text: str) -> str:
     """The text in quotes as an error line shows it: visible, and cut where it would flood."""
     return f"'{shortened(visible(text), 60)}'"

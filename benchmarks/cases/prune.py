@@ -14,11 +14,11 @@ from benchmarks.homes import Part
 from benchmarks.keeping import keeping
 from benchmarks.line import Line, Setting
 from benchmarks.measure import percentile, timed
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
-from exporter.pruner.outcome import Outcome, Returned
-from exporter.writing.target import Site
+from exporter.runs.models import Outcome
+from exporter.writing.target import Target
 from tests.support.evidence import evidence
 from tests.support.home_scans import sql
 from tests.support.session_pruning import planned
@@ -106,16 +106,16 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
     home, sessions, messages = _copy(source, place, scale)
     plan = planned(home, sessions)
     outcomes: list[Outcome] = []
-    returns: list[Returned] = []
+    returns: list[Outcome] = []
     with keeping(home) as writer:
-        site = Site(str(home), home.stat().st_uid, Bystanders.of(evidence(home)))
+        site = Target(str(home), home.stat().st_uid, KnownOpeners.of(evidence(home)))
         writer.ask("start", session="beside-the-prune")
         seconds = timed(lambda: outcomes.append(execute(plan, site, keep_seconds=3600.0)))
         pruning = writer.ask("stop")
         writer.ask("start", session="beside-the-undo")
         undo_seconds = timed(lambda: returns.append(undo(outcomes[0].run or "", site)))
         undoing = writer.ask("stop")
-    left = len(outcomes[0].skipped) + len(returns[0].failed)
+    left = len(outcomes[0].skipped) + len(returns[0].skipped)
     if left > len(sessions) / 100:
         raise RuntimeError(f"not all was done: {_left(outcomes[0], returns[0])}")
     return _Round(
@@ -131,8 +131,8 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
     )
 
 
-def _left(outcome: Outcome, returned: Returned) -> str:
-    left = (*outcome.skipped, *returned.failed)
+def _left(outcome: Outcome, returned: Outcome) -> str:
+    left = (*outcome.skipped, *returned.skipped)
     return f"{outcome.why} {returned.why} {len(left)} of {len(outcome.done)}: {left[:1]}"
 
 

@@ -11,13 +11,13 @@ from collections.abc import Collection
 from exporter.config.settings import HomeSettings
 from exporter.discovery.homes import Home
 from exporter.evidence.models import HomeEvidence
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.process_kinds import ProcessKind
 from exporter.pruner.beside import Beside
-from exporter.pruner.orders import PruneOrder
-from exporter.reaper.orders import ReapOrder
+from exporter.pruner.requests import PruneRequest
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.possible_hosts import Line, base_line, key_of
+from exporter.reaper.requests import ReapRequest
 from exporter.workers.protocol import (
     HealRequest,
     PrunePlanned,
@@ -36,15 +36,15 @@ def reap_request(
     by_hand: bool = False,
     run: str = "",
     plan_hash: str = "",
-) -> ReapOrder:
+) -> ReapRequest:
     """To reap one home by its settings; without a plan only to put right what reaps did wrong."""
-    return ReapOrder(
+    return ReapRequest(
         home=home.path,
         owner=home.owner,
         plan=plan or HomePlan(home.path),
         heal_only=plan is None,
         by_hand=by_hand,
-        bystanders=Bystanders.of(evidence),
+        openers=KnownOpeners.of(evidence),
         run=run,
         plan_hash=plan_hash,
         end_reason=own.reaper.end_reason,
@@ -70,12 +70,12 @@ def prune_request(
     by_hand: bool = False,
     only: Collection[str] | None = None,
     run: str = "",
-) -> PruneOrder:
+) -> PruneRequest:
     """To execute a plan; `only` are the targets that are wanted of it."""
-    return PruneOrder(
+    return PruneRequest(
         plan=planned.plan,
         owner=home.owner,
-        bystanders=Bystanders.of(evidence),
+        openers=KnownOpeners.of(evidence),
         by_hand=by_hand,
         only=None if only is None else tuple(only),
         run=run,
@@ -87,18 +87,18 @@ def prune_request(
 
 
 def undo_request(home: Home, evidence: HomeEvidence, own: HomeSettings, run: str) -> UndoRequest:
-    openers, budget = Bystanders.of(evidence), own.prune.lock_budget_seconds
+    openers, budget = KnownOpeners.of(evidence), own.prune.lock_budget_seconds
     return UndoRequest(home.path, home.owner, run, openers, budget)
 
 
 def purge_request(home: Home, evidence: HomeEvidence, run: str | None) -> PurgeRequest:
-    return PurgeRequest(home.path, home.owner, run, Bystanders.of(evidence))
+    return PurgeRequest(home.path, home.owner, run, KnownOpeners.of(evidence))
 
 
 def settle_request(home: Home, evidence: HomeEvidence) -> SettleRequest:
-    return SettleRequest(home.path, home.owner, Bystanders.of(evidence))
+    return SettleRequest(home.path, home.owner, KnownOpeners.of(evidence))
 
 
 def heal_request(home: Home, evidence: HomeEvidence, own: HomeSettings) -> HealRequest:
-    openers, budget = Bystanders.of(evidence), own.prune.lock_budget_seconds
+    openers, budget = KnownOpeners.of(evidence), own.prune.lock_budget_seconds
     return HealRequest(home.path, home.owner, openers, budget)

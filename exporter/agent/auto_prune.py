@@ -22,12 +22,12 @@ from exporter.config.mode import Mode
 from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, place_of
 from exporter.evidence.models import HomeEvidence
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.decide.relief import note_done
 from exporter.pruner.decide.thresholds import Pressure
 from exporter.pruner.models import Frees, PruneMemory
-from exporter.pruner.orders import PruneWish
-from exporter.pruner.outcome import Outcome
+from exporter.pruner.requests import PruneWish
+from exporter.runs.models import Outcome
 from exporter.snapshot import Trouble
 from exporter.workers import protocol
 from exporter.workers.pool import Pool
@@ -213,7 +213,7 @@ class AutomaticPruner:
         request = UpkeepRequest(
             state.home.path,
             state.home.owner,
-            Bystanders.of(state.evidence),
+            KnownOpeners.of(state.evidence),
             quiet=is_quiet(state.evidence),
             vacuum=wanted.vacuum,
             gc=wanted.gc,

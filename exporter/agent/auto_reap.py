@@ -16,8 +16,8 @@ from exporter.agent.session_list import shown_id
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
-from exporter.reaper.orders import Report
 from exporter.reaper.plan import ReapLimits, ReapWish
+from exporter.runs.models import Outcome
 from exporter.snapshot import Trouble
 from exporter.workers import client, protocol
 from exporter.workers.pool import Pool
@@ -75,17 +75,17 @@ class AutomaticReaper:
         except WorkerError as error:
             self._stopped(state, f"{error}; the next pass finds out what was done")
 
-    def _tell(self, state: HomeState, report: Report) -> None:
-        label, outcome = state.home.label, report.outcome
-        if report.reopened:
+    def _tell(self, state: HomeState, outcome: Outcome) -> None:
+        label = state.home.label
+        if outcome.reopened:
             log.error(
                 "sessions reaped wrongly were put right",
                 home=label,
-                sessions=len(report.reopened),
-                ids=" ".join(shown_id(each) for each in report.reopened[:_TOLD_MAX]),
+                sessions=len(outcome.reopened),
+                ids=" ".join(shown_id(each) for each in outcome.reopened[:_TOLD_MAX]),
             )
-        if report.resumed:
-            log.info("reaped sessions were resumed", home=label, sessions=len(report.resumed))
+        if outcome.resumed:
+            log.info("reaped sessions were resumed", home=label, sessions=len(outcome.resumed))
         if outcome.done or outcome.skipped:
             log.info(
                 "reaped",
@@ -93,7 +93,7 @@ class AutomaticReaper:
                 run=outcome.run,
                 sessions=len(outcome.done),
                 skipped=len(outcome.skipped),
-                later=report.deferred,
+                later=outcome.deferred,
             )
         self._stopped(state, outcome.why)
 

@@ -18,7 +18,7 @@ from exporter.discovery.homes import Home
 from exporter.evidence.liveness import StartTimes
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
-from exporter.pruner.orders import PruneWish
+from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
 from exporter.reaper.plan import ReapWish
 from exporter.runs.summary import RunReport

@@ -20,7 +20,7 @@ from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
 from exporter.pruner.models import HomePrunePlan, Policy, PruneAction, PruneMemory
-from exporter.pruner.orders import Narrowed, PruneWish
+from exporter.pruner.requests import Narrowed, PruneWish
 from exporter.text import visible
 from exporter.workers import protocol
 

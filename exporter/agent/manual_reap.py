@@ -16,7 +16,7 @@ from exporter.agent.run_result import RunResult
 from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
-from exporter.pruner.orders import Narrowed
+from exporter.pruner.requests import Narrowed
 from exporter.reaper.models import Verdict
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits, ReapWish, digest, hash_of
 from exporter.runs.models import END_SESSION
@@ -83,13 +83,12 @@ class ManualReap:
         request = reap_request(
             home, evidence, each.own, plan, by_hand=True, run=run, plan_hash=result.plan_hash
         )
-        report = loop.call(home, protocol.REAP, request)
-        outcome = report.outcome
-        if report.reopened:
+        outcome = loop.call(home, protocol.REAP, request)
+        if outcome.reopened:
             log.warn(
                 "sessions reaped wrongly were opened again",
                 home=home.label,
-                sessions=len(report.reopened),
+                sessions=len(outcome.reopened),
             )
         result.add(
             [action.target for action in each.actions],

@@ -20,7 +20,7 @@ from exporter.collectors.view import HostView
 from exporter.config.settings import HomeSettings
 from exporter.errors import RefusedError, WorkerError
 from exporter.pruner.models import HomePrunePlan, PruneAction
-from exporter.pruner.orders import Narrowed
+from exporter.pruner.requests import Narrowed
 from exporter.reaper.plan import HomePlan, ReapAction
 from exporter.runs.journal import new_run_id
 from exporter.runs.models import RunOutcome

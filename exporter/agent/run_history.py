@@ -13,9 +13,16 @@ from exporter.agent.run_result import RunResult
 from exporter.agent.scan_loop import ScanLoop
 from exporter.config.settings import HomeSettings
 from exporter.errors import ExporterError, HomeError, WorkerError
-from exporter.pruner.models import Frees
-from exporter.reaper.orders import Undone
-from exporter.runs.models import ActionState, Kind, Run, RunOutcome, Skipped
+from exporter.runs.models import (
+    ActionState,
+    Frees,
+    Kind,
+    Outcome,
+    Run,
+    RunOutcome,
+    Skipped,
+    outcome_of,
+)
 from exporter.runs.recovery import not_known
 from exporter.text import counted, visible
 from exporter.workers import protocol
@@ -130,7 +137,7 @@ def undo(
     loop: ScanLoop,
     run: str | None,
     announce: Callable[[Sequence[HomeRun], Sequence[HomeRun]], None],
-) -> Undone:
+) -> Outcome:
     """Give back what a run took, in every home it acted on; None is the last that can be.
 
     Before that, announce the run, and the newest one if `run` is None and that is another.
@@ -145,29 +152,34 @@ def undo(
     announce(_in_homes(runs, chosen), _in_homes(runs, newest) if newest != chosen else [])
     restored: list[str] = []
     failed: list[Skipped] = []
-    is_known = True
+    outcomes: list[RunOutcome] = []
     for state in states:
         undone = _undo(loop, state, loop.settings.for_home(state.home.named_as), chosen)
-        restored.extend(undone.restored)
-        failed.extend(undone.failed)
-        is_known = is_known and undone.is_known
+        restored.extend(undone.done)
+        failed.extend(undone.skipped)
+        outcomes.append(undone.outcome)
         if undone.why:
             failed.append(Skipped(state.home.label, undone.why))
-    return Undone(chosen, tuple(restored), tuple(failed), is_known=is_known)
+    together = (
+        RunOutcome.UNKNOWN
+        if RunOutcome.UNKNOWN in outcomes
+        else outcome_of(went_wrong=bool(failed), anything_done=bool(restored))
+    )
+    return Outcome(chosen, together, tuple(restored), tuple(failed))
 
 
-def _undo(loop: ScanLoop, state: HomeState, own: HomeSettings, run: str) -> Undone:
+def _undo(loop: ScanLoop, state: HomeState, own: HomeSettings, run: str) -> Outcome:
     home, evidence = state.home, state.evidence
     if not home.may_write:
-        return Undone(run, (), (), ONLY_OBSERVED)
+        return Outcome(run, RunOutcome.FAILED, why=ONLY_OBSERVED)
     if evidence is None:
-        return Undone(run, (), (), state.detail or _NOT_SEEN)
+        return Outcome(run, RunOutcome.FAILED, why=state.detail or _NOT_SEEN)
     try:
         return loop.call(home, protocol.UNDO, undo_request(home, evidence, own, run))
     except HomeError as error:
-        return Undone(run, (), (), str(error)[:300])
+        return Outcome(run, RunOutcome.FAILED, why=str(error))
     except (WorkerError, TimeoutError) as error:
-        return Undone(run, (), (), not_known(run, error), is_known=False)
+        return Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error))
 
 
 def _in_homes(runs: Sequence[tuple[HomeState, Run]], run: str) -> list[HomeRun]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.pruner.models import Frees
@@ -13,15 +13,6 @@ from exporter.text import listed, nearest, quoted, visible
 
 _NO_LONGER: Final = "it no longer is as planned"
 _NOT_LOOKED_AT: Final = "its home was not looked at; give the same --home and --config.file"
-
-
-class TargetSkipped(Protocol):
-    """A target that was left alone, and why."""
-
-    @property
-    def target(self) -> str: ...
-    @property
-    def why(self) -> str: ...
 
 
 class RunResult:
@@ -55,16 +46,15 @@ class RunResult:
         outcome: RunOutcome,
         run: str | None = None,
         done: Sequence[str] = (),
-        skipped: Iterable[TargetSkipped] = (),
+        skipped: Sequence[Skipped] = (),
         why: str = "",
     ) -> None:
         """What became of the wanted targets of one home; none is left without a word."""
         self._outcomes.append(outcome)
         self.run = run or self.run
         self.done += len(done)
-        left = [Skipped(each.target[:512], each.why) for each in skipped]
-        self.skipped.extend(left)
-        told = {*done, *(each.target for each in left)}
+        self.skipped.extend(skipped)
+        told = {*done, *(each.target for each in skipped)}
         self.skipped.extend(
             Skipped(target, why or _NO_LONGER) for target in wanted if target not in told
         )
@@ -78,7 +68,7 @@ class RunResult:
         """
         self._saved = True
         self.skipped.extend(
-            Skipped(item.target[:512], _NO_LONGER if item.home in homes else _NOT_LOOKED_AT)
+            Skipped(item.target, _NO_LONGER if item.home in homes else _NOT_LOOKED_AT)
             for item in saved.items
             if item not in still_planned
         )

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from exporter import logs
 from exporter.errors import ExporterError
-from exporter.pruner.orders import Narrowed
+from exporter.pruner.requests import Narrowed
 
 _FOLDER: Final = "plans"
 _HASH: Final = re.compile("[0-9a-f]{16}")

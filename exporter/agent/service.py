@@ -25,8 +25,8 @@ from exporter.agent.visibility import capabilities, is_losing
 from exporter.collectors.render import Metrics
 from exporter.collectors.view import HostView
 from exporter.errors import ExporterError, UsageError
-from exporter.pruner.orders import PruneWish
-from exporter.reaper.orders import Undone
+from exporter.pruner.requests import PruneWish
+from exporter.runs.models import Outcome
 from exporter.text import counted, visible
 
 _PATIENCE_SECONDS: Final = LOOK_SECONDS + READ_SECONDS
@@ -223,7 +223,7 @@ class HostService:
         self,
         run: str | None,
         announce: Callable[[Sequence[HomeRun], Sequence[HomeRun]], None],
-    ) -> Undone:
+    ) -> Outcome:
         """Give back what a run took, in every home it acted on; None is the last that can be."""
         self._loop.probe(_PATIENCE_SECONDS)
         run_history.settle_all(self._loop)

@@ -1,9 +1,9 @@
-"""Who else has a database open at the moment it is written.
+"""Which other processes have a database open at the moment it is written.
 
-The agent has found every holder in possession of its locks. A holder can lose them, and somebody
-can come who was not there when it was decided what to write. So the worker asks again, before it
-opens the database and once more while it holds the write lock: from then on nobody can change a
-row without waiting for us, so whoever changed one before is seen, and whoever comes later wins.
+The agent's survey saw every process that had it open, each with its locks. Since then one may have
+lost its locks, and another may have opened the database. So the worker checks again, before it
+opens the database and again under the write lock. Under the write lock no other process can change
+a row: earlier changes are visible, later ones follow our commit.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.003
 
 
-class Bystanders(Struct, frozen=True):
+class KnownOpeners(Struct, frozen=True):
     """The processes that were known to have the database open when it was decided to write."""
 
     pids: tuple[int, ...] = ()
-    """Those that must have locks of their own: neither forked heirs nor strangers."""
+    """Those that must have locks of their own: no forked copies, no processes of other users."""
     lockless: bool = False
-    """One of them had lost a lock, or wrote into deleted files, already then."""
+    """At that time one of them had lost a lock already, or wrote into deleted files."""
     started: dict[int, int] = {}
-    """Their start ticks, by PID: whoever has the PID of one that has ended is somebody else.
+    """Their start ticks, by PID: a process that got the PID of an ended one is a new opener.
 
-    That names a process only within one boot; but this passes from a survey to the next write, and
-    nothing that was surveyed outlives a boot.
+    PID and ticks name a process only within one boot. That is enough: a survey is used for the
+    writes right after it, and no surveyed process outlives a boot.
     """
 
     @classmethod
-    def of(cls, evidence: HomeEvidence) -> Bystanders:
+    def of(cls, evidence: HomeEvidence) -> KnownOpeners:
         """What a survey knows of one database."""
         owners = [each for each in evidence.holders if not each.heir and not each.stranger]
         return cls(
@@ -56,29 +56,29 @@ class Bystanders(Struct, frozen=True):
         )
 
 
-class Standing(Struct, frozen=True):
-    """How things stand now."""
+class OpenerCheck(Struct, frozen=True):
+    """The processes that have the database open now, compared with the known ones."""
 
     lost: tuple[int, ...]
     """A known process that uses the database without its locks, or uses deleted files.
 
-    The first that is found: each costs a wait, and Hermes may be waiting for us.
+    At most one: checking each takes several pauses, and Hermes may be waiting for our lock.
     """
-    newcomers: tuple[int, ...]
+    new_openers: tuple[int, ...]
     """Processes with a lock on the database that were not known."""
 
 
-def look_around(
-    known: Bystanders,
+def compare_openers(
+    known: KnownOpeners,
     files: HomeFiles,
     *,
     proc: str = "/proc",
     own_pid: int | None = None,
     pause: Callable[[], None] = lambda: time.sleep(_PAUSE_SECONDS),
-) -> Standing | None:
-    """Compare those who have the database open now with those who were known.
+) -> OpenerCheck | None:
+    """Compare the processes that have the database open now with the known ones.
 
-    `files` is a database in WAL mode. None where locks are not shown: then nothing can be said.
+    `files` is a database in WAL mode. None if this system does not show locks.
     """
     inodes = {file.inode for file in (files.database, files.shm) if file is not None}
     table = read_lock_table(inodes, proc)
@@ -88,13 +88,13 @@ def look_around(
     own = os.getpid() if own_pid is None else own_pid
     suspects = [pid for pid in known.pids if pid not in owners.both and pid != own]
     others = owners.any - {own}
-    strangers = {
+    unknown = {
         pid for pid in others if pid not in known.pids or _is_another(pid, known.started, proc)
     }
     lost = next((pid for pid in suspects if _has_lost(pid, files, proc, pause)), None)
-    return Standing(
+    return OpenerCheck(
         lost=() if lost is None else (lost,),
-        newcomers=tuple(pid for pid in sorted(strangers) if _uses(pid, files, proc)),
+        new_openers=tuple(pid for pid in sorted(unknown) if _uses(pid, files, proc)),
     )
 
 
@@ -110,7 +110,7 @@ def _owners(table: LockTable, files: HomeFiles) -> _Owners:
 
 
 def _has_lost(pid: int, files: HomeFiles, proc: str, pause: Callable[[], None]) -> bool:
-    """At every one of some checks a moment apart; it may be just opening or closing."""
+    """True if it lacks them at every check: a process that is opening or closing lacks them too."""
     for check in range(_CHECKS):
         if check:
             pause()
@@ -125,7 +125,7 @@ def _has_lost(pid: int, files: HomeFiles, proc: str, pause: Callable[[], None]) 
 
 
 def _is_another(pid: int, started: Mapping[int, int], proc: str) -> bool:
-    """Whether a PID that is known has come round, and names another process now."""
+    """True if a known PID was used again, so that it names another process now."""
     if pid not in started:
         return False
     try:
@@ -137,7 +137,7 @@ def _is_another(pid: int, started: Mapping[int, int], proc: str) -> bool:
 
 
 def _uses(pid: int, files: HomeFiles, proc: str) -> bool:
-    """Whether it is this very database: the table of locks knows files by inode alone."""
+    """True if it has this very database open: the lock table names files by inode alone."""
     try:
         return _possession(pid, files, proc).any
     except OSError as error:

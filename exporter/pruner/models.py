@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from exporter.hermes.continuity import Content
+from exporter.runs.models import Frees as Frees
 from exporter.runs.models import RunOutcome
 from exporter.snapshot import Bytes, Count, SessionId, Text, Timestamp, Word
 
@@ -42,16 +43,6 @@ class Act(StrEnum):
     """Of the checkpoint store, by its hash."""
     DELETE_SESSION = "delete_session"
     """By its id; its transcripts are actions of their own."""
-
-
-class Frees(StrEnum):
-    """When the bytes of an action come free."""
-
-    NOW = "now"
-    AT_PURGE = "at_purge"
-    """It waits in the trash on the same filesystem."""
-    AFTER_UPKEEP = "after_upkeep"
-    """Only VACUUM or `git gc` gives it back."""
 
 
 class PruneAction(Struct, frozen=True):

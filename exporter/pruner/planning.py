@@ -13,7 +13,7 @@ from exporter.pruner.decide.thresholds import Pressure, assess, read_levels
 from exporter.pruner.gather.inventory_reader import Asked, Learnt, Stock, Stocktaker
 from exporter.pruner.gather.unchanged import Resting
 from exporter.pruner.models import HomePrunePlan, PruneMemory, PruneReport
-from exporter.pruner.orders import PruneWish
+from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import Crew, die_with_parent, is_alone

@@ -9,44 +9,44 @@ from exporter.runs.journal import journal_of, journal_was_lost, running_on
 from exporter.runs.models import Kind
 from exporter.text import counted
 from exporter.writing.session_end import count_ended
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 _SLICE: Final = 500
 """Sessions that are read at once: their rows are long, and no read transaction may last."""
 
 
-def trip(site: Site, why: str) -> None:
+def trip(target: Target, why: str) -> None:
     """Automatic reaping stops in this home until somebody reaps by hand."""
-    with running_on(site, "breaker") as runs:
+    with running_on(target, "breaker") as runs:
         runs.trip(why)
 
 
-def close(site: Site, end_reason: str) -> None:
+def close(target: Target, end_reason: str) -> None:
     """A person has looked: automatic reaping may go on, also beside ends that nobody remembers."""
-    with journal_of(site.home, site.owner, site.clock) as journal:
+    with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is not None and journal.tripped() is not None:
             journal.close_breaker()
             journal.accept_strangers(end_reason)
 
 
-def trip_if_forgotten(site: Site, end_reason: str) -> str:
+def trip_if_forgotten(target: Target, end_reason: str) -> str:
     """Stop where it is not known any more what was done here earlier; return why.
 
     Without its journal nobody knows what an undo gave back, nor that the breaker was open. It was
     lost if a run left anything else behind, or if sessions have an end like ours and no reap is
     known. That an end is another tool's cannot be told, so a person is asked once.
     """
-    with journal_of(site.home, site.owner, site.clock) as journal:
+    with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is not None:
             tripped = journal.tripped()
             if tripped is not None:  # after what the plan was made from had been read
                 return tripped.why
             if journal.has_runs(Kind.REAP) or journal.accepts_strangers(end_reason):
                 return ""
-    ended = _ended_so(site, end_reason)
-    if not ended and not journal_was_lost(site.home, site.owner):
+    ended = _ended_so(target, end_reason)
+    if not ended and not journal_was_lost(target.home, target.owner):
         return ""
-    with running_on(site, "breaker") as runs:
+    with running_on(target, "breaker") as runs:
         if ended:
             runs.trip(
                 f"{counted(ended, 'session')} ended as {end_reason} by no run that is known: "
@@ -56,12 +56,12 @@ def trip_if_forgotten(site: Site, end_reason: str) -> str:
     return tripped.why if tripped is not None else ""
 
 
-def _ended_so(site: Site, end_reason: str) -> int:
-    if database.file_state(site.database) is None:
+def _ended_so(target: Target, end_reason: str) -> int:
+    if database.file_state(target.database) is None:
         return 0
     ended, after = 0, 0
     while True:
-        with site.reading() as connection:
+        with target.reading() as connection:
             found, last = count_ended(connection, end_reason, after, _SLICE)
         if last is None:
             return ended

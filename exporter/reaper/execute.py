@@ -24,12 +24,12 @@ from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NOTHING_SAID
 from exporter.reaper.models import Proof
-from exporter.reaper.orders import UNDOABLE_SECONDS, Outcome
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import ProcessKey
+from exporter.reaper.requests import UNDOABLE_SECONDS
 from exporter.runs.folder import RunError
 from exporter.runs.journal import running_on
-from exporter.runs.models import END_SESSION, Action, Intent, Kind, RunOutcome, Skipped
+from exporter.runs.models import END_SESSION, Action, Intent, Kind, Outcome, RunOutcome, Skipped
 from exporter.runs.recovery import not_known
 from exporter.runs.take_actions import (
     CalledOffError,
@@ -41,7 +41,7 @@ from exporter.runs.take_actions import (
 )
 from exporter.scan.session_table import open_session
 from exporter.snapshot import OpenSession
-from exporter.writing.connection import Writer, look_at_bystanders, refuse_unwritable
+from exporter.writing.connection import Writer
 from exporter.writing.session_end import (
     OPEN,
     End,
@@ -50,7 +50,7 @@ from exporter.writing.session_end import (
     has_turn_lease,
     reopen_session,
 )
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 CHILDREN_MAX: Final = 256
 _HOLDERS_MAX: Final = 64
@@ -58,7 +58,7 @@ _HOLDERS_MAX: Final = 64
 
 def execute(
     plan: HomePlan,
-    site: Site,
+    target: Target,
     *,
     end_reason: str,
     run_id: str = "",
@@ -81,14 +81,13 @@ def execute(
         return Outcome(None, RunOutcome.DONE)
     run = ""
     try:
-        refuse_unwritable(site.database, site.owner)
-        look_at_bystanders(site.database, site.bystanders, site.proc)
-        with running_on(site, "reap") as runs:
-            recover(site, runs)
-            actions, over = _still_open(site, plan.actions)
+        target.refuse_unwritable()
+        with running_on(target, "reap") as runs:
+            recover(target, runs)
+            actions, over = _still_open(target, plan.actions)
             if not actions:
                 return Outcome(None, RunOutcome.DONE, skipped=over)
-            children = _children(site, actions)
+            children = _children(target, actions)
             intents = [
                 _intent(action, end_reason, processes, children.get(action.target))
                 for action in actions
@@ -101,8 +100,8 @@ def execute(
                 by_hand=by_hand,
                 undoable_seconds=undoable_seconds,
             )
-            ending = _Ending(site, actions, silent if _has_proof(actions) else ())
-            result = take_all(site, runs, run, intents, ending)
+            ending = _Ending(target, actions, silent if _has_proof(actions) else ())
+            outcome = take_all(target, runs, run, intents, ending)
     except DatabaseError as error:
         return Outcome(None, RunOutcome.FAILED, why=str(error))
     except RunError as error:
@@ -110,21 +109,14 @@ def execute(
             raise
         # The journal failed after the run had begun: sessions may have ended, and not be noted.
         return Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error))
-    return Outcome(
-        run=run,
-        outcome=result.outcome,
-        done=result.done,
-        skipped=(*over, *result.skipped),
-        why=result.why,
-        longest_hold_seconds=result.longest_hold_seconds,
-    )
+    return structs.replace(outcome, skipped=(*over, *outcome.skipped))
 
 
 def _still_open(
-    site: Site, actions: Sequence[ReapAction]
+    target: Target, actions: Sequence[ReapAction]
 ) -> tuple[list[ReapAction], tuple[Skipped, ...]]:
     """The sessions that are open now, and the others with what has become of them."""
-    ends = read_ends(site, (each.target for each in actions))
+    ends = read_ends(target, (each.target for each in actions))
     still_open = [each for each in actions if ends.get(each.target) == OPEN]
     over = [each.target for each in actions if ends.get(each.target) != OPEN]
     return still_open, tuple(Skipped(each, _how_it_ended(ends.get(each))) for each in over)
@@ -143,21 +135,21 @@ def _has_written(proc: str, pid: int, before: int) -> bool:
         return not is_gone(error)
 
 
-def _children(site: Site, actions: Sequence[ReapAction]) -> dict[str, list[str]]:
+def _children(target: Target, actions: Sequence[ReapAction]) -> dict[str, list[str]]:
     """The children that these sessions have now: later ones tell how a session went on.
 
     One with more than fit into the journal is left out, and goes by its activity alone.
     """
-    with site.reading() as connection:
+    with target.reading() as connection:
         if not probe_schema(connection).has("sessions", "parent_session_id"):
             return {}
         found = {each.target: _children_of(connection, each.target) for each in actions}
-    return {target: known for target, known in found.items() if known is not None}
+    return {session_id: known for session_id, known in found.items() if known is not None}
 
 
-def _children_of(connection: apsw.Connection, target: str) -> list[str] | None:
+def _children_of(connection: apsw.Connection, session_id: str) -> list[str] | None:
     try:
-        children = children_of(connection, target)
+        children = children_of(connection, session_id)
     except UnicodeDecodeError:
         return None
     return children if len(children) <= CHILDREN_MAX else None
@@ -193,9 +185,9 @@ class _Ending(Change):
     """
 
     def __init__(
-        self, site: Site, actions: Sequence[ReapAction], silent: Sequence[tuple[int, int]]
+        self, target: Target, actions: Sequence[ReapAction], silent: Sequence[tuple[int, int]]
     ) -> None:
-        self._site = site
+        self._target = target
         self._silent = silent
         self._expected = {action.target: action.expected for action in actions}
         self._schema: Schema
@@ -213,54 +205,54 @@ class _Ending(Change):
         connection.execute("BEGIN")
         self._notice(writer)
         targets = (action.intent.target for action in batch)
-        unknown = [target for target in targets if target not in self._answers]
+        unknown = [session_id for session_id in targets if session_id not in self._answers]
         self._answers.update(self._examine(connection, unknown))
         connection.execute("COMMIT")
-        self._look_around(writer)
+        self._check_openers(writer)
 
     def _notice(self, writer: Writer) -> None:
         """Forget all answers if anybody else has written the database or the file of chats."""
-        file = database.file_state(routing_file(self._site.home))
+        file = database.file_state(routing_file(self._target.home))
         seen = (writer, int(writer.connection.pragma("data_version")), file)
         if seen != self._seen:
             self._seen, self._answers = seen, {}
-            now = self._site.clock()
-            self._routing = read_routing(self._site.home, writer.connection, self._schema, now)
+            now = self._target.clock()
+            self._routing = read_routing(self._target.home, writer.connection, self._schema, now)
 
-    def _look_around(self, writer: Writer) -> None:
+    def _check_openers(self, writer: Writer) -> None:
         """Raise if somebody has come: best before anybody waits for us, and again while they do."""
-        newcomers = writer.newcomers()
-        if newcomers:
-            raise CalledOffError(f"process {newcomers[0]} has opened the database since")
+        new_openers = writer.new_openers()
+        if new_openers:
+            raise CalledOffError(f"process {new_openers[0]} has opened the database since")
         # A chat that was silent is cleared; the resume of an open session shows only in what it
         # writes to its terminal.
         for pid, written in self._silent:
-            if _has_written(self._site.proc, pid, written):
+            if _has_written(self._target.proc, pid, written):
                 raise CalledOffError(f"process {pid} has written something since")
 
     def check(self, writer: Writer) -> None:
         # A resume of an open session writes into its row what is there already, and SQLite then
         # writes nothing: a new process with the database open is all there is to see.
-        self._look_around(writer)
+        self._check_openers(writer)
         self._notice(writer)
         if not self._routing.readable:
             raise CalledOffError("it cannot be read any more which chats lead to which session")
 
     def take(self, writer: Writer, action: Action) -> str:
-        connection, target = writer.connection, action.intent.target
-        why = self._answers.get(target)
+        connection, session_id = writer.connection, action.intent.target
+        why = self._answers.get(session_id)
         if why is None:
-            why = self._examine(connection, [target])[target]
+            why = self._examine(connection, [session_id])[session_id]
         if why:
             return why
-        if self._expected[target].last_activity_at > self._site.clock():
+        if self._expected[session_id].last_activity_at > self._target.clock():
             return "its clocks are ahead of ours"
-        ended = end_session(connection, target, written_end(action))
+        ended = end_session(connection, session_id, written_end(action))
         return "" if ended else "it could not be ended"
 
     def confirm(self, writer: Writer, taken: Sequence[Action]) -> dict[int, str]:
         """Open again what was ended while another process opened the database."""
-        new = writer.newcomers() if taken else ()
+        new = writer.new_openers() if taken else ()
         if not new:
             return {}
         with writer.transaction():
@@ -271,27 +263,28 @@ class _Ending(Change):
 
     def _examine(self, connection: apsw.Connection, targets: Sequence[str]) -> dict[str, str]:
         """Why each of these may not be ended; empty if it may."""
-        now = self._site.clock()
+        now = self._target.clock()
         rows = self._queries.records(connection, targets, 0)
         found = {
             each.row.id: open_session(each, NOTHING_SAID, now) for each in rows if each.row.is_open
         }
         return {
-            target: self._why_not(connection, target, found.get(target), now) for target in targets
+            session_id: self._why_not(connection, session_id, found.get(session_id), now)
+            for session_id in targets
         }
 
     def _why_not(
-        self, connection: apsw.Connection, target: str, session: OpenSession | None, now: float
+        self, connection: apsw.Connection, session_id: str, session: OpenSession | None, now: float
     ) -> str:
         """`session` is exactly what a scan would see now; None unless it is open."""
         if session is None:
-            return _how_it_ended(end_of(connection, target))
-        if Expected.of(session) != self._expected[target]:
+            return _how_it_ended(end_of(connection, session_id))
+        if Expected.of(session) != self._expected[session_id]:
             return "it has been active since it was judged"
-        holds = [*session.holds, *self._routing.holds.get(target, ())]
+        holds = [*session.holds, *self._routing.holds.get(session_id, ())]
         if holds:
             return f"it is held: {holds[0].value}"
-        if has_turn_lease(connection, self._schema, target, now):
+        if has_turn_lease(connection, self._schema, session_id, now):
             return "somebody is in the middle of a turn"
         return ""
 

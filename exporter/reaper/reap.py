@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msgspec import structs
+
 from exporter.reaper import breaker
 from exporter.reaper.execute import execute
-from exporter.reaper.orders import Outcome, ReapOrder, Report
 from exporter.reaper.plan import Blocked
 from exporter.reaper.reopen import Healed, heal
+from exporter.reaper.requests import ReapRequest
 from exporter.runs.journal import journal_of
-from exporter.runs.models import RunOutcome
-from exporter.writing.target import Site
+from exporter.runs.models import Outcome, RunOutcome
+from exporter.writing.target import Target
 
 
 class Suspicious(Protocol):
@@ -25,37 +27,46 @@ class Suspicious(Protocol):
         """What was seen to have gone on after a reap has been put right."""
 
 
-def reap(order: ReapOrder, site: Site, seen: Suspicious) -> Report:
+def reap(order: ReapRequest, target: Target, seen: Suspicious) -> Outcome:
     """Take back what was wrong, then end what is dead; raise HomeError, RunError, DatabaseError.
 
     The plan was made from the scan just before; each session is compared again when it is ended.
     """
     suspects = seen.suspects
-    healed = Healed() if suspects == frozenset() else heal(site, order.processes, suspects)
+    healed = Healed() if suspects == frozenset() else heal(target, order.processes, suspects)
     if healed.complete:
         seen.healed()
     reopened, resumed = healed.mistakes, healed.resumed
+
+    def nothing(blocked: Blocked = Blocked.NO, why: str = "") -> Outcome:
+        return Outcome(
+            None,
+            RunOutcome.DONE,
+            why=why,
+            blocked=blocked.value,
+            reopened=reopened,
+            resumed=resumed,
+        )
+
     if order.heal_only:
-        return Report(Outcome(None, RunOutcome.DONE), Blocked.NO, 0, reopened, resumed)
-    tripped = _tripped(site)
+        return nothing()
+    tripped = _tripped(target)
     if tripped and not order.by_hand:
-        outcome = Outcome(None, RunOutcome.DONE, why=tripped)
-        return Report(outcome, Blocked.TRIPPED, 0, reopened, resumed)
+        return nothing(Blocked.TRIPPED, tripped)
     plan = order.plan
     if plan.blocked in (Blocked.COUNT, Blocked.RATIO):
-        breaker.trip(site, plan.why)
+        breaker.trip(target, plan.why)
     if plan.blocked is not Blocked.NO:
-        outcome = Outcome(None, RunOutcome.DONE, why=plan.why)
-        return Report(outcome, plan.blocked, 0, reopened, resumed)
+        return nothing(plan.blocked, plan.why)
     if not order.by_hand and plan.actions:
-        why = breaker.trip_if_forgotten(site, order.end_reason)
+        why = breaker.trip_if_forgotten(target, order.end_reason)
         if why:
-            return Report(Outcome(None, RunOutcome.DONE, why=why), Blocked.TRIPPED)
+            return nothing(Blocked.TRIPPED, why)
     if order.by_hand and not reopened:  # what came to light just now no person has looked at
-        breaker.close(site, order.end_reason)
+        breaker.close(target, order.end_reason)
     outcome = execute(
         plan,
-        site,
+        target,
         end_reason=order.end_reason,
         run_id=order.run,
         plan_hash=order.plan_hash,
@@ -64,11 +75,17 @@ def reap(order: ReapOrder, site: Site, seen: Suspicious) -> Report:
         processes=order.processes,
         silent=order.silent,
     )
-    return Report(outcome, Blocked.NO, plan.deferred, reopened, resumed)
+    return structs.replace(
+        outcome,
+        blocked=Blocked.NO.value,
+        deferred=plan.deferred,
+        reopened=reopened,
+        resumed=resumed,
+    )
 
 
-def _tripped(site: Site) -> str:
+def _tripped(target: Target) -> str:
     """Why automatic reaping has stopped, by this very healing or before."""
-    with journal_of(site.home, site.owner) as runs:
+    with journal_of(target.home, target.owner) as runs:
         found = runs.tripped() if runs is not None else None
     return found.why if found is not None else ""

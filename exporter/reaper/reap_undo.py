@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporter.reaper.orders import Undone
+from msgspec import structs
+
 from exporter.runs.folder import RunError
 from exporter.runs.journal import Runs, journal_of, running_on
 from exporter.runs.models import (
@@ -15,45 +16,46 @@ from exporter.runs.models import (
     ActionState,
     Intent,
     Kind,
+    Outcome,
     Reversal,
+    RunOutcome,
     Skipped,
 )
 from exporter.runs.recovery import not_known
 from exporter.runs.take_actions import Change, read_ends, recover, take_all, written_end
-from exporter.writing.connection import Writer, look_at_bystanders, refuse_unwritable
+from exporter.writing.connection import Writer
 from exporter.writing.session_end import End, end_of, reopen_session
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 
-def undo(run: str, site: Site) -> Undone:
+def undo(run: str, target: Target) -> Outcome:
     """Open again what a reap ended; in a process of the home's owner, without a connection.
 
     Raise RunError if there is no such reap, RunBusyError if another run is under way, and
     DatabaseError if the database must not be written.
     """
-    with journal_of(site.home, site.owner, site.clock) as journal:
+    with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None:
-            raise RunError(f"there is no run {run} in {site.home}")
+            raise RunError(f"there is no run {run} in {target.home}")
         _refuse_unless_reap(run, journal.find(run).kind)
-    refuse_unwritable(site.database, site.owner)
-    look_at_bystanders(site.database, site.bystanders, site.proc)
+    target.refuse_unwritable()
     undoing = ""
     try:
-        with running_on(site, f"undo of {run}") as runs:
-            recover(site, runs)
-            undoing, intents, failed = _begin(run, site, runs)
+        with running_on(target, f"undo of {run}") as runs:
+            recover(target, runs)
+            undoing, intents, failed = _begin(run, target, runs)
             if not undoing:
-                return Undone(run, (), failed)
-            result = take_all(site, runs, undoing, intents, _Reopening())
+                return Outcome(run, RunOutcome.DONE, skipped=failed)
+            outcome = take_all(target, runs, undoing, intents, _Reopening())
     except RunError as error:
         if not undoing:
             raise
         # The journal failed after the undo had begun: sessions may be open, and not be noted.
-        return Undone(run, (), (), not_known(run, error), is_known=False)
-    return Undone(run, result.done, (*result.skipped, *failed), result.why, result.is_known)
+        return Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error))
+    return structs.replace(outcome, run=run, skipped=(*outcome.skipped, *failed))
 
 
-def _begin(run: str, site: Site, runs: Runs) -> tuple[str, list[Intent], tuple[Skipped, ...]]:
+def _begin(run: str, target: Target, runs: Runs) -> tuple[str, list[Intent], tuple[Skipped, ...]]:
     """Note the undo, of what still is as the reap left it; what is not, and why."""
     moved = {
         (each.intent.reverses.run, each.intent.reverses.number): each
@@ -67,7 +69,7 @@ def _begin(run: str, site: Site, runs: Runs) -> tuple[str, list[Intent], tuple[S
         if each.state is ActionState.UNDONE
     ]
     failed += [
-        Skipped(each.intent.target, f"not known whether it was ended: {each.why}"[:300])
+        Skipped(each.intent.target, f"not known whether it was ended: {each.why}")
         for each in actions
         if each.state is ActionState.INTENDED
     ]
@@ -77,7 +79,7 @@ def _begin(run: str, site: Site, runs: Runs) -> tuple[str, list[Intent], tuple[S
         if each.intent.action == UNREADABLE
     ]
     done = [each for each in actions if each.state is ActionState.DONE]
-    ends = read_ends(site, (each.intent.target for each in done))
+    ends = read_ends(target, (each.intent.target for each in done))
     as_written = [each for each in done if ends.get(each.intent.target) == written_end(each)]
     changed = [
         Skipped(each.intent.target, why_not_reopened(ends.get(each.intent.target)))
@@ -118,13 +120,13 @@ class _Reopening(Change):
     """Opens sessions again."""
 
     def check(self, writer: Writer) -> None:
-        writer.newcomers()  # raises if a process has lost its locks; a new one may stay
+        writer.new_openers()  # raises if a process has lost its locks; a new one may stay
 
     def take(self, writer: Writer, action: Action) -> str:
-        target, end = action.intent.target, written_end(action)
-        if reopen_session(writer.connection, target, end):
+        session_id, end = action.intent.target, written_end(action)
+        if reopen_session(writer.connection, session_id, end):
             return ""
-        return why_not_reopened(end_of(writer.connection, target))
+        return why_not_reopened(end_of(writer.connection, session_id))
 
 
 def why_not_reopened(found: End | None) -> str:

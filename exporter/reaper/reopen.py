@@ -49,7 +49,7 @@ from exporter.writing.session_end import (
     reopen_session,
     replace_end,
 )
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 _AT_ONCE: Final = 200
 """Sessions looked at in one read transaction: a long one would keep the WAL from restarting."""
@@ -67,7 +67,7 @@ class Healed(Struct, frozen=True):
 
 
 def heal(
-    site: Site, processes: Collection[ProcessKey], only: Collection[str] | None = None
+    target: Target, processes: Collection[ProcessKey], only: Collection[str] | None = None
 ) -> Healed:
     """Put right what was ended wrongly; `processes` have the database open and are not cleared.
 
@@ -75,20 +75,20 @@ def heal(
     home's owner without a connection. Raise DatabaseError or RunError if the home cannot be read or
     written; what was wrong then still is, and is found the next time.
     """
-    with journal_of(site.home, site.owner, site.clock) as journal:
+    with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None:
             return Healed()
         ends = standing_ends(journal, only)
-        if not journal.unfinished_runs() and not _find(site, ends, processes):
+        if not journal.unfinished_runs() and not _find(target, ends, processes):
             return Healed()
-    with running_on(site, "heal") as runs:
-        recover(site, runs)
-        intents = _find(site, standing_ends(runs, only), processes)
+    with running_on(target, "heal") as runs:
+        recover(target, runs)
+        intents = _find(target, standing_ends(runs, only), processes)
         if not intents:
             return Healed()
         run = runs.begin(Kind.HEAL, intents)
         _stop_if_proven(runs, intents)
-        result = take_all(site, runs, run, intents, _Healing())
+        result = take_all(target, runs, run, intents, _Healing())
     done = set(result.done)
     found = [each for each in intents if each.target in done]
     return Healed(
@@ -118,13 +118,15 @@ def _stop_if_proven(runs: Runs, healed: Sequence[Intent]) -> None:
         runs.trip(f"{counted(len(wrong), 'session')} proven dead, and active after the reap")
 
 
-def _find(site: Site, ends: Sequence[Action], processes: Collection[ProcessKey]) -> list[Intent]:
+def _find(
+    target: Target, ends: Sequence[Action], processes: Collection[ProcessKey]
+) -> list[Intent]:
     """What is to be done about the sessions whose ends these are."""
-    if not ends or database.file_state(site.database) is None:
+    if not ends or database.file_state(target.database) is None:
         return []
     found: list[Intent | None] = []
     for start in range(0, len(ends), _AT_ONCE):
-        with site.reading() as connection:
+        with target.reading() as connection:
             schema = probe_schema(connection)
             part = ends[start : start + _AT_ONCE]
             found += [_remedy_or_none(connection, schema, each, processes) for each in part]
@@ -145,23 +147,23 @@ def _remedy(
     connection: apsw.Connection, schema: Schema, ended: Action, processes: Collection[ProcessKey]
 ) -> Intent | None:
     """What puts one session right; None if nothing is wrong, or the end is not ours any more."""
-    target, end = ended.intent.target, written_end(ended)
+    session_id, end = ended.intent.target, written_end(ended)
     children = (
-        children_of(connection, target) if schema.has("sessions", "parent_session_id") else []
+        children_of(connection, session_id) if schema.has("sessions", "parent_session_id") else []
     )
     rows = int(ended.intent.before.get("rows", 0))
-    is_active = active_since(connection, schema, target, end, rows)
+    is_active = active_since(connection, schema, session_id, end, rows)
     known = ended.intent.after.get("children")
     new = [each for each in children if known is not None and each not in known]
-    if not (is_active or new) or end_of(connection, target) != end:
+    if not (is_active or new) or end_of(connection, session_id) != end:
         return None
     mistake = _was_there(ended, processes)
     # From now on only what comes beyond these rows is activity: Hermes may write to a session
     # right before it goes on in a child.
-    count, newest = count_and_newest(connection, target)
+    count, newest = count_and_newest(connection, session_id)
     clear = [each for each in children if each not in new]
     for child in new:
-        relation, began_at = relation_of(connection, schema, target, child)
+        relation, began_at = relation_of(connection, schema, session_id, child)
         if relation in (Relation.CONTINUATION, Relation.BRANCH):
             moment = began_at if _is_time(began_at) else end.ended_at
             corrected = End(max(moment, newest or moment), relation.value)
@@ -232,7 +234,7 @@ class _Healing(Change):
     """Changes ends that are still ours."""
 
     def check(self, writer: Writer) -> None:
-        writer.newcomers()  # raises if a process has lost its locks
+        writer.new_openers()  # raises if a process has lost its locks
 
     def take(self, writer: Writer, action: Action) -> str:
         connection, intent = writer.connection, action.intent

@@ -31,12 +31,12 @@ from exporter.runs.journal_reader import JournalReader
 from exporter.runs.models import ActionState, Intent, Kind, RunOutcome, Settlement
 from exporter.runs.reserve import has_reserve, make_reserve, release_reserve
 from exporter.runs.salvage import is_damaged, salvage
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 __all__ = ["FILE", "VERSION", "Runs", "journal_of", "journal_was_lost", "new_run_id", "running"]
 
 
-def running_on(target: Site, purpose: str) -> AbstractContextManager[Runs]:
+def running_on(target: Target, purpose: str) -> AbstractContextManager[Runs]:
     """The journal of the home that is to be acted on, under its run lock."""
     return running(target.home, target.owner, purpose, target.clock)
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
 
-from exporter.snapshot import SessionId, Text
+from exporter.snapshot import Bytes, Count, SessionId, Text, Word
+from exporter.text import cut
+
+TARGET_MAX: Final = 512
+WHY_MAX: Final = 300
 
 UNREADABLE: Final = "unreadable"
 """In place of an action whose entry in the journal was damaged: nobody knows what it was."""
@@ -55,11 +60,70 @@ class ActionState(StrEnum):
     """It was done, and a later run took it back."""
 
 
+class Frees(StrEnum):
+    """When the bytes of an action come free."""
+
+    NOW = "now"
+    AT_PURGE = "at_purge"
+    """It waits in the trash on the same filesystem."""
+    AFTER_UPKEEP = "after_upkeep"
+    """Only VACUUM or `git gc` gives it back."""
+
+
 class Skipped(Struct, frozen=True):
-    """A target that was left alone, and why."""
+    """A target that was left alone, and why; both are cut to what a message can carry."""
 
     target: SessionId
     why: Text
+
+    def __post_init__(self) -> None:
+        if len(self.target) > TARGET_MAX or len(self.why) > WHY_MAX:
+            force_setattr(self, "target", cut(self.target, TARGET_MAX))
+            force_setattr(self, "why", cut(self.why, WHY_MAX))
+
+
+class Outcome(Struct, frozen=True):
+    """What became of a reap, a prune, an undo or a purge in one home."""
+
+    run: Word | None
+    """Of an undo, the run that was undone. None if nothing was begun."""
+    outcome: RunOutcome
+    done: tuple[Annotated[str, Meta(max_length=4096)], ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    why: Text = ""
+    """What stopped it, if anything did; cut to what a message can carry."""
+    freed: dict[Frees, Bytes] = {}
+    """Bytes of what was done, by when they come free."""
+    kept_bytes: Bytes = 0
+    """Size of the deleted sessions in the trash."""
+    notes: tuple[Skipped, ...] = ()
+    """Targets that an undo restored, but not exactly as they were."""
+    reopened: tuple[SessionId, ...] = ()
+    """Sessions of earlier reaps that a process was running after all."""
+    resumed: tuple[SessionId, ...] = ()
+    """Sessions of earlier reaps that a client resumed later."""
+    blocked: Word = ""
+    """Why a reap ended nothing although there are dead sessions, as a label value."""
+    deferred: Count = 0
+    """Dead sessions that are left to the next reap."""
+    longest_hold_seconds: float = 0.0
+    """The longest time that the write lock of state.db was held without a break."""
+
+    def __post_init__(self) -> None:
+        if len(self.why) > WHY_MAX:
+            force_setattr(self, "why", cut(self.why, WHY_MAX))
+
+    @property
+    def is_known(self) -> bool:
+        """False if what was done could not be noted or seen."""
+        return self.outcome is not RunOutcome.UNKNOWN
+
+
+def outcome_of(*, went_wrong: bool, anything_done: bool) -> RunOutcome:
+    """The outcome of a run of which everything is known."""
+    if not went_wrong:
+        return RunOutcome.DONE
+    return RunOutcome.PARTIAL if anything_done else RunOutcome.FAILED
 
 
 class Reversal(Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
@@ -22,19 +22,20 @@ from exporter.runs.models import (
     REOPEN_SESSION,
     Action,
     ActionState,
-    Fate,
     Intent,
+    Outcome,
     Run,
     RunOutcome,
     Settlement,
     Skipped,
     intended,
+    outcome_of,
 )
 from exporter.runs.recovery import Recovered
 from exporter.snapshot import Trouble
 from exporter.writing.connection import WriteError, Writer, WriteTrouble
 from exporter.writing.session_end import End, ends_of
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 _FIRST_BATCH: Final = 32
 _LARGEST_BATCH: Final = 1_000
@@ -46,23 +47,6 @@ _SETTLED_AT_ONCE: Final = 5_000
 _READ_ATTEMPTS: Final = 5
 _PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
 _SKIPPED: Final = ActionState.SKIPPED
-
-
-class Result(Struct, frozen=True):
-    """What became of the actions of a run."""
-
-    outcome: RunOutcome
-    done: tuple[str, ...]
-    skipped: tuple[Skipped, ...]
-    why: str = ""
-    """What stopped it, if anything did."""
-    longest_hold_seconds: float = 0.0
-    """For how long at most the write lock was held at a time."""
-
-    @property
-    def is_known(self) -> bool:
-        """False if what was done could not be seen."""
-        return self.outcome is not RunOutcome.UNKNOWN
 
 
 class CalledOffError(Exception):
@@ -89,14 +73,14 @@ class Change(Protocol):
 
 
 def take_all(
-    site: Site,
+    target: Target,
     runs: Runs,
     run: str,
     intents: Sequence[Intent],
     change: Change,
     *,
     patient_rounds: int = 3,
-) -> Result:
+) -> Outcome:
     """Do what a run that has begun with these intents is for, and finish it.
 
     A batch that is called off is tried again that many times before the rest is given up.
@@ -106,13 +90,13 @@ def take_all(
     while waiting:
         settled: list[Settlement] = []
         try:
-            _take_several(site, change, waiting, batches, settled)
+            _take_several(target, change, waiting, batches, settled)
             called_off = 0
         except CalledOffError as reason:
             waiting = _settle(runs, run, waiting, settled)
             called_off = 1 if settled else called_off + 1
             if called_off < patient_rounds:
-                site.sleep(site.pause_seconds)
+                target.sleep(target.pause_seconds)
                 continue
             runs.settle(run, [Settlement(each.number, _SKIPPED, str(reason)) for each in waiting])
             break
@@ -123,7 +107,7 @@ def take_all(
                 continue
             why = str(error)
             try:
-                runs.settle(run, what_happened(site, waiting, why))
+                runs.settle(run, what_happened(target, waiting, why))
             except DatabaseError:
                 return _left_open(runs, run, why, batches.longest_hold_seconds)
             break
@@ -149,7 +133,7 @@ def _settle(
 
 
 def _take_several(
-    site: Site,
+    target: Target,
     change: Change,
     waiting: Sequence[Action],
     batches: _Batches,
@@ -160,24 +144,24 @@ def _take_several(
     Opening the database and noting what was done take longer than a transaction does, so neither
     is done for each. What was not noted before a kill is found out afterwards.
     """
-    with site.writing() as writer:
+    with target.writing() as writer:
         schema = probe_schema(writer.connection)
         while len(settled) < min(_SETTLED_AT_ONCE, len(waiting)):
             if schema_cookie(writer.connection) != schema.cookie:
                 schema = probe_schema(writer.connection)
             batch = waiting[len(settled) : len(settled) + batches.size]
-            taken, checked = _take_batch(site, change, writer, schema, batch)
+            taken, checked = _take_batch(target, change, writer, schema, batch)
             settled += taken
             held = writer.held_seconds
             batches.longest_hold_seconds = max(batches.longest_hold_seconds, held)
-            size, budget = batches.size, site.lock_budget_seconds
+            size, budget = batches.size, target.lock_budget_seconds
             batches.size = _next_size(size, len(taken), held - checked, budget)
-            if site.bystanders.pids and len(settled) < len(waiting):
-                site.sleep(site.pause_seconds)
+            if target.openers.pids and len(settled) < len(waiting):
+                target.sleep(target.pause_seconds)
 
 
 def _take_batch(
-    site: Site, change: Change, writer: Writer, schema: Schema, batch: Sequence[Action]
+    target: Target, change: Change, writer: Writer, schema: Schema, batch: Sequence[Action]
 ) -> tuple[list[Settlement], float]:
     """What became of the first of a batch, and how long the lock was held before the first.
 
@@ -190,7 +174,7 @@ def _take_batch(
         change.check(writer)
         checked = transaction.seconds
         for action in batch:
-            if settled and transaction.seconds - checked > site.lock_budget_seconds * _SHARE:
+            if settled and transaction.seconds - checked > target.lock_budget_seconds * _SHARE:
                 break
             why = change.take(writer, action)
             state = _SKIPPED if why else ActionState.DONE
@@ -213,58 +197,57 @@ def _next_size(size: int, taken: int, took_seconds: float, budget_seconds: float
     return max(1, min(fitting, _GROWTH * size, _LARGEST_BATCH))
 
 
-def _finish(runs: Runs, run: str, why: str, longest: float) -> Result:
-    result = _result(runs.fates(run), why, longest)
-    runs.finish(run, result.outcome, why)
-    return result
+def _finish(runs: Runs, run: str, why: str, longest: float) -> Outcome:
+    outcome = _outcome(runs, run, why, longest)
+    runs.finish(run, outcome.outcome, why)
+    return outcome
 
 
-def _left_open(runs: Runs, run: str, why: str, longest: float) -> Result:
+def _left_open(runs: Runs, run: str, why: str, longest: float) -> Outcome:
     """The database can neither be written nor read: what became of the last batch is not known."""
-    result = _result(runs.fates(run), recovery.not_known(run, why), longest)
-    return structs.replace(result, outcome=RunOutcome.UNKNOWN)
+    outcome = _outcome(runs, run, recovery.not_known(run, why), longest)
+    return structs.replace(outcome, outcome=RunOutcome.UNKNOWN)
 
 
-def _result(fates: Sequence[Fate], why: str, longest: float) -> Result:
+def _outcome(runs: Runs, run: str, why: str, longest: float) -> Outcome:
+    fates = runs.fates(run)
     done = tuple(each.target for each in fates if each.state is ActionState.DONE)
-    skipped = tuple(
-        Skipped(each.target, each.why or why)
-        for each in fates
-        if each.state is not ActionState.DONE
+    return Outcome(
+        run=run,
+        outcome=outcome_of(went_wrong=bool(why), anything_done=bool(done)),
+        done=done,
+        skipped=tuple(
+            Skipped(each.target, each.why or why)
+            for each in fates
+            if each.state is not ActionState.DONE
+        ),
+        why=why,
+        longest_hold_seconds=longest,
     )
-    return Result(
-        _outcome(went_wrong=bool(why), anything_done=bool(done)), done, skipped, why, longest
-    )
-
-
-def _outcome(*, went_wrong: bool, anything_done: bool) -> RunOutcome:
-    if not went_wrong:
-        return RunOutcome.DONE
-    return RunOutcome.PARTIAL if anything_done else RunOutcome.FAILED
 
 
 # Runs that were killed, and transactions of which nobody knows whether they were committed
 
 
-def recover(site: Site, runs: Runs) -> Recovered:
+def recover(target: Target, runs: Runs) -> Recovered:
     """Settle what killed reaps left open, and what took them back, by what the database says."""
-    return recovery.recover(runs, settlers(site))
+    return recovery.recover(runs, settlers(target))
 
 
-def settlers(site: Site) -> dict[str, recovery.Settle]:
+def settlers(target: Target) -> dict[str, recovery.Settle]:
     """What became of the actions of reaps, and of what takes them back; changes nothing."""
 
     def settle(_: Run, actions: Sequence[Action]) -> list[Settlement]:
-        return what_happened(site, actions, recovery.KILLED)
+        return what_happened(target, actions, recovery.KILLED)
 
     return dict.fromkeys((*ENDS, REOPEN_SESSION), settle)
 
 
-def what_happened(site: Site, actions: Sequence[Action], otherwise: str) -> list[Settlement]:
+def what_happened(target: Target, actions: Sequence[Action], otherwise: str) -> list[Settlement]:
     """Which of these actions have been taken, by looking at the rows."""
     if not actions:
         return []
-    ends = read_ends(site, [each.intent.target for each in actions])
+    ends = read_ends(target, [each.intent.target for each in actions])
     return [
         Settlement(each.number, ActionState.DONE)
         if _was_taken(each, ends.get(each.intent.target))
@@ -286,22 +269,22 @@ def written_end(action: Action) -> End:
     return End(values["ended_at"], values["end_reason"])
 
 
-def read_ends(site: Site, targets: Iterable[str]) -> dict[str, End]:
+def read_ends(target: Target, targets: Iterable[str]) -> dict[str, End]:
     """How these sessions stand now; those that are gone are not in it.
 
     A run must intend only what is still to be done: what it finds done already would count as its
     own, should it be killed.
     """
-    if database.file_state(site.database) is None:
+    if database.file_state(target.database) is None:
         return {}
     wanted, ends = list(targets), {}
     for attempt in range(_READ_ATTEMPTS):
         try:
-            with site.reading() as connection:
+            with target.reading() as connection:
                 ends = ends_of(connection, wanted)
             break
         except DatabaseError as error:
             if error.trouble not in _PASSING or attempt == _READ_ATTEMPTS - 1:
                 raise
-        site.sleep(site.pause_seconds)
+        target.sleep(target.pause_seconds)
     return ends

@@ -5,7 +5,6 @@ Loaded when the first such call comes: most homes are scanned and never acted on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 
 from msgspec import structs
@@ -18,14 +17,13 @@ from exporter.pruner.apply.settle import settle as settle_runs
 from exporter.pruner.apply.undo import undo as undo_prune
 from exporter.pruner.apply.upkeep import UpkeepOrder, keep_up
 from exporter.pruner.beside import with_plugins
-from exporter.pruner.orders import PruneOrder
-from exporter.pruner.outcome import LeftAlone, Outcome
-from exporter.reaper.orders import ReapOrder, Report, Undone
+from exporter.pruner.requests import PruneRequest
 from exporter.reaper.reap import reap as reap_home
 from exporter.reaper.reap_undo import undo as undo_reap
+from exporter.reaper.requests import ReapRequest
 from exporter.runs.folder import RunError, run_folder
 from exporter.runs.journal import journal_of
-from exporter.runs.models import Kind, Run, RunOutcome, Skipped
+from exporter.runs.models import Kind, Outcome, Run, RunOutcome, Skipped
 from exporter.workers.home import WorkerHome
 from exporter.workers.privilege import give_back_memory
 from exporter.workers.protocol import (
@@ -43,25 +41,25 @@ from exporter.workers.protocol import (
     UpkeepDone,
     UpkeepRequest,
 )
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 
-def reap(home: WorkerHome, request: ReapOrder, teller: Teller) -> Report:
+def reap(home: WorkerHome, request: ReapRequest, teller: Teller) -> Outcome:
     """End what the plan names."""
     del teller
-    site = _site(request)
-    _heal_first(site)
-    return reap_home(request, site, home)
+    target = _target(request)
+    _heal_first(target)
+    return reap_home(request, target, home)
 
 
-def prune(home: WorkerHome, request: PruneOrder, teller: Teller) -> Outcome:
+def prune(home: WorkerHome, request: PruneRequest, teller: Teller) -> Outcome:
     """Execute a plan, in a worker that need not be the one that made it."""
     del home
-    site = _site(request)
-    _heal_first(site)
+    target = _target(request)
+    _heal_first(target)
     outcome = execute(
         request.plan,
-        site,
+        target,
         keep_seconds=request.keep_seconds,
         by_hand=request.by_hand,
         only=None if request.only is None else frozenset(request.only),
@@ -80,32 +78,31 @@ def purge(home: WorkerHome, request: PurgeRequest, teller: Teller) -> Outcome:
     with run_folder(request.home, request.owner) as folder:
         if folder is None:  # and none is made to find nothing in it
             return Outcome(None, RunOutcome.DONE)
-    site = Site(request.home, request.owner, request.bystanders)
-    _heal_first(site)
-    return purge_trash(request.run, site)
+    target = Target(request.home, request.owner, request.openers)
+    _heal_first(target)
+    return purge_trash(request.run, target)
 
 
-def undo(home: WorkerHome, request: UndoRequest, teller: Teller) -> Undone:
+def undo(home: WorkerHome, request: UndoRequest, teller: Teller) -> Outcome:
     """Give back what a run took from one home."""
     del home
-    site = _site(request)
-    _heal_first(site, besides=request.run)  # the undo itself gives back everything of that one
+    target = _target(request)
+    _heal_first(target, besides=request.run)  # the undo itself gives back everything of that one
     with journal_of(request.home, request.owner) as journal:
         if journal is None:
             raise RunError(f"there is no run {request.run} in {request.home}")
         kind = journal.find(request.run).kind
     if kind is not Kind.PRUNE:
-        return undo_reap(request.run, site)
-    returned = undo_prune(request.run, site, progress=teller.progress)
-    notes = (structs.replace(e, why=f"given back, but {e.why}"[:300]) for e in returned.notes)
-    failed = _skipped((*returned.failed, *notes))
-    return Undone(request.run, returned.restored, failed, returned.why[:300], returned.is_known)
+        return undo_reap(request.run, target)
+    outcome = undo_prune(request.run, target, progress=teller.progress)
+    notes = tuple(Skipped(each.target, f"given back, but {each.why}") for each in outcome.notes)
+    return structs.replace(outcome, skipped=(*outcome.skipped, *notes), notes=())
 
 
 def heal(home: WorkerHome, request: HealRequest, teller: Teller) -> HealReply:
     """Give sessions that were born again the past that a prune took."""
     del home, teller
-    healed = heal_reborn(_site(request))
+    healed = heal_reborn(_target(request))
     why = healed.left[0].why if healed.left else ""
     return HealReply(len(healed.sessions), len(healed.left), why[:300])
 
@@ -113,8 +110,8 @@ def heal(home: WorkerHome, request: HealRequest, teller: Teller) -> HealReply:
 def settle(home: WorkerHome, request: SettleRequest, teller: Teller) -> SettleReply:
     """Find out what runs that were killed had done."""
     del home, teller
-    recovered = settle_runs(Site(request.home, request.owner, request.bystanders))
-    left = [Skipped(run, why[:300]) for run, why in recovered.left.items()]
+    recovered = settle_runs(Target(request.home, request.owner, request.openers))
+    left = [Skipped(run, why) for run, why in recovered.left.items()]
     return SettleReply(list(recovered.settled[:PAGE_ITEMS]), left[:PAGE_ITEMS])
 
 
@@ -124,7 +121,7 @@ def upkeep(home: WorkerHome, request: UpkeepRequest, teller: Teller) -> list[Upk
     order = UpkeepOrder(
         home=request.home,
         owner=request.owner,
-        bystanders=request.bystanders,
+        openers=request.openers,
         quiet=request.quiet,
         vacuum=request.vacuum,
         gc=request.gc,
@@ -161,23 +158,19 @@ def show_run(home: WorkerHome, request: RunActionsRequest, teller: Teller) -> li
     ]
 
 
-def _site(request: ReapOrder | PruneOrder | UndoRequest | HealRequest) -> Site:
-    return Site(
+def _target(request: ReapRequest | PruneRequest | UndoRequest | HealRequest) -> Target:
+    return Target(
         request.home,
         request.owner,
-        request.bystanders,
+        request.openers,
         lock_budget_seconds=request.lock_budget_seconds,
     )
 
 
-def _heal_first(site: Site, besides: str = "") -> None:
+def _heal_first(target: Target, besides: str = "") -> None:
     """Before anything else is done to a home. If it cannot be now, that is no reason not to act:
 
     what was not healed stays in the trash, and the next scan or command tries again.
     """
     with suppress(DatabaseError, RunError):
-        heal_reborn(site, besides=besides)
-
-
-def _skipped(left: Iterable[LeftAlone]) -> tuple[Skipped, ...]:
-    return tuple(Skipped(each.target[:512], each.why) for each in left)
+        heal_reborn(target, besides=besides)

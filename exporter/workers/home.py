@@ -11,7 +11,7 @@ from msgspec import structs
 
 from exporter.errors import DatabaseError, HomeError
 from exporter.pruner.models import PruneMemory
-from exporter.pruner.orders import PruneWish
+from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import (
     HomeFacts,
     JudgedSession,

@@ -17,11 +17,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.decide.thresholds import Pressure
 from exporter.pruner.models import HomePrunePlan, PruneMemory, PruneReport, Target
-from exporter.pruner.orders import PruneOrder, PruneWish
-from exporter.pruner.outcome import Outcome
+from exporter.pruner.requests import PruneRequest, PruneWish
 from exporter.reaper.models import (
     HomeFacts,
     JudgedSession,
@@ -31,9 +30,9 @@ from exporter.reaper.models import (
     UnknownCount,
     VerdictCount,
 )
-from exporter.reaper.orders import ReapOrder, Report, Undone
 from exporter.reaper.plan import HomePlan, ReapWish
-from exporter.runs.models import ActionState, Run, Skipped
+from exporter.reaper.requests import ReapRequest
+from exporter.runs.models import ActionState, Outcome, Run, Skipped
 from exporter.runs.summary import RunReport
 from exporter.scan.home import ScanOptions
 from exporter.snapshot import (
@@ -173,7 +172,7 @@ class UndoRequest(Struct, frozen=True):
     home: str
     owner: int
     run: str
-    bystanders: Bystanders
+    openers: KnownOpeners
     lock_budget_seconds: float
 
 
@@ -183,7 +182,7 @@ class PurgeRequest(Struct, frozen=True):
     home: str
     owner: int
     run: str | None
-    bystanders: Bystanders
+    openers: KnownOpeners
 
 
 class SettleRequest(Struct, frozen=True):
@@ -191,7 +190,7 @@ class SettleRequest(Struct, frozen=True):
 
     home: str
     owner: int
-    bystanders: Bystanders
+    openers: KnownOpeners
 
 
 class SettleReply(Struct, frozen=True):
@@ -207,7 +206,7 @@ class HealRequest(Struct, frozen=True):
 
     home: str
     owner: int
-    bystanders: Bystanders
+    openers: KnownOpeners
     lock_budget_seconds: float
 
 
@@ -223,7 +222,7 @@ class UpkeepRequest(Struct, frozen=True):
 
     home: str
     owner: int
-    bystanders: Bystanders
+    openers: KnownOpeners
     quiet: bool
     """By `evidence.is_quiet` of a survey made just now."""
     vacuum: bool = False
@@ -400,26 +399,26 @@ SHOW_RUN: Final[Call[RunActionsRequest, None, list[NotedAction]]] = Call(
     seconds=_LIST_SECONDS,
     reply_bytes_max=PLAN_BYTES_MAX,
 )
-REAP: Final[Call[ReapOrder, None, Report]] = Call(
+REAP: Final[Call[ReapRequest, None, Outcome]] = Call(
     "reap",
-    ReapOrder,
-    Report,
+    ReapRequest,
+    Outcome,
     f"{_ACTING}:reap",
     seconds=_ACT_SECONDS,
     reply_bytes_max=PLAN_BYTES_MAX,
 )
-PRUNE: Final[Call[PruneOrder, None, Outcome]] = Call(
+PRUNE: Final[Call[PruneRequest, None, Outcome]] = Call(
     "prune",
-    PruneOrder,
+    PruneRequest,
     Outcome,
     f"{_ACTING}:prune",
     seconds=_ACT_SECONDS,
     reply_bytes_max=PLAN_BYTES_MAX,
 )
-UNDO: Final[Call[UndoRequest, None, Undone]] = Call(
+UNDO: Final[Call[UndoRequest, None, Outcome]] = Call(
     "undo",
     UndoRequest,
-    Undone,
+    Outcome,
     f"{_ACTING}:undo",
     seconds=_ACT_SECONDS,
     reply_bytes_max=PLAN_BYTES_MAX,

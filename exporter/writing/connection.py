@@ -1,10 +1,10 @@
-"""Writing to state.db, so that no Hermes process can be hurt by it.
+"""Writing to state.db without harm to any Hermes process.
 
-The only way to write, and it is narrow: an existing database in WAL mode, of its home's owner, of
-which every process that has it open still has its locks. The WAL is neither checkpointed nor
-removed by us, whoever else is there. A transaction takes the write lock at once or waits for it
-with patience, is short, and is taken back whole when anything goes wrong. The disk is waited for
-only after the lock has been given back: on a busy machine that takes longer than all the rest.
+This is the only way to write, and it is narrow: an existing database in WAL mode, owned by the
+owner of its home, and every process that has it open still has its locks. We neither checkpoint
+nor remove the WAL, whether or not other processes are there. A transaction is short. It waits a
+limited time for the write lock, and is rolled back whole if anything goes wrong. The fsync comes
+after the lock is released: on a busy machine it takes longer than all the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import apsw
 
 from exporter.errors import DatabaseError
 from exporter.evidence.models import HomeFiles
-from exporter.evidence.openers import Bystanders, Standing, look_around
+from exporter.evidence.openers import KnownOpeners, OpenerCheck, compare_openers
 from exporter.hermes.database import (
     FileState,
     Journal,
@@ -46,11 +46,11 @@ class WriteTrouble(StrEnum):
     """Why a database was not written."""
 
     LOCK_LOST = "lock_lost"
-    """Some process has it open and has lost its locks: what it writes would be lost."""
+    """A process has it open and has lost its locks: what that process writes would be lost."""
     LOCKS_UNSEEN = "locks_unseen"
-    """This system does not show who has which lock."""
+    """This system does not show which process has which lock."""
     NO_WAL = "no_wal"
-    """It is not in WAL mode, where every process that has it open can be known."""
+    """It is not in WAL mode. Only there every process that has it open holds a lock."""
     READ_ONLY = "read_only"
     FULL = "full"
     BUSY = "busy"
@@ -67,7 +67,7 @@ _TROUBLES: Final = {
 
 
 class WriteError(DatabaseError):
-    """The database was not written; whatever had been begun was taken back."""
+    """The database was not written; a transaction that had begun was rolled back."""
 
     def __init__(self, why: WriteTrouble, message: str) -> None:
         super().__init__(_TROUBLES.get(why, Trouble.IO_ERROR), message)
@@ -89,7 +89,7 @@ class Transaction:
 
     @property
     def is_due(self) -> bool:
-        """Time to commit, which needs its share of the budget too."""
+        """True after half of the budget: the commit needs its share too."""
         return self.seconds > self._budget_seconds / 2
 
 
@@ -99,7 +99,7 @@ class Writer:
     def __init__(
         self,
         connection: apsw.Connection,
-        look: Callable[[], Standing],
+        check: Callable[[], OpenerCheck],
         make_durable: Callable[[], None],
         *,
         patience_seconds: float,
@@ -111,7 +111,7 @@ class Writer:
         self.connection = connection
         self.held_seconds = 0.0
         """How long the last transaction held the write lock."""
-        self._look = look
+        self._check = check
         self._make_durable = make_durable
         self._patience_seconds = patience_seconds
         self._budget_seconds = budget_seconds
@@ -121,10 +121,10 @@ class Writer:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Hold the write lock; commit at the end, or take everything back on any exception.
+        """Hold the write lock; commit at the end, or roll back on any exception.
 
-        What is committed is on disk for good when this returns. If committing itself fails, only a
-        look at the database tells what has become of it.
+        What is committed is durable when this returns. If the commit itself fails, only reading
+        the database tells whether it happened.
         """
         self._begin()
         transaction = Transaction(self._budget_seconds, self._monotonic)
@@ -155,9 +155,12 @@ class Writer:
                     raise
             self._sleep(random.uniform(*_RETRY_SECONDS))  # noqa: S311 - only to be out of step
 
-    def newcomers(self) -> tuple[int, ...]:
-        """Processes that opened the database since; raise if one of the known lost its locks."""
-        return self._look().newcomers
+    def new_openers(self) -> tuple[int, ...]:
+        """Processes that opened the database since the survey.
+
+        Raise WriteError if a known one has lost its locks.
+        """
+        return self._check().new_openers
 
 
 @contextmanager
@@ -165,7 +168,7 @@ def writing(
     path: str,
     *,
     owner: int,
-    bystanders: Bystanders,
+    openers: KnownOpeners,
     before_open: Callable[[], None] = lambda: None,
     patience_seconds: float = PATIENCE_SECONDS,
     lock_budget_seconds: float = LOCK_BUDGET_SECONDS,
@@ -176,18 +179,20 @@ def writing(
 ) -> Iterator[Writer]:
     """Yield a connection that may write, and always close it.
 
-    `bystanders` are all processes that have the database open. Only for a process that has no
-    connection to it. Raise `DatabaseError` if it must not or cannot be written.
+    `openers` are all processes that have the database open. The calling process must have no
+    connection to it: closing a second descriptor would drop the locks of the first.
+
+    Raise `DatabaseError` if the database must not or cannot be written.
     """
     refuse_unwritable(path, owner)
     before_open()
-    look_at_bystanders(path, bystanders, proc)
+    check_openers(path, openers, proc)
     connection: apsw.Connection | None = None
     try:
         connection = _connect(path)
         yield Writer(
             connection,
-            lambda: look_at_bystanders(path, bystanders, proc),
+            lambda: check_openers(path, openers, proc),
             lambda: _make_durable(path + "-wal"),
             patience_seconds=patience_seconds,
             budget_seconds=lock_budget_seconds,
@@ -204,7 +209,7 @@ def writing(
 
 @contextmanager
 def without_triggers(writer: Writer) -> Iterator[None]:
-    """Have this connection fire no triggers meanwhile; they themselves stay as they are."""
+    """Fire no triggers on this connection meanwhile; the triggers themselves stay in the schema."""
     writer.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
     try:
         yield
@@ -213,7 +218,7 @@ def without_triggers(writer: Writer) -> Iterator[None]:
 
 
 def refuse_unwritable(path: str, owner: int) -> None:
-    """Raise unless these are the files of a database that we could write.
+    """Raise WriteError unless these are the files of a database that we could write.
 
     Only for a process that has no connection to it.
     """
@@ -243,10 +248,10 @@ def refuse_unwritable(path: str, owner: int) -> None:
         )
 
 
-def look_at_bystanders(path: str, bystanders: Bystanders, proc: str = "/proc") -> Standing:
-    """Who has the database open now; raise if one of them has lost its locks.
+def check_openers(path: str, openers: KnownOpeners, proc: str = "/proc") -> OpenerCheck:
+    """Which processes have the database open now; raise WriteError if one has lost its locks.
 
-    To be asked right before it is opened, and while it is written. It opens nothing.
+    Call it right before opening the database, and while writing. It opens nothing itself.
     """
     files = look_at_files(path)
     home = HomeFiles(
@@ -258,20 +263,20 @@ def look_at_bystanders(path: str, bystanders: Bystanders, proc: str = "/proc") -
         name=os.path.basename(path),
         directory=os.path.dirname(path),
     )
-    standing = look_around(bystanders, home, proc=proc)
-    if standing is None:
+    found = compare_openers(openers, home, proc=proc)
+    if found is None:
         raise WriteError(
             WriteTrouble.LOCKS_UNSEEN,
             f"the locks on {path} cannot be seen on this system; left untouched",
         )
-    if standing.lost or bystanders.lockless:
-        who = f"process {standing.lost[0]}" if standing.lost else "a process"
+    if found.lost or openers.lockless:
+        who = f"process {found.lost[0]}" if found.lost else "a process"
         raise WriteError(
             WriteTrouble.LOCK_LOST,
             f"{who} has {path} open and has lost its locks; writing would destroy what it does, "
             "so nothing was written",
         )
-    return standing
+    return found
 
 
 def _identity(state: FileState | None) -> FileIdentity | None:
@@ -290,7 +295,7 @@ def _connect(path: str) -> apsw.Connection:
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.execute("PRAGMA foreign_keys=ON")
-        # Nor does a commit wait for the disk: whoever commits has that done after it.
+        # Nor does a commit wait for the disk: `_make_durable` does, after the lock is released.
         connection.execute("PRAGMA synchronous=NORMAL")
     except BaseException:
         connection.close(force=True)
@@ -299,9 +304,10 @@ def _connect(path: str) -> apsw.Connection:
 
 
 def _make_durable(wal: str) -> None:
-    """Have all that has been committed survive a power cut.
+    """Make every commit survive a power cut.
 
-    On a WAL there are no locks that a second descriptor could lose, unlike on the other two files.
+    SQLite takes no locks on the WAL file, so closing a second descriptor of it loses none. On the
+    other two files it would.
     """
     try:
         descriptor = os.open(wal, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -310,7 +316,7 @@ def _make_durable(wal: str) -> None:
         finally:
             os.close(descriptor)
     except FileNotFoundError:
-        return  # whoever removes it has written everything into the database before
+        return  # a process removes the WAL only after it has copied all of it into the database
     except OSError as error:
         raise WriteError(
             WriteTrouble.BROKEN, f"cannot write {wal}: {error.strerror}; what it holds may be lost"

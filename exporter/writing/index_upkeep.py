@@ -15,7 +15,7 @@ from exporter.writing.batch_size import Pace
 from exporter.writing.connection import LOCK_LIMIT_SECONDS, Transaction, Writer
 from exporter.writing.search_index import SearchIndex, merge_a_little, put_in_again, weights
 from exporter.writing.session_rows import SessionParts, probe_layout
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 Answer = TypeVar("Answer")
 ATTEMPTS: Final = 6
@@ -35,25 +35,25 @@ _MOST_PAGES: Final = 1_000
 _MERGE_AHEAD_SECONDS: Final = 5.0
 
 
-def rest(site: Site, held_seconds: float) -> None:
+def rest(target: Target, held_seconds: float) -> None:
     """Give others their turn; where there is nobody there is nothing to wait for."""
-    if site.bystanders.pids:
-        site.sleep(min(max(_REST * held_seconds, _LEAST_REST_SECONDS), site.pause_seconds))
+    if target.openers.pids:
+        target.sleep(min(max(_REST * held_seconds, _LEAST_REST_SECONDS), target.pause_seconds))
 
 
-def checkpoint(site: Site, writer: Writer) -> None:
+def checkpoint(target: Target, writer: Writer) -> None:
     """Keep the WAL from growing with what a long run writes; waits for nobody."""
-    wal = database.file_state(site.database + "-wal")
+    wal = database.file_state(target.database + "-wal")
     if wal is not None and wal.size_bytes > _WAL_BYTES:
         try:
-            writer.newcomers()
+            writer.new_openers()
             writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.BusyError:
             pass  # Hermes is about it itself
 
 
 def index_again(
-    site: Site,
+    target: Target,
     writer: Writer,
     pace: Pace,
     index: SearchIndex,
@@ -73,11 +73,11 @@ def index_again(
         parts = whose[message_id]
         put_in_again(connection, index, parts.messages, [message_id], parts.cut)
 
-    return in_slices(site, writer, pace, index, work, todo, put_in)
+    return in_slices(target, writer, pace, index, work, todo, put_in)
 
 
 def in_slices(
-    site: Site,
+    target: Target,
     writer: Writer,
     pace: Pace,
     index: SearchIndex,
@@ -93,7 +93,7 @@ def in_slices(
     todo, attempts = list(message_ids), 0
     while todo:
         part = todo[: pace.fitting([work[number] for number in todo[:_LOOKED_AT]])]
-        writer.newcomers()
+        writer.new_openers()
         try:
             with writer.transaction() as transaction:
                 done = until_due(transaction, part, partial(change, writer.connection))
@@ -102,15 +102,15 @@ def in_slices(
             attempts += 1
             if attempts == ATTEMPTS:
                 raise
-            site.sleep(attempts * site.pause_seconds)
+            target.sleep(attempts * target.pause_seconds)
             pace.was_too_long(sum(work[number] for number in part), LOCK_LIMIT_SECONDS)
-            longest = max(longest, writer.held_seconds, merge_what_is_due(site, writer, index))
+            longest = max(longest, writer.held_seconds, merge_what_is_due(target, writer, index))
             continue
         attempts = 0
         longest = max(longest, writer.held_seconds)
         pace.took(sum(work[number] for number in todo[:done]), seconds)
         todo = todo[done:]
-        rest(site, writer.held_seconds)
+        rest(target, writer.held_seconds)
     return longest
 
 
@@ -125,36 +125,36 @@ def until_due(
     return len(message_ids)
 
 
-def merge_index(site: Site, seconds: float) -> float:
+def merge_index(target: Target, seconds: float) -> float:
     """Merge the text index in small steps for at most so long; return the longest hold.
 
     Deleting leaves tombstones, and only merging gives their pages back. What is not merged now
     the next run goes on with.
     """
-    with site.writing() as writer:
+    with target.writing() as writer:
         tables = probe_layout(writer.connection).index.tables
         # Below zero: begin to merge everything into one.
-        return _merge(site, writer, tables, -_FIRST_PAGES, seconds)
+        return _merge(target, writer, tables, -_FIRST_PAGES, seconds)
 
 
-def merge_what_is_due(site: Site, writer: Writer, index: SearchIndex) -> float:
+def merge_what_is_due(target: Target, writer: Writer, index: SearchIndex) -> float:
     """Merge in small steps what FTS5 would merge in the next transaction; the longest hold.
 
     It merges a megabyte at a time as part of whatever is being written. Where that has made a
     transaction last too long, it would be no shorter the next time.
     """
-    return _merge(site, writer, index.tables, _FIRST_PAGES, _MERGE_AHEAD_SECONDS)
+    return _merge(target, writer, index.tables, _FIRST_PAGES, _MERGE_AHEAD_SECONDS)
 
 
 def _merge(
-    site: Site, writer: Writer, tables: Sequence[str], first_pages: int, seconds: float
+    target: Target, writer: Writer, tables: Sequence[str], first_pages: int, seconds: float
 ) -> float:
     longest = 0.0
-    give_up_at = site.monotonic() + seconds
+    give_up_at = target.monotonic() + seconds
     for table in tables:
         pages = first_pages
-        while site.monotonic() < give_up_at:
-            writer.newcomers()
+        while target.monotonic() < give_up_at:
+            writer.new_openers()
             try:
                 with writer.transaction():
                     went_on = merge_a_little(writer.connection, table, pages)
@@ -164,11 +164,11 @@ def _merge(
                 pages = max(1, abs(pages) // 4)
                 continue
             longest = max(longest, writer.held_seconds)
-            pages = _next_pages(abs(pages), writer.held_seconds, site.lock_budget_seconds)
-            rest(site, writer.held_seconds)
+            pages = _next_pages(abs(pages), writer.held_seconds, target.lock_budget_seconds)
+            rest(target, writer.held_seconds)
             if not went_on:
                 break
-        checkpoint(site, writer)
+        checkpoint(target, writer)
     return longest
 
 
@@ -177,19 +177,19 @@ def _next_pages(pages: int, held_seconds: float, budget_seconds: float) -> int:
     return max(1, min(fitting, 2 * pages, _MOST_PAGES))
 
 
-def read_patiently(site: Site, ask: Callable[[apsw.Connection], Answer]) -> Answer:
+def read_patiently(target: Target, ask: Callable[[apsw.Connection], Answer]) -> Answer:
     """Read something, again if it was the wrong moment; raise DatabaseError if none is right."""
     for _ in range(_READ_ATTEMPTS - 1):
         try:
-            return _read(site, ask)
+            return _read(target, ask)
         except DatabaseError as error:
             if error.trouble not in _PASSING:
                 raise
-        site.sleep(site.pause_seconds)
-    return _read(site, ask)
+        target.sleep(target.pause_seconds)
+    return _read(target, ask)
 
 
-def _read(site: Site, ask: Callable[[apsw.Connection], Answer]) -> Answer:
-    with site.reading() as connection:
+def _read(target: Target, ask: Callable[[apsw.Connection], Answer]) -> Answer:
+    with target.reading() as connection:
         answer = ask(connection)
     return answer  # noqa: RET504 - when the reading ends, it may turn out to be worth nothing

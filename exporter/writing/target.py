@@ -1,4 +1,4 @@
-"""One home to act on: where it is, whose, who else is there, and how gently to go about it."""
+"""The home that a run writes to: path, owner, known openers, budgets and clocks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Final
 
 import apsw
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.hermes import database
 from exporter.writing.connection import (
     LOCK_BUDGET_SECONDS,
     PATIENCE_SECONDS,
     Writer,
-    look_at_bystanders,
+    check_openers,
+    refuse_unwritable,
     writing,
 )
 
@@ -24,17 +25,17 @@ _READ_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """All that a run needs to know of its home, and of the world."""
+class Target:
+    """What a run needs to know of its home, and its clocks."""
 
     home: str
     owner: int
-    bystanders: Bystanders = field(default_factory=Bystanders)
-    """Every process that has the database open, by the survey that the verdicts are based on."""
+    openers: KnownOpeners = field(default_factory=KnownOpeners)
+    """Every process that had the database open in the survey that the plan is based on."""
     lock_budget_seconds: float = LOCK_BUDGET_SECONDS
     patience_seconds: float = PATIENCE_SECONDS
     pause_seconds: float = 0.1
-    """Between two transactions: Hermes gets its turn."""
+    """Between two transactions, so that Hermes can write."""
     proc: str = "/proc"
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
@@ -46,17 +47,27 @@ class Site:
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """A read transaction; raise DatabaseError also if Hermes wrote where we have no locks."""
-        look_at_bystanders(self.database, self.bystanders, self.proc)
+        """A read transaction.
+
+        Raise DatabaseError if it cannot be read, also at the end: Hermes may have written meanwhile
+        where our locks do not count.
+        """
+        check_openers(self.database, self.openers, self.proc)
         opening = database.plan_opening(self.database)
         with database.reading(opening, deadline_seconds=_READ_SECONDS) as connection:
             yield connection
 
+    def refuse_unwritable(self) -> None:
+        """Raise DatabaseError if the database must not or cannot be written; opens nothing."""
+        refuse_unwritable(self.database, self.owner)
+        check_openers(self.database, self.openers, self.proc)
+
     def writing(self) -> AbstractContextManager[Writer]:
+        """A connection that may write; raise DatabaseError if it must not or cannot."""
         return writing(
             self.database,
             owner=self.owner,
-            bystanders=self.bystanders,
+            openers=self.openers,
             patience_seconds=self.patience_seconds,
             lock_budget_seconds=self.lock_budget_seconds,
             proc=self.proc,

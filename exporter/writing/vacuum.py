@@ -16,12 +16,12 @@ from typing import Final
 import apsw
 from msgspec import Struct
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.database import leave_wal_in_place, look_at_files
 from exporter.writing.connection import (
     WriteError,
     WriteTrouble,
-    look_at_bystanders,
+    check_openers,
     refuse_unwritable,
 )
 
@@ -51,7 +51,7 @@ def vacuum(
     path: str,
     *,
     owner: int,
-    bystanders: Bystanders,
+    openers: KnownOpeners,
     is_wanted: Callable[[], bool] = lambda: False,
     free_bytes: FreeBytes | None = None,
     deadline_seconds: float = DEADLINE_SECONDS,
@@ -60,13 +60,13 @@ def vacuum(
 ) -> VacuumFigures:
     """Merge the text index and give unused pages back to the filesystem.
 
-    `bystanders` has to say that nobody has the database open; it is asked again here.
-    `is_wanted` tells, while it works, whether somebody else has come. Only for a process without a
-    connection to it. Raise `DatabaseError` with the reason if it was not done.
+    `openers` must be empty: no process has the database open. That is checked again here.
+    `is_wanted` tells, while it works, whether another process has opened it. Only for a
+    process without a connection to it. Raise `DatabaseError` with the reason if it was not done.
     """
     refuse_unwritable(path, owner)
-    standing = look_at_bystanders(path, bystanders, proc)
-    if bystanders.pids or standing.newcomers:
+    found = check_openers(path, openers, proc)
+    if openers.pids or found.new_openers:
         raise WriteError(WriteTrouble.BUSY, f"{path} is in use; it was not vacuumed")
     began = monotonic()
     before = look_at_files(path)

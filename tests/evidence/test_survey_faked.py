@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from exporter.evidence.models import HomeEvidence
-from exporter.evidence.openers import Bystanders, KnownHolder, OpenAnswer, lock_owners, may_open
+from exporter.evidence.openers import KnownHolder, KnownOpeners, OpenAnswer, lock_owners, may_open
 from exporter.evidence.survey import survey
 from tests.support.evidence import NOBODY, Puppet, files, holding, puppet
 
@@ -90,7 +90,7 @@ def test_another_user_who_can_only_read_can_raise_no_alarm(home: Path) -> None:
             hermes.pid: False,
             stranger.pid: True,
         }
-        assert Bystanders.of(found).pids == (hermes.pid,)
+        assert KnownOpeners.of(found).pids == (hermes.pid,)
         assert [h.pid for h in found.holders if h.shm_inode is not None] == [hermes.pid]
 
 

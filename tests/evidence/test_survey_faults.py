@@ -12,11 +12,11 @@ from msgspec import structs
 from exporter.evidence.liveness import lease_alive, start_times
 from exporter.evidence.models import Blindness, GatewayState, Liveness, Survey
 from exporter.evidence.openers import (
-    Bystanders,
     KnownHolder,
+    KnownOpeners,
     OpenAnswer,
+    compare_openers,
     lock_owners,
-    look_around,
     may_open,
 )
 from exporter.evidence.survey import survey
@@ -193,18 +193,18 @@ def test_a_holder_that_cannot_be_read_is_not_said_to_have_its_lock(home: Path, p
 def test_a_newcomer_that_cannot_be_read_counts_as_one(home: Path, proc: Path) -> None:
     with holding(home) as process:
         broken = with_broken(proc, process.pid, "fd")
-        standing = look_around(Bystanders(), files(home), proc=broken)
+        standing = compare_openers(KnownOpeners(), files(home), proc=broken)
     assert standing is not None
-    assert standing.newcomers == (process.pid,)
+    assert standing.new_openers == (process.pid,)
 
 
 def test_a_known_process_that_cannot_be_read_may_have_been_replaced(home: Path, proc: Path) -> None:
     with holding(home) as process:
         broken = with_broken(proc, process.pid, "stat")
-        known = Bystanders(pids=(process.pid,), started={process.pid: process.stat().start_ticks})
-        standing = look_around(known, files(home), proc=broken)
+        known = KnownOpeners(pids=(process.pid,), started={process.pid: process.stat().start_ticks})
+        standing = compare_openers(known, files(home), proc=broken)
     assert standing is not None
-    assert standing.newcomers == (process.pid,)
+    assert standing.new_openers == (process.pid,)
 
 
 def test_a_lease_whose_process_cannot_be_read_is_not_dead(home: Path, proc: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper import reopen
 from exporter.reaper.execute import execute
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
 from exporter.workers.home import WorkerHome
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from tests.support.evidence import evidence
 from tests.support.home_scans import scan
 
@@ -32,8 +32,10 @@ def heal(home: Path) -> None:
     reopen.heal(_site(home), _processes(home))
 
 
-def _site(home: Path) -> Site:
-    return Site(str(home), home.stat().st_uid, Bystanders.of(evidence(home)), pause_seconds=0.005)
+def _site(home: Path) -> Target:
+    return Target(
+        str(home), home.stat().st_uid, KnownOpeners.of(evidence(home)), pause_seconds=0.005
+    )
 
 
 def _processes(home: Path) -> tuple[ProcessKey, ...]:

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import apsw
 import pytest
+from exporter.reaper.requests import ReapRequest
 from msgspec import structs
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper import breaker
-from exporter.reaper.orders import ReapOrder, Report
 from exporter.reaper.plan import Blocked, HomePlan, JudgedHome, ReapLimits, plan_reap
 from exporter.reaper.reap import reap as reap_home
 from exporter.reaper.reap_undo import undo
 from exporter.runs.journal import journal_of, running
-from exporter.writing.target import Site
+from exporter.runs.models import Outcome
+from exporter.writing.target import Target
 from tests.real.hermes import NEWEST, python_for
 from tests.support.evidence import evidence
 from tests.support.home_scans import sql
@@ -73,18 +74,20 @@ def names(home: Path) -> list[str]:
     return sorted(open_sessions(home))
 
 
-def reap(home: Path, *only: str, by_hand: bool = False, verdicts: Verdicts | None = None) -> Report:
+def reap(
+    home: Path, *only: str, by_hand: bool = False, verdicts: Verdicts | None = None
+) -> Outcome:
     seen = verdicts or Verdicts(home)
-    order = ReapOrder(
+    order = ReapRequest(
         home=str(home),
         owner=home.stat().st_uid,
         plan=seen.plan(only, by_hand=by_hand),
         by_hand=by_hand,
-        bystanders=Bystanders.of(evidence(home)),
+        openers=KnownOpeners.of(evidence(home)),
         end_reason=REASON,
         processes=processes(home),
     )
-    target = Site(order.home, order.owner, order.bystanders)
+    target = Target(order.home, order.owner, order.openers)
     return reap_home(order, target, seen)
 
 
@@ -99,12 +102,12 @@ def test_a_reap_by_hand_does_not_close_the_breaker_that_it_has_just_tripped_itse
 ) -> None:
     first, second, third = names(home)
     with hermes_process(python_for(NEWEST), home, *ONE_SHOT) as hermes:
-        assert reap(home, first, second, by_hand=True).outcome.done == (first, second)
+        assert reap(home, first, second, by_hand=True).done == (first, second)
         hermes.ask("append", session=first)
         report = reap(home, third, by_hand=True)
-    assert (report.reopened, report.outcome.done) == ((first,), (third,))
+    assert (report.reopened, report.done) == ((first,), (third,))
     assert "active after the reap" in tripped(home)
-    assert reap(home).blocked is Blocked.TRIPPED
+    assert reap(home).blocked == Blocked.TRIPPED
     reap(home, by_hand=True)
     assert not tripped(home)
 
@@ -115,32 +118,32 @@ def test_where_ends_are_ours_and_no_journal_knows_them_a_person_is_asked(home: P
     shutil.rmtree(home / ".hermes-exporter")
     for _ in range(2):
         report = reap(home)
-        assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
-        assert "2 sessions ended as reaped by no run that is known" in report.outcome.why
+        assert (report.blocked, report.done) == (Blocked.TRIPPED, ())
+        assert "2 sessions ended as reaped by no run that is known" in report.why
     assert names(home) == [third]
     reap(home, "none", by_hand=True)
-    assert reap(home).outcome.done == (third,)
+    assert reap(home).done == (third,)
 
 
 def test_when_only_the_journal_was_lost_what_is_left_of_runs_tells(home: Path) -> None:
     """What an undo gave back bears no mark of ours: it must not be taken again unseen."""
     first = names(home)[0]
-    run = reap(home, first, by_hand=True).outcome.run
-    assert undo(run or "", site(home)).restored == (first,)
+    run = reap(home, first, by_hand=True).run
+    assert undo(run or "", site(home)).done == (first,)
     (home / ".hermes-exporter" / "journal.db").unlink()
     report = reap(home)
-    assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
-    assert "journal was lost" in report.outcome.why
+    assert (report.blocked, report.done) == (Blocked.TRIPPED, ())
+    assert "journal was lost" in report.why
 
 
 def test_a_journal_with_nothing_in_it_is_a_lost_one(home: Path) -> None:
     first = names(home)[0]
-    run = reap(home, first, by_hand=True).outcome.run
-    assert undo(run or "", site(home)).restored == (first,)
+    run = reap(home, first, by_hand=True).run
+    assert undo(run or "", site(home)).done == (first,)
     (home / ".hermes-exporter" / "journal.db").write_bytes(b"")
     report = reap(home)
-    assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
-    assert "journal was lost" in report.outcome.why
+    assert (report.blocked, report.done) == (Blocked.TRIPPED, ())
+    assert "journal was lost" in report.why
 
 
 def test_a_breaker_that_has_opened_since_the_home_was_read_stops_a_reap(home: Path) -> None:
@@ -154,7 +157,7 @@ def test_a_breaker_that_has_opened_since_the_home_was_read_stops_a_reap(home: Pa
         runs.trip("1 session active after a reap")
     assert Earlier(home).plan((), by_hand=False).actions
     report = reap(home, verdicts=Earlier(home))
-    assert (report.blocked, report.outcome.done) == (Blocked.TRIPPED, ())
+    assert (report.blocked, report.done) == (Blocked.TRIPPED, ())
     assert len(names(home)) == 3
 
 
@@ -162,13 +165,13 @@ def test_ends_that_nobody_knows_are_counted_without_reading_for_long(tmp_path: P
     """A read transaction that lasts keeps Hermes from emptying its write-ahead log."""
     home = small_home(tmp_path / "home", 1_200)
     sql(home, f"UPDATE sessions SET ended_at = 1, end_reason = '{REASON}' WHERE rowid % 2;")
-    readings: list[Site] = []
+    readings: list[Target] = []
 
-    class Watched(Site):
+    class Watched(Target):
         @contextmanager
         def reading(self) -> Iterator[apsw.Connection]:
             readings.append(self)
-            with Site.reading(self) as connection:
+            with Target.reading(self) as connection:
                 yield connection
 
     why = breaker.trip_if_forgotten(Watched(str(home), home.stat().st_uid), REASON)
@@ -187,5 +190,5 @@ def test_a_lost_journal_is_noticed_by_whatever_runs_next(home: Path) -> None:
 def test_a_home_that_was_never_reaped_needs_nobody(home: Path) -> None:
     with running(str(home), home.stat().st_uid, "prune"):
         pass
-    assert len(reap(home).outcome.done) == 3
+    assert len(reap(home).done) == 3
     assert not tripped(home)

@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.execute import execute
 from exporter.reaper.reap_undo import undo
 from exporter.runs.folder import RunBusyError
@@ -380,8 +380,8 @@ def test_beside_a_holder_that_lost_a_lock_nothing_is_written(
         plan, place = planned(leaky.path)
         if when == "before the verdict":
             gateway.ask(lose)
-            place = replace(place, bystanders=Bystanders.of(evidence(leaky.path)))
-            assert place.bystanders.lockless
+            place = replace(place, openers=KnownOpeners.of(evidence(leaky.path)))
+            assert place.openers.lockless
         gateway.ask("append", session=FIRST, count=3)
         if when == "after the verdict":
             gateway.ask(lose)

@@ -114,5 +114,5 @@ def test_no_more_than_the_plan_and_of_it_only_what_is_as_judged(
             last = BEGAN + max(sessions[name]["messages"], default=0)
             assert end == ((last, REASON) if name in right else before[name][1])
         if outcome.run is not None:
-            assert set(undo(outcome.run, site(home)).restored) == right
+            assert set(undo(outcome.run, site(home)).done) == right
         assert stored(home) == before

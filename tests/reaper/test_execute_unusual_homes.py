@@ -15,10 +15,9 @@ import msgspec
 import pytest
 
 from exporter.reaper.execute import execute
-from exporter.reaper.orders import Outcome
 from exporter.runs.folder import RunError
 from exporter.runs.journal import journal_of
-from exporter.runs.models import ActionState, RunOutcome
+from exporter.runs.models import ActionState, Outcome, RunOutcome
 from tests.real.counts import inventory
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.support.evidence import NOBODY
@@ -169,13 +168,13 @@ def test_root_does_not_reap_in_another_users_home(home: Path) -> None:
 _REAP_AS_USER = """
 import os, sys, msgspec
 from exporter.reaper.plan import HomePlan
-from exporter.reaper.orders import Outcome
+from exporter.runs.models import Outcome
 from exporter.reaper.execute import execute
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 home, user = sys.argv[1], int(sys.argv[2])
 plan = msgspec.json.decode(sys.stdin.buffer.read(), type=HomePlan)
 os.setgroups([]); os.setgid(user); os.setuid(user)
-sys.stdout.buffer.write(msgspec.json.encode(execute(plan, Site(home, user), end_reason="reaped")))
+sys.stdout.buffer.write(msgspec.json.encode(execute(plan, Target(home, user), end_reason="reaped")))
 """
 
 

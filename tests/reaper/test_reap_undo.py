@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.reap_undo import undo
 from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
@@ -53,7 +53,7 @@ def test_undo_after_reap_leaves_every_row_exactly_as_it_was(home: Path) -> None:
     assert run is not None
     assert open_sessions(home) == set()
     undone = undo(run, site(home))
-    assert (sorted(undone.restored), undone.failed) == (sorted(LEAKED), ())
+    assert (sorted(undone.done), undone.skipped) == (sorted(LEAKED), ())
     assert dump(home) == before
 
 
@@ -66,9 +66,9 @@ def test_only_rows_that_are_as_the_run_left_them_are_given_back(home: Path) -> N
         hermes.ask("forget", session=LEAKED[2])
         hermes.ask("append", session=LEAKED[3])
         before = hermes.ask("show", session=LEAKED[1])
-        undone = undo(run, site(home, Bystanders((hermes.pid,))))
-        assert sorted(undone.restored) == sorted(LEAKED[3:])
-        assert {each.target: each.why for each in undone.failed} == {
+        undone = undo(run, site(home, KnownOpeners((hermes.pid,))))
+        assert sorted(undone.done) == sorted(LEAKED[3:])
+        assert {each.target: each.why for each in undone.skipped} == {
             LEAKED[0]: "Hermes has opened it again itself",
             LEAKED[1]: "it has ended again since: cli_close",
             LEAKED[2]: "it is gone",
@@ -81,9 +81,9 @@ def test_what_was_given_back_is_not_given_back_again(home: Path) -> None:
     run = reap(home).run or ""
     first = undo(run, site(home))
     again = undo(run, site(home))
-    assert again.restored == ()
-    assert {each.target for each in again.failed} == set(first.restored)
-    assert all("given back already" in each.why for each in again.failed)
+    assert again.done == ()
+    assert {each.target for each in again.skipped} == set(first.done)
+    assert all("given back already" in each.why for each in again.skipped)
     assert [each.kind for each in history(home)] == [Kind.UNDO, Kind.REAP]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.evidence.process import PinnedProcess
 from exporter.reaper import reap_undo
 from exporter.reaper.breaker import close
@@ -68,7 +68,7 @@ NOTHING = Healed()
 
 def healed(home: Path) -> Healed:
     """Heal as the agent does after a scan."""
-    place = site(home, Bystanders.of(evidence(home)))
+    place = site(home, KnownOpeners.of(evidence(home)))
     return heal(place, processes(home))
 
 
@@ -150,7 +150,7 @@ def test_activity_of_a_process_that_has_left_again_moves_the_end(home: Path, ver
         newest = sql(home, f"SELECT MAX(timestamp) FROM messages WHERE session_id = '{FIRST}';")
         assert float(row["ended_at"]) == pytest.approx(float(newest), abs=1e-3)
     assert counted(home, "reopened") == {}
-    assert FIRST in reap_undo.undo(run, site(home)).restored, "undo knows the end that was moved"
+    assert FIRST in reap_undo.undo(run, site(home)).done, "undo knows the end that was moved"
     assert FIRST in open_sessions(home)
 
 
@@ -301,7 +301,7 @@ def test_what_could_not_be_put_right_is_said_and_tried_again(home: Path, version
         reap(home)
         hermes.ask("append", session=FIRST)
         with write_lock_held(home):
-            place = site(home, Bystanders.of(evidence(home)), patience_seconds=0.2)
+            place = site(home, KnownOpeners.of(evidence(home)), patience_seconds=0.2)
             assert heal(place, processes(home)) == Healed(complete=False)
         assert healed(home) == Healed(mistakes=(FIRST,))
 
@@ -364,5 +364,5 @@ def test_an_undo_of_a_reap_that_was_healed_leaves_the_next_one_alone(
         assert healed(home).mistakes == (FIRST,)
     sql(home, f"UPDATE messages SET timestamp = timestamp - 7200 WHERE session_id = '{FIRST}';")
     assert reap(home).done == (FIRST,)
-    assert FIRST not in reap_undo.undo(first, site(home)).restored
+    assert FIRST not in reap_undo.undo(first, site(home)).done
     assert FIRST not in open_sessions(home)

@@ -22,8 +22,7 @@ import pytest
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.pruner.outcome import Returned
-from exporter.runs.models import Kind, RunOutcome
+from exporter.runs.models import Kind, Outcome, RunOutcome
 from tests.real.command import run, run_json
 from tests.real.elsewhere import as_user
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
@@ -85,7 +84,7 @@ def check_usable(home: Path) -> None:
     again = execute(plan_all(home), site(home), keep_seconds=KEEP_SECONDS)
     assert again.outcome is RunOutcome.DONE
     if again.run is not None:
-        assert undo(again.run, site(home)).failed == ()
+        assert undo(again.run, site(home)).skipped == ()
     assert purge(None, site(home)).outcome is RunOutcome.DONE
     assert unfinished(home) == []
 
@@ -95,9 +94,9 @@ def test_four_changed_bytes_cost_one_session_and_undo_names_it(home: Path) -> No
     change_bytes(rows_of(home, pruned), 100)
     returned = undo(pruned, site(home))
     [lost] = set(NAMES) - set(sessions(home))
-    assert targets(returned.failed) == [lost]
-    assert "its rows are damaged" in returned.failed[0].why
-    assert len(returned.restored) == 2 * SESSIONS - 1
+    assert targets(returned.skipped) == [lost]
+    assert "its rows are damaged" in returned.skipped[0].why
+    assert len(returned.done) == 2 * SESSIONS - 1
     assert transcripts(home) == NAMES  # also that of the lost one: it is the last copy now
     check_usable(home)
 
@@ -111,8 +110,8 @@ def test_bytes_changed_anywhere_cost_at_most_two_sessions(home: Path, tmp_path: 
         copy = shutil.copytree(home, tmp_path / f"copy{number}")
         change_bytes(rows_of(copy, pruned), chance.randrange(size - 4))
         returned = undo(pruned, site(copy))
-        assert len(returned.failed) <= 2
-        assert sorted({*sessions(copy), *targets(returned.failed)}) == NAMES
+        assert len(returned.skipped) <= 2
+        assert sorted({*sessions(copy), *targets(returned.skipped)}) == NAMES
         shutil.rmtree(copy)
 
 
@@ -139,7 +138,7 @@ def test_undo_gives_back_what_is_left_and_names_the_rest(
     pruned = prune(home)
     damage(rows_of(home, pruned))
     returned = undo(pruned, site(home))
-    lost = targets(returned.failed)
+    lost = targets(returned.skipped)
     assert 0 < len(lost) <= SESSIONS
     assert sorted([*sessions(home), *lost]) == NAMES
     assert transcripts(home) == NAMES
@@ -163,7 +162,7 @@ def test_trash_that_an_older_version_has_written_is_given_back(home: Path, templ
     members = [zlib.decompress(each, 31) for each in _members(rows.read_bytes())]
     kept = [one for each in members for one in msgspec.msgpack.decode(each)]
     rows.write_bytes(gzip.compress(msgspec.msgpack.encode(kept), 1, mtime=0))
-    assert (len(members), undo(pruned, site(home)).failed) == (SESSIONS, ())
+    assert (len(members), undo(pruned, site(home)).skipped) == (SESSIONS, ())
     assert contents(home) == contents(template)
 
 
@@ -192,13 +191,13 @@ import os, signal, sys
 import msgspec
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.models import HomePrunePlan
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from exporter.runs.journal import Runs
 def die(*words):
     os.kill(os.getpid(), signal.SIGKILL)
 Runs.settle = die
 plan = msgspec.json.decode(sys.stdin.buffer.read(), type=HomePrunePlan)
-execute(plan, Site(plan.home, os.geteuid()), keep_seconds=3600.0)
+execute(plan, Target(plan.home, os.geteuid()), keep_seconds=3600.0)
 """
 
 
@@ -224,7 +223,7 @@ def test_recovery_of_a_damaged_run_goes_on_with_the_next(home: Path) -> None:
     change_bytes(rows_of(home, first), 100)
     returned = undo(first, site(home))
     assert unfinished(home) == []
-    [lost] = [each for each in targets(returned.failed) if each in NAMES]
+    [lost] = [each for each in targets(returned.skipped) if each in NAMES]
     assert sorted([*sessions(home), lost]) == NAMES
     assert transcripts(home) == NAMES
     check_usable(home)
@@ -240,10 +239,10 @@ def test_a_run_that_cannot_be_settled_is_in_the_way_of_none(home: Path) -> None:
     assert (pruned.outcome, len(pruned.done)) == (RunOutcome.DONE, len(plan.actions))
     assert unfinished(home) == [stuck]
     assert pruned.run is not None
-    assert undo(pruned.run, site(home)).failed == ()
+    assert undo(pruned.run, site(home)).skipped == ()
     (home / TRASH / stuck).unlink()
     (home / "elsewhere").rename(home / TRASH / stuck)
-    assert undo(stuck, site(home)).failed == ()
+    assert undo(stuck, site(home)).skipped == ()
     assert (sessions(home), transcripts(home)) == (NAMES, NAMES)
 
 
@@ -302,7 +301,7 @@ def prune_projects(made: Checkpoints) -> str:
     return outcome.run
 
 
-def undone_beside(made: Checkpoints, pruned: str, file: str, *, collected: bool) -> Returned:
+def undone_beside(made: Checkpoints, pruned: str, file: str, *, collected: bool) -> Outcome:
     """Undo with a damaged file of the first project; perhaps after git has collected garbage."""
     if collected:
         subprocess.run(
@@ -321,8 +320,8 @@ def test_a_damaged_project_stays_in_the_trash_and_the_other_comes_back(
 ) -> None:
     pruned = prune_projects(made)
     returned = undone_beside(made, pruned, file, collected=True)
-    assert targets(returned.failed) == [made.name("one")]
-    assert returned.restored == (made.name("two"),)
+    assert targets(returned.skipped) == [made.name("one")]
+    assert returned.done == (made.name("two"),)
     assert len(made.snapshots("two")) == 2
     assert list((made.home / TRASH / pruned).glob(f"*{made.name('one')}/snapshots.bundle"))
     check_usable_purge(made.home)
@@ -339,8 +338,8 @@ def test_recovery_deletes_no_project_whose_record_is_damaged(made: Checkpoints) 
         connection.execute("UPDATE actions SET state = 'intended'")
         connection.execute("UPDATE runs SET finished_at = NULL")
     returned = undone_beside(made, pruned, "about.json", collected=True)
-    assert targets(returned.failed) == [made.name("one")]
-    assert "damaged" in returned.failed[0].why
+    assert targets(returned.skipped) == [made.name("one")]
+    assert "damaged" in returned.skipped[0].why
     [bundle] = (made.home / TRASH / pruned).glob(f"*{made.name('one')}/snapshots.bundle")
     assert bundle.stat().st_size > 0
     assert unfinished(made.home) == []
@@ -352,15 +351,15 @@ _ACT = """
 import os, sys, msgspec
 from exporter.pruner.apply.execute import purge
 from exporter.pruner.apply.undo import undo
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from exporter.runs.folder import RunError
-site = Site(sys.argv[1], os.geteuid())
+site = Target(sys.argv[1], os.geteuid())
 try:
     if sys.argv[2] == "purge":
         print(msgspec.json.encode(purge(sys.argv[3], site).outcome).decode())
     else:
         done = undo(sys.argv[3], site)
-        print(msgspec.json.encode([done.restored, done.failed]).decode())
+        print(msgspec.json.encode([done.done, done.skipped]).decode())
 except RunError as error:
     print(msgspec.json.encode(str(error)).decode())
 """

@@ -32,10 +32,10 @@ _RUN = """
 import os, sys, msgspec
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.models import HomePrunePlan
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from exporter.runs.folder import RunError
 plan = msgspec.json.decode(sys.argv[1], type=HomePrunePlan)
-site = Site(plan.home, os.geteuid())
+site = Target(plan.home, os.geteuid())
 try:
     done = execute(plan, site, keep_seconds=3600.0)
     said = [done.outcome, done.done, [each.why for each in done.skipped]]

@@ -32,15 +32,15 @@ WORDS = ("word1", "terminal", "picture")
 
 _ACT = """
 import msgspec
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.models import HomePrunePlan
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 def act(home, what, pid):
     # So little time for a transaction that there are many, and many instants to be killed at.
-    known = Bystanders((int(pid),) if pid != "0" else ())
-    site = Site(home, 0, known, lock_budget_seconds=0.004, pause_seconds=0.001)
+    known = KnownOpeners((int(pid),) if pid != "0" else ())
+    site = Target(home, 0, known, lock_budget_seconds=0.004, pause_seconds=0.001)
     if what == "prune":
         plan = msgspec.json.decode(open(f"{home}-plan.json").read(), type=HomePrunePlan)
         execute(plan, site, keep_seconds=3600.0)

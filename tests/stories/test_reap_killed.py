@@ -37,15 +37,15 @@ SESSIONS = tuple(f"20260101_08{number:04}_aaaaaa" for number in range(8))
 
 _ACT = """
 import msgspec
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.execute import execute
 from exporter.reaper.reap_undo import undo
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 def act(home, what, pid):
     # So little time for a transaction that there are many, and many instants to be killed at.
-    known = Bystanders((int(pid),) if pid != "0" else ())
-    site = Site(home, 0, known, lock_budget_seconds=0.001, pause_seconds=0.0)
+    known = KnownOpeners((int(pid),) if pid != "0" else ())
+    site = Target(home, 0, known, lock_budget_seconds=0.001, pause_seconds=0.0)
     if what == "reap":
         plan = msgspec.json.decode(open(f"{home}-plan.json").read(), type=HomePlan)
         execute(plan, site, end_reason="reaped")

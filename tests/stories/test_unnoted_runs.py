@@ -227,7 +227,7 @@ def test_a_reap_and_its_undo_at_the_limit_of_a_quota(
     reap(plan, place, end_reason=REASON)
     with nothing_can_be_noted(monkeypatch):
         undone = undo_reap(outcome.run, place)
-    assert (undone.is_known, undone.restored) == (False, ())
+    assert (undone.is_known, undone.done) == (False, ())
     assert open_sessions(home) == set(leaked)
     undo_reap(outcome.run, place)
     assert unfinished(home) == []

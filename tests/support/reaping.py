@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from exporter.evidence.models import HomeEvidence
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.execute import execute
 from exporter.reaper.models import HomeFacts, JudgedSession, ReaperRules
-from exporter.reaper.orders import Outcome
 from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
 from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import Moment
 from exporter.runs.journal import journal_of
-from exporter.runs.models import Run
+from exporter.runs.models import Outcome, Run
 from exporter.snapshot import LockAnswer
 from exporter.workers.home import WorkerHome
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder
 from tests.support.evidence import evidence
@@ -98,16 +97,16 @@ def judge(
     return [history.judged(session) for session in look.sessions], found
 
 
-def planned(home: Path) -> tuple[HomePlan, Site]:
+def planned(home: Path) -> tuple[HomePlan, Target]:
     """What would be reaped by hand now, and the site to do it on."""
     judged, found = judge(home)
     plan = plan_reap([JudgedHome("home", judged, len(judged))], time.time(), by_hand=True)
-    return plan.of("home"), site(home, Bystanders.of(found))
+    return plan.of("home"), site(home, KnownOpeners.of(found))
 
 
-def site(home: Path, bystanders: Bystanders | None = None, **changes: Any) -> Site:
+def site(home: Path, openers: KnownOpeners | None = None, **changes: Any) -> Target:
     gentle: dict[str, Any] = {"pause_seconds": 0.005, **changes}
-    return Site(str(home), home.stat().st_uid, bystanders or Bystanders(), **gentle)
+    return Target(str(home), home.stat().st_uid, openers or KnownOpeners(), **gentle)
 
 
 def reap(home: Path) -> Outcome:

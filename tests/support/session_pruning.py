@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.session_state import ExpectedReader
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.beside import Beside
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.pruner.outcome import Outcome
-from exporter.writing.target import Site
+from exporter.runs.models import Outcome
+from exporter.writing.target import Target
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder
 from tests.support.evidence import evidence
@@ -83,16 +83,16 @@ def planned(
 
 
 def prune(
-    home: Path, plan: HomePrunePlan, place: Site | None = None, beside: Beside | None = None
+    home: Path, plan: HomePrunePlan, place: Target | None = None, beside: Beside | None = None
 ) -> Outcome:
     """Execute a plan, beside the processes that have the database open now."""
     site = place or beside_all(home)
     return execute(plan, site, keep_seconds=KEEP_SECONDS, beside=beside)
 
 
-def beside_all(home: Path, **changes: Any) -> Site:
+def beside_all(home: Path, **changes: Any) -> Target:
     """A site that knows everybody who has the database open."""
-    return site(home, Bystanders.of(evidence(home)), **changes)
+    return site(home, KnownOpeners.of(evidence(home)), **changes)
 
 
 _DUMP = """

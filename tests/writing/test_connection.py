@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 from exporter.errors import DatabaseError
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.schema import probe_schema
 from exporter.snapshot import Trouble
 from exporter.writing.connection import WriteError, Writer, WriteTrouble, writing
@@ -55,7 +55,7 @@ def opened(home: Path) -> Iterator[Puppet]:
 @contextmanager
 def writer(home: Path, *pids: int, **options: Any) -> Iterator[Writer]:
     path, owner = str(home / "state.db"), home.stat().st_uid
-    with writing(path, owner=owner, bystanders=Bystanders(pids), **options) as found:
+    with writing(path, owner=owner, openers=KnownOpeners(pids), **options) as found:
         yield found
 
 
@@ -147,7 +147,7 @@ def test_a_writer_that_holds_the_lock_is_waited_for(home: Path) -> None:
         path = str(home / "state.db")
         with (
             writing(
-                path, owner=os.getuid(), bystanders=Bystanders((process.pid,)), sleep=sleep
+                path, owner=os.getuid(), openers=KnownOpeners((process.pid,)), sleep=sleep
             ) as w,
             w.transaction(),
         ):
@@ -258,7 +258,7 @@ def test_a_holder_that_loses_its_lock_while_we_write_is_noticed(home: Path) -> N
             with writer(home, process.pid) as found, found.transaction():
                 end_session(found.connection, FIRST, ENDED)
                 process.do(f"touch({str(home / 'state.db')!r})")
-                found.newcomers()
+                found.new_openers()
 
         with pytest.raises(WriteError, match=f"process {process.pid} has"):
             write_beside()
@@ -276,7 +276,7 @@ def test_a_survey_that_found_a_lock_lost_is_believed(home: Path) -> None:
     path = str(home / "state.db")
     with (
         pytest.raises(WriteError, match="a process has"),
-        writing(path, owner=os.getuid(), bystanders=Bystanders(lockless=True)),
+        writing(path, owner=os.getuid(), openers=KnownOpeners(lockless=True)),
     ):
         pass
 
@@ -285,7 +285,7 @@ def test_where_locks_are_not_shown_nothing_is_written(home: Path, tmp_path: Path
     path = str(home / "state.db")
     with (
         pytest.raises(WriteError) as error,
-        writing(path, owner=os.getuid(), bystanders=Bystanders(), proc=str(tmp_path)),
+        writing(path, owner=os.getuid(), openers=KnownOpeners(), proc=str(tmp_path)),
     ):
         pass
     assert error.value.why is WriteTrouble.LOCKS_UNSEEN
@@ -345,11 +345,11 @@ def test_files_that_are_not_the_owners_are_left_alone(
 
 _WRITE_AS_USER = """
 import os, sys
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.writing.connection import WriteError, writing
 os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 try:
-    with writing(sys.argv[1], owner=int(sys.argv[2]), bystanders=Bystanders()) as writer:
+    with writing(sys.argv[1], owner=int(sys.argv[2]), openers=KnownOpeners()) as writer:
         with writer.transaction():
             writer.connection.execute("UPDATE sessions SET end_reason = 'x'")
 except WriteError as error:

@@ -8,7 +8,7 @@ from exporter.cli import arguments, output
 from exporter.config.units import DURATION
 from exporter.errors import PartlyDoneError, UsageError
 from exporter.pruner.models import Policy
-from exporter.pruner.orders import Narrowed
+from exporter.pruner.requests import Narrowed
 
 SUMMARY = "give back disk by the policies; without --yes only say what would go"
 DESCRIPTION = """\

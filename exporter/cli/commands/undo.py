@@ -52,12 +52,12 @@ def run(args: Namespace) -> int:
         output.show_json(
             {
                 "run": undone.run,
-                "restored": len(undone.restored),
-                "failed": [{"target": each.target, "why": each.why} for each in undone.failed],
+                "restored": len(undone.done),
+                "failed": [{"target": each.target, "why": each.why} for each in undone.skipped],
             }
         )
     else:
         output.show(history.undone(undone))
-    if not undone.failed:
+    if not undone.skipped:
         return 0
-    return 3 if undone.restored else 1
+    return 3 if undone.done else 1

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
-from exporter.reaper.orders import Undone
-from exporter.runs.models import Run
+from exporter.runs.models import Outcome, Run
 from exporter.text import counted, format_age, format_count, format_size
 
 _COLUMNS = (
@@ -118,17 +117,17 @@ def _briefly(runs: Sequence[tuple[str, Run]], now: float) -> str:
     return f"{run.id} ({run.word} {who}, begun {format_age(max(0, now - begun))} ago)"
 
 
-def undone(result: Undone) -> Iterator[Block]:
+def undone(result: Outcome) -> Iterator[Block]:
     """What an undo gave back, and what it could not."""
-    if result.failed:
+    if result.skipped:
         yield Table(
             (
-                target_column("not given back", (each.target for each in result.failed)),
+                target_column("not given back", (each.target for each in result.skipped)),
                 Column("why", least=20),
             ),
             tuple(
                 (Cell(each.target, Tone.STRONG), Cell(each.why, Tone.FAINT))
-                for each in result.failed
+                for each in result.skipped
             ),
         )
         yield Line()
@@ -136,6 +135,6 @@ def undone(result: Undone) -> Iterator[Block]:
         said = f"Not known what was given back; repeat `hermes-exporter undo {result.run}`."
         yield Line((Cell(said, Tone.BAD),))
         return
-    tone = Tone.WARN if result.failed else Tone.GOOD
-    restored = counted(len(result.restored), "item")
+    tone = Tone.WARN if result.skipped else Tone.GOOD
+    restored = counted(len(result.done), "item")
     yield Line((Cell(f"{restored} of run {result.run} given back.", tone),))

@@ -43,7 +43,7 @@ from exporter.writing.session_rows import (
     probe_layout,
     read_session,
 )
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 Unit = tuple[Action, ...]
 """Sessions that go together, children first."""
@@ -80,10 +80,10 @@ class _Prepared:
 class SessionEffect:
     """Takes the sessions of one run."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, target: Target) -> None:
+        self._target = target
         """Sessions that living processes are known to be on, and so on no other."""
-        self._pace = Pace(site.lock_budget_seconds)
+        self._pace = Pace(target.lock_budget_seconds)
         self._gone = Gone()
         self.longest_hold_seconds = 0.0
         self.kept_bytes = 0
@@ -105,7 +105,7 @@ class SessionEffect:
             except (DatabaseError, OSError) as error:
                 why = _said(error)
                 left = _unsettled(waiting, settled)
-                settle([*settled, *what_happened(self._site, left, trash, why)])
+                settle([*settled, *what_happened(self._target, left, trash, why)])
                 return why
             settle(settled)
             waiting = waiting[len(chunk) :]
@@ -114,15 +114,15 @@ class SessionEffect:
     def _take_chunk(
         self, chunk: Sequence[Unit], trash: TrashRun, settled: list[Settlement]
     ) -> None:
-        with self._site.writing() as writer:
+        with self._target.writing() as writer:
             writer.connection.pragma("cache_size", -CACHE_KIBIBYTES)
-            inspection = Inspection(self._site, self._gone, writer)
+            inspection = Inspection(self._target, self._gone, writer)
             prepared = _read(inspection, chunk, settled)
             if prepared:
                 self.kept_bytes += keep(trash, [kept for each in prepared for kept in _kept(each)])
             while prepared:
                 prepared = prepared[self._take_some(inspection, prepared, settled) :]
-            checkpoint(self._site, writer)
+            checkpoint(self._target, writer)
 
     def _take_some(
         self, inspection: Inspection, prepared: Sequence[_Prepared], settled: list[Settlement]
@@ -160,7 +160,7 @@ class SessionEffect:
         weight, seconds = 0, 0.0
         # What has left the text index need not be taken out of it by the triggers again.
         thin = len(batch[0].out_of_index) == len(batch[0].message_ids) > 0
-        inspection.look_around()
+        inspection.check_openers()
         with (
             without_triggers(writer) if thin else nullcontext(),
             writer.transaction() as transaction,
@@ -189,7 +189,7 @@ class SessionEffect:
             self._pace.was_too_long(sum(each.weight for each in batch), LOCK_LIMIT_SECONDS)
         self._note_hold(inspection.writer)
         first.attempts += 1
-        self._site.sleep(first.attempts * self._site.pause_seconds)
+        self._target.sleep(first.attempts * self._target.pause_seconds)
         self._merge_what_is_due(inspection)
         if len(batch) > 1 or first.attempts < ATTEMPTS:
             return 0
@@ -216,7 +216,7 @@ class SessionEffect:
                     weight = sum(each.work[number] for number in part)
                     self._pace.was_too_long(weight, LOCK_LIMIT_SECONDS)
                     self._note_hold(inspection.writer)
-                    self._site.sleep(attempts * self._site.pause_seconds)
+                    self._target.sleep(attempts * self._target.pause_seconds)
                     self._merge_what_is_due(inspection)
         except BaseException:
             self._index_again(inspection, each)
@@ -231,7 +231,7 @@ class SessionEffect:
         def take_one_out(message_id: int) -> None:
             take_out(writer.connection, inspection.layout.index, [message_id], each.cut)
 
-        inspection.look_around()
+        inspection.check_openers()
         with writer.transaction() as transaction:
             inspection.look_again()
             why = inspection.why_not(each.unit)
@@ -246,7 +246,7 @@ class SessionEffect:
     def _index_again(self, inspection: Inspection, each: _Prepared) -> None:
         """Have a session found again that stays after all."""
         index_again(
-            self._site,
+            self._target,
             inspection.writer,
             self._pace,
             inspection.layout.index,
@@ -256,7 +256,7 @@ class SessionEffect:
         each.out_of_index = []
 
     def _merge_what_is_due(self, inspection: Inspection) -> None:
-        held = merge_what_is_due(self._site, inspection.writer, inspection.layout.index)
+        held = merge_what_is_due(self._target, inspection.writer, inspection.layout.index)
         self.longest_hold_seconds = max(self.longest_hold_seconds, held)
 
     def _patiently(self, inspection: Inspection, step: Callable[[], Answer]) -> Answer:
@@ -265,7 +265,7 @@ class SessionEffect:
             try:
                 return step()
             except CalledOffError:
-                self._site.sleep(seconds)
+                self._target.sleep(seconds)
                 inspection.refresh()
         return step()
 
@@ -273,7 +273,7 @@ class SessionEffect:
         """Learn from the last transaction, and give Hermes its turn."""
         self._note_hold(writer)
         self._pace.took(weight, seconds)
-        rest(self._site, writer.held_seconds)
+        rest(self._target, writer.held_seconds)
 
     def _note_hold(self, writer: Writer) -> None:
         self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
@@ -344,7 +344,7 @@ def _said(error: DatabaseError | OSError) -> str:
 
 
 def what_happened(
-    site: Site, actions: Sequence[Action], trash: TrashRun | None, otherwise: str
+    target: Target, actions: Sequence[Action], trash: TrashRun | None, otherwise: str
 ) -> list[Settlement]:
     """Which of these sessions have been taken: those that are in the trash, and nowhere else.
 
@@ -356,17 +356,17 @@ def what_happened(
     kept = overview(trash) if trash is not None else Overview()
 
     def stays(connection: apsw.Connection, action: Action) -> bool:
-        target = action.intent.target
+        session_id = action.intent.target
         if action.number not in kept.began_at:
-            return exists(connection, target)
+            return exists(connection, session_id)
         # One that Hermes has begun anew was taken: its past is in the trash alone.
-        return has_begun_at(connection, target, kept.began_at[action.number])
+        return has_begun_at(connection, session_id, kept.began_at[action.number])
 
     there = read_patiently(
-        site,
+        target,
         lambda connection: {each.intent.target for each in actions if stays(connection, each)},
     )
-    _mend_index(site, there, trash)
+    _mend_index(target, there, trash)
     settled: list[Settlement] = []
     for each in actions:
         if each.intent.target in there:
@@ -379,7 +379,7 @@ def what_happened(
     return settled
 
 
-def _mend_index(site: Site, there: set[str], trash: TrashRun | None) -> None:
+def _mend_index(target: Target, there: set[str], trash: TrashRun | None) -> None:
     """Only sessions of the newest file can have been in the middle of leaving the index."""
     newest = next(kept_sessions(trash, newest_only=True), []) if trash is not None else []
     suspects = [each.parts for each in newest if each.parts.id in there]
@@ -390,9 +390,9 @@ def _mend_index(site: Site, there: set[str], trash: TrashRun | None) -> None:
         index = probe_search_index(connection, probe_schema(connection))
         return [not_in_index(connection, index, parts.id) for parts in suspects]
 
-    found = read_patiently(site, lacking)
+    found = read_patiently(target, lacking)
     if any(found):
-        with site.writing() as writer:
+        with target.writing() as writer:
             index = probe_layout(writer.connection).index
             lost = {message_id for message_ids in found for message_id in message_ids}
-            index_again(site, writer, Pace(site.lock_budget_seconds), index, suspects, lost)
+            index_again(target, writer, Pace(target.lock_budget_seconds), index, suspects, lost)

@@ -25,16 +25,25 @@ from exporter.pruner.apply.registry import effects_on, take
 from exporter.pruner.apply.remover import Effect
 from exporter.pruner.beside import Beside
 from exporter.pruner.decide.trash_wait import BESIDE, why_not_purged
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.pruner.outcome import LeftAlone, Outcome
+from exporter.pruner.models import Act, HomePrunePlan, Policy, PruneAction
 from exporter.runs.folder import RunError, RunFolder, run_folder
 from exporter.runs.journal import Runs, running_on
-from exporter.runs.models import Action, ActionState, Intent, Kind, RunOutcome, Settlement
+from exporter.runs.models import (
+    Action,
+    ActionState,
+    Frees,
+    Intent,
+    Kind,
+    Outcome,
+    RunOutcome,
+    Settlement,
+    Skipped,
+    outcome_of,
+)
 from exporter.runs.recovery import give_up, not_known
 from exporter.runs.trash import TrashRun, trash_folder, trash_of
-from exporter.writing.connection import look_at_bystanders, refuse_unwritable
 from exporter.writing.index_upkeep import merge_index
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 Progress = Callable[[int, int], None]
 """Told how many of how many actions are settled."""
@@ -46,7 +55,7 @@ _LEAST_MERGE_SECONDS: Final = 0.5
 
 def execute(
     plan: HomePrunePlan,
-    site: Site,
+    target: Target,
     *,
     keep_seconds: float,
     by_hand: bool = False,
@@ -65,12 +74,12 @@ def execute(
     if plan.blocked or not actions:
         return Outcome(None, RunOutcome.DONE, why=plan.why)
     intents = [intent_of(each) for each in actions]
-    gone = garbage_first(site.home, site.owner, intents, lambda: acting(site, "prune"))
+    gone = garbage_first(target.home, target.owner, intents, lambda: acting(target, "prune"))
     noted = _Noted()
     try:
-        with acting(site, "prune") as (runs, folder):
-            recover(site, runs, folder)
-            pruning = _Pruning(site, runs, folder, progress, noted, purging=emergency)
+        with acting(target, "prune") as (runs, folder):
+            recover(target, runs, folder)
+            pruning = _Pruning(target, runs, folder, progress, noted, purging=emergency)
             pruning.beside = beside
             return pruning.execute(
                 actions,
@@ -87,11 +96,11 @@ def execute(
 
 
 @contextmanager
-def acting(site: Site, purpose: str) -> Iterator[tuple[Runs, RunFolder]]:
+def acting(target: Target, purpose: str) -> Iterator[tuple[Runs, RunFolder]]:
     """The home's journal under its run lock, and the folder with the trash."""
-    with running_on(site, purpose) as runs, run_folder(site.home, site.owner) as folder:
+    with running_on(target, purpose) as runs, run_folder(target.home, target.owner) as folder:
         if folder is None:
-            raise RunError(f"{site.home} has no folder for runs; nothing was done")
+            raise RunError(f"{target.home} has no folder for runs; nothing was done")
         yield runs, folder
 
 
@@ -137,9 +146,7 @@ class _Noted:
             outcome=RunOutcome.UNKNOWN,
             done=tuple(each.intent.target for each in self.actions if self.is_done(each)),
             skipped=tuple(
-                LeftAlone(
-                    each.intent.target, known[each.number].why if each.number in known else why
-                )
+                Skipped(each.intent.target, known[each.number].why if each.number in known else why)
                 for each in self.actions
                 if not self.is_done(each)
             ),
@@ -152,7 +159,7 @@ class _Pruning:
 
     def __init__(
         self,
-        site: Site,
+        target: Target,
         runs: Runs,
         folder: RunFolder,
         progress: Progress | None,
@@ -163,15 +170,15 @@ class _Pruning:
         """`purging`: the trash is emptied whatever waits in it, by a person or an emergency."""
         self.beside: Beside | None = None
         """The processes that may have had a session in memory, to be noted."""
-        self._site = site
+        self._target = target
         self._runs = runs
         self._folder = folder
-        self._effects: dict[Act, Effect] = effects_on(site, folder)
+        self._effects: dict[Act, Effect] = effects_on(target, folder)
         if not purging:
             self._effects[Act.PURGE_TRASH] = PurgeEffect(
-                folder, lambda run: why_not_purged(site, runs, run)
+                folder, lambda run: why_not_purged(target, runs, run)
             )
-        self._sessions = SessionEffect(site)
+        self._sessions = SessionEffect(target)
         self._progress = progress
         self._noted = noted
         self._total = 0
@@ -188,7 +195,7 @@ class _Pruning:
         taken = self._begin(intents, gone, run)
         self._noted.actions = noted = self._runs.actions(self._run)
         self._settle([Settlement(number, ActionState.DONE) for number in taken])
-        began = self._site.monotonic()
+        began = self._target.monotonic()
         try:
             needs_trash = any(each.frees is not Frees.NOW for each in actions)
             with trash_of(self._folder, self._run, create=needs_trash) as trash:
@@ -207,7 +214,7 @@ class _Pruning:
         note_purged(self._runs, self._run)
         self._runs.finish(self._run, outcome.outcome, outcome.why)
         if any(act == Act.DELETE_SESSION.value for act in self._done(noted)):
-            self._merge(self._site.monotonic() - began)
+            self._merge(self._target.monotonic() - began)
         return self._outcome(noted)
 
     def _note_beside(self, intents: Sequence[Intent]) -> None:
@@ -247,8 +254,7 @@ class _Pruning:
             self._settle(_skip(actions, "no session is deleted without the trash"))
             return
         try:
-            refuse_unwritable(self._site.database, self._site.owner)
-            look_at_bystanders(self._site.database, self._site.bystanders, self._site.proc)
+            self._target.refuse_unwritable()
         except DatabaseError as error:
             self._why = str(error)
             self._settle(_skip(actions, self._why))
@@ -303,7 +309,7 @@ class _Pruning:
         """Deleting leaves tombstones in the text index. Not to have merged them harms nobody."""
         seconds = max(_MERGE_SHARE * took_seconds, _LEAST_MERGE_SECONDS)
         try:
-            held = merge_index(self._site, seconds)
+            held = merge_index(self._target, seconds)
         except DatabaseError:
             return
         self._sessions.longest_hold_seconds = max(self._sessions.longest_hold_seconds, held)
@@ -316,14 +322,14 @@ class _Pruning:
         done = tuple(each.intent.target for each in actions if self._is_done(each))
         return Outcome(
             run=self._run,
-            outcome=_judge(went_wrong=bool(self._why), anything_done=bool(done)),
+            outcome=outcome_of(went_wrong=bool(self._why), anything_done=bool(done)),
             done=done,
             skipped=tuple(
-                LeftAlone(each.intent.target, self._reason(each))
+                Skipped(each.intent.target, self._reason(each))
                 for each in actions
                 if not self._is_done(each)
             ),
-            why=self._why[:300],
+            why=self._why,
             freed=freed,
             kept_bytes=self._sessions.kept_bytes,
             longest_hold_seconds=self._sessions.longest_hold_seconds,
@@ -331,7 +337,7 @@ class _Pruning:
 
     def _reason(self, action: Action) -> str:
         settled = self._noted.settled.get(action.number)
-        return (settled.why if settled else self._why)[:300]
+        return settled.why if settled else self._why
 
 
 def remove_if_empty(folder: RunFolder, run: str) -> bool:
@@ -386,22 +392,16 @@ def _skip(actions: Sequence[Action], why: str) -> list[Settlement]:
     return [Settlement(each.number, ActionState.SKIPPED, why[:300]) for each in actions]
 
 
-def _judge(*, went_wrong: bool, anything_done: bool) -> RunOutcome:
-    if not went_wrong:
-        return RunOutcome.DONE
-    return RunOutcome.PARTIAL if anything_done else RunOutcome.FAILED
-
-
-def purge(run: str | None, site: Site, *, by_hand: bool = True) -> Outcome:
+def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
     """Empty the trash of one run, or all of it, for good.
 
     Raise RunBusyError if another run is under way, RunError if there is no such trash.
     """
-    with acting(site, "purge") as (runs, folder):
-        unsettled = recover(site, runs, folder).left
+    with acting(target, "purge") as (runs, folder):
+        unsettled = recover(target, runs, folder).left
         found = PurgeEffect(folder).runs_with_trash()
         if run is not None and run not in found:
-            raise RunError(f"run {run} has no trash in {site.home}; nothing was done")
+            raise RunError(f"run {run} has no trash in {target.home}; nothing was done")
         actions = [
             PruneAction(
                 action=Act.PURGE_TRASH,
@@ -416,7 +416,7 @@ def purge(run: str | None, site: Site, *, by_hand: bool = True) -> Outcome:
         ]
         if not actions:
             return Outcome(None, RunOutcome.DONE)
-        outcome = _Pruning(site, runs, folder, None, _Noted(), purging=by_hand).execute(
+        outcome = _Pruning(target, runs, folder, None, _Noted(), purging=by_hand).execute(
             actions, by_hand=by_hand
         )
         for name in unsettled.keys() & set(outcome.done):

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from exporter.pruner.apply.files import FileEffect
-from exporter.pruner.models import Act, Frees
+from exporter.pruner.models import Act
 from exporter.runs.folder import RunFullError
-from exporter.runs.models import Action, ActionState, Intent
+from exporter.runs.models import Action, ActionState, Frees, Intent
 
 Opening = Callable[[], AbstractContextManager[object]]
 

@@ -30,7 +30,7 @@ from exporter.writing.session_merge import (
     shape_of,
 )
 from exporter.writing.session_rows import Layout, Misfit, SessionParts
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 _PLANS_MAX: Final = 200
 """Each time that Hermes writes to the session the rest is planned anew."""
@@ -43,8 +43,8 @@ class _ChangedError(Exception):
 class SessionMerge:
     """Merges the sessions of one run."""
 
-    def __init__(self, site: Site, pace: Pace) -> None:
-        self._site = site
+    def __init__(self, target: Target, pace: Pace) -> None:
+        self._target = target
         self._pace = pace
         self.longest_hold_seconds = 0.0
 
@@ -59,13 +59,13 @@ class SessionMerge:
             try:
                 return _Merging(self, writer, layout, parts, coming).run()
             except _ChangedError:
-                self._site.sleep(self._site.pause_seconds)
+                self._target.sleep(self._target.pause_seconds)
         raise Misfit("Hermes writes to it all the time; try again later")
 
     @contextmanager
     def transaction(self, writer: Writer, layout: Layout, weight: int) -> Iterator[None]:
         """One short transaction of so much work, in which no trigger fires that we stand in for."""
-        writer.newcomers()  # a new process may stay; but none may have lost its locks
+        writer.new_openers()  # a new process may stay; but none may have lost its locks
         quiet = without_triggers(writer) if layout.index.known else nullcontext()
         try:
             with quiet, writer.transaction() as transaction:
@@ -74,13 +74,13 @@ class SessionMerge:
         except apsw.InterruptError:
             self._note(writer)
             self._pace.was_too_long(weight, LOCK_LIMIT_SECONDS)
-            self._site.sleep(self._site.pause_seconds)
-            held = merge_what_is_due(self._site, writer, layout.index)
+            self._target.sleep(self._target.pause_seconds)
+            held = merge_what_is_due(self._target, writer, layout.index)
             self.longest_hold_seconds = max(self.longest_hold_seconds, held)
             raise
         self._note(writer)
         self._pace.took(weight, seconds)
-        rest(self._site, writer.held_seconds)
+        rest(self._target, writer.held_seconds)
 
     def _note(self, writer: Writer) -> None:
         self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)

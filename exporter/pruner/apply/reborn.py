@@ -17,12 +17,11 @@ from exporter.pruner.apply.recovery import recover
 from exporter.pruner.apply.undo import GiveBack
 from exporter.pruner.decide.trash_wait import find_reborn
 from exporter.pruner.models import Act
-from exporter.pruner.outcome import LeftAlone
 from exporter.runs.folder import RunFolder
 from exporter.runs.journal import Runs, journal_of
-from exporter.runs.models import Action, ActionState, Kind
+from exporter.runs.models import Action, ActionState, Kind, Skipped
 from exporter.runs.trash import trash_of
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 _DELETION = Act.DELETE_SESSION.value
 
@@ -32,27 +31,27 @@ class Healed(Struct, frozen=True):
 
     sessions: tuple[str, ...] = ()
     """These have their past again."""
-    left: tuple[LeftAlone, ...] = ()
+    left: tuple[Skipped, ...] = ()
     """These do not yet."""
 
 
-def heal_reborn(site: Site, *, besides: str = "") -> Healed:
+def heal_reborn(target: Target, *, besides: str = "") -> Healed:
     """Give sessions that were born again their past; in a process of the home's owner.
 
     It has no connection to the database. What the run `besides` took is left alone. Raise
     RunBusyError if a run is under way, and RunError or DatabaseError if journal or database cannot
     be used: then they are found again the next time.
     """
-    with journal_of(site.home, site.owner, site.clock) as journal:
-        if journal is None or not find_reborn(site, journal.targets_in_trash(_DELETION)):
+    with journal_of(target.home, target.owner, target.clock) as journal:
+        if journal is None or not find_reborn(target, journal.targets_in_trash(_DELETION)):
             return Healed()
-    with acting(site, "heal") as (runs, folder):
-        recover(site, runs, folder)
-        return _heal(site, runs, folder, besides)
+    with acting(target, "heal") as (runs, folder):
+        recover(target, runs, folder)
+        return _heal(target, runs, folder, besides)
 
 
-def _heal(site: Site, runs: Runs, folder: RunFolder, besides: str) -> Healed:
-    reborn = find_reborn(site, runs.targets_in_trash(_DELETION))
+def _heal(target: Target, runs: Runs, folder: RunFolder, besides: str) -> Healed:
+    reborn = find_reborn(target, runs.targets_in_trash(_DELETION))
     # A session may have been pruned twice: the newer past goes in front of the present first.
     by_run: dict[str, None] = {
         each.run: None
@@ -60,14 +59,14 @@ def _heal(site: Site, runs: Runs, folder: RunFolder, besides: str) -> Healed:
         if each.intent.target in reborn and each.run != besides
     }
     healed: list[str] = []
-    left: list[LeftAlone] = []
+    left: list[Skipped] = []
     for run in by_run:  # the newest first; ids of runs of one second say nothing
         with trash_of(folder, run) as trash:
             if trash is None:
                 continue  # it was purged: there is no past any more
             giving = GiveBack(
                 run,
-                site,
+                target,
                 runs,
                 folder,
                 kind=Kind.HEAL,
@@ -75,8 +74,8 @@ def _heal(site: Site, runs: Runs, folder: RunFolder, besides: str) -> Healed:
                 wanted=lambda action: _belongs_to(action, reborn),
             )
             returned = giving.give_back(trash)
-        healed += [each for each in returned.restored if each in reborn]
-        left += [each for each in returned.failed if each.target in reborn]
+        healed += [each for each in returned.done if each in reborn]
+        left += [each for each in returned.skipped if each.target in reborn]
     return Healed(tuple(dict.fromkeys(healed)), tuple(left))
 
 

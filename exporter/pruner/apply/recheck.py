@@ -31,7 +31,7 @@ from exporter.writing.session_rows import (
     same_session,
     who_is_in_the_way,
 )
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 _STALE_SECONDS: Final = 0.1
 _NEEDED: Final = ("ended_at", "end_reason", "rows", "newest")
@@ -74,11 +74,11 @@ class Inspection:
 
     layout: Layout
 
-    def __init__(self, site: Site, gone: Gone, writer: Writer) -> None:
+    def __init__(self, target: Target, gone: Gone, writer: Writer) -> None:
         self.writer = writer
-        self._site = site
+        self._target = target
         self._gone = gone
-        self._routing = RoutingReader(site.home)
+        self._routing = RoutingReader(target.home)
         self._mark: tuple[int, database.FileState | None] | None = None
         self._moved = True
         self._looked_at = float("-inf")
@@ -89,29 +89,29 @@ class Inspection:
         connection = self.writer.connection
         self.layout = probe_layout(connection)
         self._expected = ExpectedReader(self.layout.schema)
-        self._routing.read(connection, self.layout.schema, self._site.clock())
+        self._routing.read(connection, self.layout.schema, self._target.clock())
         self._mark = None
 
     def remember(self) -> None:
         """From now on it is known whether anybody writes; in the transaction of the reading."""
         self._mark = self._look()
 
-    def look_around(self) -> None:
+    def check_openers(self) -> None:
         """Right before the write lock is taken: raise CalledOffError if somebody has come.
 
         Not while it is held: for the table of locks the kernel waits until all processors have
         passed a quiet point, ten milliseconds at times. Whoever comes in between could as well
         have come right before the commit: what it does to a session is seen in its rows.
         """
-        newcomers = self.writer.newcomers()
-        if newcomers:
-            raise CalledOffError(f"process {newcomers[0]} has opened the database since")
-        self._looked_at = self._site.monotonic()
+        new_openers = self.writer.new_openers()
+        if new_openers:
+            raise CalledOffError(f"process {new_openers[0]} has opened the database since")
+        self._looked_at = self._target.monotonic()
 
     def look_again(self) -> None:
         """Under the write lock, once: raise CalledOffError if nothing may be deleted."""
-        if self._site.monotonic() - self._looked_at > _STALE_SECONDS:
-            self.look_around()  # others had the lock for long
+        if self._target.monotonic() - self._looked_at > _STALE_SECONDS:
+            self.check_openers()  # others had the lock for long
         self._moved = self._look() != self._mark
         if not self._moved:
             return
@@ -121,7 +121,7 @@ class Inspection:
 
     def _look(self) -> tuple[int, database.FileState | None]:
         """What moves when anybody writes the database or the file of chats."""
-        file = database.file_state(routing_file(self._site.home))
+        file = database.file_state(routing_file(self._target.home))
         return int(self.writer.connection.pragma("data_version")), file
 
     def why_not(self, unit: Sequence[Action]) -> str:
@@ -129,7 +129,7 @@ class Inspection:
         if not self._moved:
             return ""
         connection = self.writer.connection
-        now = self._site.clock()
+        now = self._target.clock()
         ids = [action.intent.target for action in unit]
         found = self._expected.read(connection, ids)
         routing = self._routing.read(

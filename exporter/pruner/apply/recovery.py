@@ -17,26 +17,26 @@ from exporter.pruner.apply.registry import effects_on
 from exporter.pruner.apply.remover import Effect
 from exporter.pruner.apply.restore_sessions import what_came_back
 from exporter.pruner.apply.session_trash import overview
-from exporter.pruner.models import Act, Frees
+from exporter.pruner.models import Act
 from exporter.runs import recovery, take_actions
 from exporter.runs.folder import RunFolder
 from exporter.runs.journal import Runs
-from exporter.runs.models import Action, ActionState, Run, Settlement
+from exporter.runs.models import Action, ActionState, Frees, Run, Settlement
 from exporter.runs.recovery import KILLED, Recovered, Settle
 from exporter.runs.trash import TrashRun, trash_of
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 GIVE_BACK: Final = "give_back"
 """The action of an undo: it takes back whatever action it reverses."""
 _SESSION: Final = Act.DELETE_SESSION.value
 
 
-def recover(site: Site, runs: Runs, folder: RunFolder) -> Recovered:
+def recover(target: Target, runs: Runs, folder: RunFolder) -> Recovered:
     """Settle what killed runs of any kind left open."""
-    pruning = _Pruning(site, runs, folder)
+    pruning = _Pruning(target, runs, folder)
     taken = dict.fromkeys((each.value for each in Act if each.value != _SESSION), pruning.taken)
     by_action: dict[str, Settle] = {
-        **take_actions.settlers(site),
+        **take_actions.settlers(target),
         _SESSION: pruning.deleted,  # before the files that belong to sessions
         **taken,
         GIVE_BACK: pruning.given_back,
@@ -85,16 +85,16 @@ def sessions_away(runs: Runs, run: str, trash: TrashRun | None) -> set[str]:
 class _Pruning:
     """Settles prunes and their undos in one home."""
 
-    def __init__(self, site: Site, runs: Runs, folder: RunFolder) -> None:
-        self._site = site
+    def __init__(self, target: Target, runs: Runs, folder: RunFolder) -> None:
+        self._target = target
         self._runs = runs
         self._folder = folder
-        self._effects = effects_on(site, folder)
+        self._effects = effects_on(target, folder)
 
     def deleted(self, run: Run, actions: Sequence[Action]) -> list[Settlement]:
         """Which sessions a prune has deleted."""
         with trash_of(self._folder, run.id) as trash:
-            return what_happened(self._site, actions, trash, KILLED)
+            return what_happened(self._target, actions, trash, KILLED)
 
     def taken(self, run: Run, actions: Sequence[Action]) -> list[Settlement]:
         """What else a prune has taken; it takes the files of the sessions that it has deleted."""
@@ -124,7 +124,7 @@ class _Pruning:
             pairs = [(originals[number], each) for number, each in returning.items()]
             with trash_of(self._folder, undone) as trash:
                 sessions = [each for original, each in pairs if _is_session(original)]
-                back = what_came_back(self._site, sessions, trash, KILLED)
+                back = what_came_back(self._target, sessions, trash, KILLED)
                 # Noted first: whether a file goes back depends on what the journal says of them.
                 self._runs.settle(run.id, back)
                 away = sessions_away(self._runs, undone, trash)

@@ -12,16 +12,20 @@ from exporter.pruner.models import Act
 from exporter.runs.folder import RunFolder
 from exporter.runs.models import Action
 from exporter.runs.trash import TrashRun
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 
-def effects_on(site: Site, folder: RunFolder) -> dict[Act, Effect]:
+def effects_on(target: Target, folder: RunFolder) -> dict[Act, Effect]:
     """The effects on a home for everything but sessions."""
     return {
         Act.PURGE_TRASH: PurgeEffect(folder),
-        Act.DELETE_FILE: FileEffect(site.home, site.owner),
-        Act.DELETE_REPO: RepoEffect(site.home, site.owner, proc=site.proc, clock=site.clock),
-        Act.DELETE_PROJECT: ProjectEffect(site.home, site.owner, proc=site.proc, clock=site.clock),
+        Act.DELETE_FILE: FileEffect(target.home, target.owner),
+        Act.DELETE_REPO: RepoEffect(
+            target.home, target.owner, proc=target.proc, clock=target.clock
+        ),
+        Act.DELETE_PROJECT: ProjectEffect(
+            target.home, target.owner, proc=target.proc, clock=target.clock
+        ),
     }
 
 

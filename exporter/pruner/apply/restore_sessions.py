@@ -53,7 +53,7 @@ from exporter.writing.session_rows import (
     probe_layout,
     restore_session,
 )
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 _LOOKED_AT: Final = 200
 """So many sessions at most come back in one transaction."""
@@ -62,12 +62,12 @@ _LOOKED_AT: Final = 200
 class SessionReturn:
     """Gives back the sessions of one run."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._pace = Pace(site.lock_budget_seconds)
-        self._rows = Pace(site.lock_budget_seconds)
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._pace = Pace(target.lock_budget_seconds)
+        self._rows = Pace(target.lock_budget_seconds)
         """The same for rows alone, without the text index."""
-        self._merging = SessionMerge(site, self._pace)
+        self._merging = SessionMerge(target, self._pace)
         self._attempts: Counter[int] = Counter()
         self._weights: dict[str, int] = {}
         self._indexed: set[str] = set()
@@ -96,7 +96,7 @@ class SessionReturn:
                 coming = {each.intent.target for each in waiting.values()}
                 self._give_back_file(found, coming, settle, trash)
         except DatabaseError as error:
-            settle(what_came_back(self._site, list(waiting.values()), trash, str(error)))
+            settle(what_came_back(self._target, list(waiting.values()), trash, str(error)))
             return str(error)
         if waiting:
             settle(_skip(list(waiting.values()), why_not_kept(trash)))
@@ -113,17 +113,17 @@ class SessionReturn:
         waiting = list(found)
         try:
             if waiting:
-                with self._site.writing() as writer:
+                with self._target.writing() as writer:
                     writer.connection.pragma("cache_size", -CACHE_KIBIBYTES)
                     layout = probe_layout(writer.connection)
                     while waiting:
                         some = self._give_back_some(writer, layout, waiting, coming)
                         settled += some
                         waiting = waiting[len(some) :]
-                    checkpoint(self._site, writer)
+                    checkpoint(self._target, writer)
         except DatabaseError as error:
             left = [action for action, _ in waiting]
-            settle([*settled, *what_came_back(self._site, left, trash, str(error))])
+            settle([*settled, *what_came_back(self._target, left, trash, str(error))])
             raise
         settle(settled)
 
@@ -154,7 +154,7 @@ class SessionReturn:
             pace.was_too_long(sum(work[: len(batch)]), LOCK_LIMIT_SECONDS)
             self._indexed -= {each.id for _, each in batch}  # perhaps no more, then it takes long
             self._attempts[action.number] += 1
-            self._site.sleep(self._attempts[action.number] * self._site.pause_seconds)
+            self._target.sleep(self._attempts[action.number] * self._target.pause_seconds)
             if len(batch) > 1 or self._attempts[action.number] < ATTEMPTS:
                 return []
             count = len(parts.messages.rows)
@@ -195,7 +195,7 @@ class SessionReturn:
             if parts.id not in self._indexed and not exists(writer.connection, parts.id)
         ]
         self._take_numbers(writer, [number for parts in new for number in parts.message_ids()])
-        held = index_again(self._site, writer, self._pace, layout.index, new)
+        held = index_again(self._target, writer, self._pace, layout.index, new)
         self._longest_hold_seconds = max(self._longest_hold_seconds, held)
         self._indexed |= {parts.id for parts in new}
         # The text index has the messages already, so the triggers must not put them in again.
@@ -210,10 +210,10 @@ class SessionReturn:
     def _take_numbers(self, writer: Writer, message_ids: Sequence[int]) -> None:
         highest = max(message_ids, default=0)
         if highest and not numbers_are_taken(writer.connection, highest):
-            writer.newcomers()
+            writer.new_openers()
             with writer.transaction():
                 take_numbers(writer.connection, highest)
-            rest(self._site, writer.held_seconds)
+            rest(self._target, writer.held_seconds)
 
     def _restore(
         self,
@@ -225,7 +225,7 @@ class SessionReturn:
     ) -> list[Settlement]:
         settled: list[Settlement] = []
         weight = 0
-        writer.newcomers()  # whoever came may stay; but nobody may have lost its locks
+        writer.new_openers()  # whoever came may stay; but nobody may have lost its locks
         with writer.transaction() as transaction:
             for action, parts in batch:
                 if settled and transaction.is_due:
@@ -237,7 +237,7 @@ class SessionReturn:
             seconds = transaction.seconds
         self._longest_hold_seconds = max(self._longest_hold_seconds, writer.held_seconds)
         pace.took(weight, seconds)
-        rest(self._site, writer.held_seconds)
+        rest(self._target, writer.held_seconds)
         return settled
 
     def _take_strays(
@@ -246,7 +246,7 @@ class SessionReturn:
         """Take out of the text index what is there, if perhaps only in part, of these."""
         for parts in sessions:
             self._indexed.discard(parts.id)
-            take_strays(self._site, writer, self._pace, index, parts, parts.message_ids())
+            take_strays(self._target, writer, self._pace, index, parts, parts.message_ids())
 
 
 def _restored(
@@ -268,7 +268,7 @@ def _skip(actions: Sequence[Action], why: str) -> list[Settlement]:
 
 
 def take_strays(
-    site: Site,
+    target: Target,
     writer: Writer,
     pace: Pace,
     index: SearchIndex,
@@ -280,14 +280,14 @@ def take_strays(
     def take(connection: apsw.Connection, message_id: int) -> None:
         take_out_strays(connection, index, [message_id], parts.cut)
 
-    in_slices(site, writer, pace, index, weights(parts.messages), message_ids, take)
+    in_slices(target, writer, pace, index, weights(parts.messages), message_ids, take)
 
 
 # Undos that were killed, and transactions of which nobody knows whether they were committed
 
 
 def what_came_back(
-    site: Site, actions: Sequence[Action], trash: TrashRun | None, otherwise: str
+    target: Target, actions: Sequence[Action], trash: TrashRun | None, otherwise: str
 ) -> list[Settlement]:
     """Which of these sessions are back; what is left in the index without its rows goes.
 
@@ -302,18 +302,18 @@ def what_came_back(
     def look(connection: apsw.Connection) -> set[str]:
         layout = probe_layout(connection)
         return {
-            target
-            for target in targets
+            session_id
+            for session_id in targets
             if (
-                is_back(connection, layout, suspects[target])
-                if target in suspects
-                else exists(connection, target)
+                is_back(connection, layout, suspects[session_id])
+                if session_id in suspects
+                else exists(connection, session_id)
             )
         }
 
-    there = read_patiently(site, look)
+    there = read_patiently(target, look)
     # Also of those that are there: Hermes may have begun one anew.
-    _clear_index(site, list(suspects.values()))
+    _clear_index(target, list(suspects.values()))
     return [
         Settlement(each.number, ActionState.DONE)
         if each.intent.target in there
@@ -334,7 +334,7 @@ def _in_trash(trash: TrashRun | None, targets: set[str]) -> dict[str, SessionPar
     return found
 
 
-def _clear_index(site: Site, suspects: Sequence[SessionParts]) -> None:
+def _clear_index(target: Target, suspects: Sequence[SessionParts]) -> None:
     if not suspects:
         return
 
@@ -342,9 +342,9 @@ def _clear_index(site: Site, suspects: Sequence[SessionParts]) -> None:
         index = probe_search_index(connection, probe_schema(connection))
         return [strays_among(connection, index, parts.message_ids()) for parts in suspects]
 
-    found = read_patiently(site, strays)
+    found = read_patiently(target, strays)
     if any(found):
-        with site.writing() as writer:
-            index, pace = probe_layout(writer.connection).index, Pace(site.lock_budget_seconds)
+        with target.writing() as writer:
+            index, pace = probe_layout(writer.connection).index, Pace(target.lock_budget_seconds)
             for parts, message_ids in zip(suspects, found, strict=True):
-                take_strays(site, writer, pace, index, parts, message_ids)
+                take_strays(target, writer, pace, index, parts, message_ids)

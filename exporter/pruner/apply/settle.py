@@ -10,18 +10,18 @@ from exporter.pruner.apply.execute import acting
 from exporter.pruner.apply.recovery import recover
 from exporter.runs.folder import run_folder
 from exporter.runs.recovery import Recovered
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 
-def settle(site: Site) -> Recovered:
+def settle(target: Target) -> Recovered:
     """Settle all that is open; in a process of the home's owner that has no connection to it.
 
     Raise RunBusyError if another run is under way, RunError if the journal cannot be used, and
     JournalMendedError if it was damaged: then what can be read of it is in its place.
     """
-    with run_folder(site.home, site.owner) as folder:
+    with run_folder(target.home, target.owner) as folder:
         if folder is None:  # and none is made to find nothing in it
             return Recovered()
-    with acting(site, "recovery") as (runs, folder):
+    with acting(target, "recovery") as (runs, folder):
         runs.refuse_damage()
-        return recover(site, runs, folder)
+        return recover(target, runs, folder)

@@ -12,7 +12,6 @@ from exporter.pruner.apply.recovery import GIVE_BACK, give_back, recover, sessio
 from exporter.pruner.apply.registry import effects_on
 from exporter.pruner.apply.restore_sessions import SessionReturn
 from exporter.pruner.models import Act
-from exporter.pruner.outcome import LeftAlone, Returned
 from exporter.runs.folder import RunError, RunFolder
 from exporter.runs.journal import Runs, journal_of
 from exporter.runs.models import (
@@ -21,41 +20,43 @@ from exporter.runs.models import (
     ActionState,
     Intent,
     Kind,
+    Outcome,
     Reversal,
     RunOutcome,
     Settlement,
+    Skipped,
+    outcome_of,
 )
 from exporter.runs.recovery import not_known
 from exporter.runs.trash import TrashRun, trash_of
-from exporter.writing.connection import look_at_bystanders, refuse_unwritable
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 
-def undo(run: str, site: Site, *, progress: Progress | None = None) -> Returned:
+def undo(run: str, target: Target, *, progress: Progress | None = None) -> Outcome:
     """Give back what a prune took; in a process of the home's owner, without a connection.
 
     Raise RunError if there is no such prune or its trash is gone, RunBusyError if another run is
     under way, and DatabaseError if what killed runs had done cannot be found out.
     """
-    with journal_of(site.home, site.owner, site.clock) as journal:
+    with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None:
-            raise RunError(f"there is no run {run} in {site.home}")
+            raise RunError(f"there is no run {run} in {target.home}")
         kind = journal.find(run).kind
         if kind is not Kind.PRUNE:
             raise RunError(f"run {run} is no prune but one of kind {kind.value}; nothing was done")
     undoing: GiveBack | None = None
     try:
-        with acting(site, f"undo of {run}") as (runs, folder):
-            recover(site, runs, folder)
+        with acting(target, f"undo of {run}") as (runs, folder):
+            recover(target, runs, folder)
             with trash_of(folder, run) as trash:
                 if trash is None:
                     raise RunError(f"the trash of run {run} is gone; nothing can be given back")
-                undoing = GiveBack(run, site, runs, folder, progress=progress)
+                undoing = GiveBack(run, target, runs, folder, progress=progress)
                 return undoing.give_back(trash)
     except RunError as error:
         if undoing is None or not undoing.has_begun:
             raise
-        return Returned(run, (), (), why=not_known(run, error), is_known=False)
+        return Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error))
 
 
 class GiveBack:
@@ -64,7 +65,7 @@ class GiveBack:
     def __init__(
         self,
         run: str,
-        site: Site,
+        target: Target,
         runs: Runs,
         folder: RunFolder,
         *,
@@ -77,11 +78,11 @@ class GiveBack:
         self._kind = kind
         self._reason = reason or f"undo of {run}"
         self._wanted = wanted
-        self._site = site
+        self._target = target
         self._runs = runs
-        self._effects = effects_on(site, folder)
+        self._effects = effects_on(target, folder)
         self._progress = progress
-        self._sessions = SessionReturn(site)
+        self._sessions = SessionReturn(target)
         self._undoing = ""
         self._settled: dict[int, Settlement] = {}
         self._total = 0
@@ -92,26 +93,26 @@ class GiveBack:
         """Whether the journal has it: from then on something may have been given back."""
         return self._undoing != ""
 
-    def give_back(self, trash: TrashRun) -> Returned:
+    def give_back(self, trash: TrashRun) -> Outcome:
         actions = [each for each in self._runs.actions(self._run) if self._wanted(each)]
         earlier = tuple(
-            LeftAlone(each.intent.target, f"it was given back already, {each.why}"[:300])
+            Skipped(each.intent.target, f"it was given back already, {each.why}")
             for each in actions
             if each.state is ActionState.UNDONE
         )
         earlier += tuple(
-            LeftAlone(each.intent.target, f"not known whether it was taken: {each.why}"[:300])
+            Skipped(each.intent.target, f"not known whether it was taken: {each.why}")
             for each in actions
             if each.state is ActionState.INTENDED
         )
         earlier += tuple(
-            LeftAlone(each.intent.target, each.why)
+            Skipped(each.intent.target, each.why)
             for each in actions
             if each.intent.action == UNREADABLE
         )
         done = [each for each in actions if each.state is ActionState.DONE][::-1]
         if not done:
-            return Returned(self._run, (), earlier)
+            return Outcome(self._run, RunOutcome.DONE, skipped=earlier)
         self._undoing = self._runs.begin(
             self._kind,
             [_returning(each, self._reason) for each in done],
@@ -126,12 +127,9 @@ class GiveBack:
             self._give_back_others(returning, originals, trash)
         except DatabaseError as error:
             self._why = not_known(self._run, error)
-            return structs.replace(self._returned(returning, earlier), is_known=False)
+            return structs.replace(self._returned(returning, earlier), outcome=RunOutcome.UNKNOWN)
         returned = self._returned(returning, earlier)
-        outcome = RunOutcome.DONE
-        if self._why:
-            outcome = RunOutcome.PARTIAL if returned.restored else RunOutcome.FAILED
-        self._runs.finish(self._undoing, outcome, self._why)
+        self._runs.finish(self._undoing, returned.outcome, self._why)
         return returned
 
     def _give_back_others(
@@ -160,8 +158,7 @@ class GiveBack:
         if not sessions:
             return
         try:
-            refuse_unwritable(self._site.database, self._site.owner)
-            look_at_bystanders(self._site.database, self._site.bystanders, self._site.proc)
+            self._target.refuse_unwritable()
         except DatabaseError as error:
             self._why = str(error)
             self._settle(
@@ -180,24 +177,25 @@ class GiveBack:
             if self._progress is not None:
                 self._progress(len(self._settled), self._total)
 
-    def _returned(self, returning: Sequence[Action], earlier: tuple[LeftAlone, ...]) -> Returned:
+    def _returned(self, returning: Sequence[Action], earlier: tuple[Skipped, ...]) -> Outcome:
         settled = [(each.intent.target, self._settled.get(each.number)) for each in returning]
         done = [
-            (target, found)
-            for target, found in settled
+            (name, found)
+            for name, found in settled
             if found is not None and found.state is ActionState.DONE
         ]
         failed = tuple(
-            LeftAlone(target, (found.why if found else self._why)[:300])
-            for target, found in settled
+            Skipped(name, found.why if found else self._why)
+            for name, found in settled
             if found is None or found.state is not ActionState.DONE
         )
-        return Returned(
+        return Outcome(
             run=self._run,
-            restored=tuple(target for target, _ in done),
-            failed=(*failed, *earlier),
-            why=self._why[:300],
-            notes=tuple(LeftAlone(target, found.why) for target, found in done if found.why),
+            outcome=outcome_of(went_wrong=bool(self._why), anything_done=bool(done)),
+            done=tuple(name for name, _ in done),
+            skipped=(*failed, *earlier),
+            why=self._why,
+            notes=tuple(Skipped(name, found.why) for name, found in done if found.why),
             longest_hold_seconds=self._sessions.longest_hold_seconds,
         )
 

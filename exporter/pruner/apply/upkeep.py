@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from exporter.errors import HomeError
 from exporter.evidence.models import HomeEvidence
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.hermes import checkpoint_store as git_store
 from exporter.hermes.database import database_path
 from exporter.hermes.git import refuse_unfit_repository
@@ -52,7 +52,7 @@ class UpkeepOrder(Struct, frozen=True):
 
     home: str
     owner: int
-    bystanders: Bystanders
+    openers: KnownOpeners
     quiet: bool
     """By `is_quiet` of a survey made just now."""
     vacuum: bool = False
@@ -70,7 +70,7 @@ def keep_up(order: UpkeepOrder) -> tuple[Upkeep, ...]:
         with run_lock(folder, "upkeep"):
             if order.vacuum:
                 done.append(
-                    vacuum_database(order.home, order.owner, order.bystanders, quiet=order.quiet)
+                    vacuum_database(order.home, order.owner, order.openers, quiet=order.quiet)
                 )
             if order.gc:
                 done.append(collect_garbage(order.home, order.owner, quiet=order.quiet))
@@ -85,7 +85,7 @@ def is_quiet(evidence: HomeEvidence) -> bool:
 def vacuum_database(
     home: str,
     owner: int,
-    bystanders: Bystanders,
+    openers: KnownOpeners,
     *,
     quiet: bool,
     free_bytes: FreeBytes = free_bytes_in,
@@ -98,14 +98,14 @@ def vacuum_database(
     Only for a process without a connection to it.
     """
     path = database_path(home)
-    why = _not_quiet(path, owner, bystanders, quiet=quiet)
+    why = _not_quiet(path, owner, openers, quiet=quiet)
     if why:
         return Upkeep("vacuum", why)
     try:
         figures = vacuum(
             path,
             owner=owner,
-            bystanders=bystanders,
+            openers=openers,
             is_wanted=lambda: somebody_has_open(path, proc),
             free_bytes=free_bytes,
             proc=proc,
@@ -178,8 +178,8 @@ def _has_open(folder: str, path: str) -> bool:
     return False
 
 
-def _not_quiet(path: str, owner: int, bystanders: Bystanders, *, quiet: bool) -> str:
-    if not quiet or bystanders.pids or bystanders.lockless:
+def _not_quiet(path: str, owner: int, openers: KnownOpeners, *, quiet: bool) -> str:
+    if not quiet or openers.pids or openers.lockless:
         return "the database is in use, or nobody can tell"
     if os.geteuid() != owner:
         return "only the home's owner may do this"

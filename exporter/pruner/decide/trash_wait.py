@@ -25,14 +25,14 @@ from exporter.reaper.watched_idleness import read_moment
 from exporter.runs.journal import Runs
 from exporter.runs.models import ActionState
 from exporter.writing.index_upkeep import read_patiently
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 
 _DELETION: Final = Act.DELETE_SESSION.value
 BESIDE: Final = "beside"
 """Noted with the first session that a run deletes."""
 
 
-def find_reborn(site: Site, session_ids: Collection[str]) -> set[str]:
+def find_reborn(site: Target, session_ids: Collection[str]) -> set[str]:
     """Which of these sessions, all deleted by us, are there."""
     if not session_ids or database.file_state(site.database) is None:
         return set()
@@ -47,7 +47,7 @@ def find_reborn(site: Site, session_ids: Collection[str]) -> set[str]:
     return read_patiently(site, there)
 
 
-def why_not_purged(site: Site, runs: Runs, run: str) -> str:
+def why_not_purged(site: Target, runs: Runs, run: str) -> str:
     """Why the trash of a run is not to be emptied by a rule, by what it still may heal; or ''."""
     deletions = [each for each in runs.actions(run) if each.intent.action == _DELETION]
     deleted = {each.intent.target for each in deletions if each.state is ActionState.DONE}
@@ -67,7 +67,7 @@ def why_not_purged(site: Site, runs: Runs, run: str) -> str:
     return ""
 
 
-def _waits_for(site: Site, beside: Beside) -> int | None:
+def _waits_for(site: Target, beside: Beside) -> int | None:
     """The process that the trash waits for, by its PID."""
     now = read_moment()
     if now.boot_id != beside.boot_id:
@@ -84,12 +84,12 @@ def _waits_for(site: Site, beside: Beside) -> int | None:
     return servers[0]
 
 
-def _lives(site: Site, pid: int, start_ticks: int) -> bool:
+def _lives(site: Target, pid: int, start_ticks: int) -> bool:
     stat = read_stat(site.proc, pid)
     return stat is not None and not stat.dead and stat.start_ticks == start_ticks
 
 
-def _writes_turns_late(site: Site) -> bool:
+def _writes_turns_late(site: Target) -> bool:
     """Up to 0.17 nothing of a turn is stored before its end."""
     if database.file_state(site.database) is None:
         return False

@@ -12,7 +12,7 @@ import apsw
 import pytest
 from msgspec import structs
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply import delete_sessions, restore_sessions
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
@@ -20,7 +20,7 @@ from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
 from exporter.runs.models import RunOutcome
 from exporter.writing import index_upkeep
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.support.home_scans import sql
@@ -121,7 +121,7 @@ def test_a_parent_may_go_before_or_after_its_child(home: Path) -> None:
     outcome = prune(home, planned(home, order))
     assert outcome.done == tuple(order)
     returned = undo(outcome.run or "", site(home))
-    assert (len(returned.restored), returned.notes) == (4, ())
+    assert (len(returned.done), returned.notes) == (4, ())
     assert dump_all(home, *WORDS) == before
 
 
@@ -141,7 +141,7 @@ def test_a_large_session_that_comes_to_life_halfway_is_found_by_search_again(
     slices = 0
     with prunable_process(HERMES, home, *GATEWAY) as gateway:
 
-        def resumed_after_two(place: Site, held_seconds: float) -> None:
+        def resumed_after_two(place: Target, held_seconds: float) -> None:
             nonlocal slices
             del place, held_seconds
             slices += 1
@@ -171,8 +171,8 @@ def test_undo_gives_all_back_and_leaves_what_is_newer(home: Path) -> None:
         hermes.ask("append", session=SECOND, text="a new beginning")
         hermes.ask("old", session="another", count=1, title="The first")
     returned = undo(run, site(home))
-    assert set(returned.restored) == {FIRST, SECOND, LARGE}
-    assert returned.failed == ()
+    assert set(returned.done) == {FIRST, SECOND, LARGE}
+    assert returned.skipped == ()
     assert [note.target for note in returned.notes] == [FIRST]
     with prunable_process(HERMES, home) as hermes:
         assert hermes.ask("count", session=SECOND) == 4 + 1
@@ -203,7 +203,7 @@ def test_an_undo_goes_on_in_smaller_steps_when_it_is_cut_short(
     monkeypatch.setattr(module, step, too_long_at_first)
     returned = undo(run, site(home, sleep=lambda seconds: None))
     assert times > 3
-    assert (len(returned.restored), returned.failed) == (3, ())
+    assert (len(returned.done), returned.skipped) == (3, ())
     assert dump_all(home, *WORDS) == before
     with prunable_process(HERMES, home) as hermes:
         assert hermes.ask("broken") == []
@@ -221,10 +221,10 @@ def test_an_undo_that_never_has_the_time_leaves_no_trace(
     with monkeypatch.context() as patched:
         patched.setattr(restore_sessions, "_restored", too_long)
         returned = undo(run, site(home, sleep=lambda seconds: None))
-    assert returned.restored == ()
-    assert all("one short transaction" in left.why for left in returned.failed)
+    assert returned.done == ()
+    assert all("one short transaction" in left.why for left in returned.skipped)
     assert dump_all(home, *WORDS) == after
-    assert len(undo(run, site(home)).restored) == 2
+    assert len(undo(run, site(home)).done) == 2
 
 
 def test_what_comes_back_finds_another_place_where_hermes_gave_its_row_ids_out_again(
@@ -237,7 +237,7 @@ def test_what_comes_back_finds_another_place_where_hermes_gave_its_row_ids_out_a
     with prunable_process(HERMES, home) as hermes:
         hermes.ask("old", session="new", count=1)
     returned = undo(run, site(home))
-    assert (len(returned.restored), returned.failed) == (len(EVERYTHING), ())
+    assert (len(returned.done), returned.skipped) == (len(EVERYTHING), ())
     assert sql(home, used) == before != ""
     with prunable_process(HERMES, home) as hermes:
         assert hermes.ask("count", session="new") == 1
@@ -263,7 +263,7 @@ def test_beside_a_killed_undo_hermes_writes_on_in_a_database_begun_anew(
         assert dump_all(home)["messages_fts_content"]
         gateway.ask("old", session="new", count=3)
         assert gateway.ask("count", session="new") == 3
-        assert len(undo(run, beside_all(home)).restored) == 2
+        assert len(undo(run, beside_all(home)).done) == 2
         assert gateway.ask("broken") == []
 
 
@@ -276,7 +276,7 @@ def test_a_trigger_that_is_not_known_fires_when_a_session_comes_back(home: Path)
         "INSERT INTO titles VALUES (new.id); END;",
     )
     run = prune(home, planned(home, [FIRST, SECOND])).run or ""
-    assert len(undo(run, site(home)).restored) == 2
+    assert len(undo(run, site(home)).done) == 2
     assert sql(home, "SELECT session FROM titles ORDER BY session;").split() == [FIRST, SECOND]
 
 
@@ -321,7 +321,7 @@ def test_what_comes_back_is_found_though_the_text_index_was_made_anew_meanwhile(
         return go_on(*arguments)
 
     monkeypatch.setattr(restore_sessions.SessionReturn, "_restore", after_a_rebuild)
-    assert len(undo(run, site(home)).restored) == 3
+    assert len(undo(run, site(home)).done) == 3
     assert dump_all(home, *WORDS) == before
 
 
@@ -348,7 +348,7 @@ def test_small_sessions_that_never_have_the_time_are_given_up_too(
 
     monkeypatch.setattr(module, step, too_long)
     place = site(home, sleep=lambda seconds: None)
-    left = undo(run, place).failed if run else prune(home, plan, place).skipped
+    left = undo(run, place).skipped if run else prune(home, plan, place).skipped
     assert {each.target for each in left} == set(small)
     assert all("one short transaction" in each.why for each in left)
     assert dump_all(home, *WORDS) == before
@@ -358,11 +358,11 @@ def test_undo_after_an_upgrade_fills_new_columns_and_refuses_to_lose_old_ones(ho
     run = prune(home, planned(home, [FIRST, SECOND])).run or ""
     sql(home, "ALTER TABLE sessions ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm';")
     sql(home, "ALTER TABLE messages RENAME COLUMN finish_reason TO why_finished;")
-    assert len(undo(run, site(home)).restored) == 2
+    assert len(undo(run, site(home)).done) == 2
     assert sql(home, f"SELECT mood FROM sessions WHERE id = '{FIRST}';") == "calm"
     run = prune(home, planned(home, [FIRST])).run or ""
     sql(home, "ALTER TABLE messages RENAME COLUMN role TO who;")
-    (left,) = undo(run, site(home)).failed
+    (left,) = undo(run, site(home)).skipped
     assert "no column messages.role" in left.why
 
 
@@ -379,7 +379,7 @@ def test_text_that_is_no_text_and_values_of_other_types_come_back_as_they_were(
     before = dump_all(home, *WORDS)
     outcome = prune(home, planned(home, [FIRST]))
     assert outcome.done == (FIRST,)
-    assert undo(outcome.run or "", site(home)).restored == (FIRST,)
+    assert undo(outcome.run or "", site(home)).done == (FIRST,)
     assert dump_all(home, *WORDS) == before
     with prunable_process(HERMES, home) as hermes:
         assert hermes.ask("broken") == []
@@ -389,8 +389,8 @@ def test_what_was_given_back_is_not_given_back_twice(home: Path) -> None:
     run = prune(home, planned(home, [FIRST])).run or ""
     undo(run, site(home))
     again = undo(run, site(home))
-    assert again.restored == ()
-    assert "given back already" in again.failed[0].why
+    assert again.done == ()
+    assert "given back already" in again.skipped[0].why
 
 
 def test_a_purge_ends_what_can_be_undone(home: Path) -> None:
@@ -406,7 +406,7 @@ def test_a_purge_ends_what_can_be_undone(home: Path) -> None:
         undo(first, site(home))
     with pytest.raises(RunError, match="has no trash"):
         purge(first, site(home))
-    assert undo(second, site(home)).restored == (SECOND,)
+    assert undo(second, site(home)).done == (SECOND,)
 
 
 def test_a_reap_is_not_undone_as_a_prune(tmp_path: Path) -> None:
@@ -460,7 +460,7 @@ def test_an_index_that_this_sqlite_cannot_keep_is_left_alone(home: Path) -> None
         "UPDATE sqlite_schema SET sql = replace(sql, 'fts5(content)', "
         "'fts5(content, tokenize=''cjk'')') WHERE name = 'messages_fts_cjk';",
     )
-    outcome = prune(home, plan, site(home, Bystanders()))
+    outcome = prune(home, plan, site(home, KnownOpeners()))
     assert (outcome.outcome, outcome.done) == (RunOutcome.FAILED, ())
     assert "cannot be kept by this SQLite" in outcome.why
 

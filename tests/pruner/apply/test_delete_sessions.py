@@ -80,7 +80,7 @@ def test_what_was_planned_is_deleted_and_undo_gives_it_back_byte_for_byte(every:
     assert len(after["state_meta"]) == len(before["state_meta"]) - 1
     assert outcome.run is not None
     returned = undo(outcome.run, site(every.path))
-    assert (sorted(returned.restored), returned.failed, returned.notes) == (sorted(OLD), (), ())
+    assert (sorted(returned.done), returned.skipped, returned.notes) == (sorted(OLD), (), ())
     assert dump_all(every.path, *WORDS) == before
 
 
@@ -124,7 +124,7 @@ def test_a_writing_gateway_loses_nothing_and_waits_for_nobody(every: Old) -> Non
         assert (outcome.done, outcome.skipped, outcome.why) == (OLD, (), "")
         assert outcome.run is not None
         returned = undo(outcome.run, place)
-        assert (len(returned.restored), returned.failed) == (len(OLD), ())
+        assert (len(returned.done), returned.skipped) == (len(OLD), ())
         said = gateway.ask("stop_writing")
         assert said["failure"] == ""
         assert said["written"] > 0

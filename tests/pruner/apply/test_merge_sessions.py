@@ -10,7 +10,7 @@ import pytest
 
 from exporter.pruner.apply import merge_sessions
 from exporter.pruner.apply.undo import undo
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import Holder
 from tests.support.home_scans import sql
@@ -48,10 +48,10 @@ class Case:
         assert outcome.skipped == ()
         return outcome.run or ""
 
-    def undo(self, run: str, place: Site | None = None) -> list[str]:
+    def undo(self, run: str, place: Target | None = None) -> list[str]:
         """Give all back; return the notes."""
         returned = undo(run, place or beside_all(self.home))
-        assert returned.failed == ()
+        assert returned.skipped == ()
         return [each.why for each in returned.notes]
 
 
@@ -303,7 +303,7 @@ def test_a_reader_sees_an_end_without_a_gap_while_a_long_past_comes_back(
         hermes.ask("go_on", session=CHAT, text="and now?")
         whole = [*long.before, *_turn("and now?")]
 
-        def look(place: Site, held_seconds: float) -> None:
+        def look(place: Target, held_seconds: float) -> None:
             del place, held_seconds
             found = hermes.ask("conversation", session=CHAT)
             assert found == whole[len(whole) - len(found) :]
@@ -327,7 +327,7 @@ def test_a_merge_that_is_killed_goes_on_where_it_was(
         _begin_anew(long)
     steps = 0
 
-    def killed_at_the_third(place: Site, held_seconds: float) -> None:
+    def killed_at_the_third(place: Target, held_seconds: float) -> None:
         nonlocal steps
         steps += 1
         if steps == 3:
@@ -359,7 +359,7 @@ def test_hermes_may_compact_while_a_long_past_comes_back(
         run = long.prune()
         hermes.ask("go_on", session=CHAT, text="and now?")
 
-        def compact(place: Site, held_seconds: float) -> None:
+        def compact(place: Target, held_seconds: float) -> None:
             nonlocal steps
             steps += 1
             if steps == step:

@@ -21,7 +21,7 @@ from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
 from exporter.runs.models import END_SESSION, ENDS, Kind
 from exporter.runs.summary import RunReader
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from tests.real.agent import Metrics, agent
 from tests.real.command import run_json
 from tests.real.hermes import NEWEST, python_for
@@ -114,7 +114,7 @@ def test_a_session_that_was_pruned_twice_gets_both_pasts_back_in_order(newest: P
 
 
 def test_a_heal_that_is_killed_is_made_again(newest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(place: Site, held_seconds: float) -> None:
+    def killed(place: Target, held_seconds: float) -> None:
         raise KeyboardInterrupt
 
     with chat(newest) as hermes:

@@ -42,7 +42,7 @@ import msgspec
 from exporter.pruner.apply import execute as pruning, undo as undoing
 from exporter.pruner.apply import move as moving
 from exporter.pruner.models import HomePrunePlan
-from exporter.writing.target import Site
+from exporter.writing.target import Target
 from exporter.runs.journal import Runs
 home, what, last = sys.argv[1], sys.argv[2], int(sys.argv[3])
 steps = 0
@@ -60,7 +60,7 @@ def fatal(function):
     return wrapped
 Runs.settle, Runs.finish = fatal(Runs.settle), fatal(Runs.finish)
 moving.rename_new, moving.put_back = fatal(moving.rename_new), fatal(moving.put_back)
-site = Site(home, os.geteuid(), pause_seconds=0.001)
+site = Target(home, os.geteuid(), pause_seconds=0.001)
 if what == "prune":
     plan = msgspec.json.decode(open(f"{home}-plan.json", "rb").read(), type=HomePrunePlan)
     pruning.execute(plan, site, keep_seconds=3600.0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply.upkeep import (
     UpkeepOrder,
     collect_garbage,
@@ -35,7 +35,7 @@ from tests.support.removers import give_back, picture, take
 
 ROOMY = 1 << 40
 DAY = 86_400.0
-NOBODY_THERE = Bystanders()
+NOBODY_THERE = KnownOpeners()
 
 
 # VACUUM
@@ -113,7 +113,7 @@ def test_a_database_that_somebody_holds_is_not_vacuumed_whatever_the_caller_beli
         assert not is_quiet(evidence(home))
         for quiet in (True, False):
             assert vacuum_database(str(home), 0, NOBODY_THERE, quiet=quiet).why
-        assert vacuum_database(str(home), 0, Bystanders((hermes.pid,)), quiet=True).why
+        assert vacuum_database(str(home), 0, KnownOpeners((hermes.pid,)), quiet=True).why
         assert somebody_has_open(str(home / "state.db"))
         hermes.ask("append", session="20260101_000001_aaaaaa")
     assert not somebody_has_open(str(home / "state.db"))

@@ -14,8 +14,8 @@ from exporter.config.mode import Mode
 from exporter.config.prune import Prune, Threshold, Thresholds
 from exporter.pruner.gather.inventory_reader import Stocktaker
 from exporter.pruner.models import PruneMemory
-from exporter.pruner.orders import PruneWish
 from exporter.pruner.planning import Planned, Seen, plan
+from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import is_alone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from exporter.config.prune import Prune
-from exporter.evidence.openers import Bystanders
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.beside import Beside
 from exporter.pruner.models import HomePrunePlan, Policy, PruneMemory
 
@@ -31,13 +31,13 @@ class PruneWish(Struct, frozen=True):
     narrowed: Narrowed = Narrowed()
 
 
-class PruneOrder(Struct, frozen=True):
+class PruneRequest(Struct, frozen=True):
     """Execute a plan, in a process that need not have read the home."""
 
     plan: HomePrunePlan
     """Its home is the path of the home."""
     owner: int
-    bystanders: Bystanders
+    openers: KnownOpeners
     by_hand: bool = False
     only: tuple[str, ...] | None = None
     run: str = ""
