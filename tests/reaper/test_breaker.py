@@ -10,7 +10,6 @@ from pathlib import Path
 
 import apsw
 import pytest
-from exporter.reaper.requests import ReapRequest
 from msgspec import structs
 
 from exporter.evidence.openers import KnownOpeners
@@ -18,6 +17,7 @@ from exporter.reaper import breaker
 from exporter.reaper.plan import Blocked, HomePlan, JudgedHome, ReapLimits, plan_reap
 from exporter.reaper.reap import reap as reap_home
 from exporter.reaper.reap_undo import undo
+from exporter.reaper.requests import ReapRequest
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import Outcome
 from exporter.writing.target import Target

@@ -1,4 +1,4 @@
-"""What the agent orders a worker to do to a home's sessions, and what it hears of it."""
+"""What the agent asks a worker to do to the sessions of a home."""
 
 from __future__ import annotations
 
