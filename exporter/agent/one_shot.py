@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Final
@@ -118,11 +118,11 @@ def metrics_text(options: Options) -> tuple[bytes, list[str]]:
     """
     settings = load(options.config_file)
     with state_lock(options.state_dir), closing(Journal.open(options.state_dir)) as journal:
-        rounds = _rounds(options, settings, journal)
+        metrics = Metrics(options.disabled_collectors, _ignore, of_process=False)
+        rounds = _rounds(options, settings, journal, file_patterns=metrics.file_patterns)
         try:
             _run(rounds, settings)
             view = rounds.look_at_thresholds()
-            metrics = Metrics(options.disabled_collectors, _ignore, of_process=False)
             return metrics.render(view).text, [home.label for home in view.homes if not home.up]
         finally:
             rounds.close()
@@ -243,7 +243,11 @@ def _unscanned(
 
 
 def _rounds(
-    options: Options, settings: Settings, journal: Journal, presume_by_clock: bool = False
+    options: Options,
+    settings: Settings,
+    journal: Journal,
+    presume_by_clock: bool = False,
+    file_patterns: Sequence[str] = (),
 ) -> Rounds:
     for path in options.homes:
         if not os.path.isdir(path):
@@ -255,6 +259,7 @@ def _rounds(
         every_session=True,
         acting=False,
         presume_by_clock=presume_by_clock,
+        file_patterns=file_patterns,
     )
 
 

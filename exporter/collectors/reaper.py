@@ -10,25 +10,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from exporter.collectors.registry import Samples, collector, counter, gauge
+from exporter.collectors.registry import Label, Samples, collector, counter, gauge
 from exporter.collectors.sessions import shown_source
 from exporter.collectors.view import HomeView, HostView
 from exporter.reaper.models import Proof
 from exporter.runs.summary import ReapCount
+
+PROOF = Label("proof", tuple(proof.value for proof in Proof))
 
 REAPED = counter(
     "hermes_reaper_reaped_total",
     "Sessions ended by the agent or by hand: proven dead, or presumed dead after long idleness.",
     "home",
     "source",
-    "proof",
+    PROOF,
 )
 REOPENED = counter(
     "hermes_reaper_reopened_total",
     "Reaped sessions that a process was still on, and that were put right: false positives.",
     "home",
     "source",
-    "proof",
+    PROOF,
 )
 BREAKER_OPEN = gauge(
     "hermes_reaper_breaker_open",

@@ -39,6 +39,11 @@ class Metrics:
             PlatformCollector(registry=self._own)
             GCCollector(registry=self._own)
 
+    @property
+    def file_patterns(self) -> tuple[str, ...]:
+        """The files that a scan has to count for these collectors."""
+        return tuple({pattern: 0 for each in self._collectors for pattern in each.file_patterns})
+
     def render(self, view: HostView) -> Rendered:
         families: list[Metric] = collect_guarded(self._collectors, view, self._failed)
         families.extend(self._own.collect())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from exporter.collectors.labels import Family, fit
-from exporter.collectors.registry import Samples, collector, gauge, gauge_histogram
+from exporter.collectors.registry import Label, Samples, collector, gauge, gauge_histogram
 from exporter.collectors.view import HomeView, HostView
 from exporter.snapshot import IDLE_BUCKETS, MESSAGE_BUCKETS, SessionSummary
 
@@ -46,7 +46,7 @@ MARATHON = gauge(
     "hermes_sessions_marathon",
     "Open sessions near and over marathon.max_messages.",
     "home",
-    "level",
+    Label("level", ("near", "over")),
 )
 MESSAGES_MAX = gauge(
     "hermes_session_messages_max", "Messages of the longest session in the database.", "home"

@@ -10,7 +10,7 @@ from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.summary import RunReport
-from exporter.snapshot import Look, Snapshot, Trouble
+from exporter.snapshot import Look, MatchedFiles, Snapshot, Trouble
 
 
 class Counter(Struct, frozen=True):
@@ -61,6 +61,13 @@ class HomeView(Struct, frozen=True):
     def known(self) -> bool:
         """It has been scanned, or is known to be unreadable; False while the first scan runs."""
         return self.scanned_at is not None or self.trouble is not Trouble.NONE
+
+    def matched_files(self, pattern: str) -> MatchedFiles | None:
+        """What the last scan counted for a pattern that a collector has declared.
+
+        None where the home cannot be read, or the pattern matches too much to be counted.
+        """
+        return self.snapshot.matched_files.get(pattern) if self.snapshot is not None else None
 
 
 class HostView(Struct, frozen=True):
