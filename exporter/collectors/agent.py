@@ -1,4 +1,4 @@
-"""The agent itself: its scans, what it cannot see, what it may do.
+"""The agent itself: its scans, what it cannot see, and whether it acts or only observes.
 
 hermes_exporter_scan_timestamp_seconds{home="default"} 1.7e+09
 hermes_exporter_blind{home="default",reason="permissions"} 1

@@ -1,4 +1,4 @@
-"""Can each home be read, and which Hermes uses it?
+"""Whether each home can be read, and the version of Hermes that uses it.
 
 hermes_home_up{home="default"} 1
 hermes_agent_info{home="default",version="0.19.0"} 1

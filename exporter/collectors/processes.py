@@ -1,4 +1,4 @@
-"""The processes of a home: who has its database open, its gateway, its cron and its workers.
+"""The processes of a home: those that have its database open, its gateway, cron, kanban workers.
 
 hermes_processes{home="default",kind="cli"} 2
 hermes_gateway_up{home="default"} 1

@@ -1,4 +1,4 @@
-"""What the pruner could free, what thresholds demand, and what was done.
+"""What the pruner could free, where its thresholds stand, and what its runs did.
 
 hermes_disk_reclaimable_bytes{home="default",policy="request_dumps"} 5242880
 hermes_prune_threshold_value{home="default",threshold="checkpoints"} 1.2884901888e+10
@@ -33,31 +33,36 @@ BLOCKED_MAX = 6
 
 RECLAIMABLE = gauge(
     "hermes_disk_reclaimable_bytes",
-    "What each policy may take now: allocated bytes of files, estimated payload of sessions. What "
-    "two may take counts with the safer one.",
+    "Bytes that each policy may take now: allocated bytes of files, estimated payload of sessions. "
+    "What two policies may take counts for the safer one.",
     "home",
     POLICY,
 )
 OLDEST = gauge(
     "hermes_retention_oldest_timestamp_seconds",
-    "The newest clock of the oldest thing that a policy is for, past it or not.",
+    "Last activity of the oldest item the policy covers, old enough or not.",
     "home",
     POLICY,
 )
 ELIGIBLE = gauge(
     "hermes_retention_eligible",
-    "Things that are past a policy and that nothing protects.",
+    "Items that are old enough for the policy and that nothing protects.",
     "home",
     POLICY,
 )
 VALUE = gauge(
     "hermes_prune_threshold_value",
-    "Where a threshold stands, in the unit of its marks: bytes, a ratio, or a count.",
+    "What the threshold measures now, in the unit of high and low: bytes, a ratio, or a count.",
     "home",
     THRESHOLD,
 )
 HIGH = gauge("hermes_prune_threshold_high", "A run starts above this.", "home", THRESHOLD)
-LOW = gauge("hermes_prune_threshold_low", "And it stops at this.", "home", THRESHOLD)
+LOW = gauge(
+    "hermes_prune_threshold_low",
+    "A run stops when the value is down to this.",
+    "home",
+    THRESHOLD,
+)
 PRESSURE = gauge(
     "hermes_prune_pressure",
     "1 from the moment when high is crossed until low is reached.",
@@ -66,7 +71,7 @@ PRESSURE = gauge(
 )
 UNREACHABLE = gauge(
     "hermes_prune_unreachable_bytes",
-    "What is above the low mark of a threshold and no policy may free, by what stands in the way.",
+    "Bytes above the low mark of a threshold that no policy may free now, by reason.",
     "home",
     THRESHOLD,
     OBSTACLE,
@@ -88,7 +93,7 @@ LAST_RUN = gauge(
 RUNS = counter("hermes_prune_runs_total", "Prunes, by the agent or by hand.", "home", OUTCOME)
 DELETED = counter(
     "hermes_prune_deleted_total",
-    "Things taken, by policy, whatever was given back since.",
+    "Items removed, by policy; an undo does not lower it.",
     "home",
     POLICY,
 )
@@ -101,8 +106,8 @@ FREED = counter(
 )
 REBORN = counter(
     "hermes_prune_reborn_total",
-    "Sessions that Hermes went on with while their past was in the trash, and that were given it "
-    "back.",
+    "Pruned sessions that Hermes continued, and whose earlier messages were restored from the "
+    "trash.",
     "home",
 )
 
@@ -135,7 +140,7 @@ def _policies(home: str, found: PruneReport, samples: Samples) -> None:
 
 
 def _thresholds(home: str, found: PruneReport, samples: Samples) -> None:
-    """What comes from a worker is not trusted: only thresholds and reasons that there are."""
+    """Only thresholds and reasons that exist: the agent trusts no text from a worker."""
     known = {each.name: each for each in found.thresholds if each.name in THRESHOLD.values}
     for each in known.values():
         if each.value is not None:
@@ -155,7 +160,8 @@ def _thresholds(home: str, found: PruneReport, samples: Samples) -> None:
 def _runs(home: HomeView, samples: Samples) -> None:
     """Counters begin at zero: an alert on the first failure needs the value before it.
 
-    Where they cannot be read there are none: from zero back to what they were is no increase.
+    Where the journal cannot be read they are absent. A zero would count as a counter reset, and
+    the next real value as an increase.
     """
     if not home.runs.readable:
         return

@@ -1,4 +1,4 @@
-"""What the reaper has done, and whether it has stopped.
+"""What the reaper has done, and whether its breaker has stopped it.
 
 hermes_reaper_reaped_total{home="default",source="cli",proof="proven"} 12
 hermes_reaper_reopened_total{home="default",source="cli",proof="proven"} 0
@@ -27,7 +27,7 @@ REAPED = counter(
 )
 REOPENED = counter(
     "hermes_reaper_reopened_total",
-    "Reaped sessions that a process was still on, and that were put right: false positives.",
+    "Reaped sessions that a process was still using, and that were opened again: false positives.",
     "home",
     "source",
     PROOF,
@@ -55,7 +55,7 @@ def collect(view: HostView, samples: Samples) -> None:
 
 
 def _sources(home: HomeView) -> set[str]:
-    """All that there are: an alert on the first false positive needs the zero before it."""
+    """Every source of the home: an alert on the first false positive needs the zero before it."""
     sessions = home.snapshot.sessions if home.snapshot is not None else None
     return {shown_source(home, each.source) for each in sessions.messages} if sessions else set()
 

@@ -183,7 +183,7 @@ COLLECTOR_SUCCESS: Final = gauge(
 )
 COLLECTOR_DURATION: Final = gauge(
     "hermes_exporter_collector_duration_seconds",
-    "How long the collector took at the last round.",
+    "How long the collector took at the last scan.",
     "collector",
 )
 
@@ -204,7 +204,7 @@ def collect_guarded(
         try:
             each.collect(view, samples)
             families.extend(samples.families())
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other collectors go on
+        except Exception as error:  # noqa: BLE001 - the other collectors must still run
             success = False
             failed(each.name, error)
         own.add(COLLECTOR_SUCCESS, float(success), each.name)

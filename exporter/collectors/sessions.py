@@ -1,4 +1,4 @@
-"""Sessions: open, ended, how long, how idle.
+"""Sessions: open and ended, messages per session, idle time, streaks of tool calls.
 
 hermes_sessions_open{home="default",source="cli"} 41
 hermes_sessions_ended{home="default",source="cli",end_reason="cli_close"} 312
@@ -58,8 +58,8 @@ OLDEST = gauge(
 )
 UNREADABLE = gauge(
     "hermes_sessions_unreadable",
-    "Rows of sessions that no other figure includes and nothing ever takes: their id is too long, "
-    "or no text.",
+    "Session rows that no other metric counts and that are never reaped or pruned, because their "
+    "id is too long or not text.",
     "home",
 )
 AFTER_END = gauge(

@@ -3,7 +3,7 @@
 hermes_tokens_total{home="default",source="cli",model="hermes-4",kind="input"} 1.8e+06
 hermes_cost_usd_total{home="default",source="cli",model="hermes-4",status="estimated"} 12.7
 
-They start at the sum found when the home was first seen, and go on across prunes and restarts.
+They start at the sum found when the home was first seen, and continue across prunes and restarts.
 """
 
 from __future__ import annotations

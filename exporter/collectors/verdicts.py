@@ -1,4 +1,4 @@
-"""What is known of the open sessions: who still needs them, and which have leaked.
+"""Verdicts on the open sessions, which of them leaked, and why others are unknown.
 
 hermes_sessions_open_by_verdict{home="default",source="cli",verdict="dead"} 12
 hermes_sessions_leaked{home="default",source="cli",cause="after_turn"} 9
