@@ -72,13 +72,13 @@ def by_weight(weights: Mapping[tuple[str, ...], float]) -> list[tuple[str, ...]]
     )
 
 
-class Admission(Struct, frozen=True):
+class AllowedValues(Struct, frozen=True):
     """The label values of one family that a home shows; every other value is `other`."""
 
-    admitted: frozenset[tuple[str, ...]]
+    allowed: frozenset[tuple[str, ...]]
 
     def __call__(self, *value: str) -> tuple[str, ...]:
         """The value as it is shown: itself, or `other` for each of its parts."""
-        if value in self.admitted:
+        if value in self.allowed:
             return value
         return tuple(OTHER for _ in value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from exporter.collectors.labels import Admission
+from exporter.collectors.labels import AllowedValues
 from exporter.discovery.homes import Refusal
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
@@ -37,10 +37,10 @@ class HomeView(Struct, frozen=True):
     evidence: HomeEvidence | None
     blind: tuple[str, ...]
     counters: tuple[Counter, ...]
-    sources: Admission
-    histogram_sources: Admission
-    ended: Admission
-    end_reasons: Admission
+    sources: AllowedValues
+    histogram_sources: AllowedValues
+    ended: AllowedValues
+    end_reasons: AllowedValues
     verdicts: tuple[VerdictCount, ...]
     leaks: tuple[LeakCount, ...]
     unknown: tuple[UnknownCount, ...]
