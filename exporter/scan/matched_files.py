@@ -18,6 +18,8 @@ from typing import Final
 
 from exporter.snapshot import MatchedFiles
 
+PATTERN_LENGTH_MAX: Final = 128
+"""As long as a `Word` of the snapshot that names it."""
 _AGAIN_SECONDS: Final = 60.0
 """Patterns are matched anew no more often than this: a scan of a home at rest has to stay cheap."""
 _NAMES_MAX: Final = 10_000
@@ -33,7 +35,8 @@ class _TooMuchError(Exception):
 def check_pattern(pattern: str) -> None:
     """Raise ValueError unless this is a pattern of something below the home."""
     parts = _parts(pattern)
-    if not all(parts) or {".", ".."} & set(parts) or parts[-1] == "**":
+    is_long = len(pattern) > PATTERN_LENGTH_MAX
+    if is_long or not all(parts) or {".", ".."} & set(parts) or parts[-1] == "**":
         raise ValueError(f"{pattern!r} is no pattern of files below a home")
 
 
@@ -77,12 +80,14 @@ class FileCounter:
             part, rest = parts[0], parts[1:]
             if part == "**":
                 folders.append((folder, rest))  # it stands for no folder, too
-            for name in _names(folder, part):
+            for name, may_be_folder in _names(folder, part):
                 names_left -= 1
                 if not names_left or self._monotonic() > until:
                     raise _TooMuchError
+                if not _matches(name, part) or (rest and not may_be_folder):
+                    continue
                 path = os.path.join(folder, name)
-                found = _lstat(path) if _matches(name, part) else None
+                found = _lstat(path)
                 if found is None:
                     continue
                 if not rest:
@@ -96,15 +101,15 @@ def _parts(pattern: str) -> list[str]:
     return pattern.removesuffix("/").split("/")
 
 
-def _names(folder: str, part: str) -> Iterator[str]:
-    """The names in a folder that may match one part of a pattern."""
+def _names(folder: str, part: str) -> Iterator[tuple[str, bool]]:
+    """The names in a folder that may match one part of a pattern, and which may be folders."""
     if not set(part) & set("*?["):
-        yield part  # a plain name needs no listing
+        yield part, True  # a plain name needs no listing
         return
     try:
         with os.scandir(folder) as entries:  # not listdir: a folder may have millions of names
             for entry in entries:
-                yield entry.name
+                yield entry.name, entry.is_dir(follow_symlinks=False)
     except FileNotFoundError:
         pass  # removed since it was seen
 

@@ -24,6 +24,7 @@ from exporter.snapshot import (
     DiskReport,
     LockAnswer,
     Look,
+    MatchedFiles,
     OpenSession,
     SessionUsage,
     Snapshot,
@@ -65,6 +66,9 @@ SNAPSHOT = Snapshot(
     message_watermark=0,
 )
 READ = frame(protocol.ReadReply(SNAPSHOT))
+FLOODED = msgspec.structs.replace(
+    SNAPSHOT, matched_files={f"files/{number}": MatchedFiles(1, 1, 1.0) for number in range(257)}
+)
 USAGE = frame(protocol.UsagePage([SessionUsage(7, "cli", 1, 1, 1, 0, 0, 0)] * protocol.PAGE_ITEMS))
 SESSIONS = frame(
     protocol.SessionsPage(
@@ -139,6 +143,7 @@ LIES = {
     "a key that no database can hold": Lie(
         answer=frame(protocol.UsagePage([SessionUsage(2**63, "cli", 1, 1, 1, 0, 0, 0)])) + READ
     ),
+    "files of more patterns than there can be": Lie(answer=frame(protocol.ReadReply(FLOODED))),
     "usage for ever": Lie(repeat=USAGE),
     "sessions for ever": Lie(repeat=SESSIONS),
     "a failure": Lie(answer=frame(protocol.Failure("no"))),

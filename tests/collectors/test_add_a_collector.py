@@ -30,6 +30,8 @@ COPIED_FILES = ("CONTRIBUTING.md", "Makefile", "README.md", "pyproject.toml")
 HELD_BY = (
     *("tests/collectors/test_series_budget.py", "tests/reference", "tests/test_layout.py"),
     *("tests/dashboards/test_rules_metrics.py", "tests/dashboards/test_dashboards.py"),
+    "tests/collectors/test_collectors.py::test_the_demo_shows_nearly_every_metric",
+    "tests/collectors/test_collectors.py::test_no_label_has_a_value_that_was_not_declared",
 )
 """Tests that read what collectors declare, or what is written from it."""
 pytestmark = pytest.mark.xdist_group("add_a_collector")
