@@ -3,8 +3,10 @@
 A pattern is a path below the home: `skills/*/SKILL.md`. `*`, `?` and `[...]` match within one name,
 `**` stands for any number of folders, and a slash at the end matches folders instead of files. As
 in a shell, none of them matches a name that begins with a dot.
+
 Patterns come with the scan request, so a collector needs no code in a worker. Links are not
-followed and other filesystems not entered. What cannot be counted in full is not told at all.
+followed and other filesystems not entered. A pattern that takes too long, or meets a folder that
+cannot be read, has no result: its metric is absent rather than wrong.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ class _TooMuchError(Exception):
 def check_pattern(pattern: str) -> None:
     """Raise ValueError unless this is a pattern of something below the home."""
     parts = _parts(pattern)
-    is_long = len(pattern) > PATTERN_LENGTH_MAX
-    if is_long or not all(parts) or {".", ".."} & set(parts) or parts[-1] == "**":
+    is_below = all(parts) and not {".", ".."} & set(parts)
+    counts_once = parts.count("**") <= 1 and parts[-1] != "**"  # two of them reach a file twice
+    if not is_below or not counts_once or len(pattern) > PATTERN_LENGTH_MAX:
         raise ValueError(f"{pattern!r} is no pattern of files below a home")
 
 
