@@ -300,6 +300,16 @@ class Look(Struct, frozen=True):
     filesystem: Filesystem | None
 
 
+class MatchedFiles(Struct, frozen=True):
+    """The files of a home that match a pattern which a collector has declared."""
+
+    files: Count
+    bytes: Bytes
+    """Sum of the file lengths; what they take on disk is in `DiskReport`."""
+    newest_at: Timestamp | None
+    """When one of them was last modified; None if there is none."""
+
+
 class Snapshot(Struct, frozen=True):
     """One home at one instant, without the sessions themselves: those follow in pages."""
 
@@ -319,3 +329,5 @@ class Snapshot(Struct, frozen=True):
     message_watermark: int
     """Highest message id this scan has counted."""
     missing_columns: Annotated[list[Word], Meta(max_length=32)] = []
+    matched_files: Annotated[dict[Word, MatchedFiles], Meta(max_length=256)] = {}
+    """By pattern; one that could not be matched in full is missing."""

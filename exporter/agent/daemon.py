@@ -61,8 +61,10 @@ class _Agent:
     def __init__(self, options: Options, settings: Settings, journal: Journal) -> None:
         self._options = options
         self._board = Board()
-        self._rounds = ScanLoop(settings, journal, named=options.homes)
         self._metrics = Metrics(options.disabled_collectors, self._collector_failed)
+        self._rounds = ScanLoop(
+            settings, journal, named=options.homes, file_patterns=self._metrics.file_patterns
+        )
         self._changes = logs.StateChange()
         self._packed: tuple[list[tuple[str, int]], Packed] | None = None
         self._service = Service.from_environment()

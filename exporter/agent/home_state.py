@@ -10,7 +10,7 @@ import apsw
 
 from exporter.agent.session_list import SessionList
 from exporter.agent.state_store import Journal
-from exporter.collectors.labels import Admission, Family, by_weight, fit
+from exporter.collectors.labels import AllowedValues, Family, by_weight, fit
 from exporter.collectors.view import Counter, HomeView
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
@@ -28,7 +28,7 @@ from exporter.workers.protocol import Plans, ScanPart, ScanReply, SessionsPage, 
 
 _PID_REUSE_SLACK_SECONDS = 120.0
 _ALL_TOLD_SECONDS = 30 * 86400.0
-_NOBODY = Admission(frozenset())
+_NOBODY = AllowedValues(frozenset())
 Weights = defaultdict[tuple[str, ...], float]
 
 
@@ -168,7 +168,7 @@ class HomeState:
         self._ended = self._places(Family.SOURCE_END_REASON, ended)
         self._end_reasons = self._places(Family.END_REASON, after_end)
 
-    def _places(self, family: Family, weights: Weights) -> Admission:
+    def _places(self, family: Family, weights: Weights) -> AllowedValues:
         return self._journal.admit(self.home.path, family, by_weight(weights))
 
     def finish(self, now: float, monotonic: float) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import apsw
 
-from exporter.collectors.labels import LIMITS, Admission, Family
+from exporter.collectors.labels import LIMITS, AllowedValues, Family
 from exporter.snapshot import OTHER
 
 _SEPARATOR: Final = "\x1f"
@@ -15,7 +15,7 @@ _SEPARATOR: Final = "\x1f"
 
 def admit(
     connection: apsw.Connection, home: int, family: Family, values: Iterable[tuple[str, ...]]
-) -> Admission:
+) -> AllowedValues:
     """Give these values places as long as there are any, and remember who has one."""
     known = {
         tuple(value.split(_SEPARATOR))
@@ -32,4 +32,4 @@ def admit(
             (home, family, _SEPARATOR.join(value)),
         )
         known.add(value)
-    return Admission(frozenset(known))
+    return AllowedValues(frozenset(known))

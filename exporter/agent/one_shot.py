@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.service import HostService
 from exporter.agent.state_store import Journal, recall, state_lock
+from exporter.collectors.render import Metrics
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
 from exporter.errors import UsageError
@@ -32,12 +33,14 @@ def metrics_text(options: Options) -> tuple[bytes, list[str]]:
     And the homes that could not be read.
     """
     settings = load(options.config_file)
+    metrics = Metrics(options.disabled_collectors, _ignore, of_process=False)
     with (
         state_lock(options.state_dir),
         closing(Journal.open(options.state_dir)) as journal,
-        _over(options, settings, journal) as service,
+        _over(options, settings, journal, metrics.file_patterns) as service,
     ):
-        return service.metrics_text(options.disabled_collectors)
+        view = service.metrics_view()
+        return metrics.render(view).text, [home.label for home in view.homes if not home.up]
 
 
 def check(options: Options) -> dict[str, Any]:
@@ -54,12 +57,25 @@ def check(options: Options) -> dict[str, Any]:
 
 
 @contextmanager
-def _over(options: Options, settings: Settings, journal: Journal) -> Iterator[HostService]:
+def _over(
+    options: Options, settings: Settings, journal: Journal, file_patterns: Sequence[str] = ()
+) -> Iterator[HostService]:
     for path in options.homes:
         if not os.path.isdir(path):
             raise UsageError(f"--home {path}: no such directory; give a HERMES_HOME directory")
-    loop = ScanLoop(settings, journal, named=options.homes, every_session=True, acting=False)
+    loop = ScanLoop(
+        settings,
+        journal,
+        named=options.homes,
+        every_session=True,
+        acting=False,
+        file_patterns=file_patterns,
+    )
     try:
         yield HostService(loop, options.state_dir)
     finally:
         loop.close()
+
+
+def _ignore(name: str, error: Exception) -> None:
+    """hermes_exporter_collector_success says it in the output itself."""

@@ -91,6 +91,7 @@ class ScanLoop:
         read_seconds: float | None = None,
         every_session: bool = False,
         acting: bool = True,
+        file_patterns: Sequence[str] = (),
     ) -> None:
         self.settings = settings
         self.config_reload_successful = True
@@ -104,6 +105,7 @@ class ScanLoop:
         self._read_seconds = read_seconds
         self._every_session = every_session
         self._purpose = _AUTOMATIC
+        self._file_patterns = file_patterns
         self._lanes = Lanes(self._surprised)
         self._healer = AutomaticHealer(self._pool, monotonic) if acting else None
         self._reaper = AutomaticReaper(self._pool, monotonic) if acting else None
@@ -286,6 +288,7 @@ class ScanLoop:
             watched=self._journal.watched(state.home.path) if state.has_new_worker else b"",
             watermark=self._journal.watermark(state.home.path),
             homes=self._states.keys(),
+            file_patterns=self._file_patterns,
             every_session=self._every_session,
             judge_now=self._every_session or wishes != Wishes(),
             presume_by_clock=purpose.presume_by_clock,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from exporter.agent.home_state import Wishes, blindness
@@ -31,6 +31,7 @@ def scan_request(
     watched: bytes,
     watermark: int,
     homes: Collection[str],
+    file_patterns: Sequence[str],
     every_session: bool,
     judge_now: bool,
     presume_by_clock: bool,
@@ -68,6 +69,7 @@ def scan_request(
         marathon_near_ratio=settings.marathon.near_ratio,
         stale_after_seconds=own.prune.policies.stale_checkpoints.older_than_seconds,
         full_interval_seconds=settings.scan.full_interval_seconds,
+        file_patterns=list(file_patterns),
         every_session=every_session,
         facts=facts(look, main, clock_stepped),
         rules=ReaperRules(

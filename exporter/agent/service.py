@@ -22,7 +22,6 @@ from exporter.agent.run_result import RunResult, unknown_sources
 from exporter.agent.scan_loop import LOOK_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
 from exporter.agent.session_list import session_row
 from exporter.agent.visibility import capabilities, is_losing
-from exporter.collectors.render import Metrics
 from exporter.collectors.view import HostView
 from exporter.errors import ExporterError, UsageError
 from exporter.pruner.requests import PruneWish
@@ -123,11 +122,9 @@ class HostService:
             )
         return ids.pop() if ids else beginning
 
-    def metrics_text(self, disabled_collectors: frozenset[str]) -> tuple[bytes, list[str]]:
-        """The metrics in the text format, and the homes that could not be read."""
-        view = self._scan_with_prune_figures()
-        metrics = Metrics(disabled_collectors, _ignore, of_process=False)
-        return metrics.render(view).text, [home.label for home in view.homes if not home.up]
+    def metrics_view(self) -> HostView:
+        """What the collectors make metrics from."""
+        return self._scan_with_prune_figures()
 
     def check(self) -> dict[str, Any]:
         """What can be seen of each home?"""
@@ -288,7 +285,3 @@ class HostService:
 
 def _quietly(label: str, settled: int, total: int) -> None:
     """Tell of no progress."""
-
-
-def _ignore(name: str, error: Exception) -> None:
-    """hermes_exporter_collector_success says it in the output itself."""

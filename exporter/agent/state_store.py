@@ -22,7 +22,7 @@ import msgspec
 
 from exporter.agent.label_limits import admit
 from exporter.agent.usage_counters import Tally
-from exporter.collectors.labels import Admission, Family
+from exporter.collectors.labels import AllowedValues, Family
 from exporter.collectors.view import Counter
 from exporter.errors import StateError
 from exporter.pruner.models import PruneMemory
@@ -317,7 +317,7 @@ class Journal:
 
     # Bounded label values
 
-    def admit(self, path: str, family: Family, values: Iterable[tuple[str, ...]]) -> Admission:
+    def admit(self, path: str, family: Family, values: Iterable[tuple[str, ...]]) -> AllowedValues:
         """Which of these label values have a place; the first seen keep theirs for good."""
         with self._lock:
             return admit(self._connection, self._home(path), family, values)

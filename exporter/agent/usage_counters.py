@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from exporter.agent.label_limits import admit
-from exporter.collectors.labels import Admission, Family, by_weight, fit
+from exporter.collectors.labels import AllowedValues, Family, by_weight, fit
 from exporter.snapshot import ModelUsage, SessionUsage
 
 _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
@@ -56,7 +56,7 @@ class Tally:
         self._first_sight = first_sight
         self._today = today
         self._added: dict[tuple[str, str, str, str], float] = {}
-        self._sources = self._models = Admission(frozenset())
+        self._sources = self._models = AllowedValues(frozenset())
 
     def admit(self, page: Sequence[SessionUsage]) -> None:
         """Give the label values of a page their places."""
@@ -71,7 +71,7 @@ class Tally:
         self._sources = self._places(Family.SOURCE, sources)
         self._models = self._places(Family.SOURCE_MODEL, models)
 
-    def _places(self, family: Family, weights: dict[tuple[str, ...], float]) -> Admission:
+    def _places(self, family: Family, weights: dict[tuple[str, ...], float]) -> AllowedValues:
         return admit(self._connection, self._home, family, by_weight(weights))
 
     def count(self, usage: SessionUsage) -> None:

@@ -1,4 +1,7 @@
-"""The metrics, one file per family; a module in this folder registers itself."""
+"""The metrics: one file per family, which registers its collectors when it is imported.
+
+Importing this package imports every module of the folder, so a new file needs no other line.
+"""
 
 from __future__ import annotations
 
@@ -17,5 +20,5 @@ def collectors() -> tuple[Collector, ...]:
 
 
 def names() -> tuple[str, ...]:
-    """Their names, each of which has a flag `--collector.NAME`."""
+    """The names of all collectors; each has a flag `--collector.NAME`."""
     return tuple(each.name for each in registered())

@@ -1,4 +1,4 @@
-"""The agent itself: its scans, what it cannot see, what it may do.
+"""The agent itself: its scans, what it cannot see, and whether it acts or only observes.
 
 hermes_exporter_scan_timestamp_seconds{home="default"} 1.7e+09
 hermes_exporter_blind{home="default",reason="permissions"} 1
@@ -6,10 +6,21 @@ hermes_exporter_blind{home="default",reason="permissions"} 1
 
 from __future__ import annotations
 
-from exporter.collectors.registry import Samples, collector, gauge
-from exporter.collectors.view import HostView
+from typing import Final
 
-BUILD = gauge("hermes_exporter_build_info", "The version of this agent; always 1.", "version")
+from exporter.collectors.registry import Label, Samples, collector, gauge
+from exporter.collectors.view import HostView
+from exporter.evidence.models import Blindness
+
+BLIND_REASONS: Final = (
+    *(reason.value for reason in Blindness),
+    *("processes", "network_fs", "unknown_fs", "leases", "routing", "run_journal", "database"),
+    "clock",
+)
+
+BUILD = gauge(
+    "hermes_exporter_build_info", "The version of this agent; always 1.", "version", at_most=1
+)
 SCANNED = gauge(
     "hermes_exporter_scan_timestamp_seconds", "When the last scan of the home finished.", "home"
 )
@@ -20,7 +31,8 @@ BLIND = gauge(
     "hermes_exporter_blind",
     "1 for each thing that this agent cannot see of the home; nothing is ended on such evidence.",
     "home",
-    "reason",
+    Label("reason", BLIND_REASONS),
+    at_most=15,  # the filesystem is a network's or unknown, not both
 )
 RELOAD = gauge(
     "hermes_exporter_config_last_reload_successful",
@@ -30,7 +42,7 @@ LIMITED = gauge(
     "hermes_exporter_limited",
     "Users or homes that were above a limit at the last scan: descriptors_per_user, "
     "seconds_per_home.",
-    "limit",
+    Label("limit", ("descriptors_per_user", "seconds_per_home")),
 )
 REAPER_ENFORCING = gauge(
     "hermes_reaper_enforcing", "1 if dead sessions are ended, 0 if they are only shown.", "home"

@@ -63,7 +63,7 @@ def collect_holders(view: HostView, samples: Samples) -> None:
         if home.evidence is None:
             continue
         lockless = home.evidence.lockless_database, home.evidence.lockless_shm
-        if lockless[0] is not None and lockless[1] is not None:
+        if lockless[0] is not None and lockless[1] is not None:  # None: the locks cannot be seen
             count = sum(h.lockless_database or h.lockless_shm for h in home.evidence.holders)
             samples.add(LOCKLESS, count, home.label)
         if home.evidence.deleted_wal_holders is not None:

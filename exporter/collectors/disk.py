@@ -6,26 +6,30 @@ hermes_checkpoint_projects{home="default",layout="store",state="orphan"} 12
 
 from __future__ import annotations
 
-from exporter.collectors.registry import Samples, collector, gauge
+from itertools import product
+
+from exporter.collectors.registry import Label, Samples, collector, gauge
 from exporter.collectors.view import HostView
 from exporter.snapshot import DiskKind, DiskUsage
+
+KIND = Label("kind", tuple(kind.value for kind in DiskKind))
+LAYOUT = Label("layout", ("legacy", "store"))
+STATE = Label("state", ("active", "orphan", "stale"))
 
 BYTES = gauge(
     "hermes_disk_bytes",
     "Allocated bytes of the home by kind, as du counts them; the kinds add up to the home.",
     "home",
-    "kind",
+    KIND,
 )
-FILES = gauge(
-    "hermes_disk_files", "Files of the home by kind, folders not counted.", "home", "kind"
-)
+FILES = gauge("hermes_disk_files", "Files of the home by kind, folders not counted.", "home", KIND)
 PROJECTS = gauge(
     "hermes_checkpoint_projects",
     "Shadow repositories and store projects. Orphan: the work folder is gone. Stale: unused for "
     "longer than prune.policies.stale_checkpoints.older_than.",
     "home",
-    "layout",
-    "state",
+    LAYOUT,
+    STATE,
 )
 SIZE = gauge("hermes_filesystem_size_bytes", "Size of the filesystem that holds the home.", "home")
 AVAILABLE = gauge(
@@ -52,9 +56,8 @@ def collect_checkpoints(view: HostView, samples: Samples) -> None:
         if home.snapshot is None:
             continue
         counted = {(c.layout, c.state): c.projects for c in home.snapshot.disk.checkpoints}
-        for layout in ("legacy", "store"):
-            for state in ("active", "orphan", "stale"):
-                samples.add(PROJECTS, counted.get((layout, state), 0), home.label, layout, state)
+        for layout, state in product(LAYOUT.values, STATE.values):
+            samples.add(PROJECTS, counted.get((layout, state), 0), home.label, layout, state)
 
 
 @collector("filesystem", "size and free space of each home's filesystem", SIZE, AVAILABLE)

@@ -1,8 +1,8 @@
-"""Metric families as the bytes a scrape answers with, made once per scan.
+"""Metric families as the bytes of a scrape, made once per scan.
 
 The client library could render each scrape, but it writes a gauge histogram in the text format as
-three unrelated metrics, and rendering on every request is what makes a scrape slow. Neither
-timestamps nor exemplars are written: no family of ours has them.
+three unrelated metrics, and rendering on every request is what makes a scrape slow. Timestamps and
+exemplars are not written, because no metric of this exporter has them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from msgspec import Struct
 from exporter.collectors.client_library import Metric, floatToGoString
 
 _GZIP_LEVEL = 1
-"""A fifth more bytes than at level 6, for a quarter of the time, twice at every scan."""
+"""A fifth more bytes than level 6 makes, in a quarter of the time; it is paid twice per scan."""
 _REMEMBERED = 2048
-"""Labels, and numbers, that need not be written anew at the next scan: most are as they were."""
+"""Texts of labels and numbers kept for the next scan: most series are the same then."""
 
-# How the text format names and types what only OpenMetrics has: (suffix of the family, type).
+# Suffix and type that the text format has instead of a type of OpenMetrics.
 _TEXT_TYPES = {
     "counter": ("_total", "counter"),
     "info": ("_info", "gauge"),
@@ -34,7 +34,7 @@ _TEXT_SUFFIXES = {"_gsum": "_sum", "_gcount": "_count"}
 
 
 class Rendered(Struct, frozen=True):
-    """The same families in every form a scraper may ask for."""
+    """One scan's metrics in every form that a scraper may ask for."""
 
     text: bytes
     openmetrics: bytes
@@ -49,7 +49,7 @@ class Rendered(Struct, frozen=True):
 
 
 class GaugeHistogram(Metric):
-    """How values are spread now; unlike a histogram's, its buckets may fall.
+    """How values are spread now; its buckets may fall, unlike those of a histogram.
 
     hermes_session_messages_bucket{home="default",source="cli",le="5.0"} 61
     """
@@ -62,7 +62,7 @@ class GaugeHistogram(Metric):
         self._labels = tuple(labels)
 
     def add(self, labels: Sequence[str], counts: Sequence[int], total: float) -> None:
-        """Add one series from the count within each bucket, the last one beyond every bound."""
+        """Add one series; `counts` has the values in each bucket, the last beyond every bound."""
         named = dict(zip(self._labels, labels, strict=True))
         cumulative = list(accumulate(counts))
         for bound, count in zip(self._bounds, cumulative, strict=True):
@@ -72,7 +72,7 @@ class GaugeHistogram(Metric):
 
 
 def render(families: Iterable[Metric]) -> Rendered:
-    """Families in the order given; each name must come once."""
+    """Render families in the order given; no two may have the same name."""
     text: list[str] = []
     openmetrics: list[str] = []
     for family in families:

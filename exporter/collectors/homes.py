@@ -1,4 +1,4 @@
-"""Can each home be read, and which Hermes uses it?
+"""Whether each home can be read, and the version of Hermes that uses it.
 
 hermes_home_up{home="default"} 1
 hermes_agent_info{home="default",version="0.19.0"} 1
@@ -23,6 +23,7 @@ AGENT_INFO = gauge(
     "The Hermes version seen in this home, where it can be told; always 1.",
     "home",
     "version",
+    at_most=1,
 )
 
 _VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}[a-z0-9.+-]{0,16}")

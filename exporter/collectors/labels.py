@@ -1,8 +1,8 @@
-"""What may become a label value: few, short, and nothing private.
+"""Which texts of a home may become label values: few, short, and nothing private.
 
 Sources, end reasons and models are free text in Hermes: a client may put anything there. A value
-that does not look like what Hermes itself writes is shown as `other`, and so is whatever comes
-after a home has used up its number of values.
+that does not look like what Hermes itself writes is shown as `other`. So is every new value of a
+home that has used up its number of values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Family(StrEnum):
 
     SOURCE = "source"
     HISTOGRAM_SOURCE = "histogram_source"
-    """The same, where each value takes as many series as there are buckets."""
+    """The source label of a histogram, where each value costs a series per bucket."""
     SOURCE_END_REASON = "source-end_reason"
     SOURCE_MODEL = "source-model"
     END_REASON = "end_reason"
@@ -38,11 +38,11 @@ LIMITS: Final[Mapping[Family, int]] = {
     Family.SOURCE_MODEL: 6,
     Family.END_REASON: 4,
 }
-"""Values shown per home beside `other`, which takes one place more. What they cost is reckoned in
+"""Values shown per home, `other` not counted. What they cost is computed in
 `exporter.collectors.series_budget`."""
 
 _CORE_SOURCES: Final = frozenset({"cli", "tui", "cron", "subagent"})
-"""Where sessions leak. Of values that are first seen together, theirs get their places first."""
+"""Sources whose sessions leak. When more values are new than places free, these come first."""
 
 _SHAPES: Final[Mapping[Family, re.Pattern[str]]] = {
     Family.SOURCE: re.compile(r"[a-z][a-z0-9_-]{0,31}"),
@@ -66,19 +66,19 @@ def fit(family: Family, value: str) -> str:
 
 
 def by_weight(weights: Mapping[tuple[str, ...], float]) -> list[tuple[str, ...]]:
-    """Values in the order in which they should get their places: what matters most comes first."""
+    """Values in the order in which they get a place: core sources first, then the heaviest."""
     return sorted(
         weights, key=lambda value: (value[0] not in _CORE_SOURCES, -weights[value], value)
     )
 
 
-class Admission(Struct, frozen=True):
-    """The label values of one family that are shown; everything else is `other`."""
+class AllowedValues(Struct, frozen=True):
+    """The label values of one family that a home shows; every other value is `other`."""
 
-    admitted: frozenset[tuple[str, ...]]
+    allowed: frozenset[tuple[str, ...]]
 
     def __call__(self, *value: str) -> tuple[str, ...]:
-        """The value as it is shown: itself, or its first parts with `other`, or all `other`."""
-        if value in self.admitted:
+        """The value as it is shown: itself, or `other` for each of its parts."""
+        if value in self.allowed:
             return value
         return tuple(OTHER for _ in value)

@@ -1,4 +1,4 @@
-"""The processes of a home: who has its database open, its gateway, its cron and its workers.
+"""The processes of a home: those that have its database open, its gateway, cron, kanban workers.
 
 hermes_processes{home="default",kind="cli"} 2
 hermes_gateway_up{home="default"} 1
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-from exporter.collectors.registry import Samples, collector, gauge
+from exporter.collectors.registry import Label, Samples, collector, gauge
 from exporter.collectors.view import HostView
 from exporter.evidence.models import GatewayState
 from exporter.hermes.process_kinds import ProcessKind
+from exporter.snapshot import OTHER
 
 STORM_WINDOW_SECONDS = 600.0
 
-PROCESSES = gauge(
-    "hermes_processes", "Processes that have the home's database open.", "home", "kind"
-)
+KIND = Label("kind", ("gateway", "cli", "tui", "cron", OTHER))
+
+PROCESSES = gauge("hermes_processes", "Processes that have the home's database open.", "home", KIND)
 GATEWAY_UP = gauge(
     "hermes_gateway_up",
     "1 if the gateway runs, 0 if it does not; absent where the home never had one or it cannot be "
@@ -55,11 +56,11 @@ def collect_processes(view: HostView, samples: Samples) -> None:
         if home.evidence is None:
             continue
         found = Counter(
-            _KINDS.get(holder.kind, "other")
+            _KINDS.get(holder.kind, OTHER)
             for holder in home.evidence.holders
             if holder.kind is not ProcessKind.EXPORTER
         )
-        for kind in ("gateway", "cli", "tui", "cron", "other"):
+        for kind in KIND.values:
             samples.add(PROCESSES, found[kind], home.label, kind)
 
 

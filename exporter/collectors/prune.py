@@ -1,4 +1,4 @@
-"""What the pruner could free, what thresholds demand, and what was done.
+"""What the pruner could free, where its thresholds stand, and what its runs did.
 
 hermes_disk_reclaimable_bytes{home="default",policy="request_dumps"} 5242880
 hermes_prune_threshold_value{home="default",threshold="checkpoints"} 1.2884901888e+10
@@ -7,84 +7,107 @@ hermes_prune_runs_total{home="default",outcome="done"} 3
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
-from exporter.collectors.registry import Samples, collector, counter, gauge
-from exporter.collectors.series_budget import AT_ONCE, VALUES, shown
+from exporter.collectors.agent import BLIND_REASONS
+from exporter.collectors.registry import Label, Samples, collector, counter, gauge
 from exporter.collectors.view import HomeView, HostView
+from exporter.config.prune import Thresholds
 from exporter.pruner.models import Policy, PruneReport
 from exporter.runs.models import NOTED_OUTCOMES
+from exporter.snapshot import OTHER
+
+POLICY = Label("policy", tuple(policy.value for policy in Policy))
+THRESHOLD = Label("threshold", tuple(field.name for field in dataclasses.fields(Thresholds)))
+OUTCOME = Label("outcome", tuple(outcome.value for outcome in NOTED_OUTCOMES))
+OBSTACLE = Label(
+    "reason",
+    ("trash", "upkeep", "cooldown", "no_help", "protected", "age", "no_policy", OTHER),
+)
+BLOCKED_BY = Label(
+    "reason", ("caps", "too_many_orphans", "too_many_processes", OTHER, *BLIND_REASONS)
+)
+UNREACHABLE_MAX = 10
+BLOCKED_MAX = 6
 
 RECLAIMABLE = gauge(
     "hermes_disk_reclaimable_bytes",
-    "What each policy may take now: allocated bytes of files, estimated payload of sessions. What "
-    "two may take counts with the safer one.",
+    "Bytes that each policy may take now: allocated bytes of files, estimated payload of sessions. "
+    "What two policies may take counts for the safer one.",
     "home",
-    "policy",
+    POLICY,
 )
 OLDEST = gauge(
     "hermes_retention_oldest_timestamp_seconds",
-    "The newest clock of the oldest thing that a policy is for, past it or not.",
+    "Last activity of the oldest item the policy covers, old enough or not.",
     "home",
-    "policy",
+    POLICY,
 )
 ELIGIBLE = gauge(
     "hermes_retention_eligible",
-    "Things that are past a policy and that nothing protects.",
+    "Items that are old enough for the policy and that nothing protects.",
     "home",
-    "policy",
+    POLICY,
 )
 VALUE = gauge(
     "hermes_prune_threshold_value",
-    "Where a threshold stands, in the unit of its marks: bytes, a ratio, or a count.",
+    "What the threshold measures now, in the unit of high and low: bytes, a ratio, or a count.",
     "home",
-    "threshold",
+    THRESHOLD,
 )
-HIGH = gauge("hermes_prune_threshold_high", "A run starts above this.", "home", "threshold")
-LOW = gauge("hermes_prune_threshold_low", "And it stops at this.", "home", "threshold")
+HIGH = gauge("hermes_prune_threshold_high", "A run starts above this.", "home", THRESHOLD)
+LOW = gauge(
+    "hermes_prune_threshold_low",
+    "A run stops when the value is down to this.",
+    "home",
+    THRESHOLD,
+)
 PRESSURE = gauge(
     "hermes_prune_pressure",
     "1 from the moment when high is crossed until low is reached.",
     "home",
-    "threshold",
+    THRESHOLD,
 )
 UNREACHABLE = gauge(
     "hermes_prune_unreachable_bytes",
-    "What is above the low mark of a threshold and no policy may free, by what stands in the way.",
+    "Bytes above the low mark of a threshold that no policy may free now, by reason.",
     "home",
-    "threshold",
-    "reason",
+    THRESHOLD,
+    OBSTACLE,
+    at_most=UNREACHABLE_MAX,
 )
 BLOCKED = gauge(
     "hermes_prune_blocked",
     "1 for each reason why the pruner, or one of its policies, does nothing.",
     "home",
-    "reason",
+    BLOCKED_BY,
+    at_most=BLOCKED_MAX,
 )
 LAST_RUN = gauge(
     "hermes_prune_last_run_timestamp_seconds",
     "When the last prune with this outcome ended.",
     "home",
-    "outcome",
+    OUTCOME,
 )
-RUNS = counter("hermes_prune_runs_total", "Prunes, by the agent or by hand.", "home", "outcome")
+RUNS = counter("hermes_prune_runs_total", "Prunes, by the agent or by hand.", "home", OUTCOME)
 DELETED = counter(
     "hermes_prune_deleted_total",
-    "Things taken, by policy, whatever was given back since.",
+    "Items removed, by policy; an undo does not lower it.",
     "home",
-    "policy",
+    POLICY,
 )
 FREED = counter(
     "hermes_prune_freed_bytes_total",
     "Bytes that came free at once; what went to the trash counts as expired_trash when that is "
     "emptied.",
     "home",
-    "policy",
+    POLICY,
 )
 REBORN = counter(
     "hermes_prune_reborn_total",
-    "Sessions that Hermes went on with while their past was in the trash, and that were given it "
-    "back.",
+    "Pruned sessions that Hermes continued, and whose earlier messages were restored from the "
+    "trash.",
     "home",
 )
 
@@ -111,14 +134,14 @@ def _policies(home: str, found: PruneReport, samples: Samples) -> None:
         samples.add(ELIGIBLE, each.eligible, home, each.policy.value)
         if each.oldest is not None:
             samples.add(OLDEST, each.oldest, home, each.policy.value)
-    reasons = dict.fromkeys(shown(BLOCKED.name, "reason", reason) for reason in found.blocked)
-    for reason in list(reasons)[: AT_ONCE[BLOCKED.name]]:
+    reasons = dict.fromkeys(BLOCKED.shown("reason", reason) for reason in found.blocked)
+    for reason in list(reasons)[:BLOCKED_MAX]:
         samples.add(BLOCKED, 1, home, reason)
 
 
 def _thresholds(home: str, found: PruneReport, samples: Samples) -> None:
-    """What comes from a worker is not trusted: only thresholds and reasons that there are."""
-    known = {each.name: each for each in found.thresholds if each.name in VALUES["threshold"]}
+    """Only thresholds and reasons that exist: the agent trusts no text from a worker."""
+    known = {each.name: each for each in found.thresholds if each.name in THRESHOLD.values}
     for each in known.values():
         if each.value is not None:
             samples.add(VALUE, each.value, home, each.name)
@@ -127,17 +150,18 @@ def _thresholds(home: str, found: PruneReport, samples: Samples) -> None:
         samples.add(PRESSURE, each.pressure, home, each.name)
     lacking: Counter[tuple[str, str]] = Counter()
     for part in found.unreachable:
-        if part.threshold in VALUES["threshold"]:
-            reason = shown(UNREACHABLE.name, "reason", part.reason)
+        if part.threshold in THRESHOLD.values:
+            reason = UNREACHABLE.shown("reason", part.reason)
             lacking[part.threshold, reason] += part.bytes
-    for (threshold, reason), size in lacking.most_common(AT_ONCE[UNREACHABLE.name]):
+    for (threshold, reason), size in lacking.most_common(UNREACHABLE_MAX):
         samples.add(UNREACHABLE, size, home, threshold, reason)
 
 
 def _runs(home: HomeView, samples: Samples) -> None:
     """Counters begin at zero: an alert on the first failure needs the value before it.
 
-    Where they cannot be read there are none: from zero back to what they were is no increase.
+    Where the journal cannot be read they are absent. A zero would count as a counter reset, and
+    the next real value as an increase.
     """
     if not home.runs.readable:
         return

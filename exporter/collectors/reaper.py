@@ -1,4 +1,4 @@
-"""What the reaper has done, and whether it has stopped.
+"""What the reaper has done, and whether its breaker has stopped it.
 
 hermes_reaper_reaped_total{home="default",source="cli",proof="proven"} 12
 hermes_reaper_reopened_total{home="default",source="cli",proof="proven"} 0
@@ -10,25 +10,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from exporter.collectors.registry import Samples, collector, counter, gauge
+from exporter.collectors.registry import Label, Samples, collector, counter, gauge
 from exporter.collectors.sessions import shown_source
 from exporter.collectors.view import HomeView, HostView
 from exporter.reaper.models import Proof
 from exporter.runs.summary import ReapCount
+
+PROOF = Label("proof", tuple(proof.value for proof in Proof))
 
 REAPED = counter(
     "hermes_reaper_reaped_total",
     "Sessions ended by the agent or by hand: proven dead, or presumed dead after long idleness.",
     "home",
     "source",
-    "proof",
+    PROOF,
 )
 REOPENED = counter(
     "hermes_reaper_reopened_total",
-    "Reaped sessions that a process was still on, and that were put right: false positives.",
+    "Reaped sessions that a process was still using, and that were opened again: false positives.",
     "home",
     "source",
-    "proof",
+    PROOF,
 )
 BREAKER_OPEN = gauge(
     "hermes_reaper_breaker_open",
@@ -53,7 +55,7 @@ def collect(view: HostView, samples: Samples) -> None:
 
 
 def _sources(home: HomeView) -> set[str]:
-    """All that there are: an alert on the first false positive needs the zero before it."""
+    """Every source of the home: an alert on the first false positive needs the zero before it."""
     sessions = home.snapshot.sessions if home.snapshot is not None else None
     return {shown_source(home, each.source) for each in sessions.messages} if sessions else set()
 

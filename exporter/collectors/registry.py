@@ -1,7 +1,8 @@
-"""Collectors register themselves; one guard runs them all.
+"""Collectors register themselves; `collect_guarded` runs them all.
 
-A collector is a function from the host's view to samples. It declares the metrics it may export,
-so that the reference page, the flags and the tests know them without running it.
+A collector is a function from the host's view to samples. It declares the metrics that it may
+export, their labels and the files that it counts. The flags, the reference page, the series budget
+and the scans are made from these declarations, so a collector is one file in this folder.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from msgspec import Struct
 from exporter.collectors.client_library import Metric
 from exporter.collectors.exposition import GaugeHistogram
 from exporter.collectors.view import HostView
+from exporter.scan.matched_files import check_pattern
+from exporter.snapshot import OTHER
 
 
 class Kind(StrEnum):
@@ -24,35 +27,79 @@ class Kind(StrEnum):
     GAUGE_HISTOGRAM = "gauge histogram"
 
 
+class Label(Struct, frozen=True):
+    """A label and every value it can take.
+
+    `home`, `source`, `model` and `end_reason` are plain strings in a description instead: their
+    values come from the homes, and `exporter.collectors.labels.LIMITS` bounds their number.
+    """
+
+    name: str
+    values: tuple[str, ...]
+
+
 class Description(Struct, frozen=True):
-    """A metric: what it is called, what its labels are, what it means."""
+    """A metric: its name, its meaning, its labels and what they can be."""
 
     name: str
     kind: Kind
     help: str
     labels: tuple[str, ...]
     bounds: tuple[float, ...] = ()
+    bounded: tuple[Label, ...] = ()
+    """Those of `labels` that say what they can be."""
+    at_most: int | None = None
+    """Series per home, where the collector exports fewer than the label values would allow."""
+    no_panel: str = ""
+    """Why no rule and no dashboard reads it; empty: one does, which a test checks."""
+
+    def values_of(self, label: str) -> tuple[str, ...]:
+        """Every value this label can take; raise KeyError where the description does not say."""
+        for each in self.bounded:
+            if each.name == label:
+                return each.values
+        raise KeyError(f"{self.name}: nothing says what the label {label} can be")
+
+    def shown(self, label: str, value: str) -> str:
+        """The value if it was declared, else `other`: the agent trusts no value from a worker."""
+        return value if value in self.values_of(label) else OTHER
 
 
-def gauge(name: str, help_text: str, *labels: str) -> Description:
-    return Description(name, Kind.GAUGE, help_text, labels)
+def gauge(
+    name: str, help_text: str, *labels: str | Label, at_most: int | None = None, no_panel: str = ""
+) -> Description:
+    """A value that goes up and down."""
+    names, bounded = _names(labels), _bounded(labels)
+    return Description(name, Kind.GAUGE, help_text, names, (), bounded, at_most, no_panel)
 
 
-def counter(name: str, help_text: str, *labels: str) -> Description:
-    return Description(name, Kind.COUNTER, help_text, labels)
+def counter(name: str, help_text: str, *labels: str | Label, no_panel: str = "") -> Description:
+    """A sum that never falls; its name ends in `_total`."""
+    names, bounded = _names(labels), _bounded(labels)
+    return Description(name, Kind.COUNTER, help_text, names, (), bounded, None, no_panel)
 
 
 def gauge_histogram(
-    name: str, help_text: str, bounds: tuple[float, ...], *labels: str
+    name: str, help_text: str, bounds: tuple[float, ...], *labels: str | Label
 ) -> Description:
-    return Description(name, Kind.GAUGE_HISTOGRAM, help_text, labels, bounds)
+    """How values are spread now."""
+    names, bounded = _names(labels), _bounded(labels)
+    return Description(name, Kind.GAUGE_HISTOGRAM, help_text, names, bounds, bounded)
+
+
+def _names(labels: tuple[str | Label, ...]) -> tuple[str, ...]:
+    return tuple(each.name if isinstance(each, Label) else each for each in labels)
+
+
+def _bounded(labels: tuple[str | Label, ...]) -> tuple[Label, ...]:
+    return tuple(each for each in labels if isinstance(each, Label))
 
 
 class Samples:
-    """Where collectors put their values; a metric without any is left out."""
+    """Takes the values of one collector; a metric without any value is left out."""
 
     def __init__(self, descriptions: Iterable[Description]) -> None:
-        self._declared = frozenset(descriptions)
+        self._declared = frozenset(each.name for each in descriptions)
         self._families: dict[str, Metric] = {}
         self._histograms: dict[str, GaugeHistogram] = {}
 
@@ -79,7 +126,7 @@ class Samples:
         return found
 
     def _check(self, metric: Description) -> None:
-        if metric not in self._declared:
+        if metric.name not in self._declared:
             raise KeyError(f"{metric.name} is not among the metrics this collector declares")
 
     def families(self) -> list[Metric]:
@@ -90,26 +137,42 @@ Collect = Callable[[HostView, Samples], None]
 
 
 class Collector(Struct, frozen=True):
+    """A collector as it was declared."""
+
     name: str
     about: str
     descriptions: tuple[Description, ...]
     collect: Collect
+    file_patterns: tuple[str, ...] = ()
+    """Patterns of files that every scan counts for it; see `exporter.scan.matched_files`."""
 
 
 _registered: Final[dict[str, Collector]] = {}
 
 
-def collector(name: str, about: str, *descriptions: Description) -> Callable[[Collect], Collect]:
-    """Register the decorated function as a collector of this name."""
+def collector(
+    name: str, about: str, *descriptions: Description, file_patterns: Iterable[str] = ()
+) -> Callable[[Collect], Collect]:
+    """Register the decorated function as a collector of this name.
+
+    `about` says in half a sentence what it tells, for the reference page. `file_patterns` are
+    patterns of files in a home; `HomeView.matched_files` has what the last scan found of them.
+    """
+    patterns = tuple(file_patterns)
+    for pattern in patterns:
+        check_pattern(pattern)
 
     def register(collect: Collect) -> Collect:
-        _registered[name] = Collector(name, about, descriptions, collect)
+        if name in _registered:  # two files with one name: the second would hide the first
+            raise ValueError(f"there are two collectors of the name {name}")
+        _registered[name] = Collector(name, about, descriptions, collect, patterns)
         return collect
 
     return register
 
 
 def registered() -> tuple[Collector, ...]:
+    """All collectors, sorted by name."""
     return tuple(_registered[name] for name in sorted(_registered))
 
 
@@ -120,7 +183,7 @@ COLLECTOR_SUCCESS: Final = gauge(
 )
 COLLECTOR_DURATION: Final = gauge(
     "hermes_exporter_collector_duration_seconds",
-    "How long the collector took at the last round.",
+    "How long the collector took at the last scan.",
     "collector",
 )
 
@@ -141,7 +204,7 @@ def collect_guarded(
         try:
             each.collect(view, samples)
             families.extend(samples.families())
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other collectors go on
+        except Exception as error:  # noqa: BLE001 - the other collectors must still run
             success = False
             failed(each.name, error)
         own.add(COLLECTOR_SUCCESS, float(success), each.name)

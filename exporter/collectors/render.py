@@ -1,4 +1,4 @@
-"""From a view of the host to the bytes of a scrape."""
+"""A view of the host, rendered to the bytes of a scrape."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class Metrics:
         *,
         of_process: bool = True,
     ) -> None:
-        """Without `of_process` nothing is told of this process: node_exporter tells its own."""
+        """Without `of_process` the `process_*` and `python_*` metrics are left out.
+
+        A textfile leaves them out, because node_exporter exports its own of the same names.
+        """
         self._collectors = [each for each in collectors.collectors() if each.name not in disabled]
         self._failed = failed
         self._own = CollectorRegistry(auto_describe=False)
@@ -38,6 +41,11 @@ class Metrics:
             ProcessCollector(registry=self._own)
             PlatformCollector(registry=self._own)
             GCCollector(registry=self._own)
+
+    @property
+    def file_patterns(self) -> tuple[str, ...]:
+        """The files that a scan has to count for these collectors."""
+        return tuple({pattern: 0 for each in self._collectors for pattern in each.file_patterns})
 
     def render(self, view: HostView) -> Rendered:
         families: list[Metric] = collect_guarded(self._collectors, view, self._failed)

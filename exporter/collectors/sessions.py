@@ -1,4 +1,4 @@
-"""Sessions: open, ended, how long, how idle.
+"""Sessions: open and ended, messages per session, idle time, streaks of tool calls.
 
 hermes_sessions_open{home="default",source="cli"} 41
 hermes_sessions_ended{home="default",source="cli",end_reason="cli_close"} 312
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from exporter.collectors.labels import Family, fit
-from exporter.collectors.registry import Samples, collector, gauge, gauge_histogram
+from exporter.collectors.registry import Label, Samples, collector, gauge, gauge_histogram
 from exporter.collectors.view import HomeView, HostView
 from exporter.snapshot import IDLE_BUCKETS, MESSAGE_BUCKETS, SessionSummary
 
@@ -46,7 +46,7 @@ MARATHON = gauge(
     "hermes_sessions_marathon",
     "Open sessions near and over marathon.max_messages.",
     "home",
-    "level",
+    Label("level", ("near", "over")),
 )
 MESSAGES_MAX = gauge(
     "hermes_session_messages_max", "Messages of the longest session in the database.", "home"
@@ -58,8 +58,8 @@ OLDEST = gauge(
 )
 UNREADABLE = gauge(
     "hermes_sessions_unreadable",
-    "Rows of sessions that no other figure includes and nothing ever takes: their id is too long, "
-    "or no text.",
+    "Session rows that no other metric counts and that are never reaped or pruned, because their "
+    "id is too long or not text.",
     "home",
 )
 AFTER_END = gauge(

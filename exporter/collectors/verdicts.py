@@ -1,4 +1,4 @@
-"""What is known of the open sessions: who still needs them, and which have leaked.
+"""Verdicts on the open sessions, which of them leaked, and why others are unknown.
 
 hermes_sessions_open_by_verdict{home="default",source="cli",verdict="dead"} 12
 hermes_sessions_leaked{home="default",source="cli",cause="after_turn"} 9
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from exporter.collectors.registry import Samples, collector, gauge
+from exporter.collectors.registry import Label, Samples, collector, gauge
 from exporter.collectors.sessions import shown_source
 from exporter.collectors.view import HomeView, HostView
 from exporter.reaper.models import UnknownReason, Verdict
@@ -21,7 +21,7 @@ BY_VERDICT = gauge(
     "dead, exempt (its source is never reaped), or unknown.",
     "home",
     "source",
-    "verdict",
+    Label("verdict", tuple(verdict.value for verdict in Verdict)),
 )
 LEAKED = gauge(
     "hermes_sessions_leaked",
@@ -29,16 +29,15 @@ LEAKED = gauge(
     "empty.",
     "home",
     "source",
-    "cause",
+    Label("cause", tuple(turn.value for turn in Turn)),
 )
-
 UNKNOWN = gauge(
     "hermes_sessions_unknown",
     "Open sessions of verdict unknown by what stands in the way: a server, chat or program of "
     "unknown kind that may have them, a stopped process, something that cannot be seen, or chat "
     "routing that cannot be read.",
     "home",
-    "reason",
+    Label("reason", tuple(reason.value for reason in UnknownReason)),
 )
 
 

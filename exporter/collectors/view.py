@@ -1,16 +1,16 @@
-"""What the agent knows after a round of scans: the input of every collector and page."""
+"""What the agent knows after a scan of all homes: the input of every collector and page."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from exporter.collectors.labels import Admission
+from exporter.collectors.labels import AllowedValues
 from exporter.discovery.homes import Refusal
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
 from exporter.runs.summary import RunReport
-from exporter.snapshot import Look, Snapshot, Trouble
+from exporter.snapshot import Look, MatchedFiles, Snapshot, Trouble
 
 
 class Counter(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Counter(Struct, frozen=True):
 
 
 class HomeView(Struct, frozen=True):
-    """One home as it stands, with what is still known of it while it cannot be read."""
+    """What is known of one home; of a home that cannot be read, what is still valid."""
 
     label: str
     path: str
@@ -33,14 +33,14 @@ class HomeView(Struct, frozen=True):
     detail: str
     look: Look | None
     snapshot: Snapshot | None
-    """The last reading; its parts are None where there never was a good one."""
+    """Of the last scan, None while the home cannot be read; its parts are None until read once."""
     evidence: HomeEvidence | None
     blind: tuple[str, ...]
     counters: tuple[Counter, ...]
-    sources: Admission
-    histogram_sources: Admission
-    ended: Admission
-    end_reasons: Admission
+    sources: AllowedValues
+    histogram_sources: AllowedValues
+    ended: AllowedValues
+    end_reasons: AllowedValues
     verdicts: tuple[VerdictCount, ...]
     leaks: tuple[LeakCount, ...]
     unknown: tuple[UnknownCount, ...]
@@ -49,9 +49,9 @@ class HomeView(Struct, frozen=True):
     """When the last finished scan ended."""
     scan_seconds: float
     runs: RunReport
-    """What has been done to it, by us."""
+    """What reap and prune runs did to the home."""
     prune: PruneReport | None
-    """What the pruner would do; None until it has looked."""
+    """What the pruner would do; None before its first plan."""
     sessions_left_out: int
     """Open sessions that are counted and judged, but too many to be listed."""
     reaper_enforcing: bool
@@ -59,8 +59,15 @@ class HomeView(Struct, frozen=True):
 
     @property
     def known(self) -> bool:
-        """It has been scanned, or is known to be unreadable; False while the first scan runs."""
+        """True once it was scanned or found unreadable; False while the first scan runs."""
         return self.scanned_at is not None or self.trouble is not Trouble.NONE
+
+    def matched_files(self, pattern: str) -> MatchedFiles | None:
+        """What the last scan counted for a pattern that a collector has declared.
+
+        None where the home cannot be read, or the pattern matches too much to be counted.
+        """
+        return self.snapshot.matched_files.get(pattern) if self.snapshot is not None else None
 
 
 class HostView(Struct, frozen=True):
@@ -69,7 +76,7 @@ class HostView(Struct, frozen=True):
     homes: tuple[HomeView, ...]
     version: str
     blind: tuple[str, ...]
-    """What this agent cannot see on this host, whatever the home."""
+    """What this agent cannot see on this host, for every home."""
     config_reload_successful: bool
     now: float
     limited_users: int = 0
@@ -77,4 +84,4 @@ class HostView(Struct, frozen=True):
     slow_homes: int = 0
     """Homes that did not answer in their time at the last scan."""
     refused: tuple[Refusal, ...] = ()
-    """Directories that look like homes and are not watched."""
+    """Directories that look like homes and were refused."""

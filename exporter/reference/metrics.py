@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from exporter import collectors
 from exporter.collectors.labels import LIMITS, Family
-from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS, Description
+from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS, Description, Label
 from exporter.collectors.render import SERIES
-from exporter.collectors.series_budget import SERIES_PER_HOME, VALUES_OF, values_of, worst_case
+from exporter.collectors.series_budget import SERIES_PER_HOME, worst_case
 
 _VALUES_IN_TABLE = 8
 
@@ -51,9 +51,12 @@ def _page() -> Iterator[str]:
     yield from _table((COLLECTOR_SUCCESS, COLLECTOR_DURATION, SERIES))
 
 
+def _declared() -> Iterator[Description]:
+    return (metric for each in collectors.collectors() for metric in each.descriptions)
+
+
 def _limits() -> str:
-    declared = (metric for each in collectors.collectors() for metric in each.descriptions)
-    worst = worst_case(declared)
+    worst = worst_case(_declared())
     return f"""
 Label values from a home are few and fit to be seen: at most {LIMITS[Family.SOURCE] + 1} sources
 ({LIMITS[Family.HISTOGRAM_SOURCE] + 1} in `hermes_session_messages`), \
@@ -81,10 +84,10 @@ def _table(descriptions: tuple[Description, ...]) -> Iterator[str]:
 def _label(metric: Description, label: str) -> str:
     """The label, with all that it can be where that is a short list."""
     try:
-        values = values_of(metric.name, label)
+        values = metric.values_of(label)
     except KeyError:
         return f"`{label}`"
-    if label == "version" or len(values) > _VALUES_IN_TABLE:
+    if len(values) > _VALUES_IN_TABLE:
         return f"`{label}`"
     return f"`{label}` ({', '.join(values)})"
 
@@ -92,9 +95,13 @@ def _label(metric: Description, label: str) -> str:
 def _long_lists() -> Iterator[str]:
     """The values that do not fit into a table."""
     yield "\nValues of labels that are too many for the tables:\n\n"
-    for (metric, label), values in VALUES_OF.items():
-        if len(values) > _VALUES_IN_TABLE:
-            yield f"- `{label}` of `{metric}`: {', '.join(values)}\n"
+    metrics: dict[Label, list[str]] = {}
+    for metric in _declared():
+        for label in metric.bounded:
+            metrics.setdefault(label, []).append(f"`{metric.name}`")
+    for label, names in metrics.items():
+        if len(label.values) > _VALUES_IN_TABLE:
+            yield f"- `{label.name}` of {', '.join(names)}: {', '.join(label.values)}\n"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from exporter.evidence.openers import KnownHolder, OpenAnswer, lock_owners, may_
 from exporter.hermes import database, home_facts, kanban
 from exporter.scan.database import StateReader
 from exporter.scan.disk.scanner import DiskScanner
+from exporter.scan.matched_files import FileCounter
 from exporter.scan.probe import STATE, refuse_changed_home, refuse_unfit_database
 from exporter.snapshot import (
     DatabaseHealth,
@@ -25,7 +26,7 @@ from exporter.snapshot import (
 )
 
 
-class ScanOptions(Struct, frozen=True):
+class ScanOptions(Struct, frozen=True, kw_only=True):
     """How to read a home: limits from its settings, and what the evidence allows to open."""
 
     home: str
@@ -44,6 +45,8 @@ class ScanOptions(Struct, frozen=True):
     full_interval_seconds: float
     walk_disk: bool
     """False: not asked for, and the snapshot has no figures of files."""
+    file_patterns: list[str] = []
+    """Files that collectors want counted."""
 
 
 class HomeScanner:
@@ -63,6 +66,7 @@ class HomeScanner:
         self.walked: DiskReport
         """Of the last snapshot."""
         self._disk: tuple[tuple[float, float], DiskScanner] | None = None
+        self._file_counter = FileCounter(home, monotonic)
         self._boards: dict[str, tuple[database.DatabaseFiles, list[KanbanClaim]]] = {}
         self._config: tuple[database.FileState | None, home_facts.HomeConfig] | None = None
         self._has_read = False
@@ -124,6 +128,7 @@ class HomeScanner:
             kanban=self._kanban(options),
             message_watermark=state.watermark,
             missing_columns=state.missing_columns[:32],
+            matched_files=self._file_counter.count(options.file_patterns),
         )
 
     def _health(self, trouble: Trouble) -> DatabaseHealth | None:

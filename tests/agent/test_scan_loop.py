@@ -24,6 +24,7 @@ from exporter.snapshot import (
     DiskReport,
     LockAnswer,
     Look,
+    MatchedFiles,
     OpenSession,
     SessionUsage,
     Snapshot,
@@ -66,6 +67,9 @@ SNAPSHOT = Snapshot(
     cron_ticker_at=None,
     kanban=None,
     message_watermark=0,
+)
+FLOODED = msgspec.structs.replace(
+    SNAPSHOT, matched_files={f"files/{number}": MatchedFiles(1, 1, 1.0) for number in range(257)}
 )
 READ = part(protocol.ScanReply(SNAPSHOT)) + pack(protocol.DONE, protocol.Plans())
 USAGE = part(protocol.UsagePage([SessionUsage(7, "cli", 1, 1, 1, 0, 0, 0)] * protocol.PAGE_ITEMS))
@@ -145,6 +149,7 @@ LIES = {
     "a key that no database can hold": Lie(
         answer=part(protocol.UsagePage([SessionUsage(2**63, "cli", 1, 1, 1, 0, 0, 0)])) + READ
     ),
+    "files of more patterns than there can be": Lie(answer=part(protocol.ScanReply(FLOODED))),
     "usage for ever": Lie(repeat=USAGE),
     "sessions for ever": Lie(repeat=SESSIONS),
     "a failure": Lie(answer=pack(protocol.FAILED, protocol.Failure("no"))),

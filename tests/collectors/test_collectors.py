@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 import time
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice, product
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter import collectors
+from exporter.collectors.series_budget import series_of
 from exporter.demo.fabricate.database import (
     MessageRow,
     SessionRow,
@@ -75,6 +77,22 @@ def test_the_demo_shows_nearly_every_metric(everything: set[str]) -> None:
         "hermes_sessions_written_after_end",
         "hermes_state_db_integrity_ok",
     }
+
+
+def test_no_label_has_a_value_that_was_not_declared(home: Path, tmp_path: Path) -> None:
+    """Nor has a metric more series of a home than the budget counts for it."""
+    names(tmp_path, home)
+    samples: dict[str, list[dict[str, str]]] = {}
+    for family in parse_text((tmp_path / "hermes.prom").read_text()):
+        for sample in family.samples:
+            name = sample.name.removesuffix("_bucket")
+            samples.setdefault(name, []).append(dict(sample.labels))
+    for metric in (metric for each in collectors.collectors() for metric in each.descriptions):
+        found = samples.get(metric.name, [])
+        for label in metric.bounded:
+            assert {labels[label.name] for labels in found} <= set(label.values), metric.name
+        of_home = Counter(labels.get("home") for labels in found)
+        assert all(count <= series_of(metric) for count in of_home.values()), metric.name
 
 
 def words(count: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A home has at most 600 series, reckoned from what the collectors declare."""
+"""A home has at most 600 series and the agent 60, computed from what the collectors declare."""
 
 from __future__ import annotations
 
@@ -6,15 +6,32 @@ import pytest
 
 from exporter import collectors
 from exporter.collectors import prune
-from exporter.collectors.registry import Description, Kind, Samples, gauge
-from exporter.collectors.series_budget import SERIES_PER_HOME, series_of, shown, worst_case
+from exporter.collectors.prune import POLICY
+from exporter.collectors.registry import Description, Kind, Label, Samples, gauge
+from exporter.collectors.series_budget import (
+    FREE_PER_HOME,
+    SERIES_OF_AGENT,
+    SERIES_PER_HOME,
+    series_of,
+    values_of,
+    worst_case,
+    worst_case_of_agent,
+)
 from exporter.pruner.models import Policy, PolicyReport, PruneReport, ThresholdReport, Unreachable
 
+VERDICT = Label("verdict", values_of("hermes_sessions_open_by_verdict", "verdict"))
 DECLARED = [metric for each in collectors.collectors() for metric in each.descriptions]
 
 
 def test_a_home_that_has_everything_at_once_stays_within_its_share() -> None:
     assert worst_case(DECLARED) <= SERIES_PER_HOME, {m.name: series_of(m) for m in DECLARED}
+
+
+def test_the_budget_is_600_for_a_home_with_100_of_them_free_and_60_for_the_agent() -> None:
+    assert (SERIES_PER_HOME, FREE_PER_HOME, SERIES_OF_AGENT) == (600, 100, 60)
+    costs = {metric.name: series_of(metric) for metric in DECLARED}
+    assert worst_case(DECLARED) <= SERIES_PER_HOME - FREE_PER_HOME, costs
+    assert worst_case_of_agent(collectors.collectors()) <= SERIES_OF_AGENT, costs
 
 
 def test_a_metric_whose_labels_nobody_has_bounded_breaks_the_budget() -> None:
@@ -24,7 +41,7 @@ def test_a_metric_whose_labels_nobody_has_bounded_breaks_the_budget() -> None:
 
 
 def test_a_metric_too_many_breaks_the_budget() -> None:
-    one_more = gauge("hermes_new_thing", "New.", "home", "source", "verdict", "policy")
+    one_more = gauge("hermes_new_thing", "New.", "home", "source", VERDICT, POLICY)
     assert worst_case([*DECLARED, one_more]) > SERIES_PER_HOME
 
 
@@ -35,8 +52,8 @@ def test_every_line_of_a_histogram_counts() -> None:
 
 
 def test_a_value_that_is_not_ours_is_other() -> None:
-    assert shown("hermes_prune_blocked", "reason", "caps") == "caps"
-    assert shown("hermes_prune_blocked", "reason", "/home/ada/secret") == "other"
+    assert prune.BLOCKED.shown("reason", "caps") == "caps"
+    assert prune.BLOCKED.shown("reason", "/home/ada/secret") == "other"
 
 
 def test_what_a_worker_makes_up_becomes_no_series() -> None:

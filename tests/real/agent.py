@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.real.command import PROGRAM
 from tests.real.hermes import REPOSITORY
 from tests.real.waiting import wait_until
 
@@ -142,6 +142,7 @@ def agent(
     environment: dict[str, str] | None = None,
     ready: bool = True,
     wrapper: Sequence[str] = (),
+    program: Sequence[str] = PROGRAM,
 ) -> Iterator[Agent]:
     """Serve `homes` on a free loopback port; state, configuration and log are kept in `folder`.
 
@@ -151,7 +152,7 @@ def agent(
     file = folder / "hermes-exporter.yml"
     file.write_text(configuration)
     log = folder / "agent.log"
-    command = [sys.executable, "-m", "exporter", "serve", "--web.listen-address", "127.0.0.1:0"]
+    command = [*program, "serve", "--web.listen-address", "127.0.0.1:0"]
     command += ["--config.file", str(file), "--state-dir", str(folder / "state")]
     for home in homes:
         command += ["--home", str(home)]

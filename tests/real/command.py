@@ -6,20 +6,25 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.real.hermes import REPOSITORY
+
+PROGRAM = (sys.executable, "-m", "exporter")
+"""How this tree is run; another installation has an interpreter of its own."""
 
 
 def run(
     *words: str | Path,
     environment: dict[str, str] | None = None,
     timeout_seconds: float = 300.0,
+    program: Sequence[str] = PROGRAM,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command; its output is a pipe, as in a script."""
     return subprocess.run(
-        [sys.executable, "-m", "exporter", *words],
+        [*program, *words],
         cwd=REPOSITORY,
         env={**os.environ, **(environment or {})},
         stdin=subprocess.DEVNULL,

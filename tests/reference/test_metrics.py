@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporter import collectors
-from exporter.collectors.series_budget import BLIND_REASONS
+from exporter.collectors.agent import BLIND_REASONS
 from exporter.reference.metrics import page
 from exporter.snapshot import DiskKind
 from tests.real.hermes import REPOSITORY
