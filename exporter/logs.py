@@ -76,7 +76,7 @@ class StateChange:
         self._last.pop(thing, None)
 
 
-class Quota:
+class LogQuota:
     """So many lines in a time: what others do must not fill the log."""
 
     def __init__(

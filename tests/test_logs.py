@@ -141,7 +141,7 @@ def test_a_forgotten_thing_is_new_again() -> None:
 
 def test_a_quota_gives_out_so_many_lines_in_a_time() -> None:
     moment = 0.0
-    quota = logs.Quota(2, 60.0, lambda: moment)
+    quota = logs.LogQuota(2, 60.0, lambda: moment)
     assert [quota.take() for _ in range(3)] == [True, True, False]
     moment = 59.9
     assert not quota.take()

@@ -20,9 +20,9 @@ from exporter.reaper.possible_hosts import Line, base_line, key_of
 from exporter.reaper.requests import ReapRequest
 from exporter.workers.protocol import (
     HealRequest,
-    PrunePlanned,
+    PrunePlanResult,
     PurgeRequest,
-    SettleRequest,
+    RecoverRequest,
     UndoRequest,
 )
 
@@ -65,7 +65,7 @@ def prune_request(
     home: Home,
     evidence: HomeEvidence,
     own: HomeSettings,
-    planned: PrunePlanned,
+    planned: PrunePlanResult,
     *,
     by_hand: bool = False,
     only: Collection[str] | None = None,
@@ -95,8 +95,8 @@ def purge_request(home: Home, evidence: HomeEvidence, run: str | None) -> PurgeR
     return PurgeRequest(home.path, home.owner, run, KnownOpeners.of(evidence))
 
 
-def settle_request(home: Home, evidence: HomeEvidence) -> SettleRequest:
-    return SettleRequest(home.path, home.owner, KnownOpeners.of(evidence))
+def settle_request(home: Home, evidence: HomeEvidence) -> RecoverRequest:
+    return RecoverRequest(home.path, home.owner, KnownOpeners.of(evidence))
 
 
 def heal_request(home: Home, evidence: HomeEvidence, own: HomeSettings) -> HealRequest:

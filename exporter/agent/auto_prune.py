@@ -17,7 +17,7 @@ import apsw
 from exporter import logs
 from exporter.agent.act_request import prune_request, settle_request
 from exporter.agent.home_state import HomeState
-from exporter.agent.state_store import Journal
+from exporter.agent.state_store import StateStore
 from exporter.config.mode import Mode
 from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, place_of
@@ -32,7 +32,7 @@ from exporter.snapshot import Trouble
 from exporter.workers import protocol
 from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
-from exporter.workers.protocol import PrunePlanned, UpkeepRequest
+from exporter.workers.protocol import PrunePlanResult, UpkeepRequest
 
 _NOTHING: Final = ""
 _UPKEEP_SECONDS: Final = 24 * 3600.0
@@ -47,7 +47,7 @@ class AutomaticPruner:
     def __init__(
         self,
         pool: Pool,
-        journal: Journal,
+        journal: StateStore,
         monotonic: Callable[[], float],
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -79,7 +79,7 @@ class AutomaticPruner:
         interval = settings.for_home(state.home.named_as).prune.interval_seconds
         return last is None or self._monotonic() - last >= interval
 
-    def has_not_looked_at(self, state: HomeState) -> bool:
+    def is_new(self, state: HomeState) -> bool:
         """Whether all that is known of this home is from its first scan."""
         return state.home.path not in self._met
 
@@ -128,7 +128,7 @@ class AutomaticPruner:
 
         What could not be settled is tried again by the next run, and is in the way of none.
         """
-        open_runs, evidence = state.unsettled_runs, state.evidence
+        open_runs, evidence = state.unfinished_runs, state.evidence
         if self._tried.get(state.home.path, ()) == open_runs or evidence is None:
             return False
         self._tried[state.home.path] = open_runs
@@ -177,7 +177,7 @@ class AutomaticPruner:
         worker: Worker,
         state: HomeState,
         own: HomeSettings,
-        planned: PrunePlanned,
+        planned: PrunePlanResult,
         evidence: HomeEvidence,
         planned_at: float,
     ) -> None:

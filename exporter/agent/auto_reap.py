@@ -12,7 +12,7 @@ from typing import Final
 from exporter import logs
 from exporter.agent.act_request import reap_request
 from exporter.agent.home_state import HomeState
-from exporter.agent.session_list import shown_id
+from exporter.agent.session_list import public_id
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
@@ -82,7 +82,7 @@ class AutomaticReaper:
                 "sessions reaped wrongly were put right",
                 home=label,
                 sessions=len(outcome.reopened),
-                ids=" ".join(shown_id(each) for each in outcome.reopened[:_TOLD_MAX]),
+                ids=" ".join(public_id(each) for each in outcome.reopened[:_TOLD_MAX]),
             )
         if outcome.resumed:
             log.info("reaped sessions were resumed", home=label, sessions=len(outcome.resumed))

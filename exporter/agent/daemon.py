@@ -18,8 +18,8 @@ from exporter import __version__, logs
 from exporter.agent import status
 from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
-from exporter.agent.state_store import Journal, state_lock
-from exporter.agent.systemd import Pulse, Service
+from exporter.agent.state_store import StateStore, state_lock
+from exporter.agent.systemd import ScanDeadline, ServiceManager
 from exporter.collectors.render import Metrics
 from exporter.collectors.view import HostView
 from exporter.config.load import load
@@ -45,7 +45,7 @@ def serve(options: Options) -> int:
     gc.freeze()  # what is loaded by now stays, and need not be looked at by every collection
     settings = load(options.config_file)
     with state_lock(options.state_dir):
-        journal = Journal.open(options.state_dir)
+        journal = StateStore.open(options.state_dir)
         try:
             return asyncio.run(_Agent(options, settings, journal).run())
         finally:
@@ -58,7 +58,7 @@ def _joined(thread: threading.Thread) -> bool:
 
 
 class _Agent:
-    def __init__(self, options: Options, settings: Settings, journal: Journal) -> None:
+    def __init__(self, options: Options, settings: Settings, journal: StateStore) -> None:
         self._options = options
         self._board = Board()
         self._metrics = Metrics(options.disabled_collectors, self._collector_failed)
@@ -67,8 +67,8 @@ class _Agent:
         )
         self._changes = logs.StateChange()
         self._packed: tuple[list[tuple[str, int]], Packed] | None = None
-        self._service = Service.from_environment()
-        self._pulse = Pulse()
+        self._service = ServiceManager.from_environment()
+        self._pulse = ScanDeadline()
         self._wake = threading.Event()
         self._stopping = False
 
@@ -89,7 +89,7 @@ class _Agent:
         scanner = threading.Thread(target=self._scan, name="scanner", daemon=True)
         scanner.start()
         self._service.ready()
-        alive = asyncio.create_task(self._service.stay_alive(self._pulse))
+        alive = asyncio.create_task(self._service.send_watchdog(self._pulse))
         await stop.wait()
         log.info("stopping")
         self._service.stopping()
@@ -132,7 +132,7 @@ class _Agent:
                 if not self._stopping and self._changes.changed("round", repr(error)):
                     log.error("round failed", error=place_of(error))
             spent = time.monotonic() - began
-            if self._rounds.has_just_met_homes():
+            if self._rounds.has_new_homes():
                 interval = 0.0  # the rest about them is told by the next round
             pause = max(_SHORTEST_PAUSE_SECONDS, interval - spent)
             self._pulse.expect(pause)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import apsw
 from msgspec import structs
 
-from exporter.agent.state_store import Journal
+from exporter.agent.state_store import StateStore
 from exporter.config.settings import Settings
 from exporter.discovery.homes import (
     Account,
@@ -23,24 +23,24 @@ from exporter.discovery.homes import (
 from exporter.discovery.inspection import Inspection
 from exporter.evidence.models import Candidate as ProcessCandidate
 from exporter.workers.path_probe import is_text
-from exporter.workers.path_prober import Scout
+from exporter.workers.path_prober import PathProber
 
 
-class Discovery:
+class HomeFinder:
     """Takes a census of homes through the scout, and gives them their labels for good."""
 
     def __init__(
         self,
-        journal: Journal,
+        journal: StateStore,
         *,
         named: Sequence[str] = (),
         environment: Mapping[str, str] = os.environ,
-        scout: Scout | None = None,
+        scout: PathProber | None = None,
     ) -> None:
         self._journal = journal
         self._named = tuple(named)
         self._environment = environment
-        self._scout = scout or Scout()
+        self._scout = scout or PathProber()
         self._own_uid = os.geteuid()
         self._resolved: dict[str, str] = {}
         self._asked: set[str] = set()
@@ -52,7 +52,7 @@ class Discovery:
         processes: Iterable[ProcessCandidate],
     ) -> Census:
         """All homes there are now; `watched` are those to show as down if they are not found."""
-        self._scout.begin_round()
+        self._scout.begin_scan()
         self._asked = set()
         labels = self._journal.labels()
         users = accounts()
@@ -73,7 +73,7 @@ class Discovery:
 
     def _note(self, homes: Iterable[Home]) -> None:
         try:
-            self._journal.note_homes({home.path: home.owner for home in homes})
+            self._journal.keep_homes({home.path: home.owner for home in homes})
         except apsw.Error:
             pass  # the labels could be kept; it is tried again at the next round
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from exporter.agent.session_list import SessionList
-from exporter.agent.state_store import Journal
+from exporter.agent.state_store import StateStore
 from exporter.collectors.labels import AllowedValues, Family, by_weight, fit
 from exporter.collectors.view import Counter, HomeView
 from exporter.config.mode import Mode
@@ -42,9 +42,9 @@ class Wishes(NamedTuple):
 class HomeState:
     """One home: its last look, its last snapshot, and how the last scan went."""
 
-    def __init__(self, home: Home, journal: Journal) -> None:
+    def __init__(self, home: Home, journal: StateStore) -> None:
         self.home = home
-        self.new_look: Look | None = None
+        self.new_probe: Look | None = None
         """Of the scan that is under way; what a scan has seen is shown when it is complete."""
         self.new_evidence: HomeEvidence | None = None
         self.look: Look | None = None
@@ -89,16 +89,16 @@ class HomeState:
         self._began = monotonic
         self.failed = False
         self.uncounted = ""
-        self.new_look = self.new_evidence = None
+        self.new_probe = self.new_evidence = None
         self.plans, self.was_read = Plans(), False
 
-    def meet(self, worker: object, now: float) -> None:
+    def set_worker(self, worker: object, now: float) -> None:
         """Note who is about to answer: a new worker knows nothing and tells of every session."""
         if worker is not self._worker:
             self._worker, self._met_at, self._all_told = worker, now, False
             self._has_read = False
 
-    def knows_all_for_long(self, now: float) -> bool:
+    def needs_new_worker(self, now: float) -> bool:
         """Whether it is time for a new worker, to learn which sessions are gone."""
         return now - self._met_at > _ALL_TOLD_SECONDS
 
@@ -116,18 +116,18 @@ class HomeState:
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
                 self._unknown, self._runs = tuple(unknown), runs
                 if watched is not None:
-                    self._note(lambda: self._journal.keep_watched(self.home.path, watched))
+                    self._note(lambda: self._journal.keep_idleness(self.home.path, watched))
 
     def take_probe(self) -> None:
         """Only the probe and its evidence are wanted; nothing is read."""
-        self.look, self.evidence = self.new_look, self.new_evidence
+        self.look, self.evidence = self.new_probe, self.new_evidence
         if self.look is not None:
             self.trouble, self.detail = self.look.trouble, self.look.detail
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         if snapshot.trouble is Trouble.NONE:
             watermark = snapshot.message_watermark
-            self._note(lambda: self._journal.counted_up_to(self.home.path, watermark))
+            self._note(lambda: self._journal.set_watermark(self.home.path, watermark))
             if not self._all_told:
                 self._all_told = True
                 self._note(lambda: self._journal.forget_sessions(self.home.path, self._met_at))
@@ -136,7 +136,7 @@ class HomeState:
             self._sessions.clear()
         self._sessions.close()
         self._counters = tuple(self._journal.counters(self.home.path))
-        self.look, self.evidence, self.snapshot = self.new_look, self.new_evidence, snapshot
+        self.look, self.evidence, self.snapshot = self.new_probe, self.new_evidence, snapshot
         self.trouble, self.detail = snapshot.trouble, snapshot.detail
 
     def _note(self, write: Callable[[], None]) -> None:
@@ -180,7 +180,7 @@ class HomeState:
         self.trouble, self.detail = trouble, detail
         self.failed = True
         self.look = self.snapshot = self.evidence = None
-        self.new_look = self.new_evidence = None
+        self.new_probe = self.new_evidence = None
         self._sessions.clear()
         self._sessions.close()
 
@@ -195,7 +195,7 @@ class HomeState:
         return self._runs.to_heal
 
     @property
-    def unsettled_runs(self) -> tuple[str, ...]:
+    def unfinished_runs(self) -> tuple[str, ...]:
         """Runs that are under way or were killed; one without a name if the journal is damaged."""
         return tuple(self._runs.unfinished) if self._runs.readable else ("",)
 

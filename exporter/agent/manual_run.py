@@ -99,7 +99,7 @@ def plan(kind: Kind, loop: ScanLoop, view: HostView, saved: SavedPlan | None) ->
     )
     result.plans, result.unread = plans, unread
     if saved is not None:
-        result.leave_out(saved, items, {each.state.home.path for each in plans})
+        result.skip_missing(saved, items, {each.state.home.path for each in plans})
     result.notes += unknown_sources(kind.narrowed.sources, (e.state.snapshot for e in plans))
     result.notes += kind.notes(plans, view)
     return result
@@ -147,7 +147,7 @@ def execute(kind: Kind, loop: ScanLoop, result: RunResult, progress: Progress) -
             result.add(wanted, outcome=RunOutcome.UNKNOWN, run=run, why=not_known(run, error))
 
 
-def keep(kind: Kind, loop: ScanLoop, state_dir: str, result: RunResult) -> None:
+def try_save(kind: Kind, loop: ScanLoop, state_dir: str, result: RunResult) -> None:
     """Keep the plan for `--plan HASH`; where that is not possible, `--yes` alone still is."""
     plan = SavedPlan(
         kind=kind.name,
@@ -162,13 +162,13 @@ def keep(kind: Kind, loop: ScanLoop, state_dir: str, result: RunResult) -> None:
         narrowed=kind.narrowed,
         by_pressure=kind.by_pressure,
     )
-    saved_plans.keep(state_dir, plan)
+    saved_plans.try_save(state_dir, plan)
 
 
 def unsettled(loop: ScanLoop) -> Iterator[str]:
     """A line for each run that is under way or was killed: a plan shows what it left half done."""
     for state in loop.states():
-        for run in filter(None, state.unsettled_runs):
+        for run in filter(None, state.unfinished_runs):
             yield (
                 f"run {run} was not finished in {visible(state.home.label)}; "
                 "what acts next settles it first, if it is not under way"

@@ -10,7 +10,7 @@ from typing import Any
 from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.service import HostService
-from exporter.agent.state_store import Journal, recall, state_lock
+from exporter.agent.state_store import StateStore, copy_memories, state_lock
 from exporter.collectors.render import Metrics
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
@@ -21,8 +21,8 @@ from exporter.errors import UsageError
 def host(options: Options) -> Iterator[HostService]:
     """This host. Nothing is remembered but what the state directory of an agent tells."""
     settings = load(options.config_file)
-    with closing(Journal.in_memory()) as journal:
-        recall(options.state_dir, journal)
+    with closing(StateStore.in_memory()) as journal:
+        copy_memories(options.state_dir, journal)
         with _over(options, settings, journal) as service:
             yield service
 
@@ -36,7 +36,7 @@ def metrics_text(options: Options) -> tuple[bytes, list[str]]:
     metrics = Metrics(options.disabled_collectors, _ignore, of_process=False)
     with (
         state_lock(options.state_dir),
-        closing(Journal.open(options.state_dir)) as journal,
+        closing(StateStore.open(options.state_dir)) as journal,
         _over(options, settings, journal, metrics.file_patterns) as service,
     ):
         view = service.metrics_view()
@@ -50,15 +50,15 @@ def check(options: Options) -> dict[str, Any]:
         settings, problems = read(options.config_file)
     if problems:
         return {"ok": False, "config": problems, "homes": []}
-    with closing(Journal.in_memory()) as journal:
-        recall(options.state_dir, journal)
+    with closing(StateStore.in_memory()) as journal:
+        copy_memories(options.state_dir, journal)
         with _over(options, settings, journal) as service:
             return service.check()
 
 
 @contextmanager
 def _over(
-    options: Options, settings: Settings, journal: Journal, file_patterns: Sequence[str] = ()
+    options: Options, settings: Settings, journal: StateStore, file_patterns: Sequence[str] = ()
 ) -> Iterator[HostService]:
     for path in options.homes:
         if not os.path.isdir(path):

@@ -26,13 +26,13 @@ from exporter.runs.models import (
 from exporter.runs.recovery import not_known
 from exporter.text import counted, visible
 from exporter.workers import protocol
-from exporter.workers.protocol import NotedAction, RunActionsRequest, RunsRequest
+from exporter.workers.protocol import ActionRow, RunActionsRequest, RunsRequest
 
 _SESSION: Final = "delete_session"
 _UNDOABLE: Final = frozenset({Kind.REAP, Kind.PRUNE})
 _NOT_SEEN: Final = "it could not be seen who uses this home"
 
-HomeRun = tuple[str, Run]
+RunInHome = tuple[str, Run]
 """What one run did in the home of that label."""
 
 log = logs.get("past")
@@ -60,7 +60,7 @@ def _runs(loop: ScanLoop, state: HomeState) -> list[Run]:
     return loop.call(state.home, protocol.LIST_RUNS, request)
 
 
-def _actions(loop: ScanLoop, state: HomeState, run: str) -> list[NotedAction]:
+def _actions(loop: ScanLoop, state: HomeState, run: str) -> list[ActionRow]:
     request = RunActionsRequest(state.home.path, state.home.owner, run)
     return loop.call(state.home, protocol.SHOW_RUN, request)
 
@@ -136,7 +136,7 @@ def _has_open_run(loop: ScanLoop, state: HomeState) -> bool:
 def undo(
     loop: ScanLoop,
     run: str | None,
-    announce: Callable[[Sequence[HomeRun], Sequence[HomeRun]], None],
+    announce: Callable[[Sequence[RunInHome], Sequence[RunInHome]], None],
 ) -> Outcome:
     """Give back what a run took, in every home it acted on; None is the last that can be.
 
@@ -182,7 +182,7 @@ def _undo(loop: ScanLoop, state: HomeState, own: HomeSettings, run: str) -> Outc
         return Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error))
 
 
-def _in_homes(runs: Sequence[tuple[HomeState, Run]], run: str) -> list[HomeRun]:
+def _in_homes(runs: Sequence[tuple[HomeState, Run]], run: str) -> list[RunInHome]:
     return [(state.home.label, each) for state, each in runs if each.id == run]
 
 
@@ -216,7 +216,7 @@ def _may_have_acted(run: Run) -> bool:
 # Purge
 
 
-def at_stake(loop: ScanLoop, run: str | None) -> list[str]:
+def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
     """What could still be given back, and no longer after a purge of this run, or of all."""
     sessions = others = 0
     lines: list[str] = []

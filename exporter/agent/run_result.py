@@ -59,7 +59,7 @@ class RunResult:
             Skipped(target, why or _NO_LONGER) for target in wanted if target not in told
         )
 
-    def leave_out(
+    def skip_missing(
         self, saved: SavedPlan, still_planned: Collection[SavedItem], homes: Collection[str]
     ) -> None:
         """Say of what a saved plan names, and one made now does not, that it is left alone.

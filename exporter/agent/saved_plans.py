@@ -58,7 +58,7 @@ def save(state_dir: str, plan: SavedPlan, clock: Callable[[], float] = time.time
     os.replace(f"{path}.new", path)
 
 
-def keep(state_dir: str, plan: SavedPlan) -> None:
+def try_save(state_dir: str, plan: SavedPlan) -> None:
     """Save a plan where that is possible; where it is not, `--yes` alone still is."""
     try:
         save(state_dir, plan)

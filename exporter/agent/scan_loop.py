@@ -19,14 +19,14 @@ from exporter import __version__, logs
 from exporter.agent.auto_heal import AutomaticHealer
 from exporter.agent.auto_prune import AutomaticPruner
 from exporter.agent.auto_reap import AutomaticReaper
-from exporter.agent.home_finder import Discovery
+from exporter.agent.home_finder import HomeFinder
 from exporter.agent.home_state import HomeState, Wishes
-from exporter.agent.scan_request import key, scan_request, targets
-from exporter.agent.scheduler import Lane, Lanes, Scan
-from exporter.agent.state_store import Journal
+from exporter.agent.scan_request import key, scan_request, survey_targets
+from exporter.agent.scheduler import ScanHome, Scheduler, WorkerQueue
+from exporter.agent.state_store import StateStore
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
-from exporter.discovery.homes import Census, Home, Refusal
+from exporter.discovery.homes import Census, Home, RefusedHome
 from exporter.errors import WorkerError, place_of
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.liveness import start_times
@@ -45,7 +45,7 @@ Request = TypeVar("Request")
 Part = TypeVar("Part")
 Reply = TypeVar("Reply")
 
-LOOK_SECONDS: Final = 10.0
+PROBE_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
 _CLOCK_STEP_SECONDS: Final = 3600.0
 """Policies go by days. A clock that is kept right by small steps stays within this for a boot."""
@@ -79,15 +79,15 @@ class ScanLoop:
     def __init__(
         self,
         settings: Settings,
-        journal: Journal,
+        journal: StateStore,
         *,
         named: Sequence[str] = (),
         pool: Pool | None = None,
-        discovery: Discovery | None = None,
+        discovery: HomeFinder | None = None,
         survey: Callable[[Sequence[HomeFiles]], Survey] | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        look_seconds: float = LOOK_SECONDS,
+        look_seconds: float = PROBE_SECONDS,
         read_seconds: float | None = None,
         every_session: bool = False,
         acting: bool = True,
@@ -97,7 +97,7 @@ class ScanLoop:
         self.config_reload_successful = True
         self._journal = journal
         self._pool = pool or Pool()
-        self._discovery = discovery or Discovery(journal, named=named)
+        self._discovery = discovery or HomeFinder(journal, named=named)
         self._survey = survey or self._survey_processes
         self._clock = clock
         self._monotonic = monotonic
@@ -106,7 +106,7 @@ class ScanLoop:
         self._every_session = every_session
         self._purpose = _AUTOMATIC
         self._file_patterns = file_patterns
-        self._lanes = Lanes(self._surprised)
+        self._lanes = Scheduler(self._surprised)
         self._healer = AutomaticHealer(self._pool, monotonic) if acting else None
         self._reaper = AutomaticReaper(self._pool, monotonic) if acting else None
         self._pruner = AutomaticPruner(self._pool, journal, monotonic, clock) if acting else None
@@ -115,7 +115,7 @@ class ScanLoop:
         self._last_survey: Survey | None = None
         self._changes = logs.StateChange()
         self._refused: set[str] = set()
-        self._quota = logs.Quota(_REFUSALS_PER_HOUR, 3600.0, monotonic)
+        self._quota = logs.LogQuota(_REFUSALS_PER_HOUR, 3600.0, monotonic)
         self._closing = False
         self.census = Census((), ())
 
@@ -128,13 +128,13 @@ class ScanLoop:
         self._bring_together()
         until = self._monotonic() + patience_seconds
         ready = [state for state in self._states.values() if self._is_ready(state)]
-        apart = [state for state in ready if self._pool.is_apart(state.home.path)]
-        alone = self._lanes.whose_turn(apart, self._apart(), _APART_MAX)
-        together = [state for state in ready if not self._pool.is_apart(state.home.path)]
+        apart = [state for state in ready if self._pool.is_dedicated(state.home.path)]
+        alone = self._lanes.next_homes(apart, self._apart(), _APART_MAX)
+        together = [state for state in ready if not self._pool.is_dedicated(state.home.path)]
         awaited = [not state.failed for state in alone]
         jobs = [self._lanes.start([state], self._scan_alone) for state in alone]
         self._in_lanes(together, self._look, (until - self._monotonic()) / 2)
-        looked = [state for state in together if state.new_look and not self._lanes.is_busy(state)]
+        looked = [state for state in together if state.new_probe and not self._lanes.is_busy(state)]
         surveyed = self._take_survey(looked)
         self._in_lanes(looked, lambda state: self._read(state, surveyed), until - self._monotonic())
         # One that failed the last time is not worth waiting for.
@@ -146,7 +146,7 @@ class ScanLoop:
         self.discover()
         ready = [state for state in self._states.values() if self._is_ready(state)]
         self._in_lanes(ready, self._look, patience_seconds)
-        looked = [state for state in ready if state.new_look and not self._lanes.is_busy(state)]
+        looked = [state for state in ready if state.new_probe and not self._lanes.is_busy(state)]
         surveyed = self._take_survey(looked)
         for state in looked:
             state.new_evidence = surveyed.get(key(state.home.path, "state.db"))
@@ -157,7 +157,7 @@ class ScanLoop:
             state.home.problem or self._lanes.is_busy(state) or self._pool.is_stuck(state.home.path)
         )
 
-    def _in_lanes(self, states: Sequence[HomeState], scan: Scan, seconds: float) -> None:
+    def _in_lanes(self, states: Sequence[HomeState], scan: ScanHome, seconds: float) -> None:
         """Scan the homes, those that share a worker one after another; go on when time is up."""
         lanes: dict[tuple[int, str], list[HomeState]] = {}
         for state in states:
@@ -165,20 +165,20 @@ class ScanLoop:
         jobs = [self._lanes.start(lane, scan) for lane in lanes.values()]
         self._finish(jobs, self._monotonic() + seconds)
 
-    def _finish(self, lanes: Sequence[Lane], until: float) -> None:
-        for slow in self._lanes.finish(lanes, until - self._monotonic(), self._make_way):
-            self._pool.set_apart(slow.home.owner, slow.home.path)
+    def _finish(self, lanes: Sequence[WorkerQueue], until: float) -> None:
+        for slow in self._lanes.finish(lanes, until - self._monotonic(), self._take_another_worker):
+            self._pool.make_dedicated(slow.home.owner, slow.home.path)
 
     def _apart(self) -> list[str]:
         return [path for homes in self._pool.apart().values() for path in homes]
 
-    def _make_way(self, slow: HomeState) -> bool:
+    def _take_another_worker(self, slow: HomeState) -> bool:
         """Set a home apart that keeps others waiting, unless many of its owner's are busy so."""
         apart = self._pool.apart().get(slow.home.owner, [])
         busy = {state.home.path for state in self._lanes.busy()}
         if len(busy.intersection(apart)) >= _APART_MAX:
             return False
-        self._pool.set_apart(slow.home.owner, slow.home.path)
+        self._pool.make_dedicated(slow.home.owner, slow.home.path)
         return True
 
     def _bring_together(self) -> None:
@@ -186,7 +186,7 @@ class ScanLoop:
         for owner, homes in self._pool.apart().items():
             well = [path for path in homes if self._is_well(path)]
             for path in well[: max(0, len(homes) - _APART_MAX)]:
-                self._pool.rejoin(owner, path)
+                self._pool.make_shared(owner, path)
 
     def _is_well(self, path: str) -> bool:
         state = self._states.get(path)
@@ -208,7 +208,7 @@ class ScanLoop:
         needed = [*self.census.homes, *(state.home for state in self._lanes.busy())]
         self._pool.keep_only({(home.owner, home.path) for home in needed})
 
-    def _tell_refusals(self, refused: Sequence[Refusal]) -> None:
+    def _tell_refusals(self, refused: Sequence[RefusedHome]) -> None:
         """Once each, while it lasts; anybody can make more of them, so not for ever."""
         for path in self._refused - {each.path for each in refused}:
             self._changes.forget(("refused", path))
@@ -242,20 +242,20 @@ class ScanLoop:
 
     def _scan_alone(self, state: HomeState) -> None:
         self._look(state)
-        if state.new_look is not None:
-            self._read(state, self._survey(targets(state.home, state.new_look)).homes)
+        if state.new_probe is not None:
+            self._read(state, self._survey(survey_targets(state.home, state.new_probe)).homes)
 
     def _look(self, state: HomeState) -> None:
         state.begin(self._monotonic())
         request = ProbeRequest(state.home.path, state.home.owner)
 
         def probe(worker: Worker) -> None:
-            state.new_look = worker.call(protocol.PROBE, request, self._look_seconds)
+            state.new_probe = worker.call(protocol.PROBE, request, self._look_seconds)
 
         self._exchange(state, probe, self._look_seconds)
 
     def _read(self, state: HomeState, surveyed: Mapping[str, HomeEvidence]) -> None:
-        look = state.new_look
+        look = state.new_probe
         if look is None:
             return
         state.new_evidence = surveyed.get(key(state.home.path, "state.db"))
@@ -317,7 +317,7 @@ class ScanLoop:
         for last_try in (False, True):
             try:
                 worker = self._pool.worker(home.owner, home.path)
-                state.meet(worker, self._clock())
+                state.set_worker(worker, self._clock())
                 ask(worker)
                 return True
             except TimeoutError:
@@ -373,7 +373,7 @@ class ScanLoop:
 
     def _tell_whether_counted(self, state: HomeState) -> None:
         """What could not be counted is told again by a new worker, which knows nothing yet."""
-        if state.uncounted or state.knows_all_for_long(self._clock()):
+        if state.uncounted or state.needs_new_worker(self._clock()):
             self._pool.fail(state.home.owner, state.home.path, apart=False)
         if self._changes.changed(("uncounted", state.home.path), state.uncounted, assumed=""):
             if state.uncounted:
@@ -404,8 +404,8 @@ class ScanLoop:
             [
                 each
                 for state in states
-                if state.new_look
-                for each in targets(state.home, state.new_look)
+                if state.new_probe
+                for each in survey_targets(state.home, state.new_probe)
             ]
         )
         self._process_candidates = found.candidates
@@ -461,10 +461,10 @@ class ScanLoop:
         """What the agent remembers of this home for the pruner."""
         return self._journal.prune_memory(home.path)
 
-    def has_just_met_homes(self) -> bool:
+    def has_new_homes(self) -> bool:
         """Whether homes were scanned for the first time: the next scan tells the rest of them."""
         return self._pruner is not None and any(
-            self._pruner.has_not_looked_at(state)
+            self._pruner.is_new(state)
             for state in self._states.values()
             if state.snapshot is not None and state.trouble is Trouble.NONE
         )

@@ -120,7 +120,7 @@ def key(path: str, name: str) -> str:
     return f"{path}\0{name}"
 
 
-def targets(home: Home, look: Look) -> list[HomeFiles]:
+def survey_targets(home: Home, look: Look) -> list[HomeFiles]:
     """The databases of a home, for the survey to find their holders."""
     return [_files(home, look, each) for each in (look.state, *look.boards)]
 

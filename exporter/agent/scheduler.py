@@ -23,15 +23,15 @@ _SLOW_SECONDS_MIN: Final = 1.0
 """A home that takes this share of the time for all, and others wait behind it, makes way."""
 _STEP_SECONDS: Final = 0.1
 
-Scan = Callable[[HomeState], None]
-MakeWay = Callable[[HomeState], bool]
+ScanHome = Callable[[HomeState], None]
+TakeAnotherWorker = Callable[[HomeState], bool]
 """Gives a slow home a worker of its own; False if it cannot have one."""
 
 
-class Lane:
+class WorkerQueue:
     """Homes that share a worker: the one being scanned, and those that wait for their turn."""
 
-    def __init__(self, states: Iterable[HomeState], scan: Scan) -> None:
+    def __init__(self, states: Iterable[HomeState], scan: ScanHome) -> None:
         self._waiting = deque(states)
         self._current: HomeState | None = None
         self._current_since = 0.0
@@ -45,7 +45,7 @@ class Lane:
             self._current_since = time.monotonic()
             return self._current
 
-    def held_up_by(self, slow_seconds: float) -> HomeState | None:
+    def slow_home(self, slow_seconds: float) -> HomeState | None:
         """The home that others have waited behind for so long."""
         with self._lock:
             long = time.monotonic() - self._current_since >= slow_seconds
@@ -59,7 +59,7 @@ class Lane:
             return self._current, freed
 
 
-class Lanes:
+class Scheduler:
     """The threads that scan. They stay, as a worker ends with the thread that started it."""
 
     def __init__(self, surprised: Callable[[HomeState, Exception], None]) -> None:
@@ -76,7 +76,7 @@ class Lanes:
     def is_busy(self, state: HomeState) -> bool:
         return state.home.path in self._busy
 
-    def whose_turn(
+    def next_homes(
         self, alone: Sequence[HomeState], apart: Iterable[str], at_once: int
     ) -> list[HomeState]:
         """Of the homes that are scanned on their own, those to scan now.
@@ -98,15 +98,18 @@ class Lanes:
     def _turn_of(self, state: HomeState) -> int:
         return self._last_turn.get(state.home.path, -1)
 
-    def start(self, states: Sequence[HomeState], scan: Scan) -> Lane:
+    def start(self, states: Sequence[HomeState], scan: ScanHome) -> WorkerQueue:
         """Begin to scan these homes, in order."""
         self._busy.update((state.home.path, state) for state in states)
-        lane = Lane(sorted(states, key=_well_first), scan)
+        lane = WorkerQueue(sorted(states, key=_well_first), scan)
         lane.job = self._threads.submit(self._work_off, lane)
         return lane
 
     def finish(
-        self, lanes: Sequence[Lane], seconds: float, make_way: MakeWay = lambda _: False
+        self,
+        lanes: Sequence[WorkerQueue],
+        seconds: float,
+        make_way: TakeAnotherWorker = lambda _: False,
     ) -> list[HomeState]:
         """Wait for the lanes; when time is up, return the homes that are still being scanned.
 
@@ -120,13 +123,13 @@ class Lanes:
         while waiting and (left := until - time.monotonic()) > 0:
             wait(waiting, min(left, _STEP_SECONDS))
             for lane in list(running):
-                slow = lane.held_up_by(slow_seconds)
+                slow = lane.slow_home(slow_seconds)
                 if slow is not None and make_way(slow):
                     running.append(self.start(lane.clear()[1], lane.scan))
             waiting = [lane.job for lane in running if not lane.job.done()]
         return self._leave(running)
 
-    def _leave(self, lanes: Sequence[Lane]) -> list[HomeState]:
+    def _leave(self, lanes: Sequence[WorkerQueue]) -> list[HomeState]:
         unfinished: list[HomeState] = []
         for lane in lanes:
             current, freed = lane.clear()
@@ -136,7 +139,7 @@ class Lanes:
                 unfinished.append(current)
         return unfinished
 
-    def _work_off(self, lane: Lane) -> None:
+    def _work_off(self, lane: WorkerQueue) -> None:
         while (state := lane.next()) is not None:
             try:
                 lane.scan(state)

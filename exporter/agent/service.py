@@ -17,18 +17,18 @@ from exporter.agent.home_state import HomeState, Wishes
 from exporter.agent.manual_prune import ManualPrune, PruneCommand
 from exporter.agent.manual_reap import ManualReap
 from exporter.agent.manual_run import Kind, Progress
-from exporter.agent.run_history import HomeRun
+from exporter.agent.run_history import RunInHome
 from exporter.agent.run_result import RunResult, unknown_sources
-from exporter.agent.scan_loop import LOOK_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
+from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
 from exporter.agent.session_list import session_row
-from exporter.agent.visibility import capabilities, is_losing
+from exporter.agent.visibility import capabilities, is_losing_writes
 from exporter.collectors.view import HostView
 from exporter.errors import ExporterError, UsageError
 from exporter.pruner.requests import PruneWish
 from exporter.runs.models import Outcome
 from exporter.text import counted, visible
 
-_PATIENCE_SECONDS: Final = LOOK_SECONDS + READ_SECONDS
+_PATIENCE_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
 _BETWEEN_SCANS_SECONDS: Final = 1.0
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
 """Of a reap: a session is dead only if several scans in a row agree."""
@@ -141,7 +141,7 @@ class HostService:
             if refusal.path not in {home.path for home in view.homes}
         )
         return {
-            "ok": all(home.up and not is_losing(home) for home in view.homes),
+            "ok": all(home.up and not is_losing_writes(home) for home in view.homes),
             "config": [],
             "homes": homes,
         }
@@ -197,7 +197,7 @@ class HostService:
         else:
             result.notes += manual_run.unsettled(self._loop)
             if result.actions:
-                manual_run.keep(kind, self._loop, self._state_dir, result)
+                manual_run.try_save(kind, self._loop, self._state_dir, result)
         return result
 
     # What was done
@@ -219,17 +219,17 @@ class HostService:
     def undo(
         self,
         run: str | None,
-        announce: Callable[[Sequence[HomeRun], Sequence[HomeRun]], None],
+        announce: Callable[[Sequence[RunInHome], Sequence[RunInHome]], None],
     ) -> Outcome:
         """Give back what a run took, in every home it acted on; None is the last that can be."""
         self._loop.probe(_PATIENCE_SECONDS)
         run_history.settle_all(self._loop)
         return run_history.undo(self._loop, run, announce)
 
-    def at_stake(self, run: str | None) -> list[str]:
+    def lost_by_purge(self, run: str | None) -> list[str]:
         """What could still be given back, and no longer after a purge of this run, or of all."""
         self._loop.discover()
-        return run_history.at_stake(self._loop, run)
+        return run_history.lost_by_purge(self._loop, run)
 
     def purge(self, run: str | None) -> RunResult:
         """Empty the trash: of one run, wherever it acted, or of all. What stays behind is said."""
@@ -275,7 +275,7 @@ class HostService:
         """Scan, after what killed runs left open is settled: it would look like something else."""
         view = scan()
         open_homes = [
-            each for each in self._loop.states() if each.unsettled_runs and each.home.may_write
+            each for each in self._loop.states() if each.unfinished_runs and each.home.may_write
         ]
         if not open_homes:
             return view

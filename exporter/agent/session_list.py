@@ -22,7 +22,7 @@ _BYTES_MAX: Final = 4 * 1024 * 1024
 """Compressed. Tens of thousands of sessions fit; of more, the rest is only counted."""
 
 
-def shown_id(session_id: str) -> str:
+def public_id(session_id: str) -> str:
     """The id as HTTP may show it."""
     if is_own_id(session_id):
         return session_id
@@ -77,7 +77,7 @@ class SessionList:
         for judged in self.sessions():
             row = session_row(label, judged.session, judged.verdict, judged.evidence)
             if public:
-                row["id"] = shown_id(judged.session.id)
+                row["id"] = public_id(judged.session.id)
                 row["source"] = fit(Family.SOURCE, judged.session.source)
             yield row
 

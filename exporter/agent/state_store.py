@@ -21,7 +21,7 @@ import apsw
 import msgspec
 
 from exporter.agent.label_limits import admit
-from exporter.agent.usage_counters import Tally
+from exporter.agent.usage_counters import UsageCounter
 from exporter.collectors.labels import AllowedValues, Family
 from exporter.collectors.view import Counter
 from exporter.errors import StateError
@@ -103,7 +103,7 @@ KEEP_DAYS: Final = 90
 _DAY_SECONDS: Final = 86400.0
 
 
-class Journal:
+class StateStore:
     """The state directory's database. One process writes it; any of its threads may call."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Journal:
             self._prepare()
 
     @classmethod
-    def open(cls, state_dir: str, clock: Callable[[], float] = time.time) -> Journal:
+    def open(cls, state_dir: str, clock: Callable[[], float] = time.time) -> StateStore:
         """Open or create it; raise StateError with one clear line if that cannot be done."""
         path = os.path.join(state_dir, _FILE)
         try:
@@ -134,7 +134,7 @@ class Journal:
             raise StateError(f"cannot use {path}: {error}; move it away to start afresh") from error
 
     @classmethod
-    def in_memory(cls) -> Journal:
+    def in_memory(cls) -> StateStore:
         """A journal for one command, which remembers nothing."""
         return cls(apsw.Connection(":memory:"), ":memory:")
 
@@ -183,7 +183,7 @@ class Journal:
                 (path, label, self._today()),
             )
 
-    def note_homes(self, owners: Mapping[str, int]) -> None:
+    def keep_homes(self, owners: Mapping[str, int]) -> None:
         """These homes are there today, and whose they are; forget those long gone.
 
         Until a home is forgotten its label is its own, so that no other home goes on with its
@@ -243,7 +243,7 @@ class Journal:
             counted = self._connection.execute(
                 "SELECT counted FROM homes WHERE path = ?", (path,)
             ).get
-            tally = Tally(
+            tally = UsageCounter(
                 self._connection, self._home(path), first_sight=not counted, today=self._today()
             )
             tally.admit(page)
@@ -251,7 +251,7 @@ class Journal:
                 tally.count(usage)
             tally.finish()
 
-    def counted_up_to(self, path: str, watermark: int) -> None:
+    def set_watermark(self, path: str, watermark: int) -> None:
         """A scan is complete: only messages above the watermark are new from now on."""
         with self._lock, _transaction(self._connection):
             self._connection.execute(
@@ -287,7 +287,7 @@ class Journal:
             found = self._connection.execute(
                 "SELECT prune_memory FROM homes WHERE path = ?", (path,)
             ).fetchone()
-        return remembered(found[0] if found else "")
+        return decode_prune_memory(found[0] if found else "")
 
     def keep_prune_memory(self, path: str, memory: PruneMemory) -> None:
         text = msgspec.json.encode(memory).decode()
@@ -308,7 +308,7 @@ class Journal:
             ).fetchone()
         return found[0] if found and isinstance(found[0], bytes) else b""
 
-    def keep_watched(self, path: str, data: bytes) -> None:
+    def keep_idleness(self, path: str, data: bytes) -> None:
         with self._lock, _transaction(self._connection):
             self._connection.execute(
                 "INSERT OR REPLACE INTO watched SELECT id, ? FROM homes WHERE path = ?",
@@ -382,14 +382,14 @@ def state_lock(state_dir: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def remembered(text: str) -> PruneMemory:
+def decode_prune_memory(text: str) -> PruneMemory:
     try:
         return msgspec.json.decode(text, type=PruneMemory) if text else PruneMemory()
     except msgspec.DecodeError:
         return PruneMemory()
 
 
-def recall(state_dir: str, journal: Journal) -> None:
+def copy_memories(state_dir: str, journal: StateStore) -> None:
     """Give a journal what an agent's state directory remembers of each home.
 
     That is its label, the pruner's memory, and what was watched.
@@ -411,8 +411,8 @@ def recall(state_dir: str, journal: Journal) -> None:
         return
     for home, label in known:
         journal.give_label(home, label)
-        journal.keep_prune_memory(home, remembered(memories.get(home, "")))
-        journal.keep_watched(home, watched.get(home, b""))
+        journal.keep_prune_memory(home, decode_prune_memory(memories.get(home, "")))
+        journal.keep_idleness(home, watched.get(home, b""))
 
 
 def _memories(connection: apsw.Connection) -> dict[str, str]:

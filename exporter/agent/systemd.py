@@ -23,7 +23,7 @@ OVERDUE_SECONDS: Final = 300.0
 """How far a scan may be beyond its deadline before the scanner is held to be stuck."""
 
 
-class Pulse:
+class ScanDeadline:
     """When the scanner will be heard of next, at the latest, by its own word."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -34,11 +34,11 @@ class Pulse:
         """Called by the scanner before each step that takes time."""
         self._deadline = self._monotonic() + within_seconds + OVERDUE_SECONDS
 
-    def beats(self) -> bool:
+    def is_kept(self) -> bool:
         return self._monotonic() < self._deadline
 
 
-class Service:
+class ServiceManager:
     """The way to the service manager; one that leads nowhere if there is none."""
 
     def __init__(self, address: str | None, watchdog_seconds: float | None) -> None:
@@ -46,7 +46,9 @@ class Service:
         self.watchdog_seconds = watchdog_seconds
 
     @classmethod
-    def from_environment(cls, environment: MutableMapping[str, str] | None = None) -> Service:
+    def from_environment(
+        cls, environment: MutableMapping[str, str] | None = None
+    ) -> ServiceManager:
         """Take the variables out of the environment: they are meant for this process alone."""
         variables = os.environ if environment is None else environment
         address = variables.pop("NOTIFY_SOCKET", "")
@@ -66,12 +68,12 @@ class Service:
     def stopping(self) -> None:
         self._tell("STOPPING=1")
 
-    async def stay_alive(self, pulse: Pulse) -> None:
+    async def send_watchdog(self, pulse: ScanDeadline) -> None:
         """Send signs of life for as long as there is life, if anybody waits for them."""
         if self.watchdog_seconds is None:
             return
         while True:
-            if pulse.beats():
+            if pulse.is_kept():
                 self._tell("WATCHDOG=1")
             await asyncio.sleep(self.watchdog_seconds / 3)
 

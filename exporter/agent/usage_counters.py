@@ -45,7 +45,7 @@ def _copies(usage: SessionUsage, before: _Counted | None) -> int:
     return usage.copied if possible else 0
 
 
-class Tally:
+class UsageCounter:
     """The counting of one page, inside its transaction."""
 
     def __init__(

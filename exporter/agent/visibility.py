@@ -123,7 +123,7 @@ def capabilities(home: HomeView) -> dict[str, Any]:
     return {"home": home.label, "path": home.path, "can": can, "cannot": cannot}
 
 
-def is_losing(home: HomeView) -> bool:
+def is_losing_writes(home: HomeView) -> bool:
     """Whether a process of Hermes loses what it writes, or is about to."""
     return any(_losses(home))
 

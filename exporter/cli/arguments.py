@@ -185,10 +185,10 @@ def _service_config_file() -> str | None:
     """The configuration of the service; None where there is none, or it is not for this user."""
     file = paths.SYSTEM_CONFIG_FILE
     if os.access(file, os.R_OK):
-        output.tell(f"configuration: {file}; --config.file names another")
+        output.print_errors(f"configuration: {file}; --config.file names another")
         return file
     if os.path.lexists(file):
-        output.tell(f"configuration: the defaults, for {file} cannot be read as this user")
+        output.print_errors(f"configuration: the defaults, for {file} cannot be read as this user")
     return None
 
 

@@ -25,22 +25,22 @@ def main(words: Sequence[str] | None = None, load: Callable[[str], Command] = co
     try:
         return _run(sys.argv[1:] if words is None else list(words), load)
     except ConfigError as error:
-        output.tell(*str(error).split("\n"))
+        output.print_errors(*str(error).split("\n"))
         return error.exit_status
     except ExporterError as error:
-        output.tell(str(error))
+        output.print_errors(str(error))
         return error.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
         _log.debug("system call failed", traceback=traceback.format_exc())
         where = f"{error.filename}: " if error.filename is not None else ""
-        output.tell(f"{where}{error.strerror or error}")
+        output.print_errors(f"{where}{error.strerror or error}")
         return 1
     except Exception as error:  # noqa: BLE001 - the last line of defence
         _log.debug("internal error", traceback=traceback.format_exc())
         cause = f"{type(error).__name__}: {error}"
-        output.tell(f"internal error: {cause}; run with --log.level=debug for details")
+        output.print_errors(f"internal error: {cause}; run with --log.level=debug for details")
         return 1
 
 

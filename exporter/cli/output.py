@@ -15,18 +15,18 @@ from exporter.errors import ExporterError
 from exporter.text import visible
 
 PROGRAM = "hermes-exporter"
-READER_GONE = 141
+PIPE_CLOSED = 141
 """Exit status when the reader of a pipe left: 128 + SIGPIPE, as a shell reports it."""
 
 
-def is_screen(stream: TextIO, environ: Mapping[str, str]) -> bool:
+def is_terminal(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Whether the stream is a terminal with a width to fit into."""
     return stream.isatty() and environ.get("TERM", "dumb") != "dumb"
 
 
 def wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Whether the stream is a terminal that can show colour and whose user has not refused it."""
-    return is_screen(stream, environ) and not environ.get("NO_COLOR")
+    return is_terminal(stream, environ) and not environ.get("NO_COLOR")
 
 
 def show(
@@ -37,7 +37,7 @@ def show(
     """Print a report: to fit a terminal, with colour where it is welcome; else as plain text."""
     stream = stream or sys.stdout
     environ = os.environ if environ is None else environ
-    if stream is not None and is_screen(stream, environ):
+    if stream is not None and is_terminal(stream, environ):
         from exporter.cli.render import rich_text
 
         ascii_only = "utf" not in (stream.encoding or "").lower()
@@ -52,7 +52,7 @@ def show_json(value: object, stream: TextIO | None = None) -> None:
     emit(json.dumps(value, indent=2) + "\n", stream)
 
 
-def tell(*messages: str) -> None:
+def print_errors(*messages: str) -> None:
     """One line on stderr for each message, whatever is in it; a closed stderr is no concern."""
     try:
         sys.stderr.write("".join(f"{PROGRAM}: {visible(message)}\n" for message in messages))
@@ -73,7 +73,7 @@ def emit(text: str, stream: TextIO | None = None) -> None:
         stream.flush()
     except BrokenPipeError:
         _discard(stream)
-        raise SystemExit(READER_GONE) from None
+        raise SystemExit(PIPE_CLOSED) from None
     except OSError as error:
         _discard(stream)
         raise ExporterError(f"cannot write to standard output: {error.strerror}") from error

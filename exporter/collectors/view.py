@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from exporter.collectors.labels import AllowedValues
-from exporter.discovery.homes import Refusal
+from exporter.discovery.homes import RefusedHome
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
@@ -83,5 +83,5 @@ class HostView(Struct, frozen=True):
     """Users with more open files than a scan looks at."""
     slow_homes: int = 0
     """Homes that did not answer in their time at the last scan."""
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[RefusedHome, ...] = ()
     """Directories that look like homes and were refused."""

@@ -72,7 +72,7 @@ class Home(Struct, frozen=True):
     """The problem is that it may not be read."""
 
 
-class Refusal(Struct, frozen=True):
+class RefusedHome(Struct, frozen=True):
     """A candidate that was not adopted, and why; shown by `check` and in the log."""
 
     path: str
@@ -84,7 +84,7 @@ class Census(Struct, frozen=True):
     """The outcome of one round of discovery."""
 
     homes: tuple[Home, ...]
-    refused: tuple[Refusal, ...]
+    refused: tuple[RefusedHome, ...]
 
 
 class Account(Struct, frozen=True):
@@ -134,7 +134,7 @@ def profile_candidates(root: Home, names: Iterable[str], origin: Origin) -> list
     ]
 
 
-def judge(candidate: Candidate, seen: Inspection) -> str:
+def why_refused(candidate: Candidate, seen: Inspection) -> str:
     """Why this candidate may not be adopted; empty if it may."""
     if not seen.exists:
         return "it does not exist"
@@ -176,7 +176,7 @@ class CensusTaker:
         self._taken: dict[str, str] = {label: path for path, label in labels.items()}
         self._homes: dict[str, Home] = {}
         self._identities: set[FileIdentity] = set()
-        self._refused: dict[str, Refusal] = {}
+        self._refused: dict[str, RefusedHome] = {}
         self._refused_of: dict[int | None, int] = {}
         self._reasons: dict[str, tuple[str, bool]] = {}
         self._per_owner: dict[int, int] = {}
@@ -189,7 +189,7 @@ class CensusTaker:
             return None
         if candidate.origin is Origin.NAMED:
             self._named.add(path)
-        why = judge(candidate, seen) or self._too_many(path, candidate, seen.owner)
+        why = why_refused(candidate, seen) or self._too_many(path, candidate, seen.owner)
         if why:
             self._refuse(candidate, path, why, seen)
             return None
@@ -236,9 +236,9 @@ class CensusTaker:
         hidden = candidate.origin is Origin.USER and seen.identity is None and seen.unreadable
         if candidate.origin is Origin.NAMED or (seen.exists and not hidden):
             fix = "run as root, or as its owner" if seen.unreadable else _fix(candidate, path)
-            self._note_refusal(candidate.asker, Refusal(path, why, fix))
+            self._note_refusal(candidate.asker, RefusedHome(path, why, fix))
 
-    def _note_refusal(self, asker: int | None, refusal: Refusal) -> None:
+    def _note_refusal(self, asker: int | None, refusal: RefusedHome) -> None:
         """Some of each user's: he could name any number."""
         told = self._refused_of.get(asker, 0)
         if asker is None or told < REFUSALS_PER_USER_MAX or refusal.path in self._refused:

@@ -28,7 +28,7 @@ from exporter.hermes.process_kinds import (
 from exporter.snapshot import FileIdentity
 
 
-class Wanted:
+class WantedFiles:
     """What to look for on behalf of all homes at once."""
 
     def __init__(self, targets: Iterable[HomeFiles]) -> None:
@@ -47,7 +47,7 @@ class Wanted:
         )
 
 
-class Sighting(NamedTuple):
+class SeenProcess(NamedTuple):
     """One process with a database open."""
 
     pid: int
@@ -63,7 +63,7 @@ class Sighting(NamedTuple):
     stopped: bool
 
 
-class Possession(NamedTuple):
+class OpenFiles(NamedTuple):
     """What of one home's database a process has open."""
 
     database: Descriptor | None
@@ -83,11 +83,11 @@ class Possession(NamedTuple):
         return self.deleted or any((self.wal, self.shm))
 
 
-class Sightings:
+class SeenProcesses:
     """The processes that were seen, and who has what."""
 
-    def __init__(self, seen: Iterable[Sighting] = ()) -> None:
-        self.by_pid: dict[int, Sighting] = {}
+    def __init__(self, seen: Iterable[SeenProcess] = ()) -> None:
+        self.by_pid: dict[int, SeenProcess] = {}
         self._by_file: dict[FileIdentity, set[int]] = {}
         self._by_place: dict[tuple[str, str], set[int]] = {}
         self._lockers: dict[FileIdentity, set[int]] = {}
@@ -95,7 +95,7 @@ class Sightings:
         for sighting in seen:
             self.add(sighting)
 
-    def add(self, sighting: Sighting) -> None:
+    def add(self, sighting: SeenProcess) -> None:
         self.by_pid[sighting.pid] = sighting
         for found in sighting.descriptors:
             self._by_file.setdefault(found.identity, set()).add(sighting.pid)
@@ -105,19 +105,19 @@ class Sightings:
             takers = {lock.pid for lock in found.locks if lock.kind == "FLOCK"}
             self._flock_owners.setdefault(found.identity, set()).update(takers)
 
-    def of(self, home: HomeFiles) -> list[tuple[Sighting, Possession]]:
+    def of(self, home: HomeFiles) -> list[tuple[SeenProcess, OpenFiles]]:
         """Those that have anything of this home's database open, by PID."""
         files = (home.database, home.wal, home.shm)
         pids = self._by_place.get((home.directory, home.name), set()).union(
             *(self._by_file.get(file, set()) for file in files if file)
         )
         having = [
-            (seen, possession(home, seen.descriptors, seen.uid))
+            (seen, open_files(home, seen.descriptors, seen.uid))
             for seen in map(self.by_pid.__getitem__, pids)
         ]
         return sorted((pair for pair in having if pair[1].any), key=lambda pair: pair[0].pid)
 
-    def lockers(self, file: FileIdentity) -> set[int]:
+    def lock_owners(self, file: FileIdentity) -> set[int]:
         """Who has SQLite's lock on a file, by his own account."""
         return self._lockers.get(file, set())
 
@@ -129,11 +129,11 @@ class Sightings:
         return {file.inode for file in self._by_file}
 
 
-class Sweep:
+class ProcessScan:
     """One pass over all processes, and the means to look at one of them again."""
 
-    def __init__(self, proc: str, wanted: Wanted, descriptors_per_user: int) -> None:
-        self.sightings: Final = Sightings()
+    def __init__(self, proc: str, wanted: WantedFiles, descriptors_per_user: int) -> None:
+        self.sightings: Final = SeenProcesses()
         self.budget: Final = DescriptorBudget(descriptors_per_user, proc)
         self.processes = 0
         self.unreadable: Final[list[int]] = []
@@ -151,7 +151,7 @@ class Sweep:
         self.processes = len(pids)
         for pid in pids:
             try:
-                self.look(pid)
+                self.scan_process(pid)
                 self._look_at_mounts(pid)
             except PermissionError:
                 self.unreadable.append(pid)
@@ -160,13 +160,13 @@ class Sweep:
                     self.failed_users.add(self._user_of(pid))
         return self
 
-    def look(self, pid: int) -> bool:
+    def scan_process(self, pid: int) -> bool:
         """Whether this process has anything of interest open; then it is among the sightings.
 
         Raise PermissionError if it may not be seen, OSError if it is gone or the look failed.
         """
         numbers = self._find_descriptors(pid)
-        seen = look_at(self._proc, pid, self._wanted, numbers) if numbers else None
+        seen = read_process(self._proc, pid, self._wanted, numbers) if numbers else None
         if seen is not None:
             self.sightings.add(seen)
         return seen is not None
@@ -201,7 +201,9 @@ class Sweep:
             return -1
 
 
-def look_at(proc: str, pid: int, wanted: Wanted, numbers: Iterable[str]) -> Sighting | None:
+def read_process(
+    proc: str, pid: int, wanted: WantedFiles, numbers: Iterable[str]
+) -> SeenProcess | None:
     """One process, all of one moment; None if it is dead or has nothing of interest open."""
     with PinnedProcess(proc, pid) as process:
         stat = process.stat()
@@ -218,12 +220,12 @@ def look_at(proc: str, pid: int, wanted: Wanted, numbers: Iterable[str]) -> Sigh
             children = process.children()
             written = process.written()
             stopped = process.stopped(stat)
-        return Sighting(
+        return SeenProcess(
             pid, stat, uid, namespace_pid, descriptors, role, children, written, stopped
         )
 
 
-def possession(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -> Possession:
+def open_files(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -> OpenFiles:
     """Which of a process's descriptors are of this home's database; `uid` is who runs it.
 
     A sidecar belongs to the database that lies beside it in the eyes of the same process. That also
@@ -251,7 +253,7 @@ def possession(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -
         )
         for found in ours
     )
-    return Possession(database, wal, shm, deleted, stranger=not (trusted or writes))
+    return OpenFiles(database, wal, shm, deleted, stranger=not (trusted or writes))
 
 
 def _best(found: Iterable[Descriptor]) -> Descriptor | None:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from exporter.evidence.boot import Clock
-from exporter.evidence.holders import Scene
+from exporter.evidence.holders import SurveyContext
 from exporter.evidence.models import (
     HIDES_PROCESSES,
     Blindness,
@@ -28,7 +28,7 @@ _UNKNOWN_CONFLICT: Final = GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.CO
 _UNKNOWN_BLIND: Final = GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.BLIND)
 
 
-class Suspect(NamedTuple):
+class GatewayCandidate(NamedTuple):
     """A living process that may be the gateway."""
 
     pid: int
@@ -38,7 +38,7 @@ class Suspect(NamedTuple):
 
 
 def judge_gateway(
-    home: HomeFiles, files: GatewayFiles, scene: Scene, blind: Collection[Blindness]
+    home: HomeFiles, files: GatewayFiles, scene: SurveyContext, blind: Collection[Blindness]
 ) -> GatewayEvidence:
     """Up, down or unknown, and by which evidence.
 
@@ -71,7 +71,7 @@ def judge_gateway(
     return GatewayEvidence(GatewayState.DOWN, GatewayProof.LOCK_OUTLIVED)
 
 
-def _lock_owners(files: GatewayFiles, scene: Scene) -> set[int]:
+def _lock_owners(files: GatewayFiles, scene: SurveyContext) -> set[int]:
     """Who took the lock: by those who have the file open, or by the table if some are hidden."""
     if files.lock is None or scene.locks is None:
         return set()
@@ -81,7 +81,7 @@ def _lock_owners(files: GatewayFiles, scene: Scene) -> set[int]:
     return owners
 
 
-def _is_recorded(suspect: Suspect, files: GatewayFiles) -> bool:
+def _is_recorded(suspect: GatewayCandidate, files: GatewayFiles) -> bool:
     if files.pid is None or files.pid not in (suspect.pid, suspect.namespace_pid):
         return False
     if files.start_ticks is None:
@@ -89,12 +89,12 @@ def _is_recorded(suspect: Suspect, files: GatewayFiles) -> bool:
     return suspect.stat.start_ticks == files.start_ticks
 
 
-def _up(suspect: Suspect, proof: GatewayProof, clock: Clock) -> GatewayEvidence:
+def _up(suspect: GatewayCandidate, proof: GatewayProof, clock: Clock) -> GatewayEvidence:
     started_at = clock.epoch(suspect.stat.start_ticks)
     return GatewayEvidence(GatewayState.UP, proof, suspect.pid, started_at)
 
 
-def _look_at(proc: str, pid: int) -> Suspect | None:
+def _look_at(proc: str, pid: int) -> GatewayCandidate | None:
     """None if it is dead, gone or hidden; raise OSError if that cannot be told."""
     if pid <= 0:
         return None
@@ -105,7 +105,7 @@ def _look_at(proc: str, pid: int) -> Suspect | None:
                 return None
             command_line = process.command_line()
             role = UNREADABLE if command_line is None else classify(command_line)
-            return Suspect(pid, process.user_and_namespace_pid()[1], stat, role.kind)
+            return GatewayCandidate(pid, process.user_and_namespace_pid()[1], stat, role.kind)
     except OSError as error:
         if is_gone(error):
             return None

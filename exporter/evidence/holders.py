@@ -6,29 +6,29 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from exporter.evidence.boot import Clock
-from exporter.evidence.descriptor_scan import Possession, Sighting, Sweep
+from exporter.evidence.descriptor_scan import OpenFiles, ProcessScan, SeenProcess
 from exporter.evidence.lock_table import LockReader
 from exporter.evidence.lost_locks import (
-    NONE,
+    NO_LOCKS,
     Locks,
     confirm_missing,
-    is_heir,
+    is_forked_copy,
     missing_locks,
     own_locks,
 )
-from exporter.evidence.models import Blindness, Holder, HomeFiles, MappedSession
+from exporter.evidence.models import Blindness, Holder, HomeFiles, NamedSession
 from exporter.evidence.named_sessions import sessions_of
 from exporter.evidence.process import Descriptor
 from exporter.evidence.procfs import ancestors
 from exporter.hermes.process_kinds import ProcessKind
 
 
-class Scene(NamedTuple):
+class SurveyContext(NamedTuple):
     """All that one pass saw, for every home, and the means to look closer."""
 
     proc: str
     clock: Clock
-    sweep: Sweep
+    sweep: ProcessScan
     ours: frozenset[int]
     """Processes that this agent started."""
     locks: LockReader | None
@@ -38,7 +38,9 @@ class Scene(NamedTuple):
     pause: Callable[[], None]
 
 
-def describe_holders(home: HomeFiles, scene: Scene, blind: list[Blindness]) -> tuple[Holder, ...]:
+def describe_holders(
+    home: HomeFiles, scene: SurveyContext, blind: list[Blindness]
+) -> tuple[Holder, ...]:
     """Every process that has anything of this database open, by PID; `blind` is added to."""
     return tuple(
         _describe(home, seen, has, scene, blind) for seen, has in scene.sweep.sightings.of(home)
@@ -46,17 +48,17 @@ def describe_holders(home: HomeFiles, scene: Scene, blind: list[Blindness]) -> t
 
 
 def _describe(
-    home: HomeFiles, seen: Sighting, has: Possession, scene: Scene, blind: list[Blindness]
+    home: HomeFiles, seen: SeenProcess, has: OpenFiles, scene: SurveyContext, blind: list[Blindness]
 ) -> Holder:
-    held, missing, inherited = own_locks(has), NONE, NONE
-    if scene.locks is not None and missing_locks(home, has, held) != NONE:
+    held, missing, inherited = own_locks(has), NO_LOCKS, NO_LOCKS
+    if scene.locks is not None and missing_locks(home, has, held) != NO_LOCKS:
         owners = _owners(has.database, scene), _owners(has.shm, scene)
         held = Locks(*(seen.pid in pids for pids in owners))
         missing = missing_locks(home, has, held)
-        heir = Locks(*(is_heir(seen.stat, pids, scene.proc) for pids in owners))
+        heir = Locks(*(is_forked_copy(seen.stat, pids, scene.proc) for pids in owners))
         inherited = missing & heir
         missing = missing.without(inherited)
-    if missing != NONE:
+    if missing != NO_LOCKS:
         missing &= confirm_missing(
             home, seen, proc=scene.proc, checks=scene.checks, pause=scene.pause
         )
@@ -77,7 +79,7 @@ def _describe(
         lockless_database=missing.database,
         lockless_shm=missing.shm,
         deleted_wal=has.deleted,
-        heir=inherited != NONE,
+        heir=inherited != NO_LOCKS,
         stranger=has.stranger,
         sessions=_sessions(home, seen, scene, blind),
         written=seen.written,
@@ -87,8 +89,8 @@ def _describe(
 
 
 def _sessions(
-    home: HomeFiles, seen: Sighting, scene: Scene, blind: list[Blindness]
-) -> tuple[MappedSession, ...]:
+    home: HomeFiles, seen: SeenProcess, scene: SurveyContext, blind: list[Blindness]
+) -> tuple[NamedSession, ...]:
     """The sessions that it names; only the home's owner and root are believed."""
     trusted = None if home.owner is None else frozenset({0, home.owner})
     if trusted is not None and seen.uid not in trusted:
@@ -100,18 +102,18 @@ def _sessions(
         return ()
 
 
-def _is_ours(seen: Sighting, scene: Scene) -> bool:
+def _is_ours(seen: SeenProcess, scene: SurveyContext) -> bool:
     """Known by its PID or an ancestor's: what a process says of itself proves nothing."""
     if not scene.ours or seen.pid in scene.ours:
         return bool(scene.ours)
     return any(pid in scene.ours for pid, _ in ancestors(scene.proc, seen.stat))
 
 
-def _owners(file: Descriptor | None, scene: Scene) -> set[int]:
+def _owners(file: Descriptor | None, scene: SurveyContext) -> set[int]:
     """Who holds SQLite's lock on a file: by his own account, or by the table of all locks."""
     if file is None or scene.locks is None:
         return set()
     inode = file.identity.inode
     table = scene.locks.table
     listed = table.shm_owners(inode) if file.suffix == "-shm" else table.database_owners(inode)
-    return scene.sweep.sightings.lockers(file.identity) | listed
+    return scene.sweep.sightings.lock_owners(file.identity) | listed

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
-from exporter.evidence.descriptor_scan import Possession, Sighting, possession
+from exporter.evidence.descriptor_scan import OpenFiles, SeenProcess, open_files
 from exporter.evidence.models import HomeFiles
 from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import ProcessStat, ancestors, is_gone
@@ -30,18 +30,18 @@ class Locks(NamedTuple):
         return Locks(self.database and not other.database, self.shm and not other.shm)
 
 
-NONE: Final = Locks(database=False, shm=False)
+NO_LOCKS: Final = Locks(database=False, shm=False)
 
 
-def missing_locks(home: HomeFiles, has: Possession, held: Locks) -> Locks:
+def missing_locks(home: HomeFiles, has: OpenFiles, held: Locks) -> Locks:
     """What a holder should have and has not; a DELETE journal needs no lasting lock."""
     if home.wal_mode is False or has.stranger:
-        return NONE
+        return NO_LOCKS
     needed = Locks(database=has.database is not None and has.in_wal_mode, shm=has.shm is not None)
     return needed.without(held)
 
 
-def is_heir(suspect: ProcessStat, owners: Collection[int], proc: str) -> bool:
+def is_forked_copy(suspect: ProcessStat, owners: Collection[int], proc: str) -> bool:
     """Whether a process was forked, without an exec since, by a living owner of the lock.
 
     An exec closes SQLite's descriptors. A child that opened the database itself is no heir, however
@@ -57,7 +57,7 @@ def is_heir(suspect: ProcessStat, owners: Collection[int], proc: str) -> bool:
 
 def confirm_missing(
     home: HomeFiles,
-    sighting: Sighting,
+    sighting: SeenProcess,
     *,
     proc: str,
     checks: int,
@@ -72,30 +72,30 @@ def confirm_missing(
         if check:
             pause()
         missing &= _look_again(home, sighting, proc)
-        if missing == NONE:
+        if missing == NO_LOCKS:
             break
     return missing
 
 
-def _look_again(home: HomeFiles, sighting: Sighting, proc: str) -> Locks:
+def _look_again(home: HomeFiles, sighting: SeenProcess, proc: str) -> Locks:
     try:
         with PinnedProcess(proc, sighting.pid) as process:
             stat = process.stat()
             if stat.dead or stat.start_ticks != sighting.stat.start_ticks:
-                return NONE
+                return NO_LOCKS
             uid, _ = process.user_and_namespace_pid()
-            has = possession(home, process.descriptors({home.name}), uid)
+            has = open_files(home, process.descriptors({home.name}), uid)
             missing = missing_locks(home, has, own_locks(has))
             if has.shm is not None and has.shm.read_only and missing.shm:
                 missing = Locks(missing.database, process.maps(has.shm.identity.inode))
             return missing
     except OSError as error:
         if is_gone(error):
-            return NONE
+            return NO_LOCKS
         return Locks(database=True, shm=True)  # seen without them once, and not to be seen again
 
 
-def own_locks(has: Possession) -> Locks:
+def own_locks(has: OpenFiles) -> Locks:
     """The locks that a process has by its own account."""
     return Locks(
         database=has.database is not None and has.database.locked,

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from exporter.hermes.process_kinds import Mapping, ProcessKind
+from exporter.hermes.process_kinds import NamedBy, ProcessKind
 from exporter.snapshot import FileIdentity, GatewayFiles, LockAnswer, SessionId, Timestamp
 
 
@@ -86,11 +86,11 @@ class HomeFiles(Struct, frozen=True):
     """Whose it is; None if that was not told, and then every process may be one of his."""
 
 
-class MappedSession(Struct, frozen=True):
+class NamedSession(Struct, frozen=True):
     """A session that a process says it is running, and how it says so."""
 
     id: SessionId
-    how: Mapping
+    how: NamedBy
     since: Timestamp
     """Start of the process that says it. A CLI moves on and its children do not: newest is best."""
 
@@ -124,7 +124,7 @@ class Holder(Struct, frozen=True):
     """Forked by a holder that has its locks; it has the descriptors and needs no lock."""
     stranger: bool = False
     """Another user's, that can only read: no Hermes, and nothing that it lacks is missed."""
-    sessions: tuple[MappedSession, ...] = ()
+    sessions: tuple[NamedSession, ...] = ()
     written: int | None = None
     """Bytes it has written so far, to whatever; None where the kernel does not tell.
 

@@ -6,19 +6,19 @@ from collections.abc import Collection
 from typing import Final
 
 from exporter.evidence.boot import Clock
-from exporter.evidence.descriptor_scan import Sighting
-from exporter.evidence.models import MappedSession
+from exporter.evidence.descriptor_scan import SeenProcess
+from exporter.evidence.models import NamedSession
 from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import is_gone, list_pids, read_stat
-from exporter.hermes.process_kinds import Mapping, ProcessKind, session_in_environment
+from exporter.hermes.process_kinds import NamedBy, ProcessKind, session_in_environment
 from exporter.snapshot import Timestamp
 
 _CHILDREN_MAX: Final = 256
 
 
 def sessions_of(
-    sighting: Sighting, proc: str, clock: Clock, trusted: Collection[int] | None
-) -> tuple[MappedSession, ...]:
+    sighting: SeenProcess, proc: str, clock: Clock, trusted: Collection[int] | None
+) -> tuple[NamedSession, ...]:
     """The sessions that this process names, newest first; raise OSError if a look failed.
 
     `trusted` are the users whose children are believed; None for all.
@@ -26,18 +26,18 @@ def sessions_of(
     role = sighting.role
     if role.kind is ProcessKind.MAINTENANCE:
         return ()
-    said: dict[tuple[str, Mapping], Timestamp] = {}
+    said: dict[tuple[str, NamedBy], Timestamp] = {}
     if role.session_id is not None and role.how is not None:
         said[role.session_id, role.how] = clock.epoch(sighting.stat.start_ticks)
     for session_id, since in _said_by_children(sighting, proc, clock, trusted):
-        key = session_id, Mapping.CHILD_ENVIRONMENT
+        key = session_id, NamedBy.CHILD_ENVIRONMENT
         said[key] = max(since, said.get(key, since))
     newest = sorted(said.items(), key=lambda item: -item[1])
-    return tuple(MappedSession(id_, how, since) for (id_, how), since in newest)
+    return tuple(NamedSession(id_, how, since) for (id_, how), since in newest)
 
 
 def _said_by_children(
-    sighting: Sighting, proc: str, clock: Clock, trusted: Collection[int] | None
+    sighting: SeenProcess, proc: str, clock: Clock, trusted: Collection[int] | None
 ) -> list[tuple[str, Timestamp]]:
     """Hermes puts its session into the environment of what it starts.
 
@@ -51,14 +51,14 @@ def _said_by_children(
     return [answer for answer in said if answer[0] != inherited]
 
 
-def _find_children(sighting: Sighting, proc: str) -> list[int]:
+def _find_children(sighting: SeenProcess, proc: str) -> list[int]:
     if sighting.children is not None:
         return sighting.children
     others = ((int(pid), read_stat(proc, int(pid))) for pid in list_pids(proc))
     return [pid for pid, stat in others if stat is not None and stat.parent == sighting.pid]
 
 
-def _inherited(sighting: Sighting, proc: str) -> str | None:
+def _inherited(sighting: SeenProcess, proc: str) -> str | None:
     try:
         with PinnedProcess(proc, sighting.pid) as process:
             return session_in_environment(process.environment())

@@ -17,9 +17,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from exporter.evidence.descriptor_scan import Possession, possession
+from exporter.evidence.descriptor_scan import OpenFiles, open_files
 from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown, read_lock_table
-from exporter.evidence.lost_locks import NONE, missing_locks, own_locks
+from exporter.evidence.lost_locks import NO_LOCKS, missing_locks, own_locks
 from exporter.evidence.models import HomeEvidence, HomeFiles
 from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import is_gone
@@ -119,7 +119,7 @@ def _has_lost(pid: int, files: HomeFiles, proc: str, pause: Callable[[], None]) 
         except OSError as error:
             # If it is there it has no lock by the kernel's account, and its own is closed to us.
             return not is_gone(error)
-        if not has.deleted and missing_locks(files, has, own_locks(has)) == NONE:
+        if not has.deleted and missing_locks(files, has, own_locks(has)) == NO_LOCKS:
             return False
     return True
 
@@ -144,13 +144,13 @@ def _uses(pid: int, files: HomeFiles, proc: str) -> bool:
         return not is_gone(error)
 
 
-def _possession(pid: int, files: HomeFiles, proc: str) -> Possession:
+def _possession(pid: int, files: HomeFiles, proc: str) -> OpenFiles:
     with PinnedProcess(proc, pid) as process:
         stat = process.stat()
         if stat.dead:
             raise ProcessLookupError(errno.ESRCH, "it is a zombie", str(pid))
         uid, _ = process.user_and_namespace_pid()
-        return possession(files, process.descriptors({files.name}), uid)
+        return open_files(files, process.descriptors({files.name}), uid)
 
 
 class OpenAnswer(StrEnum):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Self
 
 from exporter.evidence.freezer import is_frozen
 from exporter.evidence.lock_table import LockEntry, parse_lock
-from exporter.evidence.procfs import STANDARD, ProcessStat, parse_stat, split_link
+from exporter.evidence.procfs import STANDARD_DESCRIPTORS, ProcessStat, parse_stat, split_link
 from exporter.evidence.statx import device_of, identity_of
 from exporter.snapshot import FileIdentity
 
@@ -174,7 +174,7 @@ class PinnedProcess:
         return found
 
     def _numbers(self) -> list[str]:
-        return [number for number in self._list("fd") if number not in STANDARD]
+        return [number for number in self._list("fd") if number not in STANDARD_DESCRIPTORS]
 
     def _describe(self, number: str, names: Collection[str]) -> Descriptor | None:
         try:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 _SMALL_BYTES: Final = 16 * 1024
 _DELETED: Final = " (deleted)"
-STANDARD: Final = frozenset({"0", "1", "2"})
+STANDARD_DESCRIPTORS: Final = frozenset({"0", "1", "2"})
 """SQLite never keeps a file at these, and most processes have nothing else open."""
 _KERNEL_THREAD: Final = 0x00200000
 KTHREADD: Final = 2
@@ -148,7 +148,7 @@ def find_descriptors(
     with os.scandir(folder) as entries:
         for entry in entries:
             number = entry.name
-            if number in STANDARD:
+            if number in STANDARD_DESCRIPTORS:
                 continue
             count += 1
             if count > at_most:

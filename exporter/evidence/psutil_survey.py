@@ -22,7 +22,7 @@ from exporter.evidence.models import (
     Holder,
     HomeEvidence,
     HomeFiles,
-    MappedSession,
+    NamedSession,
     Survey,
 )
 from exporter.evidence.procfs import split_link
@@ -126,9 +126,9 @@ def _judge_home(
 def _describe(home: HomeFiles, seen: _Seen) -> Holder:
     held = seen.files.values()
     role = seen.role
-    sessions: tuple[MappedSession, ...] = ()
+    sessions: tuple[NamedSession, ...] = ()
     if role.session_id is not None and role.how is not None:
-        sessions = (MappedSession(role.session_id, role.how, seen.started_at),)
+        sessions = (NamedSession(role.session_id, role.how, seen.started_at),)
     return Holder(
         pid=seen.pid,
         start_ticks=round(seen.started_at * _TICKS_PER_SECOND),

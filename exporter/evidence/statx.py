@@ -14,18 +14,18 @@ from typing import Final
 
 from exporter.snapshot import FileIdentity
 
-_DO_NOT_ASK: Final = 0x4000
+_AT_STATX_DONT_SYNC: Final = 0x4000
 """AT_STATX_DONT_SYNC"""
-_INODE: Final = 0x100
+_STATX_INO: Final = 0x100
 """STATX_INO"""
 _BUFFER_BYTES: Final = 256
 _INODE_OFFSET: Final = 32
 _DEVICE_OFFSET: Final = 136
-_THIS_ONE: Final = 0x1000
+_AT_EMPTY_PATH: Final = 0x1000
 """AT_EMPTY_PATH"""
-_NO_FOLLOW: Final = 0x100
+_AT_SYMLINK_NOFOLLOW: Final = 0x100
 """AT_SYMLINK_NOFOLLOW"""
-_MOUNT_ROOT: Final = 0x2000
+_STATX_ATTR_MOUNT_ROOT: Final = 0x2000
 """STATX_ATTR_MOUNT_ROOT"""
 _ATTRIBUTES_OFFSET: Final = 8
 
@@ -34,7 +34,7 @@ _statx: Final = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 def identity_of(path: str, directory: int) -> FileIdentity:
     """The file that a link below an open directory leads to; raise OSError as stat does."""
-    return _ask(path, directory, _INODE)
+    return _ask(path, directory, _STATX_INO)
 
 
 def device_of(path: str, directory: int) -> int:
@@ -47,7 +47,7 @@ def _ask(path: str, directory: int, mask: int) -> FileIdentity:
         found = os.stat(path, dir_fd=directory)
         return FileIdentity(found.st_dev, found.st_ino)
     buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
-    if _statx(directory, os.fsencode(path), _DO_NOT_ASK, mask, buffer) != 0:
+    if _statx(directory, os.fsencode(path), _AT_STATX_DONT_SYNC, mask, buffer) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), path)
     (inode,) = struct.unpack_from("Q", buffer, _INODE_OFFSET)
@@ -63,7 +63,10 @@ def is_mount_root(descriptor: int, name: bytes = b"") -> bool:
     if _statx is None:
         return False
     buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
-    if _statx(descriptor, name, _NO_FOLLOW | (0 if name else _THIS_ONE), 0, buffer) != 0:
+    if (
+        _statx(descriptor, name, _AT_SYMLINK_NOFOLLOW | (0 if name else _AT_EMPTY_PATH), 0, buffer)
+        != 0
+    ):
         return False
     (attributes,) = struct.unpack_from("Q", buffer, _ATTRIBUTES_OFFSET)
-    return bool(attributes & _MOUNT_ROOT)
+    return bool(attributes & _STATX_ATTR_MOUNT_ROOT)

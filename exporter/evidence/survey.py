@@ -13,9 +13,9 @@ from typing import Final
 
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.descriptor_budget import DESCRIPTORS_PER_USER
-from exporter.evidence.descriptor_scan import Sighting, Sweep, Wanted
+from exporter.evidence.descriptor_scan import ProcessScan, SeenProcess, WantedFiles
 from exporter.evidence.gateway import judge_gateway
-from exporter.evidence.holders import Scene, describe_holders
+from exporter.evidence.holders import SurveyContext, describe_holders
 from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown
 from exporter.evidence.models import (
     Blindness,
@@ -61,12 +61,12 @@ def survey(
         from exporter.evidence import psutil_survey  # psutil, of which Linux needs nothing
 
         return psutil_survey.survey(targets)
-    sweep = Sweep(proc, Wanted(targets), descriptors_per_user)
+    sweep = ProcessScan(proc, WantedFiles(targets), descriptors_per_user)
     try:
         sweep.run()
     except OSError as error:
         return _nothing_seen(targets, Blindness.NO_PROC if is_gone(error) else Blindness.UNREADABLE)
-    scene = Scene(
+    scene = SurveyContext(
         proc=proc,
         clock=clock or read_clock(),
         sweep=sweep,
@@ -98,7 +98,7 @@ def _at_most(times: int, pause: Callable[[], None]) -> Callable[[], None]:
     return limited
 
 
-def _inodes(targets: Iterable[HomeFiles], sweep: Sweep) -> set[int]:
+def _inodes(targets: Iterable[HomeFiles], sweep: ProcessScan) -> set[int]:
     inodes = sweep.sightings.inodes()
     for home in targets:
         inodes |= _database_inodes(home)
@@ -111,7 +111,7 @@ def _database_inodes(home: HomeFiles) -> set[int]:
     return {file.inode for file in (home.database, home.shm) if file}
 
 
-def _host_blindness(sweep: Sweep, proc: str) -> list[Blindness]:
+def _host_blindness(sweep: ProcessScan, proc: str) -> list[Blindness]:
     blind = blindness(proc)
     whole_host = Blindness.PID_NAMESPACE not in blind
     if any(_could_be_hermes(pid, proc, whole_host=whole_host) for pid in sweep.unreadable):
@@ -156,7 +156,7 @@ def _could_be_hermes(pid: int, proc: str, *, whole_host: bool) -> bool:
     return stat is not None and not stat.kernel_thread and not stat.dead
 
 
-def _judge_home(home: HomeFiles, scene: Scene) -> HomeEvidence:
+def _judge_home(home: HomeFiles, scene: SurveyContext) -> HomeEvidence:
     blind = [*scene.blind, *_blindness_of(home, scene.sweep), *_look_for_owners(home, scene)]
     gateway = None
     if home.gateway is not None:
@@ -175,7 +175,7 @@ def _judge_home(home: HomeFiles, scene: Scene) -> HomeEvidence:
     )
 
 
-def _blindness_of(home: HomeFiles, sweep: Sweep) -> Iterator[Blindness]:
+def _blindness_of(home: HomeFiles, sweep: ProcessScan) -> Iterator[Blindness]:
     """What could not be seen of those who can write this home; no other user can blind it."""
     writers = _ANYBODY | {home.owner}
     if sweep.failed_users and (home.owner is None or sweep.failed_users & writers):
@@ -186,7 +186,7 @@ def _blindness_of(home: HomeFiles, sweep: Sweep) -> Iterator[Blindness]:
         yield Blindness.OVERLAY
 
 
-def _look_for_owners(home: HomeFiles, scene: Scene) -> list[Blindness]:
+def _look_for_owners(home: HomeFiles, scene: SurveyContext) -> list[Blindness]:
     """Find the processes that hold SQLite's locks on this database and were not seen with it.
 
     They opened it after we had passed them, and are added to what was seen. Or they cannot be seen;
@@ -204,11 +204,11 @@ def _look_for_owners(home: HomeFiles, scene: Scene) -> list[Blindness]:
     return blind
 
 
-def _look_for_owner(pid: int, home: HomeFiles, scene: Scene) -> Blindness | None:
+def _look_for_owner(pid: int, home: HomeFiles, scene: SurveyContext) -> Blindness | None:
     """Look at the owner of a lock; why it cannot be seen, if it still has the lock afterwards."""
     inodes = _database_inodes(home)
     try:
-        scene.sweep.look(pid)
+        scene.sweep.scan_process(pid)
     except PermissionError:
         return Blindness.PERMISSIONS
     except OSError as error:
@@ -223,12 +223,12 @@ def _look_for_owner(pid: int, home: HomeFiles, scene: Scene) -> Blindness | None
     return Blindness.UNREADABLE if again.failed else None
 
 
-def _may_have_unseen_owners(home: HomeFiles, scene: Scene) -> bool:
+def _may_have_unseen_owners(home: HomeFiles, scene: SurveyContext) -> bool:
     """Whether the table of all locks could tell more than the holders themselves."""
     incomplete = scene.blind or scene.sweep.failed_users or scene.sweep.budget.limited
     if incomplete or home.lock_probe is LockAnswer.HELD_UNSEEN:
         return True
-    seen = home.shm is not None and scene.sweep.sightings.lockers(home.shm)
+    seen = home.shm is not None and scene.sweep.sightings.lock_owners(home.shm)
     return home.lock_probe is LockAnswer.HELD and not seen
 
 
@@ -237,7 +237,7 @@ def _owners(home: HomeFiles, table: LockTable) -> frozenset[int]:
     return database | (table.shm_owners(home.shm.inode) if home.shm else frozenset())
 
 
-def _candidates(sightings: Iterable[Sighting]) -> tuple[Candidate, ...]:
+def _candidates(sightings: Iterable[SeenProcess]) -> tuple[Candidate, ...]:
     by_user: dict[int, dict[Candidate, None]] = {}
     for seen in sightings:
         for found in seen.descriptors:

@@ -28,7 +28,7 @@ _RETRY_SECONDS: Final = 600.0
 _SUFFIX: Final = b".json"
 
 
-class Layout(StrEnum):
+class CheckpointLayout(StrEnum):
     LEGACY = "legacy"
     STORE = "store"
 
@@ -42,7 +42,7 @@ class ProjectState(StrEnum):
 class CheckpointProject(Struct, frozen=True):
     """The snapshots of one working directory."""
 
-    layout: Layout
+    layout: CheckpointLayout
     name: str
     """16 hex digits: the hash of the working directory's path."""
     state: ProjectState

@@ -23,13 +23,13 @@ ANCHORS_MAX: Final = 64
 Key = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
-def key_of(text: str) -> int:
+def text_key(text: str) -> int:
     """63 bits that stand for a text."""
     digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
-class Anchor(Struct, frozen=True):
+class AnchorMessage(Struct, frozen=True):
     """One message, by which a database is known again."""
 
     message: Key
@@ -39,28 +39,28 @@ class Anchor(Struct, frozen=True):
     """Stands for its session and its time."""
 
 
-class Content(Struct, frozen=True):
+class DatabaseFingerprint(Struct, frozen=True):
     """What a database is known by."""
 
     sequence: Key
     """The highest number that any message ever had."""
     schema: Key
     """Stands for the tables and columns."""
-    anchors: Annotated[tuple[Anchor, ...], Meta(max_length=ANCHORS_MAX)] = ()
+    anchors: Annotated[tuple[AnchorMessage, ...], Meta(max_length=ANCHORS_MAX)] = ()
     """The newest message first, and then ever older ones."""
 
 
-def read_content(connection: apsw.Connection, schema: Schema) -> Content:
+def read_content(connection: apsw.Connection, schema: Schema) -> DatabaseFingerprint:
     """What an open database will be known by."""
     columns = {table: sorted(names) for table, names in sorted(schema.columns.items())}
-    return Content(
+    return DatabaseFingerprint(
         sequence=max(0, highest_message(connection, schema)),
-        schema=key_of(repr((schema.version, columns))),
+        schema=text_key(repr((schema.version, columns))),
         anchors=tuple(_anchors(connection)) if _can_tell(schema) else (),
     )
 
 
-def _anchors(connection: apsw.Connection) -> Iterable[Anchor]:
+def _anchors(connection: apsw.Connection) -> Iterable[AnchorMessage]:
     """The newest message, and those 1, 2, 4, 8 … numbers before it, or next before that."""
     newest = _message(connection, "ORDER BY id DESC LIMIT 1")
     found = {newest.message: newest} if newest is not None else {}
@@ -77,7 +77,7 @@ def _anchors(connection: apsw.Connection) -> Iterable[Anchor]:
 
 
 def surviving(
-    connection: apsw.Connection, schema: Schema, anchors: Iterable[Anchor]
+    connection: apsw.Connection, schema: Schema, anchors: Iterable[AnchorMessage]
 ) -> frozenset[int]:
     """The numbers of those messages that are still there and still the same."""
     if not _can_tell(schema):
@@ -111,7 +111,7 @@ def _can_tell(schema: Schema) -> bool:
     return schema.has("messages", "id", "session_id", "timestamp")
 
 
-def _message(connection: apsw.Connection, which: str, *values: int) -> Anchor | None:
+def _message(connection: apsw.Connection, which: str, *values: int) -> AnchorMessage | None:
     row: Any = connection.execute(
         # Quoted, because a damaged row may hold bytes where a text or number belongs.
         f"SELECT id, quote(session_id), quote(timestamp) FROM messages {which}",
@@ -119,4 +119,4 @@ def _message(connection: apsw.Connection, which: str, *values: int) -> Anchor | 
     ).fetchone()
     if row is None or not isinstance(row[0], int) or row[0] < 0:
         return None
-    return Anchor(row[0], key_of(row[1]), key_of(f"{row[1]} {row[2]}"))
+    return AnchorMessage(row[0], text_key(row[1]), text_key(f"{row[1]} {row[2]}"))

@@ -74,14 +74,14 @@ class DatabaseFiles(Struct, frozen=True):
     shm: FileState | None
 
 
-class Journal(StrEnum):
+class JournalMode(StrEnum):
     """How state.db is written, by the header of the file."""
 
     WAL = "wal"
     ROLLBACK = "rollback"
 
 
-class Access(StrEnum):
+class OpenMode(StrEnum):
     """The ways to open state.db; see the docstring of this module."""
 
     SHARED = "shared"
@@ -89,12 +89,12 @@ class Access(StrEnum):
     IMMUTABLE = "immutable"
 
 
-class Opening(Struct, frozen=True):
+class OpenPlan(Struct, frozen=True):
     """How a database is about to be opened, and its files when that was decided."""
 
     path: str
-    access: Access
-    journal: Journal
+    access: OpenMode
+    journal: JournalMode
     files: DatabaseFiles
 
 
@@ -102,7 +102,7 @@ def database_path(home: str) -> str:
     return os.path.join(home, "state.db")
 
 
-def look_at_files(path: str) -> DatabaseFiles:
+def stat_files(path: str) -> DatabaseFiles:
     """Stat a database and its sidecars without opening or following anything."""
     return DatabaseFiles(file_state(path), file_state(path + "-wal"), file_state(path + "-shm"))
 
@@ -139,7 +139,7 @@ def refuse_unfit_files(files: DatabaseFiles, owner: int, path: str) -> None:
             )
 
 
-def read_journal(path: str) -> Journal | None:
+def read_journal(path: str) -> JournalMode | None:
     """Tell by the file's header how it is written; None for an empty or headless file.
 
     Raise OSError if it cannot be read. Only for a process that has no connection to this database.
@@ -147,10 +147,10 @@ def read_journal(path: str) -> Journal | None:
     header = _read_start(path, _HEADER_BYTES)
     if not header.startswith(_MAGIC):
         return None
-    return Journal.WAL if header[18:20] == b"\x02\x02" else Journal.ROLLBACK
+    return JournalMode.WAL if header[18:20] == b"\x02\x02" else JournalMode.ROLLBACK
 
 
-def read_commit_mark(path: str, files: DatabaseFiles) -> bytes:
+def read_commit_stamp(path: str, files: DatabaseFiles) -> bytes:
     """What moves with every commit, even with one that leaves sizes and times as they are.
 
     In WAL mode that is the start of -shm, else the file's own header. Only for a process that has
@@ -172,13 +172,13 @@ def _read_start(path: str, size: int) -> bytes:
         os.close(descriptor)
 
 
-def plan_opening(path: str) -> Opening:
+def plan_open(path: str) -> OpenPlan:
     """Look at the files and choose how to open them; raise if this is no database.
 
     Only for a process that has no connection to this database, and right before `reading`: what
     was true of the files a moment ago may not be any more.
     """
-    files = look_at_files(path)
+    files = stat_files(path)
     try:
         journal = read_journal(path)
     except PermissionError as error:
@@ -188,23 +188,23 @@ def plan_opening(path: str) -> Opening:
             Trouble.NOT_A_DATABASE, f"{path} is not an SQLite database; left untouched"
         )
     lock = probe_shm(path + "-shm") if files.shm is not None else LockAnswer.FREE
-    return Opening(path, choose_access(files, journal, lock), journal, files)
+    return OpenPlan(path, choose_open_mode(files, journal, lock), journal, files)
 
 
-def choose_access(files: DatabaseFiles, journal: Journal, lock: LockAnswer) -> Access:
+def choose_open_mode(files: DatabaseFiles, journal: JournalMode, lock: LockAnswer) -> OpenMode:
     """Which way of opening leaves these files as they are; `lock` is the one on -shm."""
-    if journal is Journal.ROLLBACK and (files.wal is None or files.wal.size_bytes == 0):
-        return Access.SHARED
+    if journal is JournalMode.ROLLBACK and (files.wal is None or files.wal.size_bytes == 0):
+        return OpenMode.SHARED
     if files.wal is None:
-        return Access.IMMUTABLE
+        return OpenMode.IMMUTABLE
     if files.shm is None or lock is LockAnswer.FREE:
-        return Access.HEAP_WAL
-    return Access.SHARED
+        return OpenMode.HEAP_WAL
+    return OpenMode.SHARED
 
 
 @contextmanager
 def reading(
-    opening: Opening,
+    opening: OpenPlan,
     *,
     deadline_seconds: float,
     mapped: bool = False,
@@ -222,7 +222,7 @@ def reading(
 
 
 def _reading(
-    opening: Opening, deadline_seconds: float, mapped: bool, monotonic: Callable[[], float]
+    opening: OpenPlan, deadline_seconds: float, mapped: bool, monotonic: Callable[[], float]
 ) -> Iterator[apsw.Connection]:
     give_up_at = monotonic() + deadline_seconds
     connection: apsw.Connection | None = None
@@ -247,7 +247,7 @@ def _reading(
 
 
 @contextmanager
-def _kept_in_place(opening: Opening) -> Iterator[None]:
+def _kept_in_place(opening: OpenPlan) -> Iterator[None]:
     """Hold the files as they were planned; raise DatabaseError if they are so no more.
 
     The descriptor is closed when no connection is open any more: closing it gives up all locks.
@@ -260,8 +260,8 @@ def _kept_in_place(opening: Opening) -> Iterator[None]:
         ) from error
     try:
         _share(descriptor, opening.path)
-        if opening.access is not Access.IMMUTABLE and _sidecars(opening.files) != _sidecars(
-            look_at_files(opening.path)
+        if opening.access is not OpenMode.IMMUTABLE and _sidecars(opening.files) != _sidecars(
+            stat_files(opening.path)
         ):
             raise DatabaseError(
                 Trouble.BUSY, f"{opening.path} was opened or closed by Hermes at this very moment"
@@ -292,9 +292,9 @@ def _sidecars(files: DatabaseFiles) -> tuple[FileIdentity | None, ...]:
     )
 
 
-def refuse_if_moved(opening: Opening) -> None:
+def refuse_if_moved(opening: OpenPlan) -> None:
     """Raise if we read without locks and somebody wrote meanwhile."""
-    if opening.access is Access.SHARED or look_at_files(opening.path) == opening.files:
+    if opening.access is OpenMode.SHARED or stat_files(opening.path) == opening.files:
         return
     raise DatabaseError(
         Trouble.MOVED_WHILE_READING,
@@ -303,13 +303,13 @@ def refuse_if_moved(opening: Opening) -> None:
 
 
 _OPTIONS: Final = {
-    Access.SHARED: "mode=ro&readonly_shm=1",
-    Access.HEAP_WAL: "mode=ro&vfs=unix-none",
-    Access.IMMUTABLE: "mode=ro&immutable=1",
+    OpenMode.SHARED: "mode=ro&readonly_shm=1",
+    OpenMode.HEAP_WAL: "mode=ro&vfs=unix-none",
+    OpenMode.IMMUTABLE: "mode=ro&immutable=1",
 }
 
 
-def _connect(opening: Opening) -> apsw.Connection:
+def _connect(opening: OpenPlan) -> apsw.Connection:
     uri = "file:" + urllib.parse.quote(os.fsencode(opening.path)) + "?" + _OPTIONS[opening.access]
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
     connection = apsw.Connection(uri, flags=flags)
@@ -320,7 +320,7 @@ def _connect(opening: Opening) -> apsw.Connection:
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.execute("PRAGMA query_only=ON")
-        if opening.access is Access.HEAP_WAL:
+        if opening.access is OpenMode.HEAP_WAL:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     except BaseException:
         connection.close(force=True)
@@ -353,7 +353,7 @@ _TROUBLES: Final[tuple[tuple[type[apsw.Error], Trouble], ...]] = (
 )
 
 
-def _explain(error: apsw.Error | UnicodeDecodeError, opening: Opening) -> DatabaseError:
+def _explain(error: apsw.Error | UnicodeDecodeError, opening: OpenPlan) -> DatabaseError:
     """The same failure as a reason that metrics can show, in words for the operator."""
     path = opening.path
     match error:
@@ -362,7 +362,7 @@ def _explain(error: apsw.Error | UnicodeDecodeError, opening: Opening) -> Databa
         case apsw.CantOpenError():
             # If nothing is denied to us, a sidecar came or went at this very moment.
             trouble = Trouble.PERMISSION if _denied(path) else Trouble.BUSY
-        case apsw.ReadOnlyError() if opening.journal is Journal.ROLLBACK:
+        case apsw.ReadOnlyError() if opening.journal is JournalMode.ROLLBACK:
             return DatabaseError(
                 Trouble.BUSY, f"{path} waits for Hermes to undo a write that was cut short"
             )

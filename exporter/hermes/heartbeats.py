@@ -21,7 +21,7 @@ _BEATS: Final = ("last_heartbeat", "last_heartbeat_at", "updated_at")
 _LEASES_MAX: Final = 10_000
 
 
-class Signs(Struct, frozen=True):
+class LifeSigns(Struct, frozen=True):
     """What was found at one reading."""
 
     backend_beat_at: float | None = None
@@ -30,9 +30,9 @@ class Signs(Struct, frozen=True):
     """Conversations in the middle of a turn, and until when that is vouched for."""
 
 
-def read_signs(connection: apsw.Connection, schema: Schema) -> Signs:
+def read_life_signs(connection: apsw.Connection, schema: Schema) -> LifeSigns:
     """Both, as far as this schema has them."""
-    return Signs(_newest_beat(connection, schema), _turns(connection, schema))
+    return LifeSigns(_newest_beat(connection, schema), _turns(connection, schema))
 
 
 def _newest_beat(connection: apsw.Connection, schema: Schema) -> float | None:

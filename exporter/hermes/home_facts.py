@@ -48,7 +48,7 @@ def read_config(home: str) -> HomeConfig:
     if not content or (b"max_messages" not in content and b"plugins" not in content):
         return HomeConfig()
     try:
-        document = yaml.load(content, NoAliases)  # noqa: S506 - a SafeLoader
+        document = yaml.load(content, NoAliasLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError):
         return HomeConfig(enables_plugins=b"plugins" in content)
     limit = _get(_get(document, "session_reset"), "max_messages")
@@ -79,7 +79,7 @@ def _get(mapping: Any, key: str) -> Any:
     return mapping.get(key) if isinstance(mapping, dict) else None
 
 
-class NoAliases(yaml.SafeLoader):
+class NoAliasLoader(yaml.SafeLoader):
     """A loader that a document of nested aliases cannot make explode."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from exporter.hermes.table_rows import TableRows, bound
+from exporter.hermes.table_rows import TableRows, parameter
 
 _SUMMARY: Final = re.compile(
     r"\[CONTEXT COMPACTION .{1,8} REFERENCE ONLY\]|\A\s*\[CONTEXT SUMMARY\]:"
@@ -48,7 +48,7 @@ class MergePlan(Struct, frozen=True):
     them, and the merge planned again; `missing` is empty then."""
     active_return: bool = False
     """Old active messages come back as active ones: they count as messages of the session."""
-    homeless: int = 0
+    unplaced: int = 0
     """Old messages that Hermes has compacted away, in a schema that cannot hold such."""
 
 
@@ -81,7 +81,7 @@ def plan_merge(
         past = TableRows(old.columns, missing)
         return numbering.plan(past, before=new.column("id"), active_return=active)
     if "active" not in columns:
-        return MergePlan(TableRows(old.columns, []), homeless=len(missing))
+        return MergePlan(TableRows(old.columns, []), unplaced=len(missing))
     hidden = _hidden(TableRows(old.columns, missing), columns)
     return numbering.plan(hidden, before=new.column("id"))
 
@@ -198,7 +198,7 @@ def _is_compacted(new: TableRows, seen: Sequence[tuple[Any, ...]]) -> bool:
 
 
 def _text(value: Any) -> str:
-    value = bound(value)
+    value = parameter(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return "" if value is None else str(value)

@@ -10,7 +10,7 @@ import yaml
 from msgspec import Struct
 
 from exporter.errors import HomeError
-from exporter.hermes.home_facts import NoAliases
+from exporter.hermes.home_facts import NoAliasLoader
 from exporter.hermes.schema import Schema
 from exporter.hermes.small_files import read_number, read_small
 
@@ -19,7 +19,7 @@ _INTERVAL_HOURS: Final = 24.0
 _CLOCK_MAX: Final = 1e11
 
 
-class SelfPruning(Struct, frozen=True):
+class OwnPruning(Struct, frozen=True):
     """Hermes's own prunes of sessions and of checkpoints."""
 
     sessions_on: bool = False
@@ -44,9 +44,9 @@ def _is_fresh(moment: float | None, interval: float, now: float) -> bool:
     return moment is not None and moment <= now < moment + interval
 
 
-def read_self_pruning(
+def read_own_pruning(
     home: str, connection: apsw.Connection | None, schema: Schema | None
-) -> SelfPruning:
+) -> OwnPruning:
     """From the home's config.yaml and the marks that Hermes leaves."""
     document = _configuration(home)
     sessions = _section(document, "sessions")
@@ -57,7 +57,7 @@ def read_self_pruning(
             "SELECT CAST(value AS REAL) FROM state_meta WHERE key = 'last_auto_prune'"
         ).fetchone()
         marked = found[0] if found else None
-    return SelfPruning(
+    return OwnPruning(
         sessions_on=sessions.get("auto_prune") is True,
         sessions_at=marked if marked is not None and 0 < marked < _CLOCK_MAX else None,
         sessions_interval_seconds=_hours(sessions),
@@ -75,7 +75,7 @@ def _configuration(home: str) -> Any:
     if not content or b"auto_prune" not in content:
         return None
     try:
-        return yaml.load(content, NoAliases)  # noqa: S506 - a SafeLoader
+        return yaml.load(content, NoAliasLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import apsw
 from msgspec import Struct
 
-from exporter.hermes.read_pacing import Pace
+from exporter.hermes.read_pacing import ReadPacer
 from exporter.hermes.schema import Schema
 from exporter.hermes.utf8 import rows_in_utf8
 
@@ -32,7 +32,7 @@ _ROWS_MAX: Final = (1 << _ROW_BITS) - 1
 _BYTES_MAX: Final = (1 << 62 - _ROW_BITS) - 1
 
 
-class Measured(Struct, frozen=True):
+class MeasuredSizes(Struct, frozen=True):
     """What was measured, to be handed from one process to another that was forked from it."""
 
     pairs: bytes
@@ -41,7 +41,7 @@ class Measured(Struct, frozen=True):
     highest: int
 
 
-class Payloads:
+class PayloadSizes:
     """The payload of each session of one database, kept from one look to the next.
 
     A session is one integer: its rows, and the bytes in them.
@@ -59,13 +59,13 @@ class Payloads:
         self._rows = 0
         self._bytes = 0
 
-    def save(self) -> Measured:
+    def save(self) -> MeasuredSizes:
         pairs = array("q")
         for pair in self._packed.items():
             pairs.extend(pair)
-        return Measured(pairs.tobytes(), self._measured_up_to, self._highest)
+        return MeasuredSizes(pairs.tobytes(), self._measured_up_to, self._highest)
 
-    def load(self, measured: Measured) -> None:
+    def load(self, measured: MeasuredSizes) -> None:
         """Know what another has measured, instead of what was known."""
         pairs = array("q", measured.pairs)
         self._asked = dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -86,7 +86,7 @@ class Payloads:
         self._highest = highest
         lengths = _lengths(schema)
         until = self._monotonic() + seconds
-        pace = Pace(
+        pace = ReadPacer(
             connection, first=_FIRST_BLOCK_ROWS, sizes=_BLOCK_ROWS, monotonic=self._monotonic
         )
         while self._measured_up_to < highest:

@@ -54,7 +54,7 @@ class ProcessKind(StrEnum):
     """Not recognised: it could host anything."""
 
 
-class Mapping(StrEnum):
+class NamedBy(StrEnum):
     """How a process names the session that it runs."""
 
     SESSION_KEY = "session_key"
@@ -67,7 +67,7 @@ class Role(Struct, frozen=True):
 
     kind: ProcessKind
     session_id: str | None = None
-    how: Mapping | None = None
+    how: NamedBy | None = None
     may_resume: bool = False
     """It was told to resume or continue a session, or may have been."""
 
@@ -186,7 +186,7 @@ def _classify_slash_worker(arguments: Sequence[str]) -> Role:
             session_id = value if equals else "".join(arguments[position + 1 : position + 2])
             plausible = _plausible_id(session_id)
             if plausible is not None:
-                return Role(ProcessKind.SLASH_WORKER, plausible, Mapping.SESSION_KEY)
+                return Role(ProcessKind.SLASH_WORKER, plausible, NamedBy.SESSION_KEY)
     return Role(ProcessKind.SLASH_WORKER, may_resume=True)
 
 
@@ -217,7 +217,7 @@ def _with_resume(kind: ProcessKind, line: CommandLine) -> Role:
         return Role(kind)
     # A title is the user's own words: only what has the shape of an id is kept.
     if line.resume and _OWN_ID_SHAPE.fullmatch(line.resume):
-        return Role(kind, line.resume, Mapping.RESUME, may_resume=True)
+        return Role(kind, line.resume, NamedBy.RESUME, may_resume=True)
     return Role(kind, may_resume=True)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from exporter.hermes.payload_sizes import session_lengths
-from exporter.hermes.read_pacing import Pace
+from exporter.hermes.read_pacing import ReadPacer
 from exporter.hermes.schema import Schema
 from exporter.hermes.session_queries import SessionQueries, SessionRecord
 from exporter.hermes.session_state import ARCHIVED, TITLED
@@ -20,7 +20,7 @@ _COUNT_MAX: Final = 2**53 - 1
 _TURN_LEASES_MAX: Final = 100_000
 
 
-class Extras(NamedTuple):
+class PruneColumns(NamedTuple):
     """What a scan has no need of."""
 
     archived: bool
@@ -33,17 +33,19 @@ class Extras(NamedTuple):
     row_bytes: int
 
 
-class StockQueries(SessionQueries):
+class PruneQueries(SessionQueries):
     """SQL for one schema: what a scan reads, and more, in the same pass."""
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema)
         self._extra_columns = ", ".join(_expressions(schema))
 
-    def slices(self, connection: apsw.Connection) -> Iterator[list[tuple[SessionRecord, Extras]]]:
+    def slices(
+        self, connection: apsw.Connection
+    ) -> Iterator[list[tuple[SessionRecord, PruneColumns]]]:
         """All sessions in the order of ids, each slice read in a transaction of its own."""
         after: str | bytes | None = None
-        pace = Pace(connection, first=_FIRST_SLICE_SESSIONS, sizes=_SLICE_SESSIONS)
+        pace = ReadPacer(connection, first=_FIRST_SLICE_SESSIONS, sizes=_SLICE_SESSIONS)
         while True:
             page = self.rows_after(connection, after, pace.size, self._extra_columns)
             if page.last is None:
@@ -55,9 +57,11 @@ class StockQueries(SessionQueries):
             after = page.last
 
 
-def _extras(values: Sequence[Any]) -> Extras:
+def _extras(values: Sequence[Any]) -> PruneColumns:
     archived, titled, count, branched, delegated, size = values
-    return Extras(bool(archived), bool(titled), count, bool(branched), bool(delegated), int(size))
+    return PruneColumns(
+        bool(archived), bool(titled), count, bool(branched), bool(delegated), int(size)
+    )
 
 
 def _expressions(schema: Schema) -> list[str]:

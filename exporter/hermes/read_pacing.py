@@ -26,7 +26,7 @@ _PATIENCE_SECONDS: Final = 5.0
 """For one reading: who never lets his WAL start over is not waited for."""
 
 
-class Pace:
+class ReadPacer:
     """How much to read in each transaction of a long reading, and when to wait for others."""
 
     def __init__(

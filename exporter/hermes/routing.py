@@ -59,7 +59,7 @@ Lineage = Callable[[set[str]], set[str]]
 """From sessions to these and all that compression ties them to."""
 
 
-class Ties:
+class CompressionLinks:
     """Which sessions compression ties together, gathered while all of them are read."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class RoutingReader:
             with_goals=_with_goals(connection, schema),
         )
 
-    def tie(self, pointers: Pointers, ties: Ties) -> Routing:
+    def from_links(self, pointers: Pointers, ties: CompressionLinks) -> Routing:
         """The same as `read` when all sessions were just read anyway."""
         return self._tie(pointers, ties.lineage, None)
 

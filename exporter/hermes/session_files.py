@@ -37,7 +37,7 @@ def safe_name(session_id: str) -> str:
     return f"{safe}_{digest[:_HASH_DIGITS]}"
 
 
-class Owners:
+class FileOwners:
     """Which of the sessions of a database a file of sessions/ belongs to."""
 
     def __init__(self, session_ids: Iterable[str]) -> None:
@@ -49,7 +49,7 @@ class Owners:
 
     def of(self, name: str) -> str | None:
         """The id of the session; None if no session of the database has a file of this name."""
-        found = (self._ids.get(middle) for middle in middles(name))
+        found = (self._ids.get(middle) for middle in possible_ids(name))
         return next((session_id for session_id in found if session_id is not None), None)
 
 
@@ -61,7 +61,7 @@ def kind_of(name: str) -> DiskKind | None:
     return kind if kind is DiskKind.REQUEST_DUMPS and _DUMP.fullmatch(name) else None
 
 
-def middles(name: str) -> list[str]:
+def possible_ids(name: str) -> list[str]:
     """What may be the id in a name: `session_a.json` is of `a`, or of a session `session_a`."""
     shapes = (_DUMP,) if name.startswith("request_dump_") else (_PREFIXED, _PLAIN)
     return [matched[1] for shape in shapes if (matched := shape.fullmatch(name)) is not None]
@@ -76,7 +76,7 @@ def is_surely_hermes(name: str) -> bool:
     prefixed = name.startswith(("session_", "request_dump_"))
     return any(
         is_own_id(middle) or (prefixed and _SAFE_HASHED.fullmatch(middle) is not None)
-        for middle in middles(name)
+        for middle in possible_ids(name)
     )
 
 

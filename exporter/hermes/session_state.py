@@ -15,16 +15,16 @@ import apsw
 from exporter.hermes.schema import Schema
 from exporter.hermes.session_queries import SessionQueries, SessionRecord, SessionRow
 
-Expected = dict[str, str | int | float | None]
+EndedSessionState = dict[str, str | int | float | None]
 
 ARCHIVED: Final = "COALESCE({0}, 0) IS NOT 0"
 """Whether a session is archived, by the column of that name or 0."""
 TITLED: Final = "COALESCE({0}, '') IS NOT ''"
 
 
-def expected_of(
+def ended_session_state(
     record: SessionRecord, *, archived: bool = False, titled: bool = False, children: int = 0
-) -> Expected:
+) -> EndedSessionState:
     """What the plan expects of a session; `children` are the rows that name it as their parent."""
     row, messages, usage = record
     return {
@@ -50,14 +50,14 @@ def expected_of(
     }
 
 
-class Found(NamedTuple):
+class FoundSession(NamedTuple):
     """A session as it is now."""
 
     row: SessionRow
-    expected: Expected
+    expected: EndedSessionState
 
 
-class ExpectedReader:
+class SessionStateReader:
     """Reads of a few sessions what `expected_of` makes of a whole scan."""
 
     def __init__(self, schema: Schema) -> None:
@@ -67,20 +67,22 @@ class ExpectedReader:
         self._flags = f"{ARCHIVED.format(archived)}, {TITLED.format(title)}"
         self._has_parents = schema.has("sessions", "parent_session_id")
 
-    def read(self, connection: apsw.Connection, session_ids: Sequence[str]) -> dict[str, Found]:
+    def read(
+        self, connection: apsw.Connection, session_ids: Sequence[str]
+    ) -> dict[str, FoundSession]:
         """These sessions, without those that are gone."""
         return {
-            record.row.id: Found(record.row, self._expected(connection, record))
+            record.row.id: FoundSession(record.row, self._expected(connection, record))
             for record in self._queries.records(connection, session_ids, 0)
         }
 
-    def _expected(self, connection: apsw.Connection, record: SessionRecord) -> Expected:
+    def _expected(self, connection: apsw.Connection, record: SessionRecord) -> EndedSessionState:
         session_id = record.row.id
         flags = connection.execute(
             f"SELECT {self._flags} FROM sessions WHERE id = ?", (session_id,)
         ).fetchone()
         archived, titled = flags or (0, 0)
-        return expected_of(
+        return ended_session_state(
             record,
             archived=bool(archived),
             titled=bool(titled),
@@ -97,6 +99,6 @@ class ExpectedReader:
         )
 
 
-def first_difference(planned: Expected, found: Expected) -> str:
+def first_difference(planned: EndedSessionState, found: EndedSessionState) -> str:
     """Which of the things that were planned with has changed; '' if none."""
     return next((key for key, value in planned.items() if found.get(key) != value), "")

@@ -120,20 +120,20 @@ def insert_rows(
             connection.executemany(plain, some)
             continue
         for row in some:
-            marks = ", ".join(map(mark, row))
-            connection.execute(f"{insert} VALUES ({marks})", [bound(value) for value in row])
+            marks = ", ".join(map(placeholder, row))
+            connection.execute(f"{insert} VALUES ({marks})", [parameter(value) for value in row])
 
 
 def _is_plain(row: Sequence[Any]) -> bool:
     return not any(isinstance(value, Ext) for value in row)
 
 
-def mark(value: Any) -> str:
+def placeholder(value: Any) -> str:
     """What stands for a value in a statement."""
     return "CAST(? AS TEXT)" if isinstance(value, Ext) else "?"
 
 
-def bound(value: Any) -> Any:
+def parameter(value: Any) -> Any:
     """What is bound for it."""
     return value.data if isinstance(value, Ext) else value
 

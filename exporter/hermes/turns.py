@@ -31,7 +31,7 @@ class Conversation(NamedTuple):
     tool_repeat_streak: int
 
 
-NOTHING_SAID: Final = Conversation(Turn.EMPTY, 0, 0)
+NO_CONVERSATION: Final = Conversation(Turn.EMPTY, 0, 0)
 _JUST_ASKED: Final = Conversation(Turn.MID_TURN, 0, 0)
 _ANSWERED: Final = Conversation(Turn.AFTER_TURN, 0, 0)
 

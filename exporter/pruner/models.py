@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from exporter.hermes.continuity import Content
+from exporter.hermes.continuity import DatabaseFingerprint
 from exporter.runs.models import Frees as Frees
 from exporter.runs.models import RunOutcome
 from exporter.snapshot import Bytes, Count, SessionId, Text, Timestamp, Word
@@ -181,7 +181,7 @@ class Seen(Struct, frozen=True):
     looked_at: Timestamp
     device: int
     inode: int
-    content: Content
+    content: DatabaseFingerprint
 
 
 class WitnessMemory(Struct, frozen=True):

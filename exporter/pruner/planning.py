@@ -16,7 +16,7 @@ from exporter.pruner.models import HomePrunePlan, PruneMemory, PruneReport
 from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
-from exporter.scan.fork_pool import Crew, die_with_parent, is_alone
+from exporter.scan.fork_pool import ForkPool, die_with_parent, is_single_threaded
 from exporter.snapshot import DiskReport
 
 
@@ -59,7 +59,7 @@ def plan(wish: PruneWish, taker: Stocktaker, seen: Seen, *, aside: bool | None =
         if resting is not None:
             return _nothing(seen.home, resting, taker.now())
     planned: Planned | None = None
-    if not wish.by_hand and (is_alone() if aside is None else aside):
+    if not wish.by_hand and (is_single_threaded() if aside is None else aside):
         planned = _plan_aside(wish, taker, seen)
     planned = planned or _plan(wish, taker, seen)
     taker.rest.note(mark, settings, planned.pressure, planned.report)
@@ -73,7 +73,7 @@ def _plan_aside(wish: PruneWish, taker: Stocktaker, seen: Seen) -> Planned | Non
         die_with_parent()
         return _Worked(_plan(wish, taker, seen), taker.learnt())
 
-    worked = Crew(1, _Worked).aside(work)
+    worked = ForkPool(1, _Worked).aside(work)
     if worked is None:
         return None
     taker.learn(worked.learnt)

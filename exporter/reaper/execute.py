@@ -22,7 +22,7 @@ from exporter.hermes.continuations import children_of
 from exporter.hermes.routing import Routing, read_routing, routing_file
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_queries import SessionQueries
-from exporter.hermes.turns import NOTHING_SAID
+from exporter.hermes.turns import NO_CONVERSATION
 from exporter.reaper.models import Proof
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import ProcessKey
@@ -266,7 +266,9 @@ class _Ending(Change):
         now = self._target.clock()
         rows = self._queries.records(connection, targets, 0)
         found = {
-            each.row.id: open_session(each, NOTHING_SAID, now) for each in rows if each.row.is_open
+            each.row.id: open_session(each, NO_CONVERSATION, now)
+            for each in rows
+            if each.row.is_open
         }
         return {
             session_id: self._why_not(connection, session_id, found.get(session_id), now)

@@ -19,9 +19,9 @@ from exporter.errors import DatabaseError
 from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
 from exporter.hermes.database import is_sound
-from exporter.hermes.heartbeats import Signs, read_signs
-from exporter.hermes.read_pacing import Pace
-from exporter.hermes.routing import Routing, RoutingReader, Ties, routing_file
+from exporter.hermes.heartbeats import LifeSigns, read_life_signs
+from exporter.hermes.read_pacing import ReadPacer
+from exporter.hermes.routing import CompressionLinks, Routing, RoutingReader, routing_file
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.session_queries import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
 from exporter.hermes.turns import TurnQuery
@@ -45,7 +45,7 @@ _MEANINGLESS: Final = (Trouble.MOVED_WHILE_READING, Trouble.NOT_A_DATABASE)
 """After these nothing that was read before is worth keeping."""
 
 
-class Gate(Struct, frozen=True):
+class ChangeStamp(Struct, frozen=True):
     """All that moves when Hermes writes; while it is the same there is nothing to read.
 
     The times of -shm are left out: they move without a commit.
@@ -84,11 +84,11 @@ class StateReader:
         self.table = SessionTable()
         self.watermark = 0
         self.routing: Routing | None = None
-        self.signs = Signs()
+        self.signs = LifeSigns()
         self._routing = RoutingReader(self._home)
         self.health: DatabaseHealth | None = None
         self.missing_columns: list[str] = []
-        self._gate: Gate | None = None
+        self._gate: ChangeStamp | None = None
         self._schema: Schema | None = None
         self._queries: SessionQueries
         self._rowid = 0
@@ -98,12 +98,12 @@ class StateReader:
         self._checked_at: float | None = None
         self._integrity: tuple[bool, float] | None = None
 
-    def _look(self, main: database.FileState, files: database.DatabaseFiles) -> Gate:
+    def _look(self, main: database.FileState, files: database.DatabaseFiles) -> ChangeStamp:
         """Look at what would have moved. Only while no connection is open."""
-        return Gate(
+        return ChangeStamp(
             main=main,
             wal=files.wal,
-            commit_mark=database.read_commit_mark(self._path, files),
+            commit_mark=database.read_commit_stamp(self._path, files),
             routing_file=database.file_state(routing_file(self._home)),
         )
 
@@ -113,7 +113,7 @@ class StateReader:
         `watermark` is the highest message id the agent has counted. `before_open` may raise to
         forbid an opening; it is called right before each one.
         """
-        files = database.look_at_files(self._path)
+        files = database.stat_files(self._path)
         if files.database is None or files.database.size_bytes == 0:
             self._refuse_lost_database(files, watermark)
             self._forget()
@@ -153,7 +153,7 @@ class StateReader:
     def _read(self, watermark: int, before_open: Callable[[], None]) -> Iterator[SessionUsage]:
         for attempt in range(_ATTEMPTS):
             before_open()
-            opening = database.plan_opening(self._path)
+            opening = database.plan_open(self._path)
             try:
                 with database.reading(
                     opening,
@@ -173,7 +173,7 @@ class StateReader:
                 self._pause(0.05)
 
     def _pass(
-        self, connection: apsw.Connection, journal: database.Journal, watermark: int
+        self, connection: apsw.Connection, journal: database.JournalMode, watermark: int
     ) -> Iterator[list[SessionUsage]]:
         """Bring the table up to date; give out usage only while no transaction is open.
 
@@ -188,15 +188,15 @@ class StateReader:
             self._queries = SessionQueries(self._schema)
         schema, queries = self._schema, self._queries
         health = _health(connection, schema, journal)
-        signs = read_signs(connection, schema)
+        signs = read_life_signs(connection, schema)
         # Both are of the first transaction: what is written during the pass is looked at next time.
         highest = queries.highest_message_id(connection)
         rowid = queries.highest_rowid(connection)
         if self._whole_pass_due(connection, queries, health, highest):
             pointers = self._routing.pointers(connection, schema, self._clock())
-            ties = Ties()
+            ties = CompressionLinks()
             yield from self._whole_pass(connection, queries, watermark, ties)
-            routing = self._routing.tie(pointers, ties)
+            routing = self._routing.from_links(pointers, ties)
         else:
             routing, usage = self._changes(connection, queries, watermark)
             yield usage
@@ -222,14 +222,18 @@ class StateReader:
         return pages_freed and queries.count(connection) < len(self.table)
 
     def _whole_pass(
-        self, connection: apsw.Connection, queries: SessionQueries, watermark: int, ties: Ties
+        self,
+        connection: apsw.Connection,
+        queries: SessionQueries,
+        watermark: int,
+        ties: CompressionLinks,
     ) -> Iterator[list[SessionUsage]]:
         """Read every session, in slices, each in a read transaction of its own."""
         began = self._monotonic()
         seen: set[int] = set()
         after: str | bytes | None = None
         unreadable = queries.unfit_ids(connection)
-        pace = Pace(
+        pace = ReadPacer(
             connection,
             first=_FIRST_SLICE_SESSIONS,
             sizes=_SLICE_SESSIONS,
@@ -276,7 +280,7 @@ class StateReader:
         # The newest row once more: if it was deleted, another may have taken its place.
         suspects.update(queries.sessions_begun_since(connection, self._rowid - 1))
         few = len(self.table.open) <= _ALWAYS_OPEN_SESSIONS
-        return suspects.union(self.table.open if few else self.table.at_work(self._clock()))
+        return suspects.union(self.table.open if few else self.table.recently_active(self._clock()))
 
     def _put(
         self,
@@ -305,7 +309,7 @@ class StateReader:
     def check_integrity(self, interval_seconds: float, before_open: Callable[[], None]) -> None:
         """Run quick_check if one is due: only in a quiet window, and never for long."""
         now = self._monotonic()
-        files = database.look_at_files(self._path)
+        files = database.stat_files(self._path)
         if self._gate is None or files.database is None:
             return
         small = files.database.size_bytes <= _SMALL_DATABASE_BYTES
@@ -316,7 +320,7 @@ class StateReader:
         self._checked_at = now
         before_open()
         try:
-            opening = database.plan_opening(self._path)
+            opening = database.plan_open(self._path)
             with database.reading(
                 opening, deadline_seconds=_QUICK_CHECK_DEADLINE_SECONDS
             ) as connection:
@@ -334,7 +338,7 @@ class StateReader:
 
 
 def _health(
-    connection: apsw.Connection, schema: Schema, journal: database.Journal
+    connection: apsw.Connection, schema: Schema, journal: database.JournalMode
 ) -> DatabaseHealth:
     return DatabaseHealth(
         schema_version=schema.version,

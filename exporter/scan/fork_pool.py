@@ -28,18 +28,18 @@ _PIPE_BYTES: Final = 32 * 1024
 Result = TypeVar("Result")
 
 
-class Crew(Generic[Result]):
+class ForkPool(Generic[Result]):
     """Up to `processes` processes that do one kind of work on numbered jobs."""
 
     def __init__(self, processes: int, result: type[Result]) -> None:
         self._processes = processes
         self._decoder = msgspec.json.Decoder(list[tuple[int, result]])  # type: ignore[valid-type]
 
-    def can_share(self) -> bool:
+    def can_fork(self) -> bool:
         """Whether this process may fork and would gain by it."""
-        return self._processes > 1 and is_alone()
+        return self._processes > 1 and is_single_threaded()
 
-    def share(self, jobs: int, work: Callable[[int], Result | None]) -> dict[int, Result]:
+    def map(self, jobs: int, work: Callable[[int], Result | None]) -> dict[int, Result]:
         """The results of `work` by the number of the job; what a child lost is just not there."""
         pieces = _pipe_of_pieces(jobs, self._processes)
         begun = [self._start(pieces, work) for _ in range(self._processes - 1)]
@@ -127,7 +127,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def is_alone() -> bool:
+def is_single_threaded() -> bool:
     """Whether this process has a single thread, and so may fork."""
     try:
         return len(os.listdir("/proc/self/task")) == 1

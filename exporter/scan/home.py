@@ -195,12 +195,12 @@ class HomeScanner:
         path = os.path.join(self._home, name)
         known = self._boards.get(name)
         try:
-            files = database.look_at_files(path)
+            files = database.stat_files(path)
             if known is not None and known[0] == files:
                 return known[1]
             refuse_unfit_database(self._home, options.owner, name)
             self.guard(options, name)()
-            opening = database.plan_opening(path)
+            opening = database.plan_open(path)
             with database.reading(opening, deadline_seconds=5.0) as connection:
                 claims = kanban.read_claims(connection)
         except (HomeError, OSError):

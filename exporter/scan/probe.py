@@ -55,7 +55,7 @@ def refuse_changed_home(home: str, owner: int) -> None:
 def refuse_unfit_database(home: str, owner: int, name: str) -> None:
     """Raise DatabaseError unless the files of this database are regular files of the owner."""
     path = os.path.join(home, name)
-    database.refuse_unfit_files(database.look_at_files(path), owner, path)
+    database.refuse_unfit_files(database.stat_files(path), owner, path)
 
 
 def trouble_of(home: str, error: DatabaseError | OSError) -> tuple[Trouble, str]:
@@ -69,7 +69,7 @@ def _probe_database(home: str, name: str) -> DatabaseLook:
     path = os.path.join(home, name)
     files, journal = database.DatabaseFiles(None, None, None), None
     try:
-        files = database.look_at_files(path)
+        files = database.stat_files(path)
         journal = database.read_journal(path) if _is_regular(files.database) else None
     except OSError:
         pass  # the reading will say why
@@ -78,7 +78,7 @@ def _probe_database(home: str, name: str) -> DatabaseLook:
         database=_identity(files.database),
         wal=_identity(files.wal),
         shm=_identity(files.shm),
-        wal_mode=None if journal is None else journal is database.Journal.WAL,
+        wal_mode=None if journal is None else journal is database.JournalMode.WAL,
         lock_probe=probe_shm(path + "-shm") if _is_regular(files.shm) else LockAnswer.BLIND,
     )
 

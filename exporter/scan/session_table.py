@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec import structs
 
 from exporter.hermes.session_queries import SessionRecord, fingerprints, models_of
-from exporter.hermes.turns import NOTHING_SAID, Conversation
+from exporter.hermes.turns import NO_CONVERSATION, Conversation
 from exporter.snapshot import (
     IDLE_BUCKETS,
     MESSAGE_BUCKETS,
@@ -52,7 +52,7 @@ _IS_OPEN: Final = 1
 """The lowest of the two flags."""
 
 
-class _Words:
+class _WordNumbers:
     """Numbers for the few distinct words of a column; past the limit all are `other`."""
 
     def __init__(self) -> None:
@@ -106,8 +106,8 @@ class SessionTable:
         self._packed: dict[int, int] = {}
         self._unsettled: Counter[int] = Counter()
         """Contributions that are not in the sums yet, with how many sessions make them."""
-        self._sources = _Words()
-        self._reasons = _Words()
+        self._sources = _WordNumbers()
+        self._reasons = _WordNumbers()
         self._open_by_source: Counter[int] = Counter()
         self._ended: Counter[tuple[int, int]] = Counter()
         self._sizes: Counter[tuple[int, int]] = Counter()
@@ -178,7 +178,7 @@ class SessionTable:
             if row.is_open:
                 if before is not None and not before & _IS_OPEN:
                     self.reopened.add(session_id)
-                conversation = conversations.get(session_id, NOTHING_SAID)
+                conversation = conversations.get(session_id, NO_CONVERSATION)
                 self._put_open(open_session(record, conversation, now), now)
             elif session_id in self.open:
                 self._drop_open(session_id)
@@ -239,7 +239,7 @@ class SessionTable:
         if self._extremes is not None and after is not None:
             self._extremes = self._extremes.joined_by(after)
 
-    def at_work(self, now: float) -> set[str]:
+    def recently_active(self, now: float) -> set[str]:
         """The open sessions that were active in the last minutes, without a look at the others."""
         since = now - _AT_WORK_SECONDS
         self._lately = {each for each in self._lately if self.open[each].last_activity_at >= since}

@@ -116,14 +116,14 @@ def mount_points(mountinfo: str) -> dict[bytes, bool]:
 _FSTAB_BYTES: Final = 1024 * 1024
 
 
-class Absence(Struct, frozen=True):
+class MissingWorkdir(Struct, frozen=True):
     """A working directory that is gone; None stands for one that is there, or may be."""
 
     since: float
     """It is missing at least since then."""
 
 
-class Absences:
+class MissingWorkdirs:
     """Answers for the working directories of one home."""
 
     def __init__(
@@ -158,7 +158,7 @@ class Absences:
         except OSError:
             return False
 
-    def of(self, workdir: bytes | None) -> Absence | None:
+    def of(self, workdir: bytes | None) -> MissingWorkdir | None:
         """Ask about one; None unless it is gone for good."""
         if workdir is None or not self._workdirs.is_missing(workdir):
             return None
@@ -174,7 +174,7 @@ class Absences:
                 is_empty = next(entries, None) is None
         except OSError:
             return None
-        return None if is_empty else Absence(changed)
+        return None if is_empty else MissingWorkdir(changed)
 
 
 def _fstab_points(fstab: str) -> list[bytes]:

@@ -25,17 +25,17 @@ from exporter.runs.folder import RunError, run_folder
 from exporter.runs.journal import journal_of
 from exporter.runs.models import Kind, Outcome, Run, RunOutcome, Skipped
 from exporter.workers.home import WorkerHome
-from exporter.workers.privilege import give_back_memory
+from exporter.workers.privilege import release_memory
 from exporter.workers.protocol import (
     PAGE_ITEMS,
+    ActionRow,
     HealReply,
     HealRequest,
-    NotedAction,
     PurgeRequest,
+    RecoverReply,
+    RecoverRequest,
     RunActionsRequest,
     RunsRequest,
-    SettleReply,
-    SettleRequest,
     Teller,
     UndoRequest,
     UpkeepDone,
@@ -68,7 +68,7 @@ def prune(home: WorkerHome, request: PruneRequest, teller: Teller) -> Outcome:
         beside=with_plugins(request.beside, request.home),
         emergency=request.emergency,
     )
-    give_back_memory()
+    release_memory()
     return outcome
 
 
@@ -107,12 +107,12 @@ def heal(home: WorkerHome, request: HealRequest, teller: Teller) -> HealReply:
     return HealReply(len(healed.sessions), len(healed.left), why[:300])
 
 
-def settle(home: WorkerHome, request: SettleRequest, teller: Teller) -> SettleReply:
+def settle(home: WorkerHome, request: RecoverRequest, teller: Teller) -> RecoverReply:
     """Find out what runs that were killed had done."""
     del home, teller
     recovered = settle_runs(Target(request.home, request.owner, request.openers))
     left = [Skipped(run, why) for run, why in recovered.left.items()]
-    return SettleReply(list(recovered.settled[:PAGE_ITEMS]), left[:PAGE_ITEMS])
+    return RecoverReply(list(recovered.settled[:PAGE_ITEMS]), left[:PAGE_ITEMS])
 
 
 def upkeep(home: WorkerHome, request: UpkeepRequest, teller: Teller) -> list[UpkeepDone]:
@@ -139,13 +139,13 @@ def list_runs(home: WorkerHome, request: RunsRequest, teller: Teller) -> list[Ru
         return journal.list_runs() if journal is not None else []
 
 
-def show_run(home: WorkerHome, request: RunActionsRequest, teller: Teller) -> list[NotedAction]:
+def show_run(home: WorkerHome, request: RunActionsRequest, teller: Teller) -> list[ActionRow]:
     """What one run did to one home, in order."""
     del home, teller
     with journal_of(request.home, request.owner) as journal:
         actions = journal.actions(request.run) if journal is not None else []
     return [
-        NotedAction(
+        ActionRow(
             action=each.intent.action[:128],
             policy=each.intent.policy[:128],
             target=each.intent.target[:4096],

@@ -29,14 +29,14 @@ from exporter.scan.home import HomeScanner
 from exporter.scan.probe import STATE, probe_home, trouble_of
 from exporter.scan.session_table import SessionTable, session_key, with_holds
 from exporter.snapshot import Hold, Look, OpenSession, SessionUsage, Trouble
-from exporter.workers.privilege import give_back_memory
+from exporter.workers.privilege import release_memory
 from exporter.workers.protocol import (
     PAGE_ITEMS,
     ExplainReply,
     ExplainRequest,
     Plans,
     ProbeRequest,
-    PrunePlanned,
+    PrunePlanResult,
     ScanPart,
     ScanReply,
     ScanRequest,
@@ -101,7 +101,7 @@ class WorkerHome:
         """What the last verdicts were made from."""
         self._stocktaker: Stocktaker | None = None
 
-    def look(self, owner: int) -> Look:
+    def probe(self, owner: int) -> Look:
         """What can be known of the home while no connection is open."""
         return probe_home(self._home, owner)
 
@@ -298,7 +298,7 @@ class WorkerHome:
         made = plan_reap([home], now, sources=wish.sources, by_hand=wish.by_hand)
         return made.of(self._home)
 
-    def _plan_prune(self, request: ScanRequest, wish: PruneWish) -> PrunePlanned:
+    def _plan_prune(self, request: ScanRequest, wish: PruneWish) -> PrunePlanResult:
         from exporter.pruner.planning import Seen, plan  # loaded when a plan is first wished for
 
         if self._scanner.disk is None:
@@ -313,9 +313,9 @@ class WorkerHome:
             before_open=self._scanner.guard(request, STATE),
         )
         planned = plan(wish, self._inventory_reader(), seen)
-        give_back_memory()
+        release_memory()
         memory = _fitting(planned.memory)
-        return PrunePlanned(planned.plan, planned.report, memory, planned.pressure)
+        return PrunePlanResult(planned.plan, planned.report, memory, planned.pressure)
 
     def _inventory_reader(self) -> Stocktaker:
         """The one that knows the home from earlier plans."""
@@ -378,7 +378,7 @@ def _reaped_since(home: str, owner: int, moment: float) -> int:
 
 def probe(home: WorkerHome, request: ProbeRequest, teller: Teller) -> Look:
     del teller
-    return home.look(request.owner)
+    return home.probe(request.owner)
 
 
 def scan(home: WorkerHome, request: ScanRequest, teller: Teller) -> Plans:

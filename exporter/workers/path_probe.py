@@ -40,7 +40,7 @@ class InspectReply(Struct, frozen=True):
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     """`python -m exporter.workers.path_probe PARENT`; not for people."""
-    with privilege.begin(int(arguments[0])) as channel:
+    with privilege.start_child(int(arguments[0])) as channel:
         sending = threading.Lock()
         channel.sendall(pack(READY, None))
         while (frame := receive(channel)) is not None:

@@ -21,10 +21,10 @@ from exporter import logs
 from exporter.discovery.inspection import Inspection
 from exporter.errors import WorkerError
 from exporter.workers.path_probe import INSPECT, InspectReply, InspectRequest
-from exporter.workers.process import LET_GO_SECONDS, ChildProcess, own_program
+from exporter.workers.process import END_WAIT_SECONDS, ChildProcess, own_program
 from exporter.workers.protocol import decode
 
-PATIENCE_SECONDS: Final = 5.0
+WAIT_SECONDS: Final = 5.0
 """How long a round waits for paths that do not answer, all of them together."""
 _PATIENCE_PER_USER_SECONDS: Final = 2.0
 _GRACE_SECONDS: Final = 0.25
@@ -46,7 +46,7 @@ class _Question(NamedTuple):
     as_uid: int | None
 
 
-class Scout:
+class PathProber:
     """The agent's end of the scout."""
 
     def __init__(
@@ -66,9 +66,9 @@ class Scout:
         self._closed = False
         self._changes = logs.StateChange()
 
-    def begin_round(self) -> None:
+    def begin_scan(self) -> None:
         """Take in the answers that came late, and be patient anew."""
-        self._patience_until = self._monotonic() + PATIENCE_SECONDS
+        self._patience_until = self._monotonic() + WAIT_SECONDS
         self._waited.clear()
         try:
             while self._process is not None:
@@ -119,13 +119,13 @@ class Scout:
         process, self._process = self._process, None
         if process is not None:
             process.end()
-            process.is_gone(LET_GO_SECONDS)
+            process.is_gone(END_WAIT_SECONDS)
 
     def _ask(self, question: _Question) -> Inspection:
         if self._process is None:
             self._process = self._start()
             self._process.wait_ready()
-            self._patience_until = self._monotonic() + PATIENCE_SECONDS
+            self._patience_until = self._monotonic() + WAIT_SECONDS
         began = self._monotonic()
         self._number += 1
         self._open[self._number] = question

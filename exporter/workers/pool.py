@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from exporter.errors import WorkerError
-from exporter.workers.process import LET_GO_SECONDS, Worker, start_worker
+from exporter.workers.process import END_WAIT_SECONDS, Worker, start_worker
 
 PROCESSES_PER_OWNER_MAX: Final = 24
 """Also those that a filesystem keeps from ending: whoever has one that hangs, or many, gets no more
@@ -85,7 +85,7 @@ class Pool:
         """Homes of one lane share a worker, so they are scanned one after another."""
         return owner, home if home in self._apart else ""
 
-    def is_apart(self, home: str) -> bool:
+    def is_dedicated(self, home: str) -> bool:
         return home in self._apart
 
     def apart(self) -> dict[int, list[str]]:
@@ -96,7 +96,7 @@ class Pool:
                 by_owner.setdefault(owner, []).append(home)
         return by_owner
 
-    def rejoin(self, owner: int, home: str) -> None:
+    def make_shared(self, owner: int, home: str) -> None:
         """Let a home share its owner's worker again."""
         with self._lock:
             self._apart.pop(home, None)
@@ -104,7 +104,7 @@ class Pool:
         if worker is not None:
             self._end(worker, owner, home)
 
-    def set_apart(self, owner: int, home: str) -> None:
+    def make_dedicated(self, owner: int, home: str) -> None:
         """Leave this home the worker that is busy with it; its neighbours get a new one."""
         with self._lock:
             if home not in self._apart:
@@ -123,7 +123,7 @@ class Pool:
 
     def _end(self, worker: Worker, owner: int, home: str) -> None:
         worker.end()
-        if not worker.is_gone(LET_GO_SECONDS):
+        if not worker.is_gone(END_WAIT_SECONDS):
             with self._lock:
                 self._stuck.append(((owner, home), worker))
 
@@ -157,6 +157,6 @@ class Pool:
             self._workers.clear()
         for worker in workers:
             worker.end()
-        deadline = time.monotonic() + LET_GO_SECONDS
+        deadline = time.monotonic() + END_WAIT_SECONDS
         for worker in workers:
             worker.is_gone(max(0.0, deadline - time.monotonic()))

@@ -26,7 +26,7 @@ CHANNEL: Final = 0
 """The descriptor that leads to the agent: standard input, the only one a child inherits."""
 
 
-def begin(parent: int) -> socket.socket:
+def start_child(parent: int) -> socket.socket:
     """Give up every way to gain privileges, die with the agent, and return the channel to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's ^C is for the agent to handle
     die_with_parent()
@@ -51,7 +51,7 @@ def _limit_memory() -> None:
         pass  # not Linux, or a sandbox without it
 
 
-def give_back_memory() -> None:
+def release_memory() -> None:
     """Return to the system what a rare and large piece of work has left unused."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -20,7 +20,7 @@ from exporter.workers.frames import FRAME_BYTES_MAX, READY, Frame, FrameReader, 
 from exporter.workers.privilege import missing_capabilities
 from exporter.workers.protocol import Call, Failure, Progress, Refusal, decode
 
-LET_GO_SECONDS: Final = 0.5
+END_WAIT_SECONDS: Final = 0.5
 _RECEIVE_BYTES: Final = 256 * 1024
 _FRAMES_MAX: Final = 20_000
 _LONGEST: Final = 24
@@ -31,7 +31,7 @@ _PROGRESS: Final = msgspec.json.Decoder(Progress)
 _REFUSAL: Final = msgspec.json.Decoder(Refusal)
 _FAILURE: Final = msgspec.json.Decoder(Failure)
 
-Request = TypeVar("Request")
+AnyRequest = TypeVar("AnyRequest")
 Part = TypeVar("Part")
 Reply = TypeVar("Reply")
 
@@ -130,8 +130,8 @@ class Worker(ChildProcess):
 
     def call(
         self,
-        what: Call[Request, Part, Reply],
-        request: Request,
+        what: Call[AnyRequest, Part, Reply],
+        request: AnyRequest,
         seconds: float = 0.0,
         *,
         part: Callable[[Part], None] | None = None,

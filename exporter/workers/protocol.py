@@ -109,7 +109,7 @@ class ScanReply(Struct, frozen=True, tag="scanned"):
 ScanPart = UsagePage | SessionsPage | ScanReply
 
 
-class PrunePlanned(Struct, frozen=True):
+class PrunePlanResult(Struct, frozen=True):
     """A plan, the figures it comes with, and what to remember for the next one."""
 
     plan: HomePrunePlan
@@ -122,7 +122,7 @@ class Plans(Struct, frozen=True):
     """What was wished for. A plan that could not be made does not fail the scan."""
 
     reap: HomePlan | None = None
-    prune: PrunePlanned | None = None
+    prune: PrunePlanResult | None = None
     problem: Text = ""
     """Why a plan that was wished for is not there."""
 
@@ -156,7 +156,7 @@ class RunActionsRequest(Struct, frozen=True):
     run: str
 
 
-class NotedAction(Struct, frozen=True):
+class ActionRow(Struct, frozen=True):
     """One action of a run, as its journal knows it."""
 
     action: Word
@@ -185,7 +185,7 @@ class PurgeRequest(Struct, frozen=True):
     openers: KnownOpeners
 
 
-class SettleRequest(Struct, frozen=True):
+class RecoverRequest(Struct, frozen=True):
     """Find out what runs that were killed had done, and finish what was half done."""
 
     home: str
@@ -193,7 +193,7 @@ class SettleRequest(Struct, frozen=True):
     openers: KnownOpeners
 
 
-class SettleReply(Struct, frozen=True):
+class RecoverReply(Struct, frozen=True):
     """What became of runs that were killed."""
 
     settled: Annotated[list[Word], Meta(max_length=PAGE_ITEMS)] = []
@@ -271,7 +271,7 @@ class Failure(Struct, frozen=True):
 
 # The table
 
-Request = TypeVar("Request")
+AnyRequest = TypeVar("AnyRequest")
 Part = TypeVar("Part")
 Reply = TypeVar("Reply")
 
@@ -288,13 +288,13 @@ Handler = Callable[[Any, Any, Teller], Any]
 """Of what the worker keeps of the home, the request, and a teller."""
 
 
-class Call(Generic[Request, Part, Reply]):
+class Call(Generic[AnyRequest, Part, Reply]):
     """One kind of request: what it carries, what comes back, and which function answers it."""
 
     def __init__(
         self,
         name: str,
-        request: type[Request],
+        request: type[AnyRequest],
         reply: Any,
         handler: str,
         *,
@@ -311,7 +311,7 @@ class Call(Generic[Request, Part, Reply]):
         self.reply_bytes_max = reply_bytes_max
         self._handler = handler
 
-    def pack(self, request: Request) -> bytes:
+    def pack(self, request: AnyRequest) -> bytes:
         return pack(self.name, request)
 
     @cached_property
@@ -320,7 +320,7 @@ class Call(Generic[Request, Part, Reply]):
         module, _, function = self._handler.partition(":")
         return cast(Handler, getattr(import_module(module), function))
 
-    def decode_request(self, body: bytes) -> Request:
+    def decode_request(self, body: bytes) -> AnyRequest:
         """For a worker, which trusts the agent."""
         return self._request_decoder.decode(body)
 
@@ -336,7 +336,7 @@ class Call(Generic[Request, Part, Reply]):
         return decode(decoder, body)
 
     @cached_property
-    def _request_decoder(self) -> msgspec.json.Decoder[Request]:
+    def _request_decoder(self) -> msgspec.json.Decoder[AnyRequest]:
         return msgspec.json.Decoder(self.request)
 
     @cached_property
@@ -391,10 +391,10 @@ LIST_RUNS: Final[Call[RunsRequest, None, list[Run]]] = Call(
     seconds=_LIST_SECONDS,
     reply_bytes_max=PLAN_BYTES_MAX,
 )
-SHOW_RUN: Final[Call[RunActionsRequest, None, list[NotedAction]]] = Call(
+SHOW_RUN: Final[Call[RunActionsRequest, None, list[ActionRow]]] = Call(
     "show_run",
     RunActionsRequest,
-    list[NotedAction],
+    list[ActionRow],
     f"{_ACTING}:show_run",
     seconds=_LIST_SECONDS,
     reply_bytes_max=PLAN_BYTES_MAX,
@@ -431,8 +431,8 @@ PURGE: Final[Call[PurgeRequest, None, Outcome]] = Call(
     seconds=_ACT_SECONDS,
     reply_bytes_max=PLAN_BYTES_MAX,
 )
-SETTLE: Final[Call[SettleRequest, None, SettleReply]] = Call(
-    "settle", SettleRequest, SettleReply, f"{_ACTING}:settle", seconds=_ACT_SECONDS
+SETTLE: Final[Call[RecoverRequest, None, RecoverReply]] = Call(
+    "settle", RecoverRequest, RecoverReply, f"{_ACTING}:settle", seconds=_ACT_SECONDS
 )
 HEAL: Final[Call[HealRequest, None, HealReply]] = Call(
     "heal", HealRequest, HealReply, f"{_ACTING}:heal", seconds=_ACT_SECONDS

@@ -28,7 +28,7 @@ _PROGRESS_SECONDS: Final = 0.2
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     """`python -m exporter.workers.worker PARENT [UID GID]`; not for people."""
-    with privilege.begin(int(arguments[0])) as channel:
+    with privilege.start_child(int(arguments[0])) as channel:
         if len(arguments) == 3:
             load_everything()
             _become(int(arguments[1]), int(arguments[2]))

@@ -25,11 +25,11 @@ from exporter.evidence.models import HomeFiles
 from exporter.evidence.openers import KnownOpeners, OpenerCheck, compare_openers
 from exporter.hermes.database import (
     FileState,
-    Journal,
+    JournalMode,
     leave_wal_in_place,
-    look_at_files,
     read_journal,
     refuse_unfit_files,
+    stat_files,
 )
 from exporter.snapshot import FileIdentity, Trouble
 
@@ -222,7 +222,7 @@ def refuse_unwritable(path: str, owner: int) -> None:
 
     Only for a process that has no connection to it.
     """
-    files = look_at_files(path)
+    files = stat_files(path)
     if files.database is None:
         raise WriteError(WriteTrouble.BROKEN, f"there is no {path}")
     refuse_unfit_files(files, owner, path)
@@ -233,7 +233,7 @@ def refuse_unwritable(path: str, owner: int) -> None:
         raise WriteError(
             WriteTrouble.READ_ONLY, f"cannot read {path}: {error.strerror}; left untouched"
         ) from error
-    if journal is not Journal.WAL:
+    if journal is not JournalMode.WAL:
         raise WriteError(
             WriteTrouble.NO_WAL,
             f"{path} is not in WAL mode, so not everybody who writes it can be seen; "
@@ -253,7 +253,7 @@ def check_openers(path: str, openers: KnownOpeners, proc: str = "/proc") -> Open
 
     Call it right before opening the database, and while writing. It opens nothing itself.
     """
-    files = look_at_files(path)
+    files = stat_files(path)
     home = HomeFiles(
         key=path,
         database=_identity(files.database),

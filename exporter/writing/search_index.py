@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from exporter.errors import DatabaseError
 from exporter.hermes.schema import Schema
-from exporter.hermes.table_rows import TableRows, bound, quoted
+from exporter.hermes.table_rows import TableRows, parameter, quoted
 from exporter.snapshot import Trouble
 
 _INDEXED: Final = ("content", "tool_name", "tool_calls")
@@ -146,7 +146,7 @@ def _rows(
 
 
 def _bytes(value: Any) -> bytes:
-    value = bound(value)
+    value = parameter(value)
     if isinstance(value, bytes):
         return value
     return b"" if value is None else str(value).encode(errors="surrogatepass")

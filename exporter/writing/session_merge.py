@@ -14,7 +14,7 @@ import apsw
 import msgspec
 
 from exporter.hermes.merge_plan import MergePlan, plan_merge, renumbered
-from exporter.hermes.table_rows import TableRows, bound, mark, quoted, read_rows
+from exporter.hermes.table_rows import TableRows, parameter, placeholder, quoted, read_rows
 from exporter.writing.search_index import (
     Cut,
     SearchIndex,
@@ -190,8 +190,10 @@ def _sum(was: Any, now: Any) -> Any:
 
 def _update(connection: apsw.Connection, session_id: str, values: dict[str, Any]) -> None:
     if values:
-        assigned = ", ".join(f"{quoted(name)} = {mark(value)}" for name, value in values.items())
-        bindings = [bound(value) for value in values.values()]
+        assigned = ", ".join(
+            f"{quoted(name)} = {placeholder(value)}" for name, value in values.items()
+        )
+        bindings = [parameter(value) for value in values.values()]
         connection.execute(f"UPDATE sessions SET {assigned} WHERE id = ?", (*bindings, session_id))
 
 
@@ -215,10 +217,12 @@ def _add_usage(connection: apsw.Connection, layout: Layout, rows: TableRows) -> 
         if "first_seen" in old:
             assigned.append("first_seen = MIN(first_seen, ?)")
             sums["first_seen"] = old["first_seen"]
-        same = " AND ".join(f"{quoted(name)} IS {mark(value)}" for name, value in keys.items())
+        same = " AND ".join(
+            f"{quoted(name)} IS {placeholder(value)}" for name, value in keys.items()
+        )
         connection.execute(
             f"UPDATE {_USAGE} SET {', '.join(assigned)} WHERE {same}",
-            [*sums.values(), *map(bound, keys.values())],
+            [*sums.values(), *map(parameter, keys.values())],
         )
         if not connection.changes():
             put_rows(connection, layout, _USAGE, TableRows(rows.columns, [row]))

@@ -18,9 +18,9 @@ from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.table_rows import (
     ROWID,
     TableRows,
-    bound,
     columns_of,
     insert_rows,
+    parameter,
     quoted,
     read_rows,
 )
@@ -269,7 +269,7 @@ _BY_OTHER_KEYS: Final = ("state_meta", "telegram_dm_topic_bindings", "compressio
 def free_title(connection: apsw.Connection, title: Any, session_id: str) -> tuple[Any, str]:
     """The title, or a similar one if another session has it now; and a note of that."""
     query = "SELECT 1 FROM sessions WHERE title = ? AND id != ?"
-    if connection.execute(query, (bound(title), session_id)).fetchone() is None:
+    if connection.execute(query, (parameter(title), session_id)).fetchone() is None:
         return title, ""
     # No number behind it: Hermes would take that for the continuation of the other session.
     similar = f"{plain_text(title)} (restored)"

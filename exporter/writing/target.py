@@ -53,7 +53,7 @@ class Target:
         where our locks do not count.
         """
         check_openers(self.database, self.openers, self.proc)
-        opening = database.plan_opening(self.database)
+        opening = database.plan_open(self.database)
         with database.reading(opening, deadline_seconds=_READ_SECONDS) as connection:
             yield connection
 

@@ -17,7 +17,7 @@ import apsw
 from msgspec import Struct
 
 from exporter.evidence.openers import KnownOpeners
-from exporter.hermes.database import leave_wal_in_place, look_at_files
+from exporter.hermes.database import leave_wal_in_place, stat_files
 from exporter.writing.connection import (
     WriteError,
     WriteTrouble,
@@ -69,7 +69,7 @@ def vacuum(
     if openers.pids or found.new_openers:
         raise WriteError(WriteTrouble.BUSY, f"{path} is in use; it was not vacuumed")
     began = monotonic()
-    before = look_at_files(path)
+    before = stat_files(path)
     had_sidecars = before.wal is not None
     connection: apsw.Connection | None = None
     watch = _Watch(is_wanted, monotonic, began + deadline_seconds)

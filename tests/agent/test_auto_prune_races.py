@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exporter.agent.auto_prune import AutomaticPruner
 from exporter.agent.scan_loop import ScanLoop
-from exporter.agent.state_store import Journal
+from exporter.agent.state_store import StateStore
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from tests.real.hermes import NEWEST, python_for
@@ -49,7 +49,7 @@ def settings(folder: Path, text: str) -> Settings:
 
 @contextmanager
 def rounds(home: Path, folder: Path, text: str) -> Iterator[ScanLoop]:
-    journal = Journal.in_memory()
+    journal = StateStore.in_memory()
     running = ScanLoop(settings(folder, text), journal, named=[str(home)])
     try:
         yield running

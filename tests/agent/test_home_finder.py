@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter.agent.home_finder import Discovery
+from exporter.agent.home_finder import HomeFinder
 from exporter.agent.scan_loop import ScanLoop
-from exporter.agent.state_store import Journal
+from exporter.agent.state_store import StateStore
 from exporter.config.settings import Settings
 from exporter.snapshot import Trouble
 from tests.real.agent import Metrics, agent
@@ -60,10 +60,10 @@ def test_homes_and_profiles_come_and_go(folder: Path, tmp_path: Path) -> None:
 
 def test_what_happens_to_a_home_shows_with_the_very_next_scan(folder: Path) -> None:
     """Each run of `rounds` is one scan of all homes; nothing waits for a second one."""
-    journal = Journal.in_memory()
+    journal = StateStore.in_memory()
     environment = {"HOME": str(folder), "HERMES_HOME": ""}
     rounds = ScanLoop(
-        Settings(), journal, discovery=Discovery(journal, environment=environment), acting=False
+        Settings(), journal, discovery=HomeFinder(journal, environment=environment), acting=False
     )
     home = folder / ".hermes"
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from exporter.agent.scan_loop import ScanLoop
-from exporter.agent.state_store import Journal
+from exporter.agent.state_store import StateStore
 from exporter.collectors.view import HomeView
 from exporter.config.settings import Settings
 from exporter.reaper.models import JudgedSession, Verdict
@@ -159,7 +159,7 @@ LIES = {
 @contextmanager
 def rounds(homes: list[Path], lie: Lie, seconds: float = 3.0) -> Iterator[ScanLoop]:
     """ScanLoop in which the worker of one owner tells this lie, and has so long for an answer."""
-    journal = Journal.in_memory()
+    journal = StateStore.in_memory()
     running = ScanLoop(
         Settings(),
         journal,
@@ -234,11 +234,11 @@ def test_many_homes_that_hang_take_no_turn_from_the_others(homes: dict[int, Path
         started.append(owner)
         return silent.tell() if owner in hostile else start_worker(owner)
 
-    pool, journal = Pool(start), Journal.in_memory()
+    pool, journal = Pool(start), StateStore.in_memory()
     named = [path for _, path in hanging] + [str(homes[HONEST])]
     running = ScanLoop(Settings(), journal, named=named, pool=pool, look_seconds=60.0)
     for owner, path in hanging:
-        pool.set_apart(owner, path)
+        pool.make_dedicated(owner, path)
     pool.worker(HONEST, str(homes[HONEST])).wait_ready()
     try:
         for _ in range(2):
@@ -263,10 +263,10 @@ def test_a_worker_may_falsify_its_own_home(homes: dict[int, Path]) -> None:
 def test_where_many_homes_were_set_apart_those_that_are_well_go_back(tmp_path: Path) -> None:
     """A stall sets homes apart, each with a process of its own; these must not pile up."""
     homes = [small_home(tmp_path / f"home{number}") for number in range(11)]
-    pool, journal = Pool(), Journal.in_memory()
+    pool, journal = Pool(), StateStore.in_memory()
     running = ScanLoop(Settings(), journal, named=[str(home) for home in homes], pool=pool)
     for home in homes:
-        pool.set_apart(os.geteuid(), str(home))
+        pool.make_dedicated(os.geteuid(), str(home))
     try:
         for _ in range(2):
             assert all(home.up for home in running.run(60).homes)

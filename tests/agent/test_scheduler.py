@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from exporter.agent.home_state import HomeState
-from exporter.agent.scheduler import Lanes
-from exporter.agent.state_store import Journal
+from exporter.agent.scheduler import Scheduler
+from exporter.agent.state_store import StateStore
 from exporter.discovery.homes import Home
 from exporter.errors import WorkerError
 from exporter.workers.pool import PROCESSES_PER_OWNER_MAX, Pool
@@ -20,13 +20,13 @@ HOSTILE, HONEST = 1001, 1003
 
 
 @pytest.fixture
-def journal() -> Iterator[Journal]:
-    opened = Journal.in_memory()
+def journal() -> Iterator[StateStore]:
+    opened = StateStore.in_memory()
     yield opened
     opened.close()
 
 
-def state(journal: Journal, path: str, owner: int) -> HomeState:
+def state(journal: StateStore, path: str, owner: int) -> HomeState:
     return HomeState(Home(path, path, owner, may_write=True), journal)
 
 
@@ -52,8 +52,8 @@ def surprised(state: HomeState, error: Exception) -> None:
 
 
 @contextmanager
-def lanes(scans: Scans) -> Iterator[Lanes]:
-    running = Lanes(surprised)
+def lanes(scans: Scans) -> Iterator[Scheduler]:
+    running = Scheduler(surprised)
     try:
         yield running
     finally:
@@ -61,7 +61,7 @@ def lanes(scans: Scans) -> Iterator[Lanes]:
         running.close()
 
 
-def test_homes_behind_one_that_hangs_are_scanned_in_the_same_round(journal: Journal) -> None:
+def test_homes_behind_one_that_hangs_are_scanned_in_the_same_round(journal: StateStore) -> None:
     scans = Scans("first", "third")
     names = ["first", "second", "third", "fourth"]
     with lanes(scans) as running:
@@ -77,7 +77,7 @@ def test_homes_behind_one_that_hangs_are_scanned_in_the_same_round(journal: Jour
         assert [each.home.path for each in slow] == apart == ["first", "third"]
 
 
-def test_where_no_more_may_make_way_the_rest_is_left_to_the_next_round(journal: Journal) -> None:
+def test_where_no_more_may_make_way_the_rest_is_left_to_the_next_round(journal: StateStore) -> None:
     scans = Scans("first")
     with lanes(scans) as running:
         states = [state(journal, name, HOSTILE) for name in ("first", "second")]
@@ -86,7 +86,7 @@ def test_where_no_more_may_make_way_the_rest_is_left_to_the_next_round(journal: 
         assert running.busy() == [slow]
 
 
-def test_more_hanging_homes_than_threads_leave_the_others_their_turn(journal: Journal) -> None:
+def test_more_hanging_homes_than_threads_leave_the_others_their_turn(journal: StateStore) -> None:
     """Each user has so many turns at once, and those that failed wait for those that did not."""
     hostile = [f"{owner}/{n}" for owner in (HOSTILE, HOSTILE + 1) for n in range(400)]
     scans = Scans(*hostile)
@@ -94,30 +94,30 @@ def test_more_hanging_homes_than_threads_leave_the_others_their_turn(journal: Jo
     with lanes(scans) as running:
         begun = [
             running.start([each], scans)
-            for each in running.whose_turn(alone, apart=hostile, at_once=8)
+            for each in running.next_homes(alone, apart=hostile, at_once=8)
         ]
         assert len(begun) == 16
         waiting = [each for each in alone if not running.is_busy(each)]
-        assert running.whose_turn(waiting, apart=hostile, at_once=8) == []
+        assert running.next_homes(waiting, apart=hostile, at_once=8) == []
         honest = running.start([state(journal, "honest", HONEST)], scans)
         assert running.finish([honest], 60.0) == []
         assert scans.done == ["honest"]
 
 
-def test_turns_go_round_and_those_that_failed_come_last(journal: Journal) -> None:
+def test_turns_go_round_and_those_that_failed_come_last(journal: StateStore) -> None:
     scans = Scans()
     alone = [state(journal, name, HOSTILE) for name in "abcd"]
     alone[0].failed = True
     with lanes(scans) as running:
         turns = [
-            "".join(each.home.path for each in running.whose_turn(alone, (), at_once=2))
+            "".join(each.home.path for each in running.next_homes(alone, (), at_once=2))
             for _ in range(3)
         ]
         assert turns == ["bc", "db", "cd"]
         for each in alone:
             each.failed = True
         turns = [
-            "".join(each.home.path for each in running.whose_turn(alone, (), at_once=2))
+            "".join(each.home.path for each in running.next_homes(alone, (), at_once=2))
             for _ in range(3)
         ]
         assert turns == ["ab", "cd", "ab"]
@@ -131,13 +131,13 @@ def test_a_user_gets_no_more_than_so_many_processes() -> None:
     pool = Pool(sleeper)
     try:
         for number in range(PROCESSES_PER_OWNER_MAX):
-            pool.set_apart(HOSTILE, f"/home/{number}")
+            pool.make_dedicated(HOSTILE, f"/home/{number}")
             pool.worker(HOSTILE, f"/home/{number}")
-        pool.set_apart(HOSTILE, "/one/more")
+        pool.make_dedicated(HOSTILE, "/one/more")
         with pytest.raises(WorkerError, match="uid 1001 has"):
             pool.worker(HOSTILE, "/one/more")
         assert pool.worker(HONEST, "/home/honest").alive()
-        pool.rejoin(HOSTILE, "/home/0")
+        pool.make_shared(HOSTILE, "/home/0")
         assert pool.worker(HOSTILE, "/one/more").alive()
     finally:
         pool.close()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.agent.state_store import Journal, recall, state_lock
+from exporter.agent.state_store import StateStore, copy_memories, state_lock
 from exporter.collectors.labels import LIMITS, Family
 from exporter.errors import StateError
 from exporter.pruner.models import PruneMemory
@@ -45,18 +45,18 @@ def usage(
     )
 
 
-def journal(directory: Path) -> Journal:
-    opened = Journal.open(str(directory))
+def journal(directory: Path) -> StateStore:
+    opened = StateStore.open(str(directory))
     opened.give_label(HOME, "default")
     return opened
 
 
-def scan(journal: Journal, *page: SessionUsage, watermark: int = 1) -> None:
+def scan(journal: StateStore, *page: SessionUsage, watermark: int = 1) -> None:
     journal.count(HOME, page)
-    journal.counted_up_to(HOME, watermark)
+    journal.set_watermark(HOME, watermark)
 
 
-def value(journal: Journal, name: str, **labels: str) -> float:
+def value(journal: StateStore, name: str, **labels: str) -> float:
     found = [
         counter.value
         for counter in journal.counters(HOME)
@@ -85,7 +85,7 @@ def test_a_restart_goes_on_where_the_last_agent_stopped(tmp_path: Path) -> None:
     first = journal(tmp_path)
     scan(first, usage(1, rows=10), watermark=10)
     first.close()
-    second = Journal.open(str(tmp_path))
+    second = StateStore.open(str(tmp_path))
     assert second.watermark(HOME) == 10
     scan(second, usage(1, rows=10), watermark=10)
     assert value(second, "messages") == 10
@@ -95,7 +95,7 @@ def test_a_crash_in_the_middle_of_the_first_pass_doubles_nothing(tmp_path: Path)
     first = journal(tmp_path)
     first.count(HOME, [usage(1, rows=10, active=6)])
     first.close()  # died before the pass was complete
-    second = Journal.open(str(tmp_path))
+    second = StateStore.open(str(tmp_path))
     scan(second, usage(1, rows=10, active=6), usage(2, rows=4, active=3))
     assert value(second, "messages") == 9
 
@@ -112,17 +112,17 @@ class Days:
 
 def test_a_home_long_gone_is_forgotten_and_until_then_its_label_is_its_own(tmp_path: Path) -> None:
     days = Days()
-    opened = Journal.open(str(tmp_path), days)
+    opened = StateStore.open(str(tmp_path), days)
     for name in ("kept", "gone"):
         opened.give_label(f"/home/{name}", name)
         opened.count(f"/home/{name}", [usage(1, rows=3)])
-    opened.note_homes({"/home/kept": 1000, "/home/gone": 1000})
+    opened.keep_homes({"/home/kept": 1000, "/home/gone": 1000})
     assert opened.labels_by_owner() == {1000: 2}
     days.day += 90
-    opened.note_homes({"/home/kept": 1000})
+    opened.keep_homes({"/home/kept": 1000})
     assert opened.labels() == {"/home/kept": "kept", "/home/gone": "gone"}
     days.day += 1
-    opened.note_homes({"/home/kept": 1000})
+    opened.keep_homes({"/home/kept": 1000})
     assert opened.labels() == {"/home/kept": "kept"}
     assert opened.labels_by_owner() == {1000: 1}
     opened.give_label("/home/gone", "gone")
@@ -130,7 +130,7 @@ def test_a_home_long_gone_is_forgotten_and_until_then_its_label_is_its_own(tmp_p
     assert len(opened.counters("/home/kept")) > 0
 
 
-def rows_of(opened: Journal, table: str) -> int:
+def rows_of(opened: StateStore, table: str) -> int:
     connection = apsw.Connection(opened.path, flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return int(connection.execute(f"SELECT COUNT(*) FROM {table}").get)
@@ -140,7 +140,7 @@ def rows_of(opened: Journal, table: str) -> int:
 
 def test_sessions_long_gone_are_forgotten_and_no_counter_falls_or_doubles(tmp_path: Path) -> None:
     days = Days()
-    opened = Journal.open(str(tmp_path), days)
+    opened = StateStore.open(str(tmp_path), days)
     opened.give_label(HOME, "default")
     spent = [ModelUsage("large", 10, 1, 0, 0, 0, 0.0, 0.0)]
     page = [usage(key, rows=4, tools=1, models=spent) for key in (1, 2)]
@@ -189,7 +189,7 @@ def test_a_state_directory_of_an_older_agent_goes_on_counting(tmp_path: Path) ->
     older = apsw.Connection(str(tmp_path / "agent.db"))
     older.execute(VERSION_1)
     older.close()
-    opened = Journal.open(str(tmp_path))
+    opened = StateStore.open(str(tmp_path))
     assert opened.labels() == {HOME: "default"}
     scan(opened, usage(1, rows=12, above=2))
     assert value(opened, "messages") == 12
@@ -258,7 +258,7 @@ def test_label_values_are_bounded_and_the_first_seen_keep_their_places(tmp_path:
     assert "other" in shown
     assert value(opened, "messages") == 40, "what has no place of its own is still counted"
     opened.close()
-    again = Journal.open(str(tmp_path))
+    again = StateStore.open(str(tmp_path))
     kept = again.admit(HOME, Family.SOURCE, [("newcomer",)])
     assert kept("newcomer") == ("other",)
     assert kept(sources[0]) == (sources[0],)
@@ -279,7 +279,7 @@ def test_the_sources_that_leak_get_their_places_before_any_others(tmp_path: Path
     )
 )
 def test_counters_never_fall(steps: list[tuple[int, int, int]]) -> None:
-    opened = Journal.in_memory()
+    opened = StateStore.in_memory()
     opened.give_label(HOME, "default")
     before = 0.0
     for key, rows, tools in steps:
@@ -295,7 +295,7 @@ def test_the_clock_as_it_was_at_first_is_remembered_for_the_boot_and_no_longer(
     first = journal(tmp_path)
     assert first.boot_began_at("one", 1000.0) == 1000.0
     first.close()
-    second = Journal.open(str(tmp_path))
+    second = StateStore.open(str(tmp_path))
     assert second.boot_began_at("one", 8200.0) == 1000.0
     assert second.boot_began_at("two", 9000.0) == 9000.0
 
@@ -304,10 +304,10 @@ def test_labels_are_kept_and_another_process_can_read_them(tmp_path: Path) -> No
     opened = journal(tmp_path)
     assert opened.labels() == {HOME: "default"}
     opened.keep_prune_memory(HOME, PruneMemory(last_run_at=17.0))
-    other = Journal.in_memory()
-    recall(str(tmp_path / "nothing"), other)
+    other = StateStore.in_memory()
+    copy_memories(str(tmp_path / "nothing"), other)
     assert other.labels() == {}
-    recall(str(tmp_path), other)
+    copy_memories(str(tmp_path), other)
     assert other.labels() == {HOME: "default"}
     assert other.prune_memory(HOME) == PruneMemory(last_run_at=17.0)
     assert other.prune_memory("/elsewhere") == PruneMemory()
@@ -329,14 +329,14 @@ def test_a_newer_state_directory_is_refused_in_one_line(tmp_path: Path) -> None:
     connection.pragma("user_version", 99)
     connection.close()
     with pytest.raises(StateError, match=r"newer hermes-exporter.*--state-dir"):
-        Journal.open(str(tmp_path))
+        StateStore.open(str(tmp_path))
 
 
 def test_a_broken_journal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "agent.db").write_bytes(b"this is not a database, and long enough to be one" * 30)
     before = (tmp_path / "agent.db").read_bytes()
     with pytest.raises(StateError, match=r"agent\.db"):
-        Journal.open(str(tmp_path))
+        StateStore.open(str(tmp_path))
     assert (tmp_path / "agent.db").read_bytes() == before
 
 
@@ -362,7 +362,7 @@ def test_it_is_for_its_owner_alone_even_where_an_older_agent_made_it_for_all(
         assert modes() == private
         for file in tmp_path.iterdir():
             file.chmod(0o644)
-        again = Journal.open(str(tmp_path))
+        again = StateStore.open(str(tmp_path))
         assert modes() == private
     finally:
         os.umask(usual)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.agent.systemd import OVERDUE_SECONDS, Pulse, Service
+from exporter.agent.systemd import OVERDUE_SECONDS, ScanDeadline, ServiceManager
 from tests.real.agent import agent
 
 
@@ -82,13 +82,13 @@ def test_a_scanner_that_missed_its_own_deadline_is_not_covered_up(
     tmp_path: Path, manager: socket.socket
 ) -> None:
     now = 0.0
-    pulse = Pulse(lambda: now)
+    pulse = ScanDeadline(lambda: now)
     pulse.expect(15)
-    service = Service(str(tmp_path / "notify"), watchdog_seconds=0.03)
+    service = ServiceManager(str(tmp_path / "notify"), watchdog_seconds=0.03)
 
     async def live() -> None:
         nonlocal now
-        alive = asyncio.create_task(service.stay_alive(pulse))
+        alive = asyncio.create_task(service.send_watchdog(pulse))
         assert await asyncio.to_thread(heard, manager) == {"WATCHDOG": "1"}
         now = 15 + OVERDUE_SECONDS
         manager.settimeout(0.3)
@@ -100,7 +100,7 @@ def test_a_scanner_that_missed_its_own_deadline_is_not_covered_up(
 
 def test_the_variables_are_for_this_process_alone() -> None:
     environment = {"NOTIFY_SOCKET": "@hermes", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}
-    service = Service.from_environment(environment)
+    service = ServiceManager.from_environment(environment)
     assert service.watchdog_seconds is None, "another process is watched"
     assert environment == {}
 

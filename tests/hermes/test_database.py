@@ -212,8 +212,8 @@ def test_a_sound_database_is_read_and_left_as_it_was(
 
 def test_a_hermes_that_closes_between_plan_and_opening_leaves_no_empty_wal(home: Path) -> None:
     with holder(python_for(NEWEST), home):
-        opening = database.plan_opening(str(home / "state.db"))
-        assert opening.access is database.Access.SHARED
+        opening = database.plan_open(str(home / "state.db"))
+        assert opening.access is database.OpenMode.SHARED
     before = trace(home)
     assert "state.db-wal" not in before
     with (
@@ -235,13 +235,13 @@ def test_a_hermes_that_closes_at_the_very_opening_leaves_its_own_files(
         _say_more(hermes.ask)
         wal = (home / "state.db-wal").stat().st_ino
 
-        def close_then_connect(opening: database.Opening) -> apsw.Connection:
+        def close_then_connect(opening: database.OpenPlan) -> apsw.Connection:
             stack.close()
             assert hermes.process.poll() is not None
             return really_connect(opening)
 
         monkeypatch.setattr(database, "_connect", close_then_connect)
-        opening = database.plan_opening(str(home / "state.db"))
+        opening = database.plan_open(str(home / "state.db"))
         with database.reading(opening, deadline_seconds=30) as connection:
             told = connection.execute("SELECT COUNT(*) FROM messages").get
     assert (home / "state.db-wal").stat().st_ino == wal, "Hermes's own, not one of ours"
@@ -664,7 +664,7 @@ def test_no_statement_can_write_through_our_connection(
 ) -> None:
     with state(home):
         before = trace(home)
-        opening = database.plan_opening(str(home / "state.db"))
+        opening = database.plan_open(str(home / "state.db"))
         with database.reading(opening, deadline_seconds=30) as connection:
             connection.execute("COMMIT")
             connection.execute(sly)

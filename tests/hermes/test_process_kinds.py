@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.hermes.process_kinds import (
-    Mapping,
+    NamedBy,
     ProcessKind,
     Role,
     classify,
@@ -177,7 +177,7 @@ def test_no_arguments_could_be_anything(line: bytes) -> None:
     ],
 )
 def test_an_id_to_resume_is_an_exact_mapping(arguments: list[str]) -> None:
-    assert hermes(*arguments) == Role(ProcessKind.CLI, ID, Mapping.RESUME, may_resume=True)
+    assert hermes(*arguments) == Role(ProcessKind.CLI, ID, NamedBy.RESUME, may_resume=True)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_one_shot_that_continues_may_have_taken_up_any_session() -> None:
 @pytest.mark.parametrize("arguments", [["--session-key", ID], [f"--session-key={ID}"]])
 def test_a_slash_worker_names_its_session(arguments: list[str]) -> None:
     line = command_line(PYTHON, "-m", "tui_gateway.slash_worker", *arguments, "--model", "m")
-    assert classify(line) == Role(ProcessKind.SLASH_WORKER, ID, Mapping.SESSION_KEY)
+    assert classify(line) == Role(ProcessKind.SLASH_WORKER, ID, NamedBy.SESSION_KEY)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--session-key"], ["--session-key", ""]])

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from exporter.hermes.read_pacing import Pace
+from exporter.hermes.read_pacing import ReadPacer
 
 MEGABYTE = 1024 * 1024
 FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
@@ -30,9 +30,9 @@ class Shelf:
         self.pauses: list[float] = []
         self.meanwhile: Callable[[], object] = lambda: None
 
-    def pace(self, *, first: int = 100) -> Pace:
+    def pace(self, *, first: int = 100) -> ReadPacer:
         self.reader.execute("BEGIN")
-        return Pace(
+        return ReadPacer(
             self.reader,
             first=first,
             sizes=range(10, 1000),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.hermes.session_files import Owners, is_surely_hermes, kind_of, safe_name
+from exporter.hermes.session_files import FileOwners, is_surely_hermes, kind_of, safe_name
 from exporter.snapshot import DiskKind
 from tests.real.hermes import NEWEST, python_for
 
@@ -29,7 +29,7 @@ ODD_IDS = [
 
 
 def test_each_form_of_a_name_leads_to_its_session() -> None:
-    owners = Owners(["20260101_120000_aaaaaa", "my.chat"])
+    owners = FileOwners(["20260101_120000_aaaaaa", "my.chat"])
     for name in (
         "session_20260101_120000_aaaaaa.json",
         "20260101_120000_aaaaaa.json",
@@ -42,15 +42,15 @@ def test_each_form_of_a_name_leads_to_its_session() -> None:
 
 
 def test_a_dump_is_of_one_session_even_if_another_id_begins_alike() -> None:
-    owners = Owners(["A", "A_B"])
+    owners = FileOwners(["A", "A_B"])
     assert owners.of(f"request_dump_A_B_{STAMP}.json") == "A_B"
     assert owners.of(f"request_dump_A_{STAMP}.json") == "A"
-    assert Owners(["A"]).of(f"request_dump_A_B_{STAMP}.json") is None
+    assert FileOwners(["A"]).of(f"request_dump_A_B_{STAMP}.json") is None
 
 
 def test_no_id_is_a_pattern() -> None:
     name = f"request_dump_20260101_120000_aaaaaa_{STAMP}.json"
-    assert Owners(["*", ".*", "?", "2026", "", "[0-9_a]*"]).of(name) is None
+    assert FileOwners(["*", ".*", "?", "2026", "", "[0-9_a]*"]).of(name) is None
 
 
 def test_the_file_of_chats_and_all_that_is_unknown_is_nobodys() -> None:

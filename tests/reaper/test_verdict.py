@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from exporter.evidence.models import Holder, Liveness, MappedSession
-from exporter.hermes.process_kinds import Mapping, ProcessKind
+from exporter.evidence.models import Holder, Liveness, NamedSession
+from exporter.hermes.process_kinds import NamedBy, ProcessKind
 from exporter.reaper.models import (
     HomeFacts,
     LeaseFact,
@@ -63,7 +63,7 @@ def holder(
     started: float = 86400.0,
     may_resume: bool = False,
     mapped: tuple[str, ...] = (),
-    how: Mapping = Mapping.RESUME,
+    how: NamedBy = NamedBy.RESUME,
     heir: bool = False,
     written: int | None = None,
     stopped: bool = False,
@@ -86,7 +86,7 @@ def holder(
         lockless_shm=False,
         deleted_wal=False,
         heir=heir,
-        sessions=tuple(MappedSession(name, how, NOW - started) for name in mapped),
+        sessions=tuple(NamedSession(name, how, NOW - started) for name in mapped),
         written=written,
         stopped=stopped,
         ours=ours,
@@ -192,7 +192,7 @@ def looked(
 
 
 def test_a_session_that_a_process_names_is_live_with_its_descendants() -> None:
-    worker = holder(ProcessKind.SLASH_WORKER, mapped=("a",), how=Mapping.SESSION_KEY)
+    worker = holder(ProcessKind.SLASH_WORKER, mapped=("a",), how=NamedBy.SESSION_KEY)
     family = {
         "a": session("a"),
         "b": session("b"),
@@ -359,7 +359,7 @@ holders = st.builds(
     started=st.floats(0, 1e6),
     may_resume=st.booleans(),
     mapped=st.lists(st.sampled_from("abc"), max_size=1).map(tuple),
-    how=st.sampled_from(list(Mapping)),
+    how=st.sampled_from(list(NamedBy)),
     heir=st.booleans(),
     stopped=st.booleans(),
     ours=st.booleans(),

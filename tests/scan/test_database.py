@@ -14,9 +14,9 @@ from typing import Any
 import apsw
 import pytest
 
-from exporter.agent.state_store import Journal
+from exporter.agent.state_store import StateStore
 from exporter.errors import DatabaseError
-from exporter.hermes.database import look_at_files, read_commit_mark
+from exporter.hermes.database import read_commit_stamp, stat_files
 from exporter.hermes.session_queries import OPTIONAL_COLUMNS
 from exporter.scan.database import StateReader
 from exporter.scan.session_table import session_key
@@ -216,13 +216,13 @@ def play(version: str, home: Path, seed: int, steps: int) -> None:
         keeping_up = StateReader(
             str(home), always_whole_sessions=0, clock=lambda: NOW, monotonic=lambda: moment
         )
-        journal = Journal.in_memory()
+        journal = StateStore.in_memory()
         journal.give_label("h", "h")
         story = Story(hermes.ask, seed)
         story.step()
         for step in range(steps):
             journal.count("h", list(keeping_up.update(journal.watermark("h"), allow)))
-            journal.counted_up_to("h", keeping_up.watermark)
+            journal.set_watermark("h", keeping_up.watermark)
             fresh = reader_of(home)
             update(fresh)
             assert figures(keeping_up) == figures(fresh), f"step {step}"
@@ -302,10 +302,10 @@ def test_a_commit_that_leaves_size_and_times_alone_is_noticed(home: Path) -> Non
 def test_every_commit_of_a_live_hermes_leaves_its_mark(home: Path, hermes: Ask) -> None:
     hermes("create", session="a")
     path = str(home / "state.db")
-    marks = {read_commit_mark(path, look_at_files(path))}
+    marks = {read_commit_stamp(path, stat_files(path))}
     for _ in range(20):
         hermes("append", session="a")
-        marks.add(read_commit_mark(path, look_at_files(path)))
+        marks.add(read_commit_stamp(path, stat_files(path)))
     assert len(marks) == 21
 
 
@@ -519,13 +519,13 @@ class Counted:
 
     def __init__(self, home: Path) -> None:
         self._reader = reader_of(home)
-        self._journal = Journal.in_memory()
+        self._journal = StateStore.in_memory()
         self._journal.give_label("h", "h")
 
     def messages(self) -> float:
         watermark = self._journal.watermark("h")
         self._journal.count("h", list(self._reader.update(watermark, allow)))
-        self._journal.counted_up_to("h", self._reader.watermark)
+        self._journal.set_watermark("h", self._reader.watermark)
         return sum(c.value for c in self._journal.counters("h") if c.name == "messages")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from exporter.scan.fork_pool import Crew
+from exporter.scan.fork_pool import ForkPool
 
 _BEGIN = """
 import os, signal, sys
@@ -143,11 +143,11 @@ def test_a_process_with_threads_is_not_forked() -> None:
     thread = threading.Thread(target=stop.wait)
     thread.start()
     try:
-        assert not Crew(2, int).can_share()
+        assert not ForkPool(2, int).can_fork()
     finally:
         stop.set()
         thread.join()
-    assert not Crew(1, int).can_share()
+    assert not ForkPool(1, int).can_fork()
 
 
 def is_gone(pid: int) -> bool:

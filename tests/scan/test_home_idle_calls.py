@@ -22,7 +22,7 @@ from exporter.workers.home import WorkerHome
 home, scans = sys.argv[1], int(sys.argv[2])
 reader, watermark = WorkerHome(home), 0
 for _ in range(scans):
-    reader.look(os.getuid())
+    reader.probe(os.getuid())
     request = protocol.ScanRequest(
         home=home, owner=os.getuid(), openable=["state.db"], holders=[], quiet=False,
         watermark=watermark, excluded_profiles=["work"], trivial_max_messages=5,

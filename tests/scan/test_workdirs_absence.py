@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from exporter.scan.workdirs import Absence, Absences
+from exporter.scan.workdirs import MissingWorkdir, MissingWorkdirs
 
 
 @pytest.fixture
-def absences(tmp_path: Path) -> Absences:
+def absences(tmp_path: Path) -> MissingWorkdirs:
     return watching(tmp_path)
 
 
-def watching(folder: Path, fstab: str = "", mountinfo: str = "") -> Absences:
+def watching(folder: Path, fstab: str = "", mountinfo: str = "") -> MissingWorkdirs:
     (folder / "fstab").write_text(fstab)
     (folder / "mountinfo").write_text(mountinfo)
-    found = Absences(str(folder / "home"), str(folder / "mountinfo"), str(folder / "fstab"))
+    found = MissingWorkdirs(str(folder / "home"), str(folder / "mountinfo"), str(folder / "fstab"))
     found.refresh(time.monotonic())
     return found
 
@@ -28,26 +28,26 @@ def at(path: Path) -> bytes:
     return os.fsencode(path)
 
 
-def test_what_is_there_is_not_gone(absences: Absences, tmp_path: Path) -> None:
+def test_what_is_there_is_not_gone(absences: MissingWorkdirs, tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     assert absences.of(at(tmp_path / "project")) is None
     assert absences.is_there(at(tmp_path / "project"))
 
 
 def test_what_was_removed_is_gone_since_its_folder_changed(
-    absences: Absences, tmp_path: Path
+    absences: MissingWorkdirs, tmp_path: Path
 ) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project").rmdir()
     changed = tmp_path.stat().st_ctime
     os.utime(tmp_path, (0, 0))
     found = absences.of(at(tmp_path / "project"))
-    assert found == Absence(tmp_path.stat().st_ctime)
+    assert found == MissingWorkdir(tmp_path.stat().st_ctime)
     assert changed <= found.since <= time.time()
 
 
 def test_a_folder_that_is_gone_itself_or_empty_may_be_a_disk_that_is_not_mounted(
-    absences: Absences, tmp_path: Path
+    absences: MissingWorkdirs, tmp_path: Path
 ) -> None:
     (tmp_path / "disk").mkdir()
     assert absences.of(at(tmp_path / "disk" / "project")) is None
@@ -65,7 +65,7 @@ def test_what_fstab_would_mount_is_not_gone_while_it_is_not_mounted(tmp_path: Pa
     assert watching(tmp_path, fstab, mounted).of(at(disk / "project")) is not None
 
 
-def test_a_path_of_some_container_is_not_gone(absences: Absences) -> None:
+def test_a_path_of_some_container_is_not_gone(absences: MissingWorkdirs) -> None:
     assert absences.of(b"/surely-not-here") is None
     assert absences.of(b"/") is None
     assert absences.of(None) is None

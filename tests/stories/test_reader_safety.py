@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from exporter.agent.scan_loop import ScanLoop
-from exporter.agent.state_store import Journal
+from exporter.agent.state_store import StateStore
 from exporter.collectors.view import HomeView
 from exporter.config.settings import Settings
 from exporter.evidence.models import HomeFiles, Survey
@@ -51,7 +51,7 @@ class Watch:
         self._homes = homes
         self._rounds = ScanLoop(
             Settings(),
-            Journal.in_memory(),
+            StateStore.in_memory(),
             named=[str(home) for home in homes],
             pool=Pool(self._start),
             **options,  # type: ignore[arg-type]

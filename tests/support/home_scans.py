@@ -58,7 +58,7 @@ def scan(
 ) -> Scan:
     """Look and read; every part goes through the wire, so that its limits count too."""
     uid = home.stat().st_uid if owner is None else owner
-    look = reader.look(uid)
+    look = reader.probe(uid)
     request = read_request(
         home, uid, watermark=watermark, holders=holders, openable=openable, quiet=quiet
     )

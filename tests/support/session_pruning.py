@@ -15,7 +15,7 @@ from typing import Any
 
 from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.schema import probe_schema
-from exporter.hermes.session_state import ExpectedReader
+from exporter.hermes.session_state import SessionStateReader
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.beside import Beside
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
@@ -64,7 +64,7 @@ def planned(
     """A plan to delete exactly these sessions as they are now, in this order."""
     found = {}
     with site(home).reading() as connection:
-        reader = ExpectedReader(probe_schema(connection))
+        reader = SessionStateReader(probe_schema(connection))
         found = reader.read(connection, list(sessions))
     actions = tuple(
         PruneAction(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.workers.path_prober import Scout
+from exporter.workers.path_prober import PathProber
 from tests.real.hanging import hanging_filesystem
 from tests.support.evidence import NOBODY
 from tests.support.small_homes import small_home
@@ -30,8 +30,8 @@ def test_one_users_hanging_paths_take_no_question_from_another(folder: Path) -> 
     source, mount = folder / "source", folder / "mount"
     source.mkdir()
     mount.mkdir()
-    with hanging_filesystem(source, mount) as filesystem, closing(Scout()) as scout:
-        scout.begin_round()
+    with hanging_filesystem(source, mount) as filesystem, closing(PathProber()) as scout:
+        scout.begin_scan()
         assert scout.inspect(good, ADA) is not None
         filesystem.hang()
         answers = [scout.inspect(str(mount / f"home{number}"), ADA) for number in range(40)]
@@ -53,8 +53,8 @@ def test_a_path_that_a_process_names_is_looked_at_with_no_more_than_its_users_ri
     closed = folder / "closed"
     small_home(closed / "home")
     closed.chmod(0o700)
-    with closing(Scout()) as scout:
-        scout.begin_round()
+    with closing(PathProber()) as scout:
+        scout.begin_scan()
         as_root = scout.inspect(str(closed / "home"), NOBODY)
         as_user = scout.inspect(str(closed / "home"), NOBODY, as_asker=True)
         again = scout.inspect(str(closed / "home"), NOBODY)

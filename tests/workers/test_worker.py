@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from exporter.agent.scan_loop import ScanLoop
-from exporter.agent.state_store import Journal
+from exporter.agent.state_store import StateStore
 from exporter.config.settings import Settings
 from exporter.snapshot import Trouble
 from exporter.workers.pool import Pool
@@ -165,7 +165,7 @@ def test_a_home_that_eats_memory_loses_its_own_metrics_and_nobody_elses(tmp_path
         "SELECT printf('%0400d', i), printf('%0120d', i), i FROM n;",
     )
     pool = Pool(lambda _: Worker([*SMALL, *own_program("exporter.workers.worker")]))
-    journal = Journal.in_memory()
+    journal = StateStore.in_memory()
     rounds = ScanLoop(Settings(), journal, named=[str(home) for home in homes], pool=pool)
     try:
         good, greedy = sorted(rounds.run(120).homes, key=lambda view: view.path)

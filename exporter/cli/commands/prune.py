@@ -104,14 +104,14 @@ def run(args: Namespace) -> int:
     )
     with progress_bar() as progress, host(arguments.options(args)) as service:
         result = service.prune(command, progress)
-    output.tell(*result.notes)
+    output.print_errors(*result.notes)
     if args.json:
         output.show_json(result.json())
     else:
         from exporter.cli.render import prune_plan as report
 
         shown = [
-            report.HomePlan(each.state.home.label, each.plan, each.own.prune)
+            report.HomePlanView(each.state.home.label, each.plan, each.own.prune)
             for each in result.plans
         ]
         again = arguments.again(args)

@@ -31,7 +31,7 @@ def run(args: Namespace) -> int:
     from exporter.agent.one_shot import host
 
     with host(arguments.options(args)) as service:
-        output.tell(*service.at_stake(args.run))
+        output.print_errors(*service.lost_by_purge(args.run))
     of = f"of run {visible(args.run)}" if args.run is not None else "of all runs"
     if not args.yes:
         if sys.stdin is None or not sys.stdin.isatty():

@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
             plan_hash=args.plan,
             presume=args.presume,
         )
-    output.tell(*result.notes)
+    output.print_errors(*result.notes)
     if args.json:
         output.show_json(result.json())
     else:

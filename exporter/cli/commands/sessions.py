@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
 
     with host(arguments.options(args)) as service:
         found = service.sessions(verdict=args.verdict, source=args.source)
-    output.tell(*found.notes)
+    output.print_errors(*found.notes)
     if args.json:
         output.show_json(found.rows)
     else:

@@ -44,7 +44,7 @@ def run(args: Namespace) -> int:
     from exporter.runs.models import Run
 
     def announce(taken: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]]) -> None:
-        output.tell(*history.undoing(taken, newest, time.time()))
+        output.print_errors(*history.undo_announcement(taken, newest, time.time()))
 
     with host(arguments.options(args)) as service:
         undone = service.undo(args.run, announce)

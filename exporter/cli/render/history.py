@@ -88,7 +88,7 @@ def _items(items: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def undoing(
+def undo_announcement(
     taken: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]], now: float
 ) -> Iterator[str]:
     """A line that says which run is given back, and one if that is not the newest.

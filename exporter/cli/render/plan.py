@@ -53,7 +53,7 @@ def _table(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     yield Line()
 
 
-def not_known(result: Mapping[str, Any], again: str) -> Iterator[Block]:
+def unknown_outcome(result: Mapping[str, Any], again: str) -> Iterator[Block]:
     """Of a run whose journal failed, or whose worker did: nothing is claimed of its targets."""
     for why in dict.fromkeys(each["why"] for each in result["skipped"]):
         yield Line((Cell(why, Tone.WARN),))
@@ -65,7 +65,7 @@ def not_known(result: Mapping[str, Any], again: str) -> Iterator[Block]:
 
 def _executed(result: Mapping[str, Any], again: str) -> Iterator[Block]:
     if result["outcome"] == "unknown":
-        yield from not_known(result, again)
+        yield from unknown_outcome(result, again)
         return
     if result["skipped"]:
         yield Table(

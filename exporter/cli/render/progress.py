@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Told = Callable[[str, int, int], None]
+ReportProgress = Callable[[str, int, int], None]
 """What is under way, and how many of how many steps are done."""
 
 
 @contextmanager
-def progress_bar() -> Iterator[Told]:
+def progress_bar() -> Iterator[ReportProgress]:
     """Where to tell of progress. It is drawn on stderr, so that stdout stays a report."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda *_: None

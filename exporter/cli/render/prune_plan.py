@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
-from exporter.cli.render.plan import not_known
+from exporter.cli.render.plan import unknown_outcome
 from exporter.config.prune import Prune
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.text import counted, format_age, format_count, format_size
@@ -24,7 +24,7 @@ _FREED = {
 
 
 @dataclass(frozen=True, slots=True)
-class HomePlan:
+class HomePlanView:
     """The plan of one home, and the settings that say when its bytes come free."""
 
     label: str
@@ -34,7 +34,7 @@ class HomePlan:
 
 def blocks(
     result: Mapping[str, Any],
-    plans: Sequence[HomePlan],
+    plans: Sequence[HomePlanView],
     *,
     freed: Mapping[Frees, int] = _NOTHING,
     again: str = "",
@@ -86,7 +86,7 @@ def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     yield Line()
 
 
-def _when_free(plans: Sequence[HomePlan]) -> Iterator[Block]:
+def _when_free(plans: Sequence[HomePlanView]) -> Iterator[Block]:
     """How much of the disk comes back at once, later, or only by work that somebody must allow."""
     planned = [(each.settings, action) for each in plans for action in each.plan.actions]
     at_purge = [settings for settings, action in planned if action.frees is Frees.AT_PURGE]
@@ -199,7 +199,7 @@ def _words(plan: HomePrunePlan) -> Iterator[tuple[str, Tone]]:
 
 def _executed(result: Mapping[str, Any], freed: Mapping[Frees, int], again: str) -> Iterator[Block]:
     if result["outcome"] == "unknown":
-        yield from not_known(result, again)
+        yield from unknown_outcome(result, again)
         return
     yield from _left_alone(result["skipped"])
     said = f"{counted(result['done'], 'item')} taken"

@@ -11,7 +11,7 @@ from exporter.text import counted, format_count, format_percent, format_pids, fo
 MOST_IN_DETAIL = 3
 """With more homes than this, a line each: the whole host stays on one screen."""
 
-Home = Mapping[str, Any]
+HomeJson = Mapping[str, Any]
 
 _COUNTS = ("empty_sessions",)
 _RATIOS = ("disk_used",)
@@ -40,7 +40,7 @@ def _modes(of: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {mode}" for name, mode in of["mode"].items())
 
 
-def _acts(home: Home) -> str:
+def _acts(home: HomeJson) -> str:
     return ", ".join(name for name, mode in home["mode"].items() if mode == "enforce")
 
 
@@ -54,7 +54,7 @@ def _refused(refused: Sequence[Mapping[str, str]]) -> Iterator[Block]:
         yield Line((Cell(more, Tone.WARN),))
 
 
-def _detail(home: Home, mixed: bool) -> Iterator[Block]:
+def _detail(home: HomeJson, mixed: bool) -> Iterator[Block]:
     name, path = Cell(home["home"], Tone.STRONG), Cell(home["path"], Tone.FAINT)
     yield Line((name, path, _up(home), *_why_down(home)))
     for loss in _losses(home):
@@ -81,16 +81,16 @@ def _fact(name: str, *pieces: Cell) -> Line:
     return Line((Cell(f"{name:<9}", Tone.FAINT), *pieces), level=1)
 
 
-def _up(home: Home) -> Cell:
+def _up(home: HomeJson) -> Cell:
     return Cell("up", Tone.GOOD) if home["up"] else Cell("DOWN", Tone.BAD)
 
 
-def _why_down(home: Home) -> tuple[Cell, ...]:
+def _why_down(home: HomeJson) -> tuple[Cell, ...]:
     trouble = home.get("trouble", "none")
     return () if home["up"] or trouble == "none" else (Cell(f"({trouble})", Tone.BAD),)
 
 
-def _sessions(home: Home) -> Cell:
+def _sessions(home: HomeJson) -> Cell:
     counts = {name: _count(value) for name, value in home["sessions"].items()}
     return Cell(
         f"{counts['open']} open, {counts['ended']} ended; "
@@ -98,7 +98,7 @@ def _sessions(home: Home) -> Cell:
     )
 
 
-def _verdicts(home: Home) -> list[Cell]:
+def _verdicts(home: HomeJson) -> list[Cell]:
     """Only what there is any of stands out."""
     verdicts = home["verdicts"]
     last = list(verdicts)[-1]
@@ -111,7 +111,7 @@ def _verdicts(home: Home) -> list[Cell]:
     ]
 
 
-def _disk(home: Home) -> Iterator[Table]:
+def _disk(home: HomeJson) -> Iterator[Table]:
     total = _total(home)
     kinds = sorted(home["disk"].items(), key=lambda item: -item[1])
     rows = tuple(
@@ -121,7 +121,7 @@ def _disk(home: Home) -> Iterator[Table]:
         yield Table((Column(), Column(right=True), Column()), rows, level=2)
 
 
-def _thresholds(home: Home) -> Table:
+def _thresholds(home: HomeJson) -> Table:
     rows = []
     for threshold in home["thresholds"]:
         name, value = threshold["name"], threshold["value"]
@@ -133,16 +133,16 @@ def _thresholds(home: Home) -> Table:
     return Table(columns, tuple(rows), level=2)
 
 
-def _pressure(home: Home) -> Cell:
+def _pressure(home: HomeJson) -> Cell:
     crossed = ", ".join(_crossed(home))
     return Cell(crossed, Tone.BAD) if crossed else Cell("none", Tone.GOOD)
 
 
-def _crossed(home: Home) -> list[str]:
+def _crossed(home: HomeJson) -> list[str]:
     return [row["name"] for row in home.get("thresholds") or () if row["pressure"]]
 
 
-def _would(home: Home) -> str:
+def _would(home: HomeJson) -> str:
     """What reap and prune would do now; empty when that is nothing."""
     parts = []
     if home.get("would_reap"):
@@ -158,7 +158,7 @@ _OVERVIEW: Final = ("live", "held", "dead", "unknown")
 """The verdicts that fit into a line."""
 
 
-def _overview(homes: list[Home], mixed: bool) -> Table:
+def _overview(homes: list[HomeJson], mixed: bool) -> Table:
     titles = ("open", *_OVERVIEW, "ended", "empty", "disk")
     columns = (
         Column("home", least=10),
@@ -172,7 +172,7 @@ def _overview(homes: list[Home], mixed: bool) -> Table:
     return Table(columns, rows)
 
 
-def _overview_row(home: Home) -> tuple[Cell, ...]:
+def _overview_row(home: HomeJson) -> tuple[Cell, ...]:
     sessions, verdicts = home["sessions"], home["verdicts"]
     return (
         Cell(home["home"], Tone.STRONG),
@@ -191,7 +191,7 @@ def _overview_row(home: Home) -> tuple[Cell, ...]:
     )
 
 
-def _troubles(homes: list[Home]) -> Iterator[Line]:
+def _troubles(homes: list[HomeJson]) -> Iterator[Line]:
     for home in homes:
         name = Cell(home["home"], Tone.STRONG)
         if not home["up"]:
@@ -206,7 +206,7 @@ def _troubles(homes: list[Home]) -> Iterator[Line]:
             yield Line((name, Cell("is over"), _pressure(home)))
 
 
-def _losses(home: Home) -> Iterator[str]:
+def _losses(home: HomeJson) -> Iterator[str]:
     """Of processes that save nothing, or soon will not; who does already is named once."""
     deleted = home.get("deleted_wal_pids") or []
     endangered = [pid for pid in home.get("lockless_pids") or () if pid not in deleted]
@@ -222,15 +222,15 @@ def _losses(home: Home) -> Iterator[str]:
         )
 
 
-def _blind(home: Home) -> Cell:
+def _blind(home: HomeJson) -> Cell:
     return Cell(", ".join(home["blind"]), Tone.WARN)
 
 
-def _total(home: Home) -> int:
+def _total(home: HomeJson) -> int:
     return sum(home["disk"].values())
 
 
-def _disk_total(home: Home) -> str:
+def _disk_total(home: HomeJson) -> str:
     """Of what has been measured; a home that could not be walked has no kinds at all."""
     return format_size(_total(home)) if home["disk"] else "?"
 

@@ -129,8 +129,8 @@ class _Merging:
                 continue
             left = TableRows(left.columns, left.rows[: len(left.rows) - len(batch.rows)])
             is_first, attempts = False, 0
-        if plan.homeless:
-            count = f"{plan.homeless} messages that Hermes has compacted stay in the trash: "
+        if plan.unplaced:
+            count = f"{plan.unplaced} messages that Hermes has compacted stay in the trash: "
             self._note = f"{count}this release has no place for them"
         return self._note
 

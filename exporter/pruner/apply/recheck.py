@@ -16,7 +16,7 @@ import apsw
 from exporter.hermes import database
 from exporter.hermes.routing import RoutingReader, routing_file
 from exporter.hermes.schema import schema_cookie
-from exporter.hermes.session_state import ExpectedReader, Found, first_difference
+from exporter.hermes.session_state import FoundSession, SessionStateReader, first_difference
 from exporter.runs.models import Action
 from exporter.runs.take_actions import CalledOffError
 from exporter.writing.connection import Writer
@@ -88,7 +88,7 @@ class Inspection:
         """Read anew what takes long, before the write lock is held."""
         connection = self.writer.connection
         self.layout = probe_layout(connection)
-        self._expected = ExpectedReader(self.layout.schema)
+        self._expected = SessionStateReader(self.layout.schema)
         self._routing.read(connection, self.layout.schema, self._target.clock())
         self._mark = None
 
@@ -162,7 +162,7 @@ class Inspection:
                 return "it has been written to since it was put into the trash"
         return ""
 
-    def _difference(self, action: Action, found: Found) -> str:
+    def _difference(self, action: Action, found: FoundSession) -> str:
         planned = action.intent.before
         missing = next((key for key in _NEEDED if key not in planned), "")
         if missing:

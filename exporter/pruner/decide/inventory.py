@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from exporter.hermes.checkpoints import Layout
-from exporter.hermes.own_pruning import SelfPruning
+from exporter.hermes.checkpoints import CheckpointLayout
+from exporter.hermes.own_pruning import OwnPruning
 from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.snapshot import DiskKind, Filesystem, Hold
 
@@ -112,7 +112,7 @@ class Archive(StrEnum):
 class Checkpoint(Struct, frozen=True):
     """Snapshots of one working directory, or a whole archive of old ones."""
 
-    layout: Layout | Archive
+    layout: CheckpointLayout | Archive
     target: str
     """The hash of a store project, otherwise a path below the home."""
     allocated_bytes: int
@@ -172,7 +172,7 @@ class Inventory(Struct, frozen=True):
     leftovers: tuple[Leftover, ...] = ()
     trash: tuple[TrashedRun, ...] = ()
     safeguards: Safeguards = Safeguards()
-    self_pruning: SelfPruning = SelfPruning()
+    self_pruning: OwnPruning = OwnPruning()
     transcripts_bytes: int = 0
     """Of all transcripts and request dumps, whether or not they are in `files`."""
     checkpoints_bytes: int | None = None

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from exporter.config.prune import Prune
-from exporter.hermes.checkpoints import Layout
+from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.decide.candidates import Candidate, Finding, Scope, oldest_first
 from exporter.pruner.decide.inventory import Deletion, Inventory, SessionFile
 from exporter.pruner.decide.lineage import Lineages
@@ -273,7 +273,7 @@ def _other_actions(candidate: Candidate, reason: str, *, emergency: bool) -> Ite
             },
         )
     if checkpoint is not None:
-        in_store = checkpoint.layout is Layout.STORE
+        in_store = checkpoint.layout is CheckpointLayout.STORE
         yield PruneAction(
             action=Act.DELETE_PROJECT if in_store else Act.DELETE_REPO,
             policy=candidate.policy,

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from exporter.hermes.checkpoints import Layout, StoreProject
+from exporter.hermes.checkpoints import CheckpointLayout, StoreProject
 from exporter.hermes.git import GitError, run_git
 from exporter.hermes.paths import STORE, is_archive
 from exporter.hermes.prunable_names import is_temporary_object
@@ -15,9 +15,9 @@ from exporter.pruner.apply.file_state import project_marks, repo_marks
 from exporter.pruner.decide.inventory import Archive, Checkpoint, Leftover, Workdir
 from exporter.pruner.gather.session_files import is_own_file
 from exporter.scan.disk.scanner import DiskScanner
-from exporter.scan.disk.units import Node, RepoNode
+from exporter.scan.disk.units import DiskUnit, RepositoryUnit
 from exporter.scan.mount_namespaces import MountNamespaces
-from exporter.scan.workdirs import Absences
+from exporter.scan.workdirs import MissingWorkdirs
 from exporter.snapshot import DiskKind
 
 _BLOCK_BYTES: Final = 512
@@ -51,7 +51,7 @@ class CheckpointStock:
     def __init__(self, home: str, mountinfo: str, fstab: str) -> None:
         self._home = os.fsencode(home)
         self._store = os.path.join(home, os.fsdecode(STORE))
-        self._absences = Absences(home, mountinfo, fstab)
+        self._absences = MissingWorkdirs(home, mountinfo, fstab)
         self.sizes: dict[str, tuple[float, int]] = {}
         """Of projects, as of when they were last touched."""
         self._may_ask = 0
@@ -79,25 +79,25 @@ class CheckpointStock:
 
     def _repos(
         self,
-        nodes: Iterable[Node],
+        nodes: Iterable[DiskUnit],
         owner: int,
         known: KnownWorkdirs,
         learnt: KnownWorkdirs,
         now: float,
     ) -> Iterator[Checkpoint]:
-        archives: dict[bytes, list[Node]] = {}
+        archives: dict[bytes, list[DiskUnit]] = {}
         for node in nodes:
             if node.kind is DiskKind.CHECKPOINTS_ARCHIVE:
                 archives.setdefault(b"/".join(node.path.split(b"/")[:2]), []).append(node)
                 continue
             if node.seen is None:
                 continue  # not walked yet
-            reading = node.reading if isinstance(node, RepoNode) else None
+            reading = node.reading if isinstance(node, RepositoryUnit) else None
             if reading is None or not reading.is_repository:
                 continue
             name = node.path.rpartition(b"/")[2].decode()
             state, since = self._workdir(name, reading.workdir, known, learnt, now)
-            yield self._folder(Layout.LEGACY, node.path, [node], owner, now, state, since)
+            yield self._folder(CheckpointLayout.LEGACY, node.path, [node], owner, now, state, since)
         for path, parts in archives.items():
             was_walked = all(part.seen is not None for part in parts)
             if was_walked and is_archive(path) and any(part.path == path for part in parts):
@@ -105,9 +105,9 @@ class CheckpointStock:
 
     def _folder(
         self,
-        layout: Layout | Archive,
+        layout: CheckpointLayout | Archive,
         path: bytes,
-        parts: list[Node],
+        parts: list[DiskUnit],
         owner: int,
         now: float,
         workdir: Workdir = Workdir.UNKNOWN,
@@ -184,7 +184,7 @@ class CheckpointStock:
                 self._may_ask -= 1
                 size = self.sizes[project.name] = (project.last_touch, self._size(project.name))
             yield Checkpoint(
-                layout=Layout.STORE,
+                layout=CheckpointLayout.STORE,
                 target=project.name,
                 allocated_bytes=size[1] if size is not None else 0,
                 touched_at=project.last_touch,

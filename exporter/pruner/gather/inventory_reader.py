@@ -19,16 +19,16 @@ from msgspec import Struct, structs
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
-from exporter.hermes.continuity import Content, newest_messages, read_content, surviving
-from exporter.hermes.heartbeats import read_signs
-from exporter.hermes.own_pruning import SelfPruning, read_self_pruning
-from exporter.hermes.payload_sizes import Measured, Payloads
-from exporter.hermes.prune_queries import Extras, StockQueries, children
+from exporter.hermes.continuity import DatabaseFingerprint, newest_messages, read_content, surviving
+from exporter.hermes.heartbeats import read_life_signs
+from exporter.hermes.own_pruning import OwnPruning, read_own_pruning
+from exporter.hermes.payload_sizes import MeasuredSizes, PayloadSizes
+from exporter.hermes.prune_queries import PruneColumns, PruneQueries, children
 from exporter.hermes.routing import read_routing
 from exporter.hermes.schema import Schema, probe_schema
-from exporter.hermes.session_files import Owners
+from exporter.hermes.session_files import FileOwners
 from exporter.hermes.session_queries import SessionRecord
-from exporter.hermes.session_state import expected_of
+from exporter.hermes.session_state import ended_session_state
 from exporter.pruner.decide.inventory import (
     Inventory,
     Link,
@@ -84,7 +84,7 @@ class Stock(Struct, frozen=True):
 class Learnt(Struct, frozen=True):
     """What makes the next taking of stock cheap."""
 
-    payloads: Measured
+    payloads: MeasuredSizes
     project_sizes: dict[str, tuple[float, int]]
 
 
@@ -94,8 +94,8 @@ class _Found(Struct):
     sessions: list[StockedSession] = []
     holds: Mapping[str, list[Hold]] = {}
     turn_leases: frozenset[str] = frozenset()
-    self_pruning: SelfPruning = SelfPruning()
-    content: Content | None = None
+    self_pruning: OwnPruning = OwnPruning()
+    content: DatabaseFingerprint | None = None
     surviving: frozenset[int] = frozenset()
     owned: Mapping[str, str] = {}
     """Files with a row, by name, and the sessions that they are of."""
@@ -122,7 +122,7 @@ class Stocktaker:
         self._clock = clock
         self._monotonic = monotonic
         self._measure_seconds = measure_seconds
-        self._payloads = Payloads(monotonic)
+        self._payloads = PayloadSizes(monotonic)
         self._checkpoints = CheckpointStock(home, mountinfo, fstab)
         self.rest = Rest(home)
 
@@ -209,13 +209,13 @@ class Stocktaker:
         now: float,
         before_open: Callable[[], None],
     ) -> _Found:
-        files = database.look_at_files(self._path)
+        files = database.stat_files(self._path)
         if files.database is None:
-            return _Found(self_pruning=read_self_pruning(self._home, None, None))
+            return _Found(self_pruning=read_own_pruning(self._home, None, None))
         try:
             database.refuse_unfit_files(files, asked.owner, self._path)
             before_open()
-            opening = database.plan_opening(self._path)
+            opening = database.plan_open(self._path)
             with database.reading(opening, deadline_seconds=_READ_SECONDS) as connection:
                 found = self._read(connection, now, thorough=asked.thorough)
                 self._recognise(connection, asked.memory.witness.seen, listed, found)
@@ -226,9 +226,9 @@ class Stocktaker:
     def _read(self, connection: apsw.Connection, now: float, *, thorough: bool) -> _Found:
         schema = probe_schema(connection)
         routing = read_routing(self._home, connection, schema, now)
-        turns = read_signs(connection, schema).turns
+        turns = read_life_signs(connection, schema).turns
         leases = frozenset(session_id for session_id, until in turns.items() if until > now)
-        self_pruning = read_self_pruning(self._home, connection, schema)
+        self_pruning = read_own_pruning(self._home, connection, schema)
         seconds = _READ_SECONDS if thorough else self._measure_seconds
         self._payloads.measure(connection, schema, seconds)
         sessions = self._stocked(connection, schema, now)
@@ -247,9 +247,9 @@ class Stocktaker:
         """All sessions; of what was read no more than a slice is kept at a time."""
         counts = children(connection, schema)
         sessions: list[StockedSession] = []
-        with_parents: dict[int, Extras] = {}
+        with_parents: dict[int, PruneColumns] = {}
         reasons: dict[str, str] = {}
-        for part in StockQueries(schema).slices(connection):
+        for part in PruneQueries(schema).slices(connection):
             for record, extras in part:
                 row, rows = record.row, record.messages.rows
                 reasons[row.id] = sys.intern(row.end_reason)
@@ -276,7 +276,7 @@ class Stocktaker:
         found.content = read_content(connection, schema)
         if before is not None:
             found.surviving = surviving(connection, schema, before.content.anchors)
-        found.owned = owners_of(listed, Owners(session.id for session in found.sessions))
+        found.owned = owners_of(listed, FileOwners(session.id for session in found.sessions))
         found.newest = newest_messages(connection, schema, found.owned.values())
 
     def _witness(
@@ -289,8 +289,8 @@ class Stocktaker:
     ) -> tuple[tuple[SessionFile, ...], WitnessMemory]:
         files = list(with_owners(listed, found.owned))
         lost = [file for file in files if file.session_id is None]
-        deleted = owners_of(lost, Owners(runs.deleted)) if lost else {}
-        unsettled = owners_of(lost, Owners(runs.unsettled)) if lost else {}
+        deleted = owners_of(lost, FileOwners(runs.deleted)) if lost else {}
+        unsettled = owners_of(lost, FileOwners(runs.unsettled)) if lost else {}
         ours = Runs(
             deleted={name: runs.deleted[session] for name, session in deleted.items()},
             unsettled=frozenset(unsettled),
@@ -329,7 +329,7 @@ class Stocktaker:
 
 
 def _session(
-    record: SessionRecord, extras: Extras, children: int, payload: int, now: float
+    record: SessionRecord, extras: PruneColumns, children: int, payload: int, now: float
 ) -> StockedSession:
     row, messages, _ = record
     clocks = [row.started_at, messages.newest, row.last_activity_at, row.last_heartbeat_at]
@@ -338,7 +338,9 @@ def _session(
     expected = b"{}"
     if not row.is_open:
         expected = msgspec.json.encode(
-            expected_of(record, archived=extras.archived, titled=extras.titled, children=children)
+            ended_session_state(
+                record, archived=extras.archived, titled=extras.titled, children=children
+            )
         )
     return StockedSession(
         id=row.id,
@@ -367,7 +369,7 @@ def _session(
     )
 
 
-def _link(parent_id: str | None, extras: Extras, reasons: Mapping[str, str]) -> Link:
+def _link(parent_id: str | None, extras: PruneColumns, reasons: Mapping[str, str]) -> Link:
     """What a session is to its parent. A mark on the session itself says more than its parent."""
     if parent_id is None or parent_id not in reasons:
         return Link.NONE

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from exporter.hermes.continuity import key_of
+from exporter.hermes.continuity import text_key
 from exporter.pruner.decide.inventory import Deletion, SessionFile
 from exporter.pruner.models import DELETED_MAX, ROWS_MAX, Seen, WitnessMemory
 
@@ -72,7 +72,7 @@ def witness(
     rows = dict(_PAIR.iter_unpack(_whole(memory.rows)))
     if look is not None:
         vouched = vouched_for(memory.seen, look)
-        gone = {key_of(file.name) for file in files if file.session_id is None}
+        gone = {text_key(file.name) for file in files if file.session_id is None}
         deleted |= {key: now for key in gone if 0 < rows.get(key, 0) <= vouched}
         deleted = {key: when for key, when in deleted.items() if key in gone}
         memory = WitnessMemory(
@@ -87,7 +87,7 @@ def witness(
 
 
 def _told(file: SessionFile, deleted: Mapping[int, float], runs: Runs) -> SessionFile:
-    seen_at = deleted.get(key_of(file.name))
+    seen_at = deleted.get(text_key(file.name))
     ours_at = runs.deleted.get(file.name)
     deletion = Deletion.UNPROVEN
     # What was written to since has something that the deleted session had not.
@@ -105,7 +105,7 @@ def _pack_rows(
 ) -> bytes:
     """The files with rows; where there are too many the oldest, which are deleted first."""
     rows = {
-        key_of(file.name): newest[file.session_id]
+        text_key(file.name): newest[file.session_id]
         for file in files
         if file.session_id is not None
         if file.session_id in newest and file.session_id not in given_back

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import structs
 
 from exporter.hermes.paths import SESSIONS
-from exporter.hermes.session_files import Owners, is_surely_hermes, kind_of
+from exporter.hermes.session_files import FileOwners, is_surely_hermes, kind_of
 from exporter.pruner.decide.inventory import SessionFile
 
 FILES_MAX: Final = 100_000
@@ -36,7 +36,7 @@ def list_files(home: str, owner: int) -> tuple[list[SessionFile], int]:
         os.close(folder)
 
 
-def owners_of(files: Sequence[SessionFile], owners: Owners) -> dict[str, str]:
+def owners_of(files: Sequence[SessionFile], owners: FileOwners) -> dict[str, str]:
     """The session of each file that has one, by the name of the file."""
     return {
         file.name: session_id for file in files if (session_id := owners.of(file.name)) is not None

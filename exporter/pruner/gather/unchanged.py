@@ -61,12 +61,12 @@ class Rest:
 
         Only while no connection is open.
         """
-        files = database.look_at_files(self._path)
+        files = database.stat_files(self._path)
         holders = tuple((each.pid, each.start_ticks, each.sessions) for each in facts.holders)
         return (
             files.database,
             files.wal,
-            database.read_commit_mark(self._path, files),
+            database.read_commit_stamp(self._path, files),
             database.file_state(routing_file(self._home)),
             tuple(database.file_state(os.path.join(self._home, name)) for name in _FILES),
             walked.usage,

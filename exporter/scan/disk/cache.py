@@ -13,35 +13,35 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from exporter.hermes import paths
-from exporter.scan.disk.large_folder import Sample
+from exporter.scan.disk.large_folder import FolderSample
 from exporter.scan.disk.repository import RepoReading, RepoWalk, read_repo
 from exporter.scan.disk.units import (
     LARGE_ENTRIES,
-    Effort,
-    FolderNode,
+    DiskUnit,
+    FolderUnit,
     FolderWalk,
-    Node,
-    RepoNode,
-    take_turn,
+    ReadEffort,
+    RepositoryUnit,
+    choose_units,
 )
 from exporter.scan.disk.walk import (
     HUGE_FOLDER_BYTES,
-    Descent,
-    Listing,
-    Moment,
+    FolderListing,
+    FolderTotals,
     OutOfTimeError,
-    Tally,
+    ScanTime,
+    TreeWalk,
     seen,
 )
-from exporter.scan.fork_pool import Crew
+from exporter.scan.fork_pool import ForkPool
 from exporter.snapshot import DiskKind
 
 WHOLE_ENTRIES: Final = 128
 """A subtree up to this size is one node, so that nodes are few where folders are many."""
-CROWD_FOLDERS: Final = 1024
+MANY_FOLDERS: Final = 1024
 """A folder with more subfolders is one node with them, whatever its size."""
-MONSTER_ENTRIES: Final = 20_000
-MONSTER_REST: Final = 50
+HUGE_ENTRIES: Final = 20_000
+HUGE_PAUSE_RATIO: Final = 50
 """A node beyond that size rests fifty times as long as reading it took."""
 _SHARED_REPOS: Final = 12
 """Below that, starting another process costs more than it saves."""
@@ -52,14 +52,14 @@ Skip = Callable[[bytes, bytes], bool]
 """Whether a subfolder, given its folder and name, is no part of a forest."""
 
 
-class Forest:
+class DiskCache:
     """All nodes at and below one folder of a home."""
 
     def __init__(
         self,
         root: bytes,
         kind: DiskKind,
-        effort: Effort,
+        effort: ReadEffort,
         *,
         full_interval_seconds: float,
         processes: int = 1,
@@ -68,19 +68,19 @@ class Forest:
         self._kind = kind
         self._effort = effort
         self._full_interval_seconds = full_interval_seconds
-        self._crew = Crew(processes, RepoReading)
-        self._growing: list[FolderNode] = []
-        self._unread: list[RepoNode] = []
+        self._crew = ForkPool(processes, RepoReading)
+        self._growing: list[FolderUnit] = []
+        self._unread: list[RepositoryUnit] = []
         self._scan = 0
         self._refreshed_at: float | None = None
         self._owed = 0.0
-        self.nodes: dict[bytes, Node] = {}
+        self.nodes: dict[bytes, DiskUnit] = {}
         self.revision = 0
         """Moves when a node comes, goes, is to be read anew, or counts something else."""
-        self._totals: tuple[int, dict[DiskKind, Tally]] = (-1, {})
+        self._totals: tuple[int, dict[DiskKind, FolderTotals]] = (-1, {})
         self._complete: tuple[int, bool] = (-1, False)
 
-    def refresh(self, moment: Moment, skip: Skip) -> None:
+    def refresh(self, moment: ScanTime, skip: Skip) -> None:
         """Bring the nodes up to date, as far as the time of this scan allows."""
         self._scan += 1
         if not _is_own_folder(self._root, moment.device):
@@ -90,22 +90,22 @@ class Forest:
             self.revision += 1
             return
         if self._root not in self.nodes:
-            self._add(FolderNode(self._root, self._kind))
+            self._add(FolderUnit(self._root, self._kind))
         if self._effort.hot_entries:
             self.forget(self._root)
-        self._grow(moment, skip)
+        self._read_new(moment, skip)
         self._read(self._moved(moment), moment, skip)
-        self._grow(moment, skip)
+        self._read_new(moment, skip)
         self._read(self._in_turn(moment), moment, skip)
-        self._grow(moment, skip)
+        self._read_new(moment, skip)
 
-    def totals(self) -> dict[DiskKind, Tally]:
+    def totals(self) -> dict[DiskKind, FolderTotals]:
         """What all nodes count together; added up anew only after something has changed."""
         if self._totals[0] != self.revision:
-            totals: dict[DiskKind, Tally] = {}
+            totals: dict[DiskKind, FolderTotals] = {}
             for node in self.nodes.values():
                 for kind, tally in node.tallies.items():
-                    totals.setdefault(kind, Tally()).add(tally)
+                    totals.setdefault(kind, FolderTotals()).add(tally)
             self._totals = (self.revision, totals)
         return self._totals[1]
 
@@ -123,9 +123,9 @@ class Forest:
 
     # Which nodes to read
 
-    def _moved(self, moment: Moment) -> list[Node]:
+    def _moved(self, moment: ScanTime) -> list[DiskUnit]:
         """The nodes whose folder moved since they were read."""
-        moved: list[Node] = []
+        moved: list[DiskUnit] = []
         lstat, inode, device = os.lstat, stat.ST_INO, stat.ST_DEV
         for node in self.nodes.values():
             known = node.seen
@@ -141,11 +141,11 @@ class Forest:
                 moved.append(node)
         return moved
 
-    def _in_turn(self, moment: Moment) -> list[Node]:
+    def _in_turn(self, moment: ScanTime) -> list[DiskUnit]:
         """The nodes to read in full although they did not move."""
         nodes = [n for n in self.nodes.values() if n.seen is not None]
-        awake = [n for n in nodes if n.checked < self._scan and n.rests_until <= moment.monotonic]
-        turn = take_turn(awake, self._effort, self._due(len(nodes), moment.monotonic))
+        awake = [n for n in nodes if n.checked < self._scan and n.skip_until <= moment.monotonic]
+        turn = choose_units(awake, self._effort, self._due(len(nodes), moment.monotonic))
         return turn.read + [n for n in turn.look if not self._is_as_it_was(n, moment)]
 
     def _due(self, nodes: int, monotonic: float) -> int:
@@ -157,12 +157,12 @@ class Forest:
         self._owed -= due
         return due
 
-    def _is_as_it_was(self, node: Node, moment: Moment) -> bool:
+    def _is_as_it_was(self, node: DiskUnit, moment: ScanTime) -> bool:
         """Look at a node with less effort than reading it takes; where it has changed, say so."""
-        if isinstance(node, RepoNode):
+        if isinstance(node, RepositoryUnit):
             self._read_repos([node], moment, trust=True)
             return True
-        if not isinstance(node, FolderNode) or node.sample is None:
+        if not isinstance(node, FolderUnit) or node.sample is None:
             return False
         began = moment.clock()
         growth = node.sample.take_growth(node.prefix)
@@ -172,25 +172,25 @@ class Forest:
             node.take_growth(_classifier(node)(each.name, False), each)
         self.revision += bool(growth)
         if self._scan % _SHARE_SCANS == 0:
-            if not node.sample.share_is_same(node.prefix, LARGE_ENTRIES):
+            if not node.sample.next_share_unchanged(node.prefix, LARGE_ENTRIES):
                 return False
             self._note(node, moment, began)
         return True
 
     # Reading them
 
-    def _read(self, nodes: Iterable[Node], moment: Moment, skip: Skip) -> None:
-        repos: list[RepoNode] = []
+    def _read(self, nodes: Iterable[DiskUnit], moment: ScanTime, skip: Skip) -> None:
+        repos: list[RepositoryUnit] = []
         for node in nodes:
-            if self.nodes.get(node.path) is not node or moment.monotonic < node.rests_until:
+            if self.nodes.get(node.path) is not node or moment.monotonic < node.skip_until:
                 continue
-            if isinstance(node, RepoNode):
+            if isinstance(node, RepositoryUnit):
                 repos.append(node)
-            elif isinstance(node, FolderNode) and not moment.is_over():
+            elif isinstance(node, FolderUnit) and not moment.is_over():
                 self._read_folder(node, moment, skip)
         self._read_repos(repos, moment, trust=False)
 
-    def _read_repos(self, repos: list[RepoNode], moment: Moment, *, trust: bool) -> None:
+    def _read_repos(self, repos: list[RepositoryUnit], moment: ScanTime, *, trust: bool) -> None:
         """Read repositories, many of them with several processes."""
 
         def read(number: int) -> RepoReading | None:
@@ -206,8 +206,8 @@ class Forest:
             repo.walk = None
             return reading
 
-        many = len(repos) >= _SHARED_REPOS and self._crew.can_share()
-        readings = self._crew.share(len(repos), read) if many else {}
+        many = len(repos) >= _SHARED_REPOS and self._crew.can_fork()
+        readings = self._crew.map(len(repos), read) if many else {}
         for number, repo in enumerate(repos):
             began = moment.clock()
             reading = readings.get(number) or read(number)
@@ -218,7 +218,7 @@ class Forest:
             elif not moment.is_over():
                 self._drop(repo)
 
-    def _read_folder(self, node: FolderNode, moment: Moment, skip: Skip) -> None:
+    def _read_folder(self, node: FolderUnit, moment: ScanTime, skip: Skip) -> None:
         began = moment.clock()
         node.walk = walk = node.walk or self._set_out(node, moment)
         if walk is None:
@@ -232,7 +232,7 @@ class Forest:
                 return self._note(node, moment, began)
         return None
 
-    def _set_out(self, node: FolderNode, moment: Moment) -> FolderWalk | None:
+    def _set_out(self, node: FolderUnit, moment: ScanTime) -> FolderWalk | None:
         """Begin to read a folder; None if it is none, or no part of this home."""
         try:
             found = os.lstat(node.path or b".")
@@ -243,19 +243,19 @@ class Forest:
         settled = moment.is_settled(found.st_ctime_ns)
         if node.is_whole:
             return FolderWalk(found, settled, _whole(node, found))
-        sample = Sample() if node.entries > LARGE_ENTRIES else None
-        listing = Listing(node.prefix, found, node.kind, _classifier(node), sample)
+        sample = FolderSample() if node.entries > LARGE_ENTRIES else None
+        listing = FolderListing(node.prefix, found, node.kind, _classifier(node), sample)
         return FolderWalk(found, settled, listing)
 
-    def _take(self, node: FolderNode, walk: FolderWalk, skip: Skip) -> bool:
+    def _take(self, node: FolderUnit, walk: FolderWalk, skip: Skip) -> bool:
         """Take in what a walk has counted; False if it must go on in the subfolders."""
         work = walk.work
         node.seen, node.settled = seen(walk.found), walk.settled
-        if isinstance(work, Descent):
+        if isinstance(work, TreeWalk):
             self._take_whole(node, walk.found, work.tally)
             return True
         names = {name for name in work.subfolders if not skip(node.path, name)}
-        if len(names) > CROWD_FOLDERS and not paths.stands_alone(node.path):
+        if len(names) > MANY_FOLDERS and not paths.stands_alone(node.path):
             self._drop_children(node, node.children)
             node.is_whole = True
             self._read_anew(node)
@@ -264,39 +264,39 @@ class Forest:
         self._take_listing(node, work, names)
         return True
 
-    def _take_whole(self, node: FolderNode, found: os.stat_result, tally: Tally) -> None:
+    def _take_whole(self, node: FolderUnit, found: os.stat_result, tally: FolderTotals) -> None:
         tally.add_folder(found)
-        node.take_tallies({node.kind: tally})
+        node.set_totals({node.kind: tally})
         node.sample = None
-        if node.entries > 2 * WHOLE_ENTRIES and tally.folders <= CROWD_FOLDERS:
+        if node.entries > 2 * WHOLE_ENTRIES and tally.folders <= MANY_FOLDERS:
             node.is_whole = False
             self._read_anew(node)
             self._growing.append(node)
 
-    def _read_anew(self, node: FolderNode) -> None:
+    def _read_anew(self, node: FolderUnit) -> None:
         """Until it was read in its new form, the forest is not complete."""
         node.seen = None
         self.revision += 1
 
-    def _take_listing(self, node: FolderNode, listing: Listing, names: set[bytes]) -> None:
+    def _take_listing(self, node: FolderUnit, listing: FolderListing, names: set[bytes]) -> None:
         node.sample = listing.sample
-        node.take_tallies(listing.tallies)
+        node.set_totals(listing.tallies)
         self._drop_children(node, node.children - names)
         classify = _classifier(node)
         for name in names - node.children:
             is_repo = paths.is_shadow_repo(node.path, name)
             path, kind = node.prefix + name, classify(name, True)
-            self._add(RepoNode(path, kind) if is_repo else FolderNode(path, kind))
+            self._add(RepositoryUnit(path, kind) if is_repo else FolderUnit(path, kind))
         node.children = names
 
-    def _note(self, node: Node, moment: Moment, began: float) -> None:
+    def _note(self, node: DiskUnit, moment: ScanTime, began: float) -> None:
         node.checked = self._scan
-        if node.entries > MONSTER_ENTRIES:
-            node.rests_until = moment.monotonic + MONSTER_REST * (moment.clock() - began)
+        if node.entries > HUGE_ENTRIES:
+            node.skip_until = moment.monotonic + HUGE_PAUSE_RATIO * (moment.clock() - began)
 
     # The shape of the forest
 
-    def _grow(self, moment: Moment, skip: Skip) -> None:
+    def _read_new(self, moment: ScanTime, skip: Skip) -> None:
         """Read what was found but not yet read; folders depth first, so that they can be merged."""
         while self._growing and not moment.is_over():
             node = self._growing[-1]
@@ -308,53 +308,53 @@ class Forest:
         self._read_repos(self._unread, moment, trust=False)
         self._unread = [n for n in self._unread if n.seen is None and self.nodes.get(n.path) is n]
 
-    def _merge(self, node: FolderNode) -> None:
+    def _merge(self, node: FolderUnit) -> None:
         """Make a small subtree, all of which was read, one node."""
         if self.nodes.get(node.path) is not node or paths.stands_alone(node.path):
             return
         children = [self.nodes[node.prefix + name] for name in node.children]
-        if any(not isinstance(child, FolderNode) or child.children for child in children):
+        if any(not isinstance(child, FolderUnit) or child.children for child in children):
             return
         if not children or node.entries + sum(c.entries for c in children) > WHOLE_ENTRIES:
             return
         for child in children:
             node.tallies[node.kind].add(child.tallies[child.kind])
             node.settled = node.settled and child.settled
-        node.take_tallies(node.tallies)
+        node.set_totals(node.tallies)
         self._drop_children(node, node.children)
         node.is_whole = True
 
-    def _add(self, node: Node) -> None:
+    def _add(self, node: DiskUnit) -> None:
         self.nodes[node.path] = node
         self.revision += 1
-        if isinstance(node, FolderNode):
+        if isinstance(node, FolderUnit):
             self._growing.append(node)
-        elif isinstance(node, RepoNode):
+        elif isinstance(node, RepositoryUnit):
             self._unread.append(node)
 
-    def _drop(self, node: Node) -> None:
+    def _drop(self, node: DiskUnit) -> None:
         """Forget a node that is gone, with what was below it."""
         self.nodes.pop(node.path, None)
         self.revision += 1
-        if isinstance(node, FolderNode):
+        if isinstance(node, FolderUnit):
             self._drop_children(node, node.children)
         parent = self.nodes.get(node.path.rpartition(b"/")[0])
-        if isinstance(parent, FolderNode):
+        if isinstance(parent, FolderUnit):
             parent.children.discard(node.path.rpartition(b"/")[2])
 
-    def _drop_children(self, node: FolderNode, names: set[bytes]) -> None:
+    def _drop_children(self, node: FolderUnit, names: set[bytes]) -> None:
         for name in list(names):
             self._drop(self.nodes[node.prefix + name])
         node.children = node.children - names
 
 
-def _classifier(node: FolderNode) -> paths.Classify:
+def _classifier(node: FolderUnit) -> paths.Classify:
     return paths.classifier(node.path) or (lambda _name, _is_folder: node.kind)
 
 
-def _whole(node: FolderNode, found: os.stat_result) -> Descent:
+def _whole(node: FolderUnit, found: os.stat_result) -> TreeWalk:
     huge = found.st_size > HUGE_FOLDER_BYTES
-    return Descent([node.prefix], found.st_dev, start_is_huge=huge)
+    return TreeWalk([node.prefix], found.st_dev, start_is_huge=huge)
 
 
 def _is_own_folder(path: bytes, device: int) -> bool:

@@ -40,7 +40,7 @@ class _Recent(NamedTuple):
     blocks: int
 
 
-class Sample:
+class FolderSample:
     """Sums over the files of one folder, by the hash of their name, and the files written last."""
 
     __slots__ = ("_files", "_recent", "_sums", "_turn")
@@ -87,7 +87,7 @@ class Sample:
             self._recent = recent
         return grown
 
-    def share_is_same(self, prefix: bytes, files: int) -> bool:
+    def next_share_unchanged(self, prefix: bytes, files: int) -> bool:
         """Whether the next share, of about so many files, is as it was."""
         width = max(1, _BUCKETS * files // max(1, self._files))
         low, high = self._turn, min(self._turn + width, _BUCKETS)

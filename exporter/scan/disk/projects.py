@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 from exporter.hermes import paths
 from exporter.hermes.checkpoints import (
+    CheckpointLayout,
     CheckpointProject,
-    Layout,
     ProjectState,
     StoreProject,
     StoreReader,
     project_state,
 )
 from exporter.hermes.git import GitError
-from exporter.scan.disk.cache import Forest
-from exporter.scan.disk.units import RepoNode
+from exporter.scan.disk.cache import DiskCache
+from exporter.scan.disk.units import RepositoryUnit
 from exporter.scan.workdirs import Workdirs
 from exporter.snapshot import CheckpointCount, DiskKind
 
@@ -35,7 +35,7 @@ class Projects:
         self._known: tuple[int, int, list[StoreProject]] | None = None
         self._judged_at = self._valid_until = math.inf
         """When the states were told, and when the first of them will be another by its age."""
-        self._repos: list[tuple[RepoNode, ProjectState]] = []
+        self._repos: list[tuple[RepositoryUnit, ProjectState]] = []
         self._stored: list[tuple[StoreProject, ProjectState]] = []
         self._counts = self._count()
 
@@ -44,7 +44,7 @@ class Projects:
         """Why projects that only a ref knows are missing."""
         return self._store.problem
 
-    def refresh(self, repos: Forest, now: float, monotonic: float, *, has_store: bool) -> None:
+    def refresh(self, repos: DiskCache, now: float, monotonic: float, *, has_store: bool) -> None:
         """Look for the working directories of all projects; the home is the working directory.
 
         While nothing has changed and all answers are still believed, so are the states.
@@ -58,7 +58,7 @@ class Projects:
         self._repos = [
             (node, self._state(reading.workdir, node.newest, now))
             for node in repos.nodes.values()
-            if node.kind is DiskKind.CHECKPOINTS_LEGACY and isinstance(node, RepoNode)
+            if node.kind is DiskKind.CHECKPOINTS_LEGACY and isinstance(node, RepositoryUnit)
             if (reading := node.reading) is not None and reading.is_repository
         ]
         self._stored = [
@@ -82,12 +82,12 @@ class Projects:
 
     def _count(self) -> list[CheckpointCount]:
         found = {
-            Layout.LEGACY: Counter(state for _, state in self._repos),
-            Layout.STORE: Counter(state for _, state in self._stored),
+            CheckpointLayout.LEGACY: Counter(state for _, state in self._repos),
+            CheckpointLayout.STORE: Counter(state for _, state in self._stored),
         }
         return [
             CheckpointCount(layout, state, found[layout][state])
-            for layout in Layout
+            for layout in CheckpointLayout
             for state in ProjectState
         ]
 
@@ -99,7 +99,7 @@ class Projects:
         """Every project as of the last scan."""
         for repo, state in self._repos:
             yield CheckpointProject(
-                layout=Layout.LEGACY,
+                layout=CheckpointLayout.LEGACY,
                 name=repo.name,
                 state=state,
                 allocated_bytes=sum(tally.blocks for tally in repo.tallies.values()) * _BLOCK_BYTES,
@@ -108,7 +108,7 @@ class Projects:
             )
         for project, state in self._stored:
             yield CheckpointProject(
-                layout=Layout.STORE,
+                layout=CheckpointLayout.STORE,
                 name=project.name,
                 state=state,
                 allocated_bytes=self._store.own_bytes(project.name),

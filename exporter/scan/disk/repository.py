@@ -14,7 +14,14 @@ from typing import Final
 from msgspec import Struct, structs
 
 from exporter.hermes.checkpoints import is_repository, prefetch_workdir, read_workdir
-from exporter.scan.disk.walk import Descent, Moment, OutOfTimeError, Seen, Tally, seen
+from exporter.scan.disk.walk import (
+    FolderStamp,
+    FolderTotals,
+    OutOfTimeError,
+    ScanTime,
+    TreeWalk,
+    seen,
+)
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -22,11 +29,11 @@ _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class RepoReading(Struct, gc=False):
     """What one repository held when it was read."""
 
-    seen: Seen
+    seen: FolderStamp
     settled: bool
-    rest: Tally
+    rest: FolderTotals
     """All but what is in `leaves`; those folders themselves are counted here."""
-    leaves: Tally
+    leaves: FolderTotals
     """What is in folders without subfolders, except those of logs."""
     leaves_changed: int
     """The sum of the change times of those folders; 0 if they are too young to be trusted."""
@@ -41,11 +48,11 @@ class RepoWalk:
         """With the leaves of `trusted`, if they are unchanged."""
         self.trusted = trusted
         self._leaves: dict[bytes, int] = {}
-        self._begun: tuple[os.stat_result, Moment] | None = None
-        self._rest: Descent
-        self._below: Descent | None = None
+        self._begun: tuple[os.stat_result, ScanTime] | None = None
+        self._rest: TreeWalk
+        self._below: TreeWalk | None = None
 
-    def go_on(self, found: os.stat_result, moment: Moment) -> RepoReading:
+    def resume(self, found: os.stat_result, moment: ScanTime) -> RepoReading:
         """Read on, inside the repository; raise OutOfTimeError if that is not enough.
 
         What is told of its age is as of the beginning: what changed since will show as moved.
@@ -54,7 +61,7 @@ class RepoWalk:
             self._begun = (found, moment)
             if self.trusted is None:
                 prefetch_workdir(b"")
-            self._rest = Descent(
+            self._rest = TreeWalk(
                 [b""], moment.device, self._leaves, leafy=b"objects/", growing=b"logs/"
             )
         found, begun = self._begun
@@ -67,7 +74,7 @@ class RepoWalk:
         if self.trusted is not None and changed and changed == self.trusted.leaves_changed:
             return structs.replace(self.trusted, seen=seen(found), settled=settled, rest=rest)
         if self._below is None:
-            self._below = Descent(self._leaves, moment.device)
+            self._below = TreeWalk(self._leaves, moment.device)
         if not self._below.run(moment.is_over):
             raise OutOfTimeError
         workdir = read_workdir(b"")
@@ -81,13 +88,13 @@ class RepoWalk:
             is_repository=is_repository(b"", workdir),
         )
 
-    def _leaves_changed(self, begun: Moment) -> int:
+    def _leaves_changed(self, begun: ScanTime) -> int:
         if not self._leaves or not begun.is_settled(max(self._leaves.values())):
             return 0
         return sum(self._leaves.values())
 
 
-def read_repo(path: bytes, moment: Moment, walk: RepoWalk) -> RepoReading | None:
+def read_repo(path: bytes, moment: ScanTime, walk: RepoWalk) -> RepoReading | None:
     """Read the repository at `path`, or go on with it; None if it is gone.
 
     It is read from inside: short paths are a tenth cheaper, and a rename meanwhile does no harm.
@@ -108,7 +115,7 @@ def read_repo(path: bytes, moment: Moment, walk: RepoWalk) -> RepoReading | None
     finally:
         os.close(descriptor)
     try:
-        return walk.go_on(found, moment)
+        return walk.resume(found, moment)
     finally:
         os.fchdir(moment.home)
 
@@ -119,13 +126,13 @@ def _closed_repo(path: bytes) -> RepoReading | None:
         found = os.lstat(path)
     except OSError:
         return None
-    rest = Tally(unreadable=1)
+    rest = FolderTotals(unreadable=1)
     rest.add_folder(found)
     return RepoReading(
         seen=seen(found),
         settled=False,
         rest=rest,
-        leaves=Tally(),
+        leaves=FolderTotals(),
         leaves_changed=0,
         workdir=None,
         is_repository=False,

@@ -17,15 +17,15 @@ from typing import Final
 
 from exporter.hermes import paths
 from exporter.hermes.checkpoints import CheckpointProject, StoreProject
-from exporter.scan.disk.cache import Forest
+from exporter.scan.disk.cache import DiskCache
 from exporter.scan.disk.projects import Projects
-from exporter.scan.disk.units import Effort, Node
-from exporter.scan.disk.walk import Moment, Tally
+from exporter.scan.disk.units import DiskUnit, ReadEffort
+from exporter.scan.disk.walk import FolderTotals, ScanTime
 from exporter.snapshot import DiskKind, DiskReport, DiskUsage
 
-_REST: Final = Effort(exact_entries=2000, hot_entries=2000)
-_STORE: Final = Effort(exact_entries=250, hot_entries=0)
-_REPOS: Final = Effort(exact_entries=1000, hot_entries=0, round_scans=240)
+_REST: Final = ReadEffort(exact_entries=2000, hot_entries=2000)
+_STORE: Final = ReadEffort(exact_entries=250, hot_entries=0)
+_REPOS: Final = ReadEffort(exact_entries=1000, hot_entries=0, round_scans=240)
 """Hermes has not written to shadow repositories since 0.13: an hour for a round of them will do."""
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _BLOCK_BYTES: Final = 512
@@ -56,7 +56,7 @@ class DiskScanner:
         self._projects = Projects(home, stale_after_seconds, mountinfo)
         self._identity: tuple[int, int] | None = None
         self._excluded: frozenset[bytes] = frozenset()
-        self._plant()
+        self._reset()
 
     def scan(
         self, *, excluded_profiles: frozenset[str], now: float, monotonic: float
@@ -78,7 +78,7 @@ class DiskScanner:
         """The checkpoint projects as of the last scan."""
         return list(self._projects.all())
 
-    def repositories(self) -> list[Node]:
+    def repositories(self) -> list[DiskUnit]:
         """The nodes below checkpoints/, without the store, as of the last scan."""
         return list(self._repos.nodes.values())
 
@@ -94,9 +94,9 @@ class DiskScanner:
         found = os.fstat(home)
         if self._identity != (found.st_dev, found.st_ino):
             self._identity = (found.st_dev, found.st_ino)
-            self._plant()
+            self._reset()
         for forest in self._forests:
-            moment = Moment(
+            moment = ScanTime(
                 now=now,
                 monotonic=monotonic,
                 deadline=self._clock() + self._walk_seconds,
@@ -107,18 +107,18 @@ class DiskScanner:
             forest.refresh(moment, self._is_elsewhere)
         self._projects.refresh(self._repos, now, monotonic, has_store=bool(self._store.nodes))
 
-    def _plant(self) -> None:
+    def _reset(self) -> None:
         """Start with nothing known."""
         interval = self._full_interval_seconds
-        self._rest = Forest(b"", DiskKind.OTHER, _REST, full_interval_seconds=interval)
-        self._repos = Forest(
+        self._rest = DiskCache(b"", DiskKind.OTHER, _REST, full_interval_seconds=interval)
+        self._repos = DiskCache(
             paths.CHECKPOINTS,
             DiskKind.CHECKPOINTS_STORE,
             _REPOS,
             full_interval_seconds=interval,
             processes=self._processes,
         )
-        self._store = Forest(
+        self._store = DiskCache(
             paths.STORE, DiskKind.CHECKPOINTS_STORE, _STORE, full_interval_seconds=interval
         )
         self._forests = (self._rest, self._store, self._repos)
@@ -137,7 +137,7 @@ class DiskScanner:
         return folder == paths.CHECKPOINTS and folder + b"/" + name == paths.STORE
 
     def _report(self, now: float, monotonic: float, unreadable: int) -> DiskReport:
-        totals = {kind: Tally() for kind in DiskKind}
+        totals = {kind: FolderTotals() for kind in DiskKind}
         links: list[tuple[DiskKind, bytes]] = []
         oldest = monotonic
         for forest in self._forests:
@@ -163,7 +163,7 @@ class DiskScanner:
         )
 
 
-def _add_links(totals: dict[DiskKind, Tally], links: list[tuple[DiskKind, bytes]]) -> None:
+def _add_links(totals: dict[DiskKind, FolderTotals], links: list[tuple[DiskKind, bytes]]) -> None:
     """Count what has several names once, with the kind under which it was found first."""
     counted: set[int] = set()
     for kind, packed in links:

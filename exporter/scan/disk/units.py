@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from exporter.scan.disk.large_folder import Growth, Sample
+from exporter.scan.disk.large_folder import FolderSample, Growth
 from exporter.scan.disk.repository import RepoReading, RepoWalk
-from exporter.scan.disk.walk import Descent, Listing, Seen, Tally
+from exporter.scan.disk.walk import FolderListing, FolderStamp, FolderTotals, TreeWalk
 from exporter.snapshot import DiskKind
 
 ROUND_SCANS: Final = 60
@@ -19,7 +19,7 @@ LARGE_ENTRIES: Final = 1000
 """A folder with more files is not read at its turn; at most so many of them are looked at."""
 
 
-class Node:
+class DiskUnit:
     """A part of a home that is read as one."""
 
     __slots__ = (
@@ -29,29 +29,29 @@ class Node:
         "newest",
         "path",
         "read_at",
-        "rests_until",
         "seen",
         "settled",
+        "skip_until",
         "tallies",
     )
 
     def __init__(self, path: bytes, kind: DiskKind) -> None:
         self.path = path
         self.kind = kind
-        self.seen: Seen | None = None
+        self.seen: FolderStamp | None = None
         """Of its folder when it was read; None before the first time."""
         self.settled = False
-        self.tallies: dict[DiskKind, Tally] = {}
+        self.tallies: dict[DiskKind, FolderTotals] = {}
         self.entries = 0
         self.newest = 0.0
         """When anything in it was last modified."""
         self.read_at = 0.0
-        self.rests_until = float("-inf")
+        self.skip_until = float("-inf")
         """A monster is not read again before this, whatever moves."""
         self.checked = 0
         """The last scan that read it, or found a share of it to be as it was."""
 
-    def take_tallies(self, tallies: dict[DiskKind, Tally]) -> None:
+    def set_totals(self, tallies: dict[DiskKind, FolderTotals]) -> None:
         self.tallies = tallies
         self.entries = sum(tally.files + tally.folders for tally in tallies.values())
         self.newest = max(tally.newest for tally in tallies.values())
@@ -62,10 +62,10 @@ class FolderWalk(Struct):
 
     found: os.stat_result
     settled: bool
-    work: Listing | Descent
+    work: FolderListing | TreeWalk
 
 
-class FolderNode(Node):
+class FolderUnit(DiskUnit):
     """A folder with its files; a small one with all that is below it."""
 
     __slots__ = ("children", "is_whole", "sample", "walk")
@@ -76,7 +76,7 @@ class FolderNode(Node):
         """Names of the subfolders that have nodes of their own."""
         self.is_whole = False
         """Whether the node stands for everything below its folder."""
-        self.sample: Sample | None = None
+        self.sample: FolderSample | None = None
         """Of a large folder."""
         self.walk: FolderWalk | None = None
         """What is to go on at the next scan."""
@@ -93,7 +93,7 @@ class FolderNode(Node):
         self.newest = max(self.newest, growth.mtime)
 
 
-class RepoNode(Node):
+class RepositoryUnit(DiskUnit):
     """A shadow repository."""
 
     __slots__ = ("reading", "walk")
@@ -111,12 +111,12 @@ class RepoNode(Node):
     def take(self, reading: RepoReading) -> bool:
         """Take a reading in; whether it tells anything new."""
         before, tallies = self.reading, self.tallies
-        total = Tally()
+        total = FolderTotals()
         total.add(reading.rest)
         total.add(reading.leaves)
         self.reading = reading
         self.seen, self.settled = reading.seen, reading.settled
-        self.take_tallies({self.kind: total})
+        self.set_totals({self.kind: total})
         return (
             before is None
             or tallies != self.tallies
@@ -124,7 +124,7 @@ class RepoNode(Node):
         )
 
 
-class Effort(Struct, frozen=True):
+class ReadEffort(Struct, frozen=True):
     """How much of what did not visibly move is looked at by each scan."""
 
     exact_entries: int
@@ -135,33 +135,33 @@ class Effort(Struct, frozen=True):
     round_scans: int = ROUND_SCANS
 
 
-class Turn(Struct, frozen=True):
+class UnitsToRead(Struct, frozen=True):
     """Nodes that did not move, and what to do with them nevertheless."""
 
-    read: list[Node]
-    look: list[Node]
+    read: list[DiskUnit]
+    look: list[DiskUnit]
     """Only a part of each need be read, if that is enough to tell whether it changed."""
 
 
-def take_turn(nodes: list[Node], effort: Effort, full: int) -> Turn:
+def choose_units(nodes: list[DiskUnit], effort: ReadEffort, full: int) -> UnitsToRead:
     """Whose turn it is: the `full` nodes longest not read, the hottest, and those next in line."""
     total = sum(node.entries for node in nodes)
     if total <= effort.exact_entries:
-        return Turn(sorted(nodes, key=attrgetter("checked")), [])
+        return UnitsToRead(sorted(nodes, key=attrgetter("checked")), [])
     by_reading = sorted(nodes, key=attrgetter("read_at"))
     read, others = by_reading[:full], by_reading[full:]
-    look: dict[Node, None] = {}
+    look: dict[DiskUnit, None] = {}
     if effort.hot_entries:
         by_time = sorted(others, key=attrgetter("newest"), reverse=True)
         look.update(dict.fromkeys(_worth(effort.hot_entries, by_time)))
     share = -(-total // effort.round_scans) - sum(node.entries for node in read)
     look.update(dict.fromkeys(_worth(share, sorted(others, key=attrgetter("checked")))))
-    return Turn(read, list(look))
+    return UnitsToRead(read, list(look))
 
 
-def _worth(entries: int, nodes: list[Node]) -> list[Node]:
+def _worth(entries: int, nodes: list[DiskUnit]) -> list[DiskUnit]:
     """The first nodes that together are worth so many entries."""
-    chosen: list[Node] = []
+    chosen: list[DiskUnit] = []
     for node in nodes:
         if entries <= 0:
             break

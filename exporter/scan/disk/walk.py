@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from exporter.scan.disk.large_folder import Sample
+from exporter.scan.disk.large_folder import FolderSample
 from exporter.snapshot import DiskKind
 
 # Places in a stat result: to read by place costs half of reading by name.
@@ -36,7 +36,7 @@ PORTION_NAMES: Final = 4096
 _FOLDERS_PER_LOOK: Final = 64
 
 
-class Tally(Struct, gc=False):
+class FolderTotals(Struct, gc=False):
     """What was counted of one kind."""
 
     blocks: int = 0
@@ -49,7 +49,7 @@ class Tally(Struct, gc=False):
     links: bytes = b""
     """Pairs of inode and blocks of what has several names and is to be counted once in a home."""
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: FolderTotals) -> None:
         self.blocks += other.blocks
         self.files += other.files
         self.folders += other.folders
@@ -72,7 +72,7 @@ class OutOfTimeError(Exception):
     """A walk is to go on at the next scan."""
 
 
-class Descent:
+class TreeWalk:
     """Counts everything below the folders of `start`, not those themselves.
 
     With `leaves` given, a folder without subfolders is counted but not entered; it is put there
@@ -99,7 +99,7 @@ class Descent:
         self._leafy = leafy
         self._growing = growing
         self._links = array("Q")
-        self._tally = Tally()
+        self._tally = FolderTotals()
 
     def run(self, is_over: Callable[[], bool] = never) -> bool:
         """Go on until all is counted, or time is up; whether all is counted.
@@ -155,7 +155,7 @@ class Descent:
                 continue
             except OSError:
                 unreadable += 1
-        self._tally.add(Tally(blocks, files, folders, newest, unreadable))
+        self._tally.add(FolderTotals(blocks, files, folders, newest, unreadable))
         return not stack
 
     def _some_names(self, folder: bytes) -> Iterator[bytes]:
@@ -166,7 +166,7 @@ class Descent:
         return iter(some)
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> FolderTotals:
         """What is counted so far."""
         return structs.replace(self._tally, links=self._links.tobytes())
 
@@ -177,14 +177,14 @@ def descend(
     leaves: dict[bytes, int] | None = None,
     leafy: bytes = b"",
     growing: bytes = b"",
-) -> Tally:
-    """Count everything at once; see `Descent`."""
-    descent = Descent(start, device, leaves, leafy, growing)
+) -> FolderTotals:
+    """Count everything at once; see `TreeWalk`."""
+    descent = TreeWalk(start, device, leaves, leafy, growing)
     descent.run()
     return descent.tally
 
 
-class Listing:
+class FolderListing:
     """One folder by kind, without what is in its subfolders; `found` is the folder itself.
 
     What is on another device is left out only where it is a folder: on some union filesystems
@@ -197,7 +197,7 @@ class Listing:
         found: os.stat_result,
         own_kind: DiskKind,
         classify: Callable[[bytes, bool], DiskKind],
-        sample: Sample | None = None,
+        sample: FolderSample | None = None,
     ) -> None:
         self._path = path
         self._device = found[_DEVICE]
@@ -209,7 +209,7 @@ class Listing:
         self.found = found
         self.sample = sample
         self.subfolders: set[bytes] = set()
-        self.tallies = {own_kind: Tally()}
+        self.tallies = {own_kind: FolderTotals()}
         self.tallies[own_kind].add_folder(found)
 
     def run(self, is_over: Callable[[], bool] = never) -> bool:
@@ -248,7 +248,7 @@ class Listing:
                 continue
             kind = classify(name, False)
             if kind is not tally_kind:  # a look into the dictionary costs as much as the stat
-                tally_kind, tally = kind, self.tallies.setdefault(kind, Tally())
+                tally_kind, tally = kind, self.tallies.setdefault(kind, FolderTotals())
             tally.files += 1
             if entry[_MTIME] > tally.newest:
                 tally.newest = entry[_MTIME]
@@ -277,12 +277,12 @@ SETTLE_SECONDS: Final = 2.0
 its time, so what was read then must be read again."""
 _LONGEST_SCAN_SECONDS: Final = 3600.0
 
-Seen = tuple[int, int]
+FolderStamp = tuple[int, int]
 """Change time and inode of a folder: they move when its entries do. The modification time does too,
 but anyone can set it."""
 
 
-class Moment(Struct, frozen=True):
+class ScanTime(Struct, frozen=True):
     """When and where a scan happens; its working directory is the home."""
 
     now: float
@@ -306,5 +306,5 @@ class Moment(Struct, frozen=True):
         return not -_LONGEST_SCAN_SECONDS < age < SETTLE_SECONDS
 
 
-def seen(found: os.stat_result) -> Seen:
+def seen(found: os.stat_result) -> FolderStamp:
     return (found.st_ctime_ns, found.st_ino)

@@ -332,8 +332,10 @@ def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
         taken(Act.DELETE_SESSION, Policy.OLD_SESSIONS, "x", 5120, Frees.AFTER_UPKEEP),
     )
     plans = [
-        prune_plan.HomePlan("a", HomePrunePlan("/a", actions=first), Prune(upkeep=Upkeep(gc=True))),
-        prune_plan.HomePlan(
+        prune_plan.HomePlanView(
+            "a", HomePrunePlan("/a", actions=first), Prune(upkeep=Upkeep(gc=True))
+        ),
+        prune_plan.HomePlanView(
             "b", HomePrunePlan("/b", actions=second), Prune(trash=Trash(keep_seconds=7 * 86400))
         ),
     ]

@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 
 from exporter.config.prune import Keep, Policies, Policy, Prune
-from exporter.evidence.models import Holder, Liveness, MappedSession
-from exporter.hermes.process_kinds import Mapping, ProcessKind
+from exporter.evidence.models import Holder, Liveness, NamedSession
+from exporter.hermes.process_kinds import NamedBy, ProcessKind
 from exporter.pruner.decide.inventory import Inventory, Link, Safeguards
 from exporter.reaper.models import HomeFacts, LeaseFact, ReaperRules
 from exporter.snapshot import Hold, LockAnswer
@@ -217,7 +217,7 @@ def test_a_clock_that_was_set_by_hours_makes_no_age_believable() -> None:
 
 
 def test_a_session_that_a_process_names_stays() -> None:
-    named = (MappedSession("old", Mapping.RESUME, NOW),)
+    named = (NamedSession("old", NamedBy.RESUME, NOW),)
     assert targets(plan(beside(holder(ProcessKind.CLI, 1, sessions=named)))) == ["older"]
 
 

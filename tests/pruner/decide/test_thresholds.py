@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from exporter.config.prune import Keep, Prune, Threshold, Thresholds, Trash
-from exporter.hermes.checkpoints import Layout
+from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.decide.inventory import (
     Checkpoint,
     Deletion,
@@ -210,7 +210,7 @@ def test_empty_sessions_are_counted() -> None:
 def test_a_threshold_asks_only_for_what_can_lower_it() -> None:
     found = inventory(
         session("a", payload_bytes=900),
-        checkpoints=(Checkpoint(Layout.LEGACY, "checkpoints/x", 900, 1.0),),
+        checkpoints=(Checkpoint(CheckpointLayout.LEGACY, "checkpoints/x", 900, 1.0),),
     )
     assert [each.target for each in under_pressure(found, under("checkpoints")).actions] == [
         "checkpoints/x"
@@ -219,7 +219,7 @@ def test_a_threshold_asks_only_for_what_can_lower_it() -> None:
 
 
 def test_projects_that_wait_for_git_count_as_reclaimed() -> None:
-    projects = tuple(Checkpoint(Layout.STORE, f"{n}", 30, n + 1.0) for n in range(4))
+    projects = tuple(Checkpoint(CheckpointLayout.STORE, f"{n}", 30, n + 1.0) for n in range(4))
     found = inventory(checkpoints=projects, checkpoints_bytes=120, awaiting_gc_bytes=0)
     first = under_pressure(found, under("checkpoints"))
     assert targets(first, Act.DELETE_PROJECT) == ["0", "1", "2"]
@@ -282,7 +282,7 @@ def test_in_an_emergency_half_packs_skip_the_trash_and_nothing_else_does() -> No
     found = inventory(
         session("open", is_open=True),
         files=(*own, *lost, dump),
-        checkpoints=(Checkpoint(Layout.LEGACY, "checkpoints/x", 10, 1.0),),
+        checkpoints=(Checkpoint(CheckpointLayout.LEGACY, "checkpoints/x", 10, 1.0),),
         leftovers=(Leftover(pack, 20, NOW - 2 * DAY, True),),
         filesystem=Filesystem(1000, 20, "ext4", 980),
     )

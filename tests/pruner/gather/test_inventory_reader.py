@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter.config.prune import Keep, Prune
-from exporter.hermes.checkpoints import Layout
+from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.decide.inventory import Archive, Inventory, Link, Workdir
@@ -95,11 +95,11 @@ def test_checkpoints_of_both_layouts_with_the_state_of_their_folders(made: MadeH
     states = sorted((each.layout.value, each.workdir.value) for each in found)
     assert states == [
         (Archive.ARCHIVE.value, Workdir.UNKNOWN.value),
-        (Layout.LEGACY.value, Workdir.MISSING.value),
-        (Layout.LEGACY.value, Workdir.PRESENT.value),
-        (Layout.STORE.value, Workdir.MISSING.value),
-        (Layout.STORE.value, Workdir.PRESENT.value),
-        (Layout.STORE.value, Workdir.PRESENT.value),
+        (CheckpointLayout.LEGACY.value, Workdir.MISSING.value),
+        (CheckpointLayout.LEGACY.value, Workdir.PRESENT.value),
+        (CheckpointLayout.STORE.value, Workdir.MISSING.value),
+        (CheckpointLayout.STORE.value, Workdir.PRESENT.value),
+        (CheckpointLayout.STORE.value, Workdir.PRESENT.value),
     ]
     assert all(each.allocated_bytes > 0 for each in found)
 

@@ -18,7 +18,7 @@ from exporter.pruner.planning import Planned, Seen, plan
 from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
-from exporter.scan.fork_pool import is_alone
+from exporter.scan.fork_pool import is_single_threaded
 from tests.support.prune_plans import SEEN
 from tests.support.small_homes import small_home
 
@@ -141,7 +141,7 @@ def test_what_is_planned_aside_is_planned_as_well_and_what_was_learnt_is_kept(
     home = small_home(tmp_path / "home", sessions=5)
     here, there = Looker(home), Looker(home)
     looked = here.look()
-    told = there.look(aside=is_alone())
+    told = there.look(aside=is_single_threaded())
     assert told.report.policies == looked.report.policies
     assert _but_the_disk(told) == _but_the_disk(looked)
     assert there.taker.learnt() == here.taker.learnt()

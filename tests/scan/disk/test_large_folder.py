@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.scan.disk.large_folder import Sample
+from exporter.scan.disk.large_folder import FolderSample
 
 FILES = 500
 SHARE = 100
@@ -23,8 +23,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def sample_of(folder: Path) -> Sample:
-    sample = Sample()
+def sample_of(folder: Path) -> FolderSample:
+    sample = FolderSample()
     for path in folder.iterdir():
         if not path.is_dir():
             sample.add(os.fsencode(path.name), os.lstat(path))
@@ -46,7 +46,7 @@ def test_nothing_is_found_where_nothing_changed(folder: Path) -> None:
     sample = sample_of(folder)
     (folder / "folder/new").write_bytes(b"subfolders are not part of it")
     assert sample.take_growth(prefix(folder)) == []
-    assert all(sample.share_is_same(prefix(folder), SHARE) for _ in range(20))
+    assert all(sample.next_share_unchanged(prefix(folder), SHARE) for _ in range(20))
 
 
 def test_growth_of_what_was_written_last_is_told_once_and_in_full(folder: Path) -> None:
@@ -62,10 +62,10 @@ def test_growth_of_what_was_written_last_is_told_once_and_in_full(folder: Path) 
         for path in grown
     }
     assert sample.take_growth(prefix(folder)) == []
-    assert all(sample.share_is_same(prefix(folder), SHARE) for _ in range(20))
+    assert all(sample.next_share_unchanged(prefix(folder), SHARE) for _ in range(20))
     os.truncate(grown[0], 0)
     assert [each.blocks < 0 for each in sample.take_growth(prefix(folder)) or []] == [True]
-    assert all(sample.share_is_same(prefix(folder), SHARE) for _ in range(20))
+    assert all(sample.next_share_unchanged(prefix(folder), SHARE) for _ in range(20))
 
 
 def remove(path: Path) -> None:
@@ -109,16 +109,16 @@ def test_a_change_of_any_other_file_is_found_once_in_a_round(folder: Path) -> No
     sample = sample_of(folder)
     append(folder / "f7")
     assert sample.take_growth(prefix(folder)) == []
-    found = [sample.share_is_same(prefix(folder), SHARE) for _ in range(6)]
+    found = [sample.next_share_unchanged(prefix(folder), SHARE) for _ in range(6)]
     assert found.count(False) == 1
 
 
 def test_a_folder_that_is_gone_is_not_as_it_was(folder: Path) -> None:
     sample = sample_of(folder)
     assert sample.take_growth(prefix(folder) + b"none/") is None
-    assert not sample.share_is_same(prefix(folder) + b"none/", SHARE)
+    assert not sample.next_share_unchanged(prefix(folder) + b"none/", SHARE)
 
 
 def test_the_sample_of_an_empty_folder_is_empty(tmp_path: Path) -> None:
-    assert Sample().take_growth(prefix(tmp_path)) == []
-    assert Sample().share_is_same(prefix(tmp_path), SHARE)
+    assert FolderSample().take_growth(prefix(tmp_path)) == []
+    assert FolderSample().next_share_unchanged(prefix(tmp_path), SHARE)

@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from exporter.hermes.checkpoints import Layout, ProjectState
+from exporter.hermes.checkpoints import CheckpointLayout, ProjectState
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.snapshot import DiskKind, DiskReport
 from tests.support.disk_homes import (
@@ -564,9 +564,13 @@ def test_projects_can_be_asked_for_between_scans(home: Path) -> None:
     assert watched.scanner.projects() == []
     watched.scan()
     legacy, stored = watched.scanner.projects()
-    assert (legacy.layout, legacy.name, legacy.state) == (Layout.LEGACY, A, ProjectState.ACTIVE)
+    assert (legacy.layout, legacy.name, legacy.state) == (
+        CheckpointLayout.LEGACY,
+        A,
+        ProjectState.ACTIVE,
+    )
     assert legacy.allocated_bytes == du(home / "checkpoints" / A)
-    assert (stored.layout, stored.name) == (Layout.STORE, C)
+    assert (stored.layout, stored.name) == (CheckpointLayout.STORE, C)
     store = home / "checkpoints/store"
     assert stored.allocated_bytes == du(store / "indexes" / C) + du(store / f"projects/{C}.json")
     assert not stored.workdir_missing

@@ -5,18 +5,25 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.scan.disk.units import LARGE_ENTRIES, ROUND_SCANS, Effort, FolderNode, Node, take_turn
-from exporter.scan.disk.walk import Tally
+from exporter.scan.disk.units import (
+    LARGE_ENTRIES,
+    ROUND_SCANS,
+    DiskUnit,
+    FolderUnit,
+    ReadEffort,
+    choose_units,
+)
+from exporter.scan.disk.walk import FolderTotals
 from exporter.snapshot import DiskKind
 
 SIZES = st.lists(st.integers(1, 5000), min_size=1, max_size=80)
 
 
-def nodes_of(sizes: list[int]) -> list[Node]:
-    nodes: list[Node] = []
+def nodes_of(sizes: list[int]) -> list[DiskUnit]:
+    nodes: list[DiskUnit] = []
     for number, size in enumerate(sizes):
-        node = FolderNode(b"%d" % number, DiskKind.OTHER)
-        node.take_tallies({DiskKind.OTHER: Tally(files=size - 1, folders=1, newest=number)})
+        node = FolderUnit(b"%d" % number, DiskKind.OTHER)
+        node.set_totals({DiskKind.OTHER: FolderTotals(files=size - 1, folders=1, newest=number)})
         nodes.append(node)
     return nodes
 
@@ -24,7 +31,7 @@ def nodes_of(sizes: list[int]) -> list[Node]:
 @given(SIZES, st.integers(0, 10**6))
 def test_little_is_read_whole_every_time(sizes: list[int], exact: int) -> None:
     nodes = nodes_of(sizes)
-    turn = take_turn(nodes, Effort(exact_entries=exact, hot_entries=0), full=0)
+    turn = choose_units(nodes, ReadEffort(exact_entries=exact, hot_entries=0), full=0)
     assert (turn.read == nodes) == (sum(sizes) <= exact)
     assert not (turn.read and turn.look)
 
@@ -33,7 +40,7 @@ def test_little_is_read_whole_every_time(sizes: list[int], exact: int) -> None:
 def test_every_node_has_its_turn_within_a_round(sizes: list[int], hot: int) -> None:
     nodes = nodes_of(sizes)
     for scan in range(1, ROUND_SCANS + 1):
-        turn = take_turn(nodes, Effort(exact_entries=0, hot_entries=hot), full=0)
+        turn = choose_units(nodes, ReadEffort(exact_entries=0, hot_entries=hot), full=0)
         for node in turn.look:
             node.checked = scan
     assert all(node.checked for node in nodes)
@@ -42,7 +49,7 @@ def test_every_node_has_its_turn_within_a_round(sizes: list[int], hot: int) -> N
 @given(SIZES)
 def test_a_turn_costs_little(sizes: list[int]) -> None:
     """No more than the share of a round and the node at which it ends, however large that is."""
-    look = take_turn(nodes_of(sizes), Effort(exact_entries=0, hot_entries=0), full=0).look
+    look = choose_units(nodes_of(sizes), ReadEffort(exact_entries=0, hot_entries=0), full=0).look
     assert sum(min(node.entries, LARGE_ENTRIES) for node in look) <= (
         sum(sizes) / ROUND_SCANS + LARGE_ENTRIES
     )
@@ -52,7 +59,7 @@ def test_what_was_written_last_is_looked_at_every_time() -> None:
     nodes = nodes_of([100] * 200)
     nodes[70].newest = 10**9
     for _ in range(3):
-        turn = take_turn(nodes, Effort(exact_entries=0, hot_entries=1), full=0)
+        turn = choose_units(nodes, ReadEffort(exact_entries=0, hot_entries=1), full=0)
         assert nodes[70] in turn.look
 
 
@@ -60,6 +67,6 @@ def test_those_longest_not_read_are_read() -> None:
     nodes = nodes_of([100] * 200)
     for number, node in enumerate(nodes):
         node.read_at = float(-number)
-    turn = take_turn(nodes, Effort(exact_entries=0, hot_entries=500), full=3)
+    turn = choose_units(nodes, ReadEffort(exact_entries=0, hot_entries=500), full=3)
     assert turn.read == nodes[:-4:-1]
     assert not set(turn.read) & set(turn.look)

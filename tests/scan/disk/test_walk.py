@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporter.scan.disk import walk
-from exporter.scan.disk.walk import PORTION_NAMES, Descent, Listing, Tally, descend
+from exporter.scan.disk.walk import PORTION_NAMES, FolderListing, FolderTotals, TreeWalk, descend
 from exporter.snapshot import DiskKind
 from tests.support.disk_homes import du
 
@@ -42,14 +42,14 @@ def test_a_walk_without_time_goes_on_where_it_was_until_all_is_counted(tmp_path:
     for number in range(2 * PORTION_NAMES + 1):
         os.mkfifo(tmp_path / f"many/{number}")
     prefix, found = os.fsencode(tmp_path) + b"/", os.lstat(tmp_path)
-    whole = Descent([prefix], found.st_dev)
+    whole = TreeWalk([prefix], found.st_dev)
     scans = 1
     while not whole.run(lambda: True):
         scans += 1
     assert scans > 2
     assert whole.tally == descend([prefix], found.st_dev)
     many = tmp_path / "many"
-    one = Listing(
+    one = FolderListing(
         prefix + b"many/", os.lstat(many), DiskKind.OTHER, lambda _name, _folder: DiskKind.OTHER
     )
     assert [one.run(lambda: True) for _ in range(3)] == [False, False, True]
@@ -68,6 +68,6 @@ def test_names_of_a_huge_folder_are_taken_in_portions(
 
 
 def test_tallies_add_up() -> None:
-    total = Tally(1, 2, 3, 40.0, 5, b"a")
-    total.add(Tally(10, 20, 30, 4.0, 50, b"b"))
-    assert total == Tally(11, 22, 33, 40.0, 55, b"ab")
+    total = FolderTotals(1, 2, 3, 40.0, 5, b"a")
+    total.add(FolderTotals(10, 20, 30, 4.0, 50, b"b"))
+    assert total == FolderTotals(11, 22, 33, 40.0, 55, b"ab")

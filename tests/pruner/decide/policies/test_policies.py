@@ -18,8 +18,8 @@ from exporter.config.prune import (
 from exporter.config.prune import (
     Policy as PolicySettings,
 )
-from exporter.hermes.checkpoints import Layout
-from exporter.hermes.own_pruning import SelfPruning
+from exporter.hermes.checkpoints import CheckpointLayout
+from exporter.hermes.own_pruning import OwnPruning
 from exporter.pruner.decide.inventory import (
     Archive,
     Checkpoint,
@@ -47,7 +47,7 @@ from tests.support.prune_plans import (
 
 def checkpoint(target: str, days: float = 100.0, **changes: Any) -> Checkpoint:
     return Checkpoint(
-        layout=changes.pop("layout", Layout.LEGACY),
+        layout=changes.pop("layout", CheckpointLayout.LEGACY),
         target=target,
         allocated_bytes=changes.pop("allocated_bytes", 10_000),
         touched_at=NOW - days * DAY,
@@ -145,12 +145,12 @@ def test_transcripts_go_with_their_session_and_after_it() -> None:
 
 
 def test_where_hermes_prunes_by_itself_it_is_left_to_it_for_its_interval() -> None:
-    fresh = SelfPruning(sessions_on=True, sessions_at=NOW - 3600, checkpoints_at=NOW - 3600)
+    fresh = OwnPruning(sessions_on=True, sessions_at=NOW - 3600, checkpoints_at=NOW - 3600)
     found = inventory(session("a"), checkpoints=(checkpoint("checkpoints/x"),), self_pruning=fresh)
     assert plan(found, by_hand=False).actions == ()
     assert kept(plan(found, by_hand=False)) == {"hermes_prunes": 2}
     assert len(plan(found, by_hand=True).actions) == 2
-    late = SelfPruning(sessions_on=True, sessions_at=NOW - 2 * DAY, checkpoints_at=NOW - 2 * DAY)
+    late = OwnPruning(sessions_on=True, sessions_at=NOW - 2 * DAY, checkpoints_at=NOW - 2 * DAY)
     found = inventory(session("a"), checkpoints=(checkpoint("checkpoints/x"),), self_pruning=late)
     assert len(plan(found, by_hand=False).actions) == 2
 
@@ -257,7 +257,7 @@ def test_checkpoints_of_folders_that_are_gone_for_long() -> None:
                 checkpoint("checkpoints/b", missing_since=NOW - 3600, **gone),
                 checkpoint("checkpoints/c", days=2, workdir=Workdir.UNKNOWN),
                 checkpoint("checkpoints/d", days=2, workdir=Workdir.PRESENT),
-                checkpoint("e", layout=Layout.STORE, missing_since=NOW - 9 * DAY, **gone),
+                checkpoint("e", layout=CheckpointLayout.STORE, missing_since=NOW - 9 * DAY, **gone),
                 checkpoint("checkpoints/f", missing_since=NOW - 9 * DAY, is_own=False, **gone),
             )
         )
@@ -275,7 +275,7 @@ def test_stale_checkpoints_and_archives() -> None:
                 checkpoint("checkpoints/a", days=15),
                 checkpoint("checkpoints/b", days=13),
                 checkpoint("checkpoints/legacy-1", days=20, layout=Archive.ARCHIVE),
-                checkpoint("c", days=NOW / DAY, layout=Layout.STORE),
+                checkpoint("c", days=NOW / DAY, layout=CheckpointLayout.STORE),
             )
         )
     )
