@@ -47,12 +47,12 @@ class AutomaticPruner:
     def __init__(
         self,
         pool: Pool,
-        journal: StateStore,
+        store: StateStore,
         monotonic: Callable[[], float],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._pool = pool
-        self._journal = journal
+        self._store = store
         self._monotonic = monotonic
         self._clock = clock
         self._last_look: dict[str, float] = {}
@@ -88,7 +88,7 @@ class AutomaticPruner:
         if not self.is_due(state, settings):
             return None
         own = settings.for_home(state.home.named_as)
-        memory = self._journal.prune_memory(state.home.path)
+        memory = self._store.prune_memory(state.home.path)
         return PruneWish(own.prune, memory, own.reaper.end_reason)
 
     def act(self, state: HomeState, settings: Settings) -> None:
@@ -146,9 +146,9 @@ class AutomaticPruner:
 
     def _remember(self, state: HomeState, memory: PruneMemory) -> None:
         try:
-            self._journal.keep_prune_memory(state.home.path, memory)
+            self._store.keep_prune_memory(state.home.path, memory)
         except apsw.Error as error:
-            self._stopped(state, f"cannot write {self._journal.path}: {error}")
+            self._stopped(state, f"cannot write {self._store.path}: {error}")
 
     def _begin(self, state: HomeState, job: Job) -> None:
         self._busy.add(state.home.path)

@@ -45,11 +45,11 @@ def serve(options: Options) -> int:
     gc.freeze()  # what is loaded by now stays, and need not be looked at by every collection
     settings = load(options.config_file)
     with state_lock(options.state_dir):
-        journal = StateStore.open(options.state_dir)
+        store = StateStore.open(options.state_dir)
         try:
-            return asyncio.run(_Agent(options, settings, journal).run())
+            return asyncio.run(_Agent(options, settings, store).run())
         finally:
-            journal.close()
+            store.close()
 
 
 def _joined(thread: threading.Thread) -> bool:
@@ -58,12 +58,12 @@ def _joined(thread: threading.Thread) -> bool:
 
 
 class _Agent:
-    def __init__(self, options: Options, settings: Settings, journal: StateStore) -> None:
+    def __init__(self, options: Options, settings: Settings, store: StateStore) -> None:
         self._options = options
         self._board = Board()
         self._metrics = Metrics(options.disabled_collectors, self._collector_failed)
         self._rounds = ScanLoop(
-            settings, journal, named=options.homes, file_patterns=self._metrics.file_patterns
+            settings, store, named=options.homes, file_patterns=self._metrics.file_patterns
         )
         self._changes = logs.StateChange()
         self._packed: tuple[list[tuple[str, int]], Packed] | None = None
@@ -125,7 +125,7 @@ class _Agent:
             interval = self._rounds.settings.scan.interval_seconds
             self._pulse.expect(interval)
             try:
-                view = self._rounds.run(patience_seconds=interval)
+                view = self._rounds.run(timeout_seconds=interval)
                 self._publish(view, ready=all(home.known for home in view.homes))
                 self._changes.changed("round", "fine")
             except Exception as error:  # noqa: BLE001 - a failed round must not end the agent

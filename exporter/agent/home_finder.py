@@ -31,16 +31,16 @@ class HomeFinder:
 
     def __init__(
         self,
-        journal: StateStore,
+        store: StateStore,
         *,
         named: Sequence[str] = (),
         environment: Mapping[str, str] = os.environ,
-        scout: PathProber | None = None,
+        prober: PathProber | None = None,
     ) -> None:
-        self._journal = journal
+        self._store = store
         self._named = tuple(named)
         self._environment = environment
-        self._scout = scout or PathProber()
+        self._prober = prober or PathProber()
         self._own_uid = os.geteuid()
         self._resolved: dict[str, str] = {}
         self._asked: set[str] = set()
@@ -52,9 +52,9 @@ class HomeFinder:
         processes: Iterable[ProcessCandidate],
     ) -> Census:
         """All homes there are now; `watched` are those to show as down if they are not found."""
-        self._scout.begin_scan()
+        self._prober.begin_scan()
         self._asked = set()
-        labels = self._journal.labels()
+        labels = self._store.labels()
         users = accounts()
         candidates = self._candidates(settings, users, processes)
         census = take_census(
@@ -64,7 +64,7 @@ class HomeFinder:
             watched={path: home for path, home in watched.items() if _is_meant(home, candidates)},
             own_uid=self._own_uid,
             user_names={user.uid: user.name for user in users},
-            labels_by_owner=self._journal.labels_by_owner(),
+            labels_by_owner=self._store.labels_by_owner(),
         )
         self._resolved = {path: led for path, led in self._resolved.items() if path in self._asked}
         homes = tuple(self._label(home, labels.get(home.path)) for home in census.homes)
@@ -73,16 +73,16 @@ class HomeFinder:
 
     def _note(self, homes: Iterable[Home]) -> None:
         try:
-            self._journal.keep_homes({home.path: home.owner for home in homes})
+            self._store.keep_homes({home.path: home.owner for home in homes})
         except apsw.Error:
             pass  # the labels could be kept; it is tried again at the next round
 
     def hangs(self, home: Home) -> bool:
         """Whether the home is on a path that does not answer."""
-        return self._scout.hangs(home.named_as or home.path)
+        return self._prober.hangs(home.named_as or home.path)
 
     def close(self) -> None:
-        self._scout.close()
+        self._prober.close()
 
     def _candidates(
         self, settings: Settings, users: Sequence[Account], processes: Iterable[ProcessCandidate]
@@ -101,7 +101,7 @@ class HomeFinder:
                 Origin.PROCESS,
                 uid=each.uid,
                 database=each.database,
-                asker=each.uid,
+                named_by_uid=each.uid,
             )
             for each in processes
             if is_text(each.directory)
@@ -118,7 +118,7 @@ class HomeFinder:
         if not is_text(path):
             return Inspection(exists=True, unreadable="its name is not UTF-8")
         from_process = candidate.origin is Origin.PROCESS
-        seen = self._scout.inspect(path, candidate.asker, as_asker=from_process)
+        seen = self._prober.inspect(path, candidate.named_by_uid, with_rights_of_user=from_process)
         if seen is None:
             seen = Inspection(exists=True, unreadable="it does not answer")
         if seen.resolved:
@@ -130,7 +130,7 @@ class HomeFinder:
         if home.label == remembered:
             return home
         try:
-            self._journal.give_label(home.path, home.label)
+            self._store.give_label(home.path, home.label)
         except apsw.Error as error:
             return structs.replace(home, problem=f"its label cannot be kept: {error}")
         return home

@@ -42,7 +42,7 @@ class Wishes(NamedTuple):
 class HomeState:
     """One home: its last look, its last snapshot, and how the last scan went."""
 
-    def __init__(self, home: Home, journal: StateStore) -> None:
+    def __init__(self, home: Home, store: StateStore) -> None:
         self.home = home
         self.new_probe: Look | None = None
         """Of the scan that is under way; what a scan has seen is shown when it is complete."""
@@ -57,11 +57,11 @@ class HomeState:
         """Why usage seen at the last scan is not in the counters: the state directory failed."""
         self.last_seen = float("-inf")
         self._sessions = SessionList()
-        self._journal = journal
+        self._store = store
         self._began = 0.0
         self._scanned_at: float | None = None
         self._scan_seconds = 0.0
-        self._counters: tuple[Counter, ...] = tuple(journal.counters(home.path))
+        self._counters: tuple[Counter, ...] = tuple(store.counters(home.path))
         self._sources = self._histogram_sources = self._ended = self._end_reasons = _NOBODY
         self._verdicts: tuple[VerdictCount, ...] = ()
         self._leaks: tuple[LeakCount, ...] = ()
@@ -106,7 +106,7 @@ class HomeState:
         """Take in one part of a scan."""
         match part:
             case UsagePage(usage):
-                self._note(lambda: self._journal.count(self.home.path, usage))
+                self._note(lambda: self._store.count(self.home.path, usage))
             case SessionsPage(items, first):
                 self._sessions.add(items, first=first)
             case ScanReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn):
@@ -116,7 +116,7 @@ class HomeState:
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
                 self._unknown, self._runs = tuple(unknown), runs
                 if watched is not None:
-                    self._note(lambda: self._journal.keep_idleness(self.home.path, watched))
+                    self._note(lambda: self._store.keep_idleness(self.home.path, watched))
 
     def take_probe(self) -> None:
         """Only the probe and its evidence are wanted; nothing is read."""
@@ -127,15 +127,15 @@ class HomeState:
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         if snapshot.trouble is Trouble.NONE:
             watermark = snapshot.message_watermark
-            self._note(lambda: self._journal.set_watermark(self.home.path, watermark))
+            self._note(lambda: self._store.set_watermark(self.home.path, watermark))
             if not self._all_told:
                 self._all_told = True
-                self._note(lambda: self._journal.forget_sessions(self.home.path, self._met_at))
+                self._note(lambda: self._store.forget_sessions(self.home.path, self._met_at))
         self._note(lambda: self._admit(snapshot))
         if snapshot.sessions is None:
             self._sessions.clear()
         self._sessions.close()
-        self._counters = tuple(self._journal.counters(self.home.path))
+        self._counters = tuple(self._store.counters(self.home.path))
         self.look, self.evidence, self.snapshot = self.new_probe, self.new_evidence, snapshot
         self.trouble, self.detail = snapshot.trouble, snapshot.detail
 
@@ -146,7 +146,7 @@ class HomeState:
         try:
             write()
         except apsw.Error as error:
-            self.uncounted = f"cannot write {self._journal.path}: {error}"
+            self.uncounted = f"cannot write {self._store.path}: {error}"
 
     def _admit(self, snapshot: Snapshot) -> None:
         """Give the label values of this snapshot their places."""
@@ -169,7 +169,7 @@ class HomeState:
         self._end_reasons = self._places(Family.END_REASON, after_end)
 
     def _places(self, family: Family, weights: Weights) -> AllowedValues:
-        return self._journal.admit(self.home.path, family, by_weight(weights))
+        return self._store.admit(self.home.path, family, by_weight(weights))
 
     def finish(self, now: float, monotonic: float) -> None:
         self._scanned_at = now

@@ -21,9 +21,9 @@ from exporter.errors import UsageError
 def host(options: Options) -> Iterator[HostService]:
     """This host. Nothing is remembered but what the state directory of an agent tells."""
     settings = load(options.config_file)
-    with closing(StateStore.in_memory()) as journal:
-        copy_memories(options.state_dir, journal)
-        with _over(options, settings, journal) as service:
+    with closing(StateStore.in_memory()) as store:
+        copy_memories(options.state_dir, store)
+        with _over(options, settings, store) as service:
             yield service
 
 
@@ -36,8 +36,8 @@ def metrics_text(options: Options) -> tuple[bytes, list[str]]:
     metrics = Metrics(options.disabled_collectors, _ignore, of_process=False)
     with (
         state_lock(options.state_dir),
-        closing(StateStore.open(options.state_dir)) as journal,
-        _over(options, settings, journal, metrics.file_patterns) as service,
+        closing(StateStore.open(options.state_dir)) as store,
+        _over(options, settings, store, metrics.file_patterns) as service,
     ):
         view = service.metrics_view()
         return metrics.render(view).text, [home.label for home in view.homes if not home.up]
@@ -50,22 +50,22 @@ def check(options: Options) -> dict[str, Any]:
         settings, problems = read(options.config_file)
     if problems:
         return {"ok": False, "config": problems, "homes": []}
-    with closing(StateStore.in_memory()) as journal:
-        copy_memories(options.state_dir, journal)
-        with _over(options, settings, journal) as service:
+    with closing(StateStore.in_memory()) as store:
+        copy_memories(options.state_dir, store)
+        with _over(options, settings, store) as service:
             return service.check()
 
 
 @contextmanager
 def _over(
-    options: Options, settings: Settings, journal: StateStore, file_patterns: Sequence[str] = ()
+    options: Options, settings: Settings, store: StateStore, file_patterns: Sequence[str] = ()
 ) -> Iterator[HostService]:
     for path in options.homes:
         if not os.path.isdir(path):
             raise UsageError(f"--home {path}: no such directory; give a HERMES_HOME directory")
     loop = ScanLoop(
         settings,
-        journal,
+        store,
         named=options.homes,
         every_session=True,
         acting=False,

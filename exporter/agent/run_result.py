@@ -74,7 +74,7 @@ class RunResult:
         )
 
     @property
-    def nothing_of_it(self) -> bool:
+    def did_nothing(self) -> bool:
         """Whether a saved plan was executed and nothing of it could be done."""
         return self.executed and self._saved and not self.done and bool(self.skipped)
 

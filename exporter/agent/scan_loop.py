@@ -79,7 +79,7 @@ class ScanLoop:
     def __init__(
         self,
         settings: Settings,
-        journal: StateStore,
+        store: StateStore,
         *,
         named: Sequence[str] = (),
         pool: Pool | None = None,
@@ -87,7 +87,7 @@ class ScanLoop:
         survey: Callable[[Sequence[HomeFiles]], Survey] | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        look_seconds: float = PROBE_SECONDS,
+        probe_seconds: float = PROBE_SECONDS,
         read_seconds: float | None = None,
         every_session: bool = False,
         acting: bool = True,
@@ -95,21 +95,21 @@ class ScanLoop:
     ) -> None:
         self.settings = settings
         self.config_reload_successful = True
-        self._journal = journal
+        self._store = store
         self._pool = pool or Pool()
-        self._discovery = discovery or HomeFinder(journal, named=named)
+        self._discovery = discovery or HomeFinder(store, named=named)
         self._survey = survey or self._survey_processes
         self._clock = clock
         self._monotonic = monotonic
-        self._look_seconds = look_seconds
+        self._look_seconds = probe_seconds
         self._read_seconds = read_seconds
         self._every_session = every_session
         self._purpose = _AUTOMATIC
         self._file_patterns = file_patterns
-        self._lanes = Scheduler(self._surprised)
+        self._scheduler = Scheduler(self._surprised)
         self._healer = AutomaticHealer(self._pool, monotonic) if acting else None
         self._reaper = AutomaticReaper(self._pool, monotonic) if acting else None
-        self._pruner = AutomaticPruner(self._pool, journal, monotonic, clock) if acting else None
+        self._pruner = AutomaticPruner(self._pool, store, monotonic, clock) if acting else None
         self._states: dict[str, HomeState] = {}
         self._process_candidates: tuple[ProcessCandidate, ...] = ()
         self._last_survey: Survey | None = None
@@ -121,32 +121,38 @@ class ScanLoop:
 
     # One round
 
-    def run(self, patience_seconds: float, purpose: ScanPurpose = _AUTOMATIC) -> HostView:
+    def run(self, timeout_seconds: float, purpose: ScanPurpose = _AUTOMATIC) -> HostView:
         """Scan every home that is not busy; wait no longer than `patience_seconds` for any."""
         self._purpose = purpose
         self.discover()
         self._bring_together()
-        until = self._monotonic() + patience_seconds
+        until = self._monotonic() + timeout_seconds
         ready = [state for state in self._states.values() if self._is_ready(state)]
         apart = [state for state in ready if self._pool.is_dedicated(state.home.path)]
-        alone = self._lanes.next_homes(apart, self._apart(), _APART_MAX)
+        alone = self._scheduler.next_homes(apart, self._apart(), _APART_MAX)
         together = [state for state in ready if not self._pool.is_dedicated(state.home.path)]
         awaited = [not state.failed for state in alone]
-        jobs = [self._lanes.start([state], self._scan_alone) for state in alone]
-        self._in_lanes(together, self._look, (until - self._monotonic()) / 2)
-        looked = [state for state in together if state.new_probe and not self._lanes.is_busy(state)]
+        jobs = [self._scheduler.start([state], self._scan_alone) for state in alone]
+        self._in_queues(together, self._look, (until - self._monotonic()) / 2)
+        looked = [
+            state for state in together if state.new_probe and not self._scheduler.is_busy(state)
+        ]
         surveyed = self._take_survey(looked)
-        self._in_lanes(looked, lambda state: self._read(state, surveyed), until - self._monotonic())
+        self._in_queues(
+            looked, lambda state: self._read(state, surveyed), until - self._monotonic()
+        )
         # One that failed the last time is not worth waiting for.
         self._finish([job for job, wait in zip(jobs, awaited, strict=True) if wait], until)
         return self._view()
 
-    def probe(self, patience_seconds: float) -> None:
+    def probe(self, timeout_seconds: float) -> None:
         """Only find out who has which database open: no home is read."""
         self.discover()
         ready = [state for state in self._states.values() if self._is_ready(state)]
-        self._in_lanes(ready, self._look, patience_seconds)
-        looked = [state for state in ready if state.new_probe and not self._lanes.is_busy(state)]
+        self._in_queues(ready, self._look, timeout_seconds)
+        looked = [
+            state for state in ready if state.new_probe and not self._scheduler.is_busy(state)
+        ]
         surveyed = self._take_survey(looked)
         for state in looked:
             state.new_evidence = surveyed.get(key(state.home.path, "state.db"))
@@ -154,19 +160,25 @@ class ScanLoop:
 
     def _is_ready(self, state: HomeState) -> bool:
         return not (
-            state.home.problem or self._lanes.is_busy(state) or self._pool.is_stuck(state.home.path)
+            state.home.problem
+            or self._scheduler.is_busy(state)
+            or self._pool.is_stuck(state.home.path)
         )
 
-    def _in_lanes(self, states: Sequence[HomeState], scan: ScanHome, seconds: float) -> None:
+    def _in_queues(self, states: Sequence[HomeState], scan: ScanHome, seconds: float) -> None:
         """Scan the homes, those that share a worker one after another; go on when time is up."""
-        lanes: dict[tuple[int, str], list[HomeState]] = {}
+        queues: dict[tuple[int, str], list[HomeState]] = {}
         for state in states:
-            lanes.setdefault(self._pool.lane(state.home.owner, state.home.path), []).append(state)
-        jobs = [self._lanes.start(lane, scan) for lane in lanes.values()]
+            queues.setdefault(self._pool.worker_key(state.home.owner, state.home.path), []).append(
+                state
+            )
+        jobs = [self._scheduler.start(queue, scan) for queue in queues.values()]
         self._finish(jobs, self._monotonic() + seconds)
 
-    def _finish(self, lanes: Sequence[WorkerQueue], until: float) -> None:
-        for slow in self._lanes.finish(lanes, until - self._monotonic(), self._take_another_worker):
+    def _finish(self, queues: Sequence[WorkerQueue], until: float) -> None:
+        for slow in self._scheduler.finish(
+            queues, until - self._monotonic(), self._take_another_worker
+        ):
             self._pool.make_dedicated(slow.home.owner, slow.home.path)
 
     def _apart(self) -> list[str]:
@@ -175,7 +187,7 @@ class ScanLoop:
     def _take_another_worker(self, slow: HomeState) -> bool:
         """Set a home apart that keeps others waiting, unless many of its owner's are busy so."""
         apart = self._pool.apart().get(slow.home.owner, [])
-        busy = {state.home.path for state in self._lanes.busy()}
+        busy = {state.home.path for state in self._scheduler.busy()}
         if len(busy.intersection(apart)) >= _APART_MAX:
             return False
         self._pool.make_dedicated(slow.home.owner, slow.home.path)
@@ -190,7 +202,7 @@ class ScanLoop:
 
     def _is_well(self, path: str) -> bool:
         state = self._states.get(path)
-        return state is not None and not state.failed and not self._lanes.is_busy(state)
+        return state is not None and not state.failed and not self._scheduler.is_busy(state)
 
     # Finding homes
 
@@ -205,7 +217,7 @@ class ScanLoop:
             log.info("home forgotten", home=self._states.pop(path).home.label)
             self._changes.forget(path)
         self._tell_refusals([each for each in self.census.refused if each.path not in paths])
-        needed = [*self.census.homes, *(state.home for state in self._lanes.busy())]
+        needed = [*self.census.homes, *(state.home for state in self._scheduler.busy())]
         self._pool.keep_only({(home.owner, home.path) for home in needed})
 
     def _tell_refusals(self, refused: Sequence[RefusedHome]) -> None:
@@ -223,7 +235,7 @@ class ScanLoop:
     def _notice(self, home: Home) -> None:
         state = self._states.get(home.path)
         if state is None:
-            state = self._states[home.path] = HomeState(home, self._journal)
+            state = self._states[home.path] = HomeState(home, self._store)
             if not home.problem:
                 log.info("home found", home=home.label, path=home.path, owner=home.owner)
         state.home = home
@@ -285,8 +297,8 @@ class ScanLoop:
             surveyed,
             settings=self.settings,
             clock_stepped=self._clock_stepped(),
-            watched=self._journal.watched(state.home.path) if state.has_new_worker else b"",
-            watermark=self._journal.watermark(state.home.path),
+            watched=self._store.watched(state.home.path) if state.has_new_worker else b"",
+            watermark=self._store.watermark(state.home.path),
             homes=self._states.keys(),
             file_patterns=self._file_patterns,
             every_session=self._every_session,
@@ -392,7 +404,7 @@ class ScanLoop:
         if boot_id is None:
             return False
         now = read_clock()
-        began = self._journal.boot_began_at(boot_id, now.wall - now.since_boot)
+        began = self._store.boot_began_at(boot_id, now.wall - now.since_boot)
         return now.jumped_since(Clock(began, 0.0, 1), _CLOCK_STEP_SECONDS)
 
     def _survey_processes(self, homes: Sequence[HomeFiles]) -> Survey:
@@ -459,7 +471,7 @@ class ScanLoop:
 
     def prune_memory(self, home: Home) -> PruneMemory:
         """What the agent remembers of this home for the pruner."""
-        return self._journal.prune_memory(home.path)
+        return self._store.prune_memory(home.path)
 
     def has_new_homes(self) -> bool:
         """Whether homes were scanned for the first time: the next scan tells the rest of them."""
@@ -475,7 +487,7 @@ class ScanLoop:
             planned = state.plans.prune
             if planned is not None:
                 state.prune = planned.report
-                self._journal.keep_prune_memory(state.home.path, planned.memory)
+                self._store.keep_prune_memory(state.home.path, planned.memory)
             elif state.plans.problem:
                 log.warn("no plan", home=state.home.label, why=state.plans.problem)
         return self._view()
@@ -490,7 +502,7 @@ class ScanLoop:
             self._pruner.close()
         self._pool.close()
         self._discovery.close()
-        self._lanes.close()
+        self._scheduler.close()
 
 
 def _is_anothers(home: Home) -> bool:

@@ -55,7 +55,7 @@ def scan_request(
             for found in evidence.values()
             if found is not None
             for holder in found.holders
-            if holder.holds_shm and holder.shm_inode is not None and not holder.heir
+            if holder.holds_shm and holder.shm_inode is not None and not holder.forked_copy
         ],
         quiet=main is not None and not main.holders and not main.blind,
         watermark=watermark,

@@ -101,13 +101,13 @@ class Scheduler:
     def start(self, states: Sequence[HomeState], scan: ScanHome) -> WorkerQueue:
         """Begin to scan these homes, in order."""
         self._busy.update((state.home.path, state) for state in states)
-        lane = WorkerQueue(sorted(states, key=_well_first), scan)
-        lane.job = self._threads.submit(self._work_off, lane)
-        return lane
+        queue = WorkerQueue(sorted(states, key=_well_first), scan)
+        queue.job = self._threads.submit(self._work_off, queue)
+        return queue
 
     def finish(
         self,
-        lanes: Sequence[WorkerQueue],
+        queues: Sequence[WorkerQueue],
         seconds: float,
         make_way: TakeAnotherWorker = lambda _: False,
     ) -> list[HomeState]:
@@ -118,31 +118,31 @@ class Scheduler:
         """
         until = time.monotonic() + seconds
         slow_seconds = max(_SLOW_SECONDS_MIN, _SLOW_SHARE * seconds)
-        running = list(lanes)
-        waiting = [lane.job for lane in running]
+        running = list(queues)
+        waiting = [queue.job for queue in running]
         while waiting and (left := until - time.monotonic()) > 0:
             wait(waiting, min(left, _STEP_SECONDS))
-            for lane in list(running):
-                slow = lane.slow_home(slow_seconds)
+            for queue in list(running):
+                slow = queue.slow_home(slow_seconds)
                 if slow is not None and make_way(slow):
-                    running.append(self.start(lane.clear()[1], lane.scan))
-            waiting = [lane.job for lane in running if not lane.job.done()]
+                    running.append(self.start(queue.clear()[1], queue.scan))
+            waiting = [queue.job for queue in running if not queue.job.done()]
         return self._leave(running)
 
-    def _leave(self, lanes: Sequence[WorkerQueue]) -> list[HomeState]:
+    def _leave(self, queues: Sequence[WorkerQueue]) -> list[HomeState]:
         unfinished: list[HomeState] = []
-        for lane in lanes:
-            current, freed = lane.clear()
+        for queue in queues:
+            current, freed = queue.clear()
             for state in freed:
                 self._busy.pop(state.home.path, None)
             if current is not None:
                 unfinished.append(current)
         return unfinished
 
-    def _work_off(self, lane: WorkerQueue) -> None:
-        while (state := lane.next()) is not None:
+    def _work_off(self, queue: WorkerQueue) -> None:
+        while (state := queue.next()) is not None:
             try:
-                lane.scan(state)
+                queue.scan(state)
             except Exception as error:  # noqa: BLE001 - one home's surprise must not end the others
                 self._surprised(state, error)
             finally:

@@ -389,7 +389,7 @@ def decode_prune_memory(text: str) -> PruneMemory:
         return PruneMemory()
 
 
-def copy_memories(state_dir: str, journal: StateStore) -> None:
+def copy_memories(state_dir: str, store: StateStore) -> None:
     """Give a journal what an agent's state directory remembers of each home.
 
     That is its label, the pruner's memory, and what was watched.
@@ -410,9 +410,9 @@ def copy_memories(state_dir: str, journal: StateStore) -> None:
     except apsw.Error:
         return
     for home, label in known:
-        journal.give_label(home, label)
-        journal.keep_prune_memory(home, decode_prune_memory(memories.get(home, "")))
-        journal.keep_idleness(home, watched.get(home, b""))
+        store.give_label(home, label)
+        store.keep_prune_memory(home, decode_prune_memory(memories.get(home, "")))
+        store.keep_idleness(home, watched.get(home, b""))
 
 
 def _memories(connection: apsw.Connection) -> dict[str, str]:

@@ -68,12 +68,12 @@ class ServiceManager:
     def stopping(self) -> None:
         self._tell("STOPPING=1")
 
-    async def send_watchdog(self, pulse: ScanDeadline) -> None:
+    async def send_watchdog(self, scan_deadline: ScanDeadline) -> None:
         """Send signs of life for as long as there is life, if anybody waits for them."""
         if self.watchdog_seconds is None:
             return
         while True:
-            if pulse.is_kept():
+            if scan_deadline.is_kept():
                 self._tell("WATCHDOG=1")
             await asyncio.sleep(self.watchdog_seconds / 3)
 

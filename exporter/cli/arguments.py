@@ -88,12 +88,12 @@ def again(args: Namespace) -> str:
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 
-def exit_status(outcome: str | None, *, nothing_of_it: bool = False) -> int:
+def exit_status(outcome: str | None, *, did_nothing: bool = False) -> int:
     """Of a run by its outcome; None if nothing was to be done.
 
     A saved plan of which nothing could be done has failed, though nothing went wrong.
     """
-    if nothing_of_it:
+    if did_nothing:
         return 1
     return {"failed": 1, "partial": 3, "unknown": 3}.get(outcome or "", 0)
 

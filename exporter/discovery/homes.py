@@ -51,7 +51,7 @@ class Candidate(Struct, frozen=True):
     """The owner it must have, for a home learnt from a process."""
     database: FileIdentity | None = None
     """The state.db it must have, for a home learnt from a process."""
-    asker: int | None = None
+    named_by_uid: int | None = None
     """The user whose word it is that there is a home; None: the operator's."""
 
 
@@ -112,7 +112,7 @@ def found_candidates(
     if own:
         candidates.append(Candidate(os.path.join(own, ".hermes"), Origin.OWN))
     candidates.extend(
-        Candidate(os.path.join(user.directory, ".hermes"), Origin.USER, asker=user.uid)
+        Candidate(os.path.join(user.directory, ".hermes"), Origin.USER, named_by_uid=user.uid)
         for user in sorted(users, key=lambda user: user.uid)
         if os.path.isabs(user.directory) and user.directory != "/"
     )
@@ -128,7 +128,7 @@ def profile_candidates(root: Home, names: Iterable[str], origin: Origin) -> list
             f"{root.label}/{name}",
             profiles=False,
             uid=root.owner,
-            asker=None if origin is Origin.NAMED else root.owner,
+            named_by_uid=None if origin is Origin.NAMED else root.owner,
         )
         for name in names
     ]
@@ -236,13 +236,13 @@ class CensusTaker:
         hidden = candidate.origin is Origin.USER and seen.identity is None and seen.unreadable
         if candidate.origin is Origin.NAMED or (seen.exists and not hidden):
             fix = "run as root, or as its owner" if seen.unreadable else _fix(candidate, path)
-            self._note_refusal(candidate.asker, RefusedHome(path, why, fix))
+            self._note_refusal(candidate.named_by_uid, RefusedHome(path, why, fix))
 
-    def _note_refusal(self, asker: int | None, refusal: RefusedHome) -> None:
+    def _note_refusal(self, named_by_uid: int | None, refusal: RefusedHome) -> None:
         """Some of each user's: he could name any number."""
-        told = self._refused_of.get(asker, 0)
-        if asker is None or told < REFUSALS_PER_USER_MAX or refusal.path in self._refused:
-            self._refused_of[asker] = told + (refusal.path not in self._refused)
+        told = self._refused_of.get(named_by_uid, 0)
+        if named_by_uid is None or told < REFUSALS_PER_USER_MAX or refusal.path in self._refused:
+            self._refused_of[named_by_uid] = told + (refusal.path not in self._refused)
             self._refused[refusal.path] = refusal
 
     def _label(self, path: str, candidate: Candidate, owner: int) -> str:

@@ -92,16 +92,16 @@ class SeenProcesses:
         self._by_place: dict[tuple[str, str], set[int]] = {}
         self._lockers: dict[FileIdentity, set[int]] = {}
         self._flock_owners: dict[FileIdentity, set[int]] = {}
-        for sighting in seen:
-            self.add(sighting)
+        for seen_process in seen:
+            self.add(seen_process)
 
-    def add(self, sighting: SeenProcess) -> None:
-        self.by_pid[sighting.pid] = sighting
-        for found in sighting.descriptors:
-            self._by_file.setdefault(found.identity, set()).add(sighting.pid)
-            self._by_place.setdefault((found.directory, found.name), set()).add(sighting.pid)
+    def add(self, seen_process: SeenProcess) -> None:
+        self.by_pid[seen_process.pid] = seen_process
+        for found in seen_process.descriptors:
+            self._by_file.setdefault(found.identity, set()).add(seen_process.pid)
+            self._by_place.setdefault((found.directory, found.name), set()).add(seen_process.pid)
             if found.locked:
-                self._lockers.setdefault(found.identity, set()).add(sighting.pid)
+                self._lockers.setdefault(found.identity, set()).add(seen_process.pid)
             takers = {lock.pid for lock in found.locks if lock.kind == "FLOCK"}
             self._flock_owners.setdefault(found.identity, set()).update(takers)
 
@@ -133,7 +133,7 @@ class ProcessScan:
     """One pass over all processes, and the means to look at one of them again."""
 
     def __init__(self, proc: str, wanted: WantedFiles, descriptors_per_user: int) -> None:
-        self.sightings: Final = SeenProcesses()
+        self.seen_processes: Final = SeenProcesses()
         self.budget: Final = DescriptorBudget(descriptors_per_user, proc)
         self.processes = 0
         self.unreadable: Final[list[int]] = []
@@ -168,7 +168,7 @@ class ProcessScan:
         numbers = self._find_descriptors(pid)
         seen = read_process(self._proc, pid, self._wanted, numbers) if numbers else None
         if seen is not None:
-            self.sightings.add(seen)
+            self.seen_processes.add(seen)
         return seen is not None
 
     def _find_descriptors(self, pid: int) -> list[str]:

@@ -38,30 +38,30 @@ class GatewayCandidate(NamedTuple):
 
 
 def judge_gateway(
-    home: HomeFiles, files: GatewayFiles, scene: SurveyContext, blind: Collection[Blindness]
+    home: HomeFiles, files: GatewayFiles, context: SurveyContext, blind: Collection[Blindness]
 ) -> GatewayEvidence:
     """Up, down or unknown, and by which evidence.
 
     The recorded PID is the gateway's own. In a container that is another number than we see, so a
     holder of the database may be the recorded process too.
     """
-    locks = scene.locks
-    owners = _lock_owners(files, scene)
-    holders = scene.sweep.sightings.of(home)
+    locks = context.locks
+    owners = _lock_owners(files, context)
+    holders = context.process_scan.seen_processes.of(home)
     contained = {seen.pid for seen, _ in holders if seen.namespace_pid == files.pid}
     pids = {*owners, *contained, *([files.pid] if files.pid else [])}
     try:
-        suspects = {pid: found for pid in sorted(pids) if (found := _look_at(scene.proc, pid))}
+        suspects = {pid: found for pid in sorted(pids) if (found := _look_at(context.proc, pid))}
     except OSError:
         return _UNKNOWN_BLIND
     recorded = next((found for found in suspects.values() if _is_recorded(found, files)), None)
     if recorded is not None:
         if recorded.pid in owners:
-            return _up(recorded, GatewayProof.PROCESS_AND_LOCK, scene.clock)
+            return _up(recorded, GatewayProof.PROCESS_AND_LOCK, context.clock)
         return _UNKNOWN_BLIND if locks is None else _UNKNOWN_CONFLICT
     for pid in owners & suspects.keys():
         if suspects[pid].kind is ProcessKind.GATEWAY:
-            return _up(suspects[pid], GatewayProof.LOCK, scene.clock)
+            return _up(suspects[pid], GatewayProof.LOCK, context.clock)
     if locks is None or locks.failed or HIDES_PROCESSES & set(blind):
         return _UNKNOWN_BLIND
     if not owners:
@@ -71,13 +71,13 @@ def judge_gateway(
     return GatewayEvidence(GatewayState.DOWN, GatewayProof.LOCK_OUTLIVED)
 
 
-def _lock_owners(files: GatewayFiles, scene: SurveyContext) -> set[int]:
+def _lock_owners(files: GatewayFiles, context: SurveyContext) -> set[int]:
     """Who took the lock: by those who have the file open, or by the table if some are hidden."""
-    if files.lock is None or scene.locks is None:
+    if files.lock is None or context.locks is None:
         return set()
-    owners = set(scene.sweep.sightings.flock_owners(files.lock))
-    if scene.blind:
-        owners |= scene.locks.table.flock_owners(files.lock.inode)
+    owners = set(context.process_scan.seen_processes.flock_owners(files.lock))
+    if context.blind:
+        owners |= context.locks.table.flock_owners(files.lock.inode)
     return owners
 
 

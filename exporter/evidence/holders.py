@@ -28,7 +28,7 @@ class SurveyContext(NamedTuple):
 
     proc: str
     clock: Clock
-    sweep: ProcessScan
+    process_scan: ProcessScan
     ours: frozenset[int]
     """Processes that this agent started."""
     locks: LockReader | None
@@ -39,34 +39,39 @@ class SurveyContext(NamedTuple):
 
 
 def describe_holders(
-    home: HomeFiles, scene: SurveyContext, blind: list[Blindness]
+    home: HomeFiles, context: SurveyContext, blind: list[Blindness]
 ) -> tuple[Holder, ...]:
     """Every process that has anything of this database open, by PID; `blind` is added to."""
     return tuple(
-        _describe(home, seen, has, scene, blind) for seen, has in scene.sweep.sightings.of(home)
+        _describe(home, seen, has, context, blind)
+        for seen, has in context.process_scan.seen_processes.of(home)
     )
 
 
 def _describe(
-    home: HomeFiles, seen: SeenProcess, has: OpenFiles, scene: SurveyContext, blind: list[Blindness]
+    home: HomeFiles,
+    seen: SeenProcess,
+    has: OpenFiles,
+    context: SurveyContext,
+    blind: list[Blindness],
 ) -> Holder:
     held, missing, inherited = own_locks(has), NO_LOCKS, NO_LOCKS
-    if scene.locks is not None and missing_locks(home, has, held) != NO_LOCKS:
-        owners = _owners(has.database, scene), _owners(has.shm, scene)
+    if context.locks is not None and missing_locks(home, has, held) != NO_LOCKS:
+        owners = _owners(has.database, context), _owners(has.shm, context)
         held = Locks(*(seen.pid in pids for pids in owners))
         missing = missing_locks(home, has, held)
-        heir = Locks(*(is_forked_copy(seen.stat, pids, scene.proc) for pids in owners))
-        inherited = missing & heir
+        forked_copy = Locks(*(is_forked_copy(seen.stat, pids, context.proc) for pids in owners))
+        inherited = missing & forked_copy
         missing = missing.without(inherited)
     if missing != NO_LOCKS:
         missing &= confirm_missing(
-            home, seen, proc=scene.proc, checks=scene.checks, pause=scene.pause
+            home, seen, proc=context.proc, checks=context.checks, pause=context.pause
         )
-    ours = _is_ours(seen, scene)
+    ours = _is_ours(seen, context)
     return Holder(
         pid=seen.pid,
         start_ticks=seen.stat.start_ticks,
-        started_at=scene.clock.epoch(seen.stat.start_ticks),
+        started_at=context.clock.epoch(seen.stat.start_ticks),
         uid=seen.uid,
         namespace_pid=seen.namespace_pid,
         kind=ProcessKind.EXPORTER if ours else seen.role.kind,
@@ -74,14 +79,14 @@ def _describe(
         holds_database=has.database is not None,
         holds_shm=has.shm is not None,
         shm_inode=has.shm.identity.inode if has.shm and not has.stranger else None,
-        database_locked=None if scene.locks is None else held.database,
-        shm_locked=None if scene.locks is None else held.shm,
+        database_locked=None if context.locks is None else held.database,
+        shm_locked=None if context.locks is None else held.shm,
         lockless_database=missing.database,
         lockless_shm=missing.shm,
         deleted_wal=has.deleted,
-        heir=inherited != NO_LOCKS,
+        forked_copy=inherited != NO_LOCKS,
         stranger=has.stranger,
-        sessions=_sessions(home, seen, scene, blind),
+        sessions=_sessions(home, seen, context, blind),
         written=seen.written,
         ours=ours,
         stopped=seen.stopped,
@@ -89,31 +94,31 @@ def _describe(
 
 
 def _sessions(
-    home: HomeFiles, seen: SeenProcess, scene: SurveyContext, blind: list[Blindness]
+    home: HomeFiles, seen: SeenProcess, context: SurveyContext, blind: list[Blindness]
 ) -> tuple[NamedSession, ...]:
     """The sessions that it names; only the home's owner and root are believed."""
     trusted = None if home.owner is None else frozenset({0, home.owner})
     if trusted is not None and seen.uid not in trusted:
         return ()
     try:
-        return sessions_of(seen, scene.proc, scene.clock, trusted)
+        return sessions_of(seen, context.proc, context.clock, trusted)
     except OSError:
         blind.append(Blindness.UNREADABLE)
         return ()
 
 
-def _is_ours(seen: SeenProcess, scene: SurveyContext) -> bool:
+def _is_ours(seen: SeenProcess, context: SurveyContext) -> bool:
     """Known by its PID or an ancestor's: what a process says of itself proves nothing."""
-    if not scene.ours or seen.pid in scene.ours:
-        return bool(scene.ours)
-    return any(pid in scene.ours for pid, _ in ancestors(scene.proc, seen.stat))
+    if not context.ours or seen.pid in context.ours:
+        return bool(context.ours)
+    return any(pid in context.ours for pid, _ in ancestors(context.proc, seen.stat))
 
 
-def _owners(file: Descriptor | None, scene: SurveyContext) -> set[int]:
+def _owners(file: Descriptor | None, context: SurveyContext) -> set[int]:
     """Who holds SQLite's lock on a file: by his own account, or by the table of all locks."""
-    if file is None or scene.locks is None:
+    if file is None or context.locks is None:
         return set()
     inode = file.identity.inode
-    table = scene.locks.table
+    table = context.locks.table
     listed = table.shm_owners(inode) if file.suffix == "-shm" else table.database_owners(inode)
-    return scene.sweep.sightings.lock_owners(file.identity) | listed
+    return context.process_scan.seen_processes.lock_owners(file.identity) | listed

@@ -57,7 +57,7 @@ def is_forked_copy(suspect: ProcessStat, owners: Collection[int], proc: str) -> 
 
 def confirm_missing(
     home: HomeFiles,
-    sighting: SeenProcess,
+    seen_process: SeenProcess,
     *,
     proc: str,
     checks: int,
@@ -71,17 +71,17 @@ def confirm_missing(
     for check in range(checks):
         if check:
             pause()
-        missing &= _look_again(home, sighting, proc)
+        missing &= _look_again(home, seen_process, proc)
         if missing == NO_LOCKS:
             break
     return missing
 
 
-def _look_again(home: HomeFiles, sighting: SeenProcess, proc: str) -> Locks:
+def _look_again(home: HomeFiles, seen_process: SeenProcess, proc: str) -> Locks:
     try:
-        with PinnedProcess(proc, sighting.pid) as process:
+        with PinnedProcess(proc, seen_process.pid) as process:
             stat = process.stat()
-            if stat.dead or stat.start_ticks != sighting.stat.start_ticks:
+            if stat.dead or stat.start_ticks != seen_process.stat.start_ticks:
                 return NO_LOCKS
             uid, _ = process.user_and_namespace_pid()
             has = open_files(home, process.descriptors({home.name}), uid)

@@ -120,7 +120,7 @@ class Holder(Struct, frozen=True):
     """It has lost its lock on -shm: opening the database at all would kill it."""
     deleted_wal: bool
     """It writes into a WAL, WAL index or database that has no name any more: nothing is saved."""
-    heir: bool
+    forked_copy: bool
     """Forked by a holder that has its locks; it has the descriptors and needs no lock."""
     stranger: bool = False
     """Another user's, that can only read: no Hermes, and nothing that it lacks is missed."""

@@ -17,19 +17,19 @@ _CHILDREN_MAX: Final = 256
 
 
 def sessions_of(
-    sighting: SeenProcess, proc: str, clock: Clock, trusted: Collection[int] | None
+    seen_process: SeenProcess, proc: str, clock: Clock, trusted: Collection[int] | None
 ) -> tuple[NamedSession, ...]:
     """The sessions that this process names, newest first; raise OSError if a look failed.
 
     `trusted` are the users whose children are believed; None for all.
     """
-    role = sighting.role
+    role = seen_process.role
     if role.kind is ProcessKind.MAINTENANCE:
         return ()
     said: dict[tuple[str, NamedBy], Timestamp] = {}
     if role.session_id is not None and role.how is not None:
-        said[role.session_id, role.how] = clock.epoch(sighting.stat.start_ticks)
-    for session_id, since in _said_by_children(sighting, proc, clock, trusted):
+        said[role.session_id, role.how] = clock.epoch(seen_process.stat.start_ticks)
+    for session_id, since in _said_by_children(seen_process, proc, clock, trusted):
         key = session_id, NamedBy.CHILD_ENVIRONMENT
         said[key] = max(since, said.get(key, since))
     newest = sorted(said.items(), key=lambda item: -item[1])
@@ -37,30 +37,30 @@ def sessions_of(
 
 
 def _said_by_children(
-    sighting: SeenProcess, proc: str, clock: Clock, trusted: Collection[int] | None
+    seen_process: SeenProcess, proc: str, clock: Clock, trusted: Collection[int] | None
 ) -> list[tuple[str, Timestamp]]:
     """Hermes puts its session into the environment of what it starts.
 
     What it was itself started with is another process's session, and all that a child knows which
     was forked, or started before a session began.
     """
-    children = _find_children(sighting, proc)[:_CHILDREN_MAX]
-    heard = [_said_by(pid, sighting.pid, proc, clock, trusted) for pid in children]
+    children = _find_children(seen_process, proc)[:_CHILDREN_MAX]
+    heard = [_said_by(pid, seen_process.pid, proc, clock, trusted) for pid in children]
     said = [answer for answer in heard if answer is not None]
-    inherited = _inherited(sighting, proc) if said else None
+    inherited = _inherited(seen_process, proc) if said else None
     return [answer for answer in said if answer[0] != inherited]
 
 
-def _find_children(sighting: SeenProcess, proc: str) -> list[int]:
-    if sighting.children is not None:
-        return sighting.children
+def _find_children(seen_process: SeenProcess, proc: str) -> list[int]:
+    if seen_process.children is not None:
+        return seen_process.children
     others = ((int(pid), read_stat(proc, int(pid))) for pid in list_pids(proc))
-    return [pid for pid, stat in others if stat is not None and stat.parent == sighting.pid]
+    return [pid for pid, stat in others if stat is not None and stat.parent == seen_process.pid]
 
 
-def _inherited(sighting: SeenProcess, proc: str) -> str | None:
+def _inherited(seen_process: SeenProcess, proc: str) -> str | None:
     try:
-        with PinnedProcess(proc, sighting.pid) as process:
+        with PinnedProcess(proc, seen_process.pid) as process:
             return session_in_environment(process.environment())
     except OSError:
         return None  # then all that its children say counts

@@ -45,7 +45,7 @@ class KnownOpeners(Struct, frozen=True):
     @classmethod
     def of(cls, evidence: HomeEvidence) -> KnownOpeners:
         """What a survey knows of one database."""
-        owners = [each for each in evidence.holders if not each.heir and not each.stranger]
+        owners = [each for each in evidence.holders if not each.forked_copy and not each.stranger]
         return cls(
             pids=tuple(holder.pid for holder in owners),
             lockless=any(

@@ -145,7 +145,7 @@ def _describe(home: HomeFiles, seen: _Seen) -> Holder:
         lockless_database=False,
         lockless_shm=False,
         deleted_wal=False,
-        heir=False,
+        forked_copy=False,
         sessions=sessions,
     )
 

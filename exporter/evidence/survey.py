@@ -61,30 +61,30 @@ def survey(
         from exporter.evidence import psutil_survey  # psutil, of which Linux needs nothing
 
         return psutil_survey.survey(targets)
-    sweep = ProcessScan(proc, WantedFiles(targets), descriptors_per_user)
+    process_scan = ProcessScan(proc, WantedFiles(targets), descriptors_per_user)
     try:
-        sweep.run()
+        process_scan.run()
     except OSError as error:
         return _nothing_seen(targets, Blindness.NO_PROC if is_gone(error) else Blindness.UNREADABLE)
-    scene = SurveyContext(
+    context = SurveyContext(
         proc=proc,
         clock=clock or read_clock(),
-        sweep=sweep,
+        process_scan=process_scan,
         ours=our_processes(proc, ours),
-        locks=LockReader(_inodes(targets, sweep), proc) if locks_are_shown(proc) else None,
-        blind=_host_blindness(sweep, proc),
+        locks=LockReader(_inodes(targets, process_scan), proc) if locks_are_shown(proc) else None,
+        blind=_host_blindness(process_scan, proc),
         checks=checks,
         pause=_at_most(_PAUSES_MAX, pause),
     )
     return Survey(
         boot_id=read_boot_id(proc),
         pid_namespace=pid_namespace(proc),
-        homes={home.key: _judge_home(home, scene) for home in targets},
-        candidates=_candidates(sweep.sightings.by_pid.values()),
-        blind=tuple(scene.blind),
-        processes=sweep.processes,
-        unreadable=len(sweep.unreadable),
-        limited_users=len(sweep.budget.limited),
+        homes={home.key: _judge_home(home, context) for home in targets},
+        candidates=_candidates(process_scan.seen_processes.by_pid.values()),
+        blind=tuple(context.blind),
+        processes=process_scan.processes,
+        unreadable=len(process_scan.unreadable),
+        limited_users=len(process_scan.budget.limited),
     )
 
 
@@ -98,8 +98,8 @@ def _at_most(times: int, pause: Callable[[], None]) -> Callable[[], None]:
     return limited
 
 
-def _inodes(targets: Iterable[HomeFiles], sweep: ProcessScan) -> set[int]:
-    inodes = sweep.sightings.inodes()
+def _inodes(targets: Iterable[HomeFiles], process_scan: ProcessScan) -> set[int]:
+    inodes = process_scan.seen_processes.inodes()
     for home in targets:
         inodes |= _database_inodes(home)
         if home.gateway and home.gateway.lock:
@@ -111,12 +111,12 @@ def _database_inodes(home: HomeFiles) -> set[int]:
     return {file.inode for file in (home.database, home.shm) if file}
 
 
-def _host_blindness(sweep: ProcessScan, proc: str) -> list[Blindness]:
+def _host_blindness(process_scan: ProcessScan, proc: str) -> list[Blindness]:
     blind = blindness(proc)
     whole_host = Blindness.PID_NAMESPACE not in blind
-    if any(_could_be_hermes(pid, proc, whole_host=whole_host) for pid in sweep.unreadable):
+    if any(_could_be_hermes(pid, proc, whole_host=whole_host) for pid in process_scan.unreadable):
         blind.append(Blindness.PERMISSIONS)
-    if sweep.failed_users & _ANYBODY:
+    if process_scan.failed_users & _ANYBODY:
         blind.append(Blindness.UNREADABLE)
     return blind
 
@@ -156,15 +156,19 @@ def _could_be_hermes(pid: int, proc: str, *, whole_host: bool) -> bool:
     return stat is not None and not stat.kernel_thread and not stat.dead
 
 
-def _judge_home(home: HomeFiles, scene: SurveyContext) -> HomeEvidence:
-    blind = [*scene.blind, *_blindness_of(home, scene.sweep), *_look_for_owners(home, scene)]
+def _judge_home(home: HomeFiles, context: SurveyContext) -> HomeEvidence:
+    blind = [
+        *context.blind,
+        *_blindness_of(home, context.process_scan),
+        *_look_for_owners(home, context),
+    ]
     gateway = None
     if home.gateway is not None:
-        gateway = judge_gateway(home, home.gateway, scene, blind)
-    holders = describe_holders(home, scene, blind)
-    if scene.locks is not None and scene.locks.failed:
+        gateway = judge_gateway(home, home.gateway, context, blind)
+    holders = describe_holders(home, context, blind)
+    if context.locks is not None and context.locks.failed:
         blind.append(Blindness.UNREADABLE)
-    locks_seen = scene.locks is not None
+    locks_seen = context.locks is not None
     return HomeEvidence(
         holders=holders,
         lockless_database=sum(h.lockless_database for h in holders) if locks_seen else None,
@@ -175,60 +179,64 @@ def _judge_home(home: HomeFiles, scene: SurveyContext) -> HomeEvidence:
     )
 
 
-def _blindness_of(home: HomeFiles, sweep: ProcessScan) -> Iterator[Blindness]:
+def _blindness_of(home: HomeFiles, process_scan: ProcessScan) -> Iterator[Blindness]:
     """What could not be seen of those who can write this home; no other user can blind it."""
     writers = _ANYBODY | {home.owner}
-    if sweep.failed_users and (home.owner is None or sweep.failed_users & writers):
+    if process_scan.failed_users and (home.owner is None or process_scan.failed_users & writers):
         yield Blindness.UNREADABLE
-    if sweep.budget.limited and (home.owner is None or sweep.budget.limited & writers):
+    if process_scan.budget.limited and (
+        home.owner is None or process_scan.budget.limited & writers
+    ):
         yield Blindness.LIMITED
-    if any(is_below(home.directory, upper) for upper in sweep.upper_folders):
+    if any(is_below(home.directory, upper) for upper in process_scan.upper_folders):
         yield Blindness.OVERLAY
 
 
-def _look_for_owners(home: HomeFiles, scene: SurveyContext) -> list[Blindness]:
+def _look_for_owners(home: HomeFiles, context: SurveyContext) -> list[Blindness]:
     """Find the processes that hold SQLite's locks on this database and were not seen with it.
 
     They opened it after we had passed them, and are added to what was seen. Or they cannot be seen;
     then nothing about this home is proven by those who are.
     """
     blind = [Blindness.PID_NAMESPACE] if home.lock_probe is LockAnswer.HELD_UNSEEN else []
-    if scene.locks is None or not _may_have_unseen_owners(home, scene):
+    if context.locks is None or not _may_have_unseen_owners(home, context):
         return blind
-    holders = {seen.pid for seen, _ in scene.sweep.sightings.of(home)}
-    for pid in _owners(home, scene.locks.table) - holders:
+    holders = {seen.pid for seen, _ in context.process_scan.seen_processes.of(home)}
+    for pid in _owners(home, context.locks.table) - holders:
         if pid <= 0:
             blind.append(Blindness.PID_NAMESPACE)
-        elif (why := _look_for_owner(pid, home, scene)) is not None:
+        elif (why := _look_for_owner(pid, home, context)) is not None:
             blind.append(why)
     return blind
 
 
-def _look_for_owner(pid: int, home: HomeFiles, scene: SurveyContext) -> Blindness | None:
+def _look_for_owner(pid: int, home: HomeFiles, context: SurveyContext) -> Blindness | None:
     """Look at the owner of a lock; why it cannot be seen, if it still has the lock afterwards."""
     inodes = _database_inodes(home)
     try:
-        scene.sweep.scan_process(pid)
+        context.process_scan.scan_process(pid)
     except PermissionError:
         return Blindness.PERMISSIONS
     except OSError as error:
         if not is_gone(error):
             return Blindness.UNREADABLE
-    seen = scene.sweep.sightings.by_pid.get(pid)
+    seen = context.process_scan.seen_processes.by_pid.get(pid)
     if seen is not None and any(found.identity.inode in inodes for found in seen.descriptors):
         return None  # a holder by now, or the lock is on a file of that number on another device
-    again = LockReader(inodes, scene.proc)
+    again = LockReader(inodes, context.proc)
     if pid in _owners(home, again.table):
         return Blindness.PERMISSIONS  # it has the lock, and nothing that we can see
     return Blindness.UNREADABLE if again.failed else None
 
 
-def _may_have_unseen_owners(home: HomeFiles, scene: SurveyContext) -> bool:
+def _may_have_unseen_owners(home: HomeFiles, context: SurveyContext) -> bool:
     """Whether the table of all locks could tell more than the holders themselves."""
-    incomplete = scene.blind or scene.sweep.failed_users or scene.sweep.budget.limited
+    incomplete = (
+        context.blind or context.process_scan.failed_users or context.process_scan.budget.limited
+    )
     if incomplete or home.lock_probe is LockAnswer.HELD_UNSEEN:
         return True
-    seen = home.shm is not None and scene.sweep.sightings.lock_owners(home.shm)
+    seen = home.shm is not None and context.process_scan.seen_processes.lock_owners(home.shm)
     return home.lock_probe is LockAnswer.HELD and not seen
 
 
@@ -237,9 +245,9 @@ def _owners(home: HomeFiles, table: LockTable) -> frozenset[int]:
     return database | (table.shm_owners(home.shm.inode) if home.shm else frozenset())
 
 
-def _candidates(sightings: Iterable[SeenProcess]) -> tuple[Candidate, ...]:
+def _candidates(seen_processes: Iterable[SeenProcess]) -> tuple[Candidate, ...]:
     by_user: dict[int, dict[Candidate, None]] = {}
-    for seen in sightings:
+    for seen in seen_processes:
         for found in seen.descriptors:
             if found.name == DATABASE_NAME and not found.suffix and not found.deleted:
                 of_user = by_user.setdefault(seen.uid, {})

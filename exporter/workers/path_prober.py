@@ -42,7 +42,7 @@ log = logs.get("scout")
 
 class _Question(NamedTuple):
     path: str
-    asker: int | None
+    named_by_uid: int | None
     as_uid: int | None
 
 
@@ -83,7 +83,7 @@ class PathProber:
         return any(question.path == path for question in self._open.values())
 
     def inspect(
-        self, path: str, asker: int | None = None, *, as_asker: bool = False
+        self, path: str, named_by_uid: int | None = None, *, with_rights_of_user: bool = False
     ) -> Inspection | None:
         """What is at this path; None if it does not answer.
 
@@ -92,9 +92,9 @@ class PathProber:
         """
         if self._closed or self.hangs(path):
             return None
-        if not self._may_ask(asker):
+        if not self._may_ask(named_by_uid):
             return Inspection(exists=True, unreadable="too many other paths do not answer")
-        question = _Question(path, asker, asker if as_asker else None)
+        question = _Question(path, named_by_uid, named_by_uid if with_rights_of_user else None)
         for _ in range(_ATTEMPTS):
             try:
                 return self._ask(question)
@@ -104,10 +104,10 @@ class PathProber:
                 self._lose(error)
         return None
 
-    def _may_ask(self, asker: int | None) -> bool:
-        if asker is None:
+    def _may_ask(self, named_by_uid: int | None) -> bool:
+        if named_by_uid is None:
             return True  # the operator names few, and nobody else can
-        his = sum(question.asker == asker for question in self._open.values())
+        his = sum(question.named_by_uid == named_by_uid for question in self._open.values())
         return his < _OPEN_QUESTIONS_PER_USER and len(self._open) < _OPEN_QUESTIONS_MAX
 
     def close(self) -> None:
@@ -130,22 +130,22 @@ class PathProber:
         self._number += 1
         self._open[self._number] = question
         self._process.send(INSPECT, InspectRequest(self._number, question.path, question.as_uid))
-        deadline = self._deadline(question.asker, began)
+        deadline = self._deadline(question.named_by_uid, began)
         try:
             while True:
                 answers = self._hear(deadline)
                 if self._number in answers:
                     return answers[self._number]
         finally:
-            if question.asker is not None:
-                waited = self._waited.get(question.asker, 0.0)
-                self._waited[question.asker] = waited + self._monotonic() - began
+            if question.named_by_uid is not None:
+                waited = self._waited.get(question.named_by_uid, 0.0)
+                self._waited[question.named_by_uid] = waited + self._monotonic() - began
 
-    def _deadline(self, asker: int | None, now: float) -> float:
+    def _deadline(self, named_by_uid: int | None, now: float) -> float:
         usual = max(self._patience_until, now + _GRACE_SECONDS)
-        if asker is None:
+        if named_by_uid is None:
             return usual
-        left = _PATIENCE_PER_USER_SECONDS - self._waited.get(asker, 0.0)
+        left = _PATIENCE_PER_USER_SECONDS - self._waited.get(named_by_uid, 0.0)
         return min(usual, now + max(left, _GRACE_OF_THE_SLOW_SECONDS))
 
     def _hear(self, deadline: float) -> dict[int, Inspection]:

@@ -41,7 +41,7 @@ class Pool:
         with self._lock:
             if self._closed:
                 raise WorkerError("the agent is stopping")
-            key = self.lane(owner, home)
+            key = self.worker_key(owner, home)
             worker = self._workers.get(key)
             if worker is not None and worker.alive():
                 return worker
@@ -81,7 +81,7 @@ class Pool:
             workers = [*self._workers.values(), *self._temporary, *stuck]
         return frozenset(worker.pid for worker in workers)
 
-    def lane(self, owner: int, home: str) -> _Key:
+    def worker_key(self, owner: int, home: str) -> _Key:
         """Homes of one lane share a worker, so they are scanned one after another."""
         return owner, home if home in self._apart else ""
 
@@ -115,7 +115,7 @@ class Pool:
     def fail(self, owner: int, home: str, *, apart: bool) -> None:
         """End the worker that failed on this home; `apart` if the home is to blame."""
         with self._lock:
-            worker = self._workers.pop(self.lane(owner, home), None)
+            worker = self._workers.pop(self.worker_key(owner, home), None)
             if apart:
                 self._apart.setdefault(home, owner)
         if worker is not None:

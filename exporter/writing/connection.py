@@ -102,7 +102,7 @@ class Writer:
         check: Callable[[], OpenerCheck],
         make_durable: Callable[[], None],
         *,
-        patience_seconds: float,
+        lock_wait_seconds: float,
         budget_seconds: float,
         limit_seconds: float,
         monotonic: Callable[[], float],
@@ -113,7 +113,7 @@ class Writer:
         """How long the last transaction held the write lock."""
         self._check = check
         self._make_durable = make_durable
-        self._patience_seconds = patience_seconds
+        self._patience_seconds = lock_wait_seconds
         self._budget_seconds = budget_seconds
         self._limit_seconds = limit_seconds
         self._monotonic = monotonic
@@ -170,7 +170,7 @@ def writing(
     owner: int,
     openers: KnownOpeners,
     before_open: Callable[[], None] = lambda: None,
-    patience_seconds: float = PATIENCE_SECONDS,
+    lock_wait_seconds: float = PATIENCE_SECONDS,
     lock_budget_seconds: float = LOCK_BUDGET_SECONDS,
     lock_limit_seconds: float = LOCK_LIMIT_SECONDS,
     proc: str = "/proc",
@@ -194,7 +194,7 @@ def writing(
             connection,
             lambda: check_openers(path, openers, proc),
             lambda: _make_durable(path + "-wal"),
-            patience_seconds=patience_seconds,
+            lock_wait_seconds=lock_wait_seconds,
             budget_seconds=lock_budget_seconds,
             limit_seconds=lock_limit_seconds,
             monotonic=monotonic,

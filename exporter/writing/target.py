@@ -33,7 +33,7 @@ class Target:
     openers: KnownOpeners = field(default_factory=KnownOpeners)
     """Every process that had the database open in the survey that the plan is based on."""
     lock_budget_seconds: float = LOCK_BUDGET_SECONDS
-    patience_seconds: float = PATIENCE_SECONDS
+    lock_wait_seconds: float = PATIENCE_SECONDS
     pause_seconds: float = 0.1
     """Between two transactions, so that Hermes can write."""
     proc: str = "/proc"
@@ -68,7 +68,7 @@ class Target:
             self.database,
             owner=self.owner,
             openers=self.openers,
-            patience_seconds=self.patience_seconds,
+            lock_wait_seconds=self.lock_wait_seconds,
             lock_budget_seconds=self.lock_budget_seconds,
             proc=self.proc,
             monotonic=self.monotonic,

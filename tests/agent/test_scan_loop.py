@@ -165,7 +165,7 @@ def rounds(homes: list[Path], lie: Lie, seconds: float = 3.0) -> Iterator[ScanLo
         journal,
         named=[str(home) for home in homes],
         pool=Pool(lambda owner: lie.tell() if owner == LIAR else start_worker(owner)),
-        look_seconds=seconds,
+        probe_seconds=seconds,
         read_seconds=seconds,
         acting=False,
     )
@@ -214,7 +214,7 @@ def test_nobody_waits_for_a_home_that_is_slow(homes: dict[int, Path]) -> None:
         scans = [views(running, homes, patience=100)[HONEST].scanned_at for _ in range(3)]
         assert len(set(scans)) == 3
         assert time.monotonic() - began < 100
-        assert [state.home.owner for state in running._lanes.busy()] == [LIAR]
+        assert [state.home.owner for state in running._scheduler.busy()] == [LIAR]
 
 
 def test_many_homes_that_hang_take_no_turn_from_the_others(homes: dict[int, Path]) -> None:
@@ -236,7 +236,7 @@ def test_many_homes_that_hang_take_no_turn_from_the_others(homes: dict[int, Path
 
     pool, journal = Pool(start), StateStore.in_memory()
     named = [path for _, path in hanging] + [str(homes[HONEST])]
-    running = ScanLoop(Settings(), journal, named=named, pool=pool, look_seconds=60.0)
+    running = ScanLoop(Settings(), journal, named=named, pool=pool, probe_seconds=60.0)
     for owner, path in hanging:
         pool.make_dedicated(owner, path)
     pool.worker(HONEST, str(homes[HONEST])).wait_ready()

@@ -52,7 +52,7 @@ def surprised(state: HomeState, error: Exception) -> None:
 
 
 @contextmanager
-def lanes(scans: Scans) -> Iterator[Scheduler]:
+def queues(scans: Scans) -> Iterator[Scheduler]:
     running = Scheduler(surprised)
     try:
         yield running
@@ -64,22 +64,22 @@ def lanes(scans: Scans) -> Iterator[Scheduler]:
 def test_homes_behind_one_that_hangs_are_scanned_in_the_same_round(journal: StateStore) -> None:
     scans = Scans("first", "third")
     names = ["first", "second", "third", "fourth"]
-    with lanes(scans) as running:
-        lane = running.start([state(journal, name, HOSTILE) for name in names], scans)
+    with queues(scans) as running:
+        queue = running.start([state(journal, name, HOSTILE) for name in names], scans)
         apart: list[str] = []
 
         def make_way(slow: HomeState) -> bool:
             apart.append(slow.home.path)
             return True
 
-        slow = running.finish([lane], 8.0, make_way)
+        slow = running.finish([queue], 8.0, make_way)
         assert scans.done == ["second", "fourth"]
         assert [each.home.path for each in slow] == apart == ["first", "third"]
 
 
 def test_where_no_more_may_make_way_the_rest_is_left_to_the_next_round(journal: StateStore) -> None:
     scans = Scans("first")
-    with lanes(scans) as running:
+    with queues(scans) as running:
         states = [state(journal, name, HOSTILE) for name in ("first", "second")]
         (slow,) = running.finish([running.start(states, scans)], 1.5, lambda _: False)
         assert (slow.home.path, scans.done) == ("first", [])
@@ -91,7 +91,7 @@ def test_more_hanging_homes_than_threads_leave_the_others_their_turn(journal: St
     hostile = [f"{owner}/{n}" for owner in (HOSTILE, HOSTILE + 1) for n in range(400)]
     scans = Scans(*hostile)
     alone = [state(journal, path, int(path[:4])) for path in hostile]
-    with lanes(scans) as running:
+    with queues(scans) as running:
         begun = [
             running.start([each], scans)
             for each in running.next_homes(alone, apart=hostile, at_once=8)
@@ -108,7 +108,7 @@ def test_turns_go_round_and_those_that_failed_come_last(journal: StateStore) -> 
     scans = Scans()
     alone = [state(journal, name, HOSTILE) for name in "abcd"]
     alone[0].failed = True
-    with lanes(scans) as running:
+    with queues(scans) as running:
         turns = [
             "".join(each.home.path for each in running.next_homes(alone, (), at_once=2))
             for _ in range(3)

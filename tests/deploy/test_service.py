@@ -82,13 +82,13 @@ def test_a_scanner_that_missed_its_own_deadline_is_not_covered_up(
     tmp_path: Path, manager: socket.socket
 ) -> None:
     now = 0.0
-    pulse = ScanDeadline(lambda: now)
-    pulse.expect(15)
+    scan_deadline = ScanDeadline(lambda: now)
+    scan_deadline.expect(15)
     service = ServiceManager(str(tmp_path / "notify"), watchdog_seconds=0.03)
 
     async def live() -> None:
         nonlocal now
-        alive = asyncio.create_task(service.send_watchdog(pulse))
+        alive = asyncio.create_task(service.send_watchdog(scan_deadline))
         assert await asyncio.to_thread(heard, manager) == {"WATCHDOG": "1"}
         now = 15 + OVERDUE_SECONDS
         manager.settimeout(0.3)

@@ -325,9 +325,11 @@ def test_of_one_users_many_refused_paths_some_are_told(host: Path) -> None:
     for number in range(40):
         stray = host / f"stray{number}"
         stray.mkdir()
-        strays.append(Candidate(str(stray), Origin.PROCESS, uid=ADA, asker=ADA))
+        strays.append(Candidate(str(stray), Origin.PROCESS, uid=ADA, named_by_uid=ADA))
     other = host / "other"
     other.mkdir()
-    refused = census(*strays, Candidate(str(other), Origin.PROCESS, uid=BOB, asker=BOB)).refused
+    refused = census(
+        *strays, Candidate(str(other), Origin.PROCESS, uid=BOB, named_by_uid=BOB)
+    ).refused
     assert len(refused) == REFUSALS_PER_USER_MAX + 1
     assert refused[-1].path == str(other)

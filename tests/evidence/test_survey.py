@@ -46,7 +46,7 @@ def test_a_wal_holder_is_seen_with_both_of_its_locks(home: Path) -> None:
     assert holder.holds_shm
     assert holder.database_locked
     assert holder.shm_locked
-    assert not holder.heir
+    assert not holder.forked_copy
     assert not holder.deleted_wal
     assert (found.lockless_database, found.lockless_shm, found.deleted_wal_holders) == (0, 0, 0)
 
@@ -202,7 +202,7 @@ def test_a_forked_child_inherits_descriptors_and_needs_no_lock(home: Path) -> No
     with holding(home) as process:
         child = int(process.do("fork()"))
         found = evidence(home)
-    heirs = {holder.pid: holder.heir for holder in found.holders}
+    heirs = {holder.pid: holder.forked_copy for holder in found.holders}
     assert heirs == {process.pid: False, child: True}
     assert (found.lockless_database, found.lockless_shm) == (0, 0)
 

@@ -15,9 +15,9 @@ from exporter.scan.fork_pool import ForkPool
 
 _BEGIN = """
 import os, signal, sys
-from exporter.scan.fork_pool import Crew
-crew = Crew(2, int)
-assert crew.can_share()
+from exporter.scan.fork_pool import ForkPool
+pool = ForkPool(2, int)
+assert pool.can_fork()
 """
 
 
@@ -29,13 +29,13 @@ def run(script: str) -> None:
 def test_every_job_is_done_once_whatever_their_number() -> None:
     run("""
 for jobs in (0, 1, 7, 8, 9, 500, 100_000):
-    assert crew.share(jobs, lambda job: job * 3) == {job: job * 3 for job in range(jobs)}
+    assert pool.map(jobs, lambda job: job * 3) == {job: job * 3 for job in range(jobs)}
 """)
 
 
 def test_a_job_without_result_is_left_out() -> None:
     run("""
-results = crew.share(50, lambda job: job if job % 2 else None)
+results = pool.map(50, lambda job: job if job % 2 else None)
 assert results == {job: job for job in range(50) if job % 2}
 """)
 
@@ -48,7 +48,7 @@ def work(job):
     os.write(met[job][1], b"x")
     os.read(met[1 - job][0], 1)
     return os.getpid()
-results = crew.share(2, work)
+results = pool.map(2, work)
 assert len(set(results.values())) == 2
 assert os.getpid() in results.values()
 """)
@@ -66,7 +66,7 @@ def work(job, waited=[]):
         os.read(died, 1)  # ends when the child, which has it too, is dead
         waited.append(job)
     return job
-results = crew.share(100, work)
+results = pool.map(100, work)
 assert os.getpid() == parent
 assert 0 < len(results) < 100
 assert all(results[job] == job for job in results)
@@ -78,7 +78,7 @@ def test_an_error_reaches_the_caller_once_and_leaves_nothing_behind() -> None:
 parent = os.getpid()
 before = os.listdir("/dev/fd")
 try:
-    crew.share(100, lambda job: job // 0)
+    pool.map(100, lambda job: job // 0)
 except ZeroDivisionError:
     assert os.getpid() == parent
     assert os.listdir("/dev/fd") == before
@@ -93,7 +93,7 @@ sys.exit(1)
 def test_no_child_and_no_descriptor_is_left_behind() -> None:
     run("""
 before = os.listdir("/dev/fd")
-crew.share(100, lambda job: job)
+pool.map(100, lambda job: job)
 assert os.listdir("/dev/fd") == before
 try:
     os.waitpid(-1, os.WNOHANG)
@@ -112,8 +112,8 @@ if os.geteuid() == 0:
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 free = os.open(os.devnull, os.O_RDONLY)
 os.close(free)
-assert crew.share(50, lambda job: job) == {job: job for job in range(50)}
-assert crew.aside(lambda job: job) is None
+assert pool.map(50, lambda job: job) == {job: job for job in range(50)}
+assert pool.aside(lambda job: job) is None
 assert os.open(os.devnull, os.O_RDONLY) == free
 """)
 
@@ -128,7 +128,7 @@ def work(job):
     os.close(os.open(os.path.join(sys.argv[1], str(os.getpid())), os.O_CREAT))
     time.sleep(0.01)
     return job
-crew.share(100_000, work)
+pool.map(100_000, work)
 """
     worker = subprocess.Popen([sys.executable, "-c", _BEGIN + script, str(tmp_path)])
     wait_until(lambda: len(os.listdir(tmp_path)) == 2)
@@ -167,8 +167,8 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def test_what_is_done_aside_is_done_by_a_child_alone() -> None:
-    run("assert crew.aside(lambda _: os.getppid()) == os.getpid()")
+    run("assert pool.aside(lambda _: os.getppid()) == os.getpid()")
 
 
 def test_what_is_lost_aside_is_not_there() -> None:
-    run("assert crew.aside(lambda _: os._exit(1)) is None")
+    run("assert pool.aside(lambda _: os._exit(1)) is None")

@@ -73,8 +73,8 @@ def test_a_worker_killed_in_the_middle_of_a_scan_is_replaced_without_a_word(
 def test_the_scout_killed_is_replaced(tmp_path: Path) -> None:
     homes = {"good": small_home(tmp_path / "good")}
     with agent(tmp_path, configuration=configuration(homes)) as running, always_answering(running):
-        (scout,) = children(running, "exporter.workers.path_probe")
-        scout.kill()
+        (prober,) = children(running, "exporter.workers.path_probe")
+        prober.kill()
         scanned_again(running, "good", 3)
         assert complaints(running, "good") == []
 

@@ -30,17 +30,17 @@ def test_one_users_hanging_paths_take_no_question_from_another(folder: Path) -> 
     source, mount = folder / "source", folder / "mount"
     source.mkdir()
     mount.mkdir()
-    with hanging_filesystem(source, mount) as filesystem, closing(PathProber()) as scout:
-        scout.begin_scan()
-        assert scout.inspect(good, ADA) is not None
+    with hanging_filesystem(source, mount) as filesystem, closing(PathProber()) as prober:
+        prober.begin_scan()
+        assert prober.inspect(good, ADA) is not None
         filesystem.hang()
-        answers = [scout.inspect(str(mount / f"home{number}"), ADA) for number in range(40)]
+        answers = [prober.inspect(str(mount / f"home{number}"), ADA) for number in range(40)]
         assert answers.count(None) == 16, "so many questions of one user may be open"
-        refused = scout.inspect(good, ADA)
+        refused = prober.inspect(good, ADA)
         assert refused is not None
         assert refused.unreadable == "too many other paths do not answer"
-        for asker in (BOB, None):
-            seen = scout.inspect(good, asker)
+        for named_by_uid in (BOB, None):
+            seen = prober.inspect(good, named_by_uid)
             assert seen is not None
             assert seen.looks_like_home
         filesystem.recover()
@@ -53,11 +53,11 @@ def test_a_path_that_a_process_names_is_looked_at_with_no_more_than_its_users_ri
     closed = folder / "closed"
     small_home(closed / "home")
     closed.chmod(0o700)
-    with closing(PathProber()) as scout:
-        scout.begin_scan()
-        as_root = scout.inspect(str(closed / "home"), NOBODY)
-        as_user = scout.inspect(str(closed / "home"), NOBODY, as_asker=True)
-        again = scout.inspect(str(closed / "home"), NOBODY)
+    with closing(PathProber()) as prober:
+        prober.begin_scan()
+        as_root = prober.inspect(str(closed / "home"), NOBODY)
+        as_user = prober.inspect(str(closed / "home"), NOBODY, with_rights_of_user=True)
+        again = prober.inspect(str(closed / "home"), NOBODY)
     assert as_root is not None
     assert as_root.is_directory
     assert as_root == again

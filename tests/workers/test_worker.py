@@ -100,11 +100,11 @@ def has_only_its_channel(pid: int) -> bool:
 
 
 def test_the_scout_has_the_agents_privileges_and_opens_nothing(running: Agent) -> None:
-    (scout,) = children(running, "exporter.workers.path_probe")
-    assert status_of(scout)["Uid"] == ["0"] * 4
-    assert status_of(scout)["NoNewPrivs"] == ["1"]
-    assert "SECRET_TOKEN" not in scout.environ()
-    assert scout.open_files() == []
+    (prober,) = children(running, "exporter.workers.path_probe")
+    assert status_of(prober)["Uid"] == ["0"] * 4
+    assert status_of(prober)["NoNewPrivs"] == ["1"]
+    assert "SECRET_TOKEN" not in prober.environ()
+    assert prober.open_files() == []
 
 
 def test_nothing_in_a_home_becomes_anybody_elses(running: Agent, homes: dict[int, Path]) -> None:

@@ -161,7 +161,7 @@ def test_patience_ends(home: Path) -> None:
         process.do("connection.execute('BEGIN IMMEDIATE')")
         with (
             pytest.raises(WriteError) as error,
-            writer(home, process.pid, patience_seconds=0.1) as found,
+            writer(home, process.pid, lock_wait_seconds=0.1) as found,
             found.transaction(),
         ):
             pass

@@ -121,4 +121,4 @@ def run(args: Namespace) -> int:
         raise PartlyDoneError(
             f"not done for {unread}: cannot be read; `hermes-exporter check` tells why"
         )
-    return arguments.exit_status(result.json()["outcome"], nothing_of_it=result.nothing_of_it)
+    return arguments.exit_status(result.json()["outcome"], did_nothing=result.did_nothing)

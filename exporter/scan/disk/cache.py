@@ -68,7 +68,7 @@ class DiskCache:
         self._kind = kind
         self._effort = effort
         self._full_interval_seconds = full_interval_seconds
-        self._crew = ForkPool(processes, RepoReading)
+        self._fork_pool = ForkPool(processes, RepoReading)
         self._growing: list[FolderUnit] = []
         self._unread: list[RepositoryUnit] = []
         self._scan = 0
@@ -206,8 +206,8 @@ class DiskCache:
             repo.walk = None
             return reading
 
-        many = len(repos) >= _SHARED_REPOS and self._crew.can_fork()
-        readings = self._crew.map(len(repos), read) if many else {}
+        many = len(repos) >= _SHARED_REPOS and self._fork_pool.can_fork()
+        readings = self._fork_pool.map(len(repos), read) if many else {}
         for number, repo in enumerate(repos):
             began = moment.clock()
             reading = readings.get(number) or read(number)

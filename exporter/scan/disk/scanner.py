@@ -95,7 +95,7 @@ class DiskScanner:
         if self._identity != (found.st_dev, found.st_ino):
             self._identity = (found.st_dev, found.st_ino)
             self._reset()
-        for forest in self._forests:
+        for cache in self._forests:
             moment = ScanTime(
                 now=now,
                 monotonic=monotonic,
@@ -104,7 +104,7 @@ class DiskScanner:
                 home=home,
                 clock=self._clock,
             )
-            forest.refresh(moment, self._is_elsewhere)
+            cache.refresh(moment, self._is_elsewhere)
         self._projects.refresh(self._repos, now, monotonic, has_store=bool(self._store.nodes))
 
     def _reset(self) -> None:
@@ -140,10 +140,10 @@ class DiskScanner:
         totals = {kind: FolderTotals() for kind in DiskKind}
         links: list[tuple[DiskKind, bytes]] = []
         oldest = monotonic
-        for forest in self._forests:
-            read_at = map(attrgetter("read_at"), forest.nodes.values())
+        for cache in self._forests:
+            read_at = map(attrgetter("read_at"), cache.nodes.values())
             oldest = min(oldest, min(read_at, default=oldest))
-            for kind, tally in forest.totals().items():
+            for kind, tally in cache.totals().items():
                 totals[kind].blocks += tally.blocks
                 totals[kind].files += tally.files
                 unreadable += tally.unreadable
@@ -158,7 +158,7 @@ class DiskScanner:
             },
             checkpoints=self._projects.counts(),
             walked_at=now - (monotonic - oldest),
-            complete=not unreadable and all(forest.is_complete() for forest in self._forests),
+            complete=not unreadable and all(cache.is_complete() for cache in self._forests),
             unreadable=unreadable,
         )
 
