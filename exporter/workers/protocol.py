@@ -360,7 +360,6 @@ def decode(decoder: msgspec.json.Decoder[Decoded], body: bytes) -> Decoded:
 
 
 _HOME: Final = "exporter.workers.home"
-_ACTING: Final = "exporter.workers.acting"
 _LOOK_SECONDS: Final = 10.0
 _PLAN_SECONDS: Final = 300.0
 """For the plans of a scan, once it has told of its reading."""
@@ -383,62 +382,36 @@ SCAN: Final[Call[ScanRequest, ScanPart, Plans]] = Call(
 EXPLAIN: Final[Call[ExplainRequest, None, ExplainReply]] = Call(
     "explain", ExplainRequest, ExplainReply, f"{_HOME}:explain", seconds=_LOOK_SECONDS
 )
-LIST_RUNS: Final[Call[RunsRequest, None, list[Run]]] = Call(
-    "list_runs",
-    RunsRequest,
-    list[Run],
-    f"{_ACTING}:list_runs",
-    seconds=_LIST_SECONDS,
-    reply_bytes_max=PLAN_BYTES_MAX,
+
+
+def _acting(name: str, request: type[Request], reply: Any, seconds: float) -> Any:
+    """A call that is answered by the function of its name in `acting`."""
+    handler = f"exporter.workers.acting:{name}"
+    return Call(name, request, reply, handler, seconds=seconds, reply_bytes_max=PLAN_BYTES_MAX)
+
+
+LIST_RUNS: Final[Call[RunsRequest, None, list[Run]]] = _acting(
+    "list_runs", RunsRequest, list[Run], _LIST_SECONDS
 )
-SHOW_RUN: Final[Call[RunActionsRequest, None, list[ActionRow]]] = Call(
-    "show_run",
-    RunActionsRequest,
-    list[ActionRow],
-    f"{_ACTING}:show_run",
-    seconds=_LIST_SECONDS,
-    reply_bytes_max=PLAN_BYTES_MAX,
+SHOW_RUN: Final[Call[RunActionsRequest, None, list[NotedAction]]] = _acting(
+    "show_run", RunActionsRequest, list[NotedAction], _LIST_SECONDS
 )
-REAP: Final[Call[ReapRequest, None, Outcome]] = Call(
-    "reap",
-    ReapRequest,
-    Outcome,
-    f"{_ACTING}:reap",
-    seconds=_ACT_SECONDS,
-    reply_bytes_max=PLAN_BYTES_MAX,
+REAP: Final[Call[ReapRequest, None, Outcome]] = _acting("reap", ReapRequest, Outcome, _ACT_SECONDS)
+PRUNE: Final[Call[PruneRequest, None, Outcome]] = _acting(
+    "prune", PruneRequest, Outcome, _ACT_SECONDS
 )
-PRUNE: Final[Call[PruneRequest, None, Outcome]] = Call(
-    "prune",
-    PruneRequest,
-    Outcome,
-    f"{_ACTING}:prune",
-    seconds=_ACT_SECONDS,
-    reply_bytes_max=PLAN_BYTES_MAX,
+UNDO: Final[Call[UndoRequest, None, Outcome]] = _acting("undo", UndoRequest, Outcome, _ACT_SECONDS)
+PURGE: Final[Call[PurgeRequest, None, Outcome]] = _acting(
+    "purge", PurgeRequest, Outcome, _ACT_SECONDS
 )
-UNDO: Final[Call[UndoRequest, None, Outcome]] = Call(
-    "undo",
-    UndoRequest,
-    Outcome,
-    f"{_ACTING}:undo",
-    seconds=_ACT_SECONDS,
-    reply_bytes_max=PLAN_BYTES_MAX,
+SETTLE: Final[Call[SettleRequest, None, SettleReply]] = _acting(
+    "settle", SettleRequest, SettleReply, _ACT_SECONDS
 )
-PURGE: Final[Call[PurgeRequest, None, Outcome]] = Call(
-    "purge",
-    PurgeRequest,
-    Outcome,
-    f"{_ACTING}:purge",
-    seconds=_ACT_SECONDS,
-    reply_bytes_max=PLAN_BYTES_MAX,
+HEAL: Final[Call[HealRequest, None, HealReply]] = _acting(
+    "heal", HealRequest, HealReply, _ACT_SECONDS
 )
-SETTLE: Final[Call[RecoverRequest, None, RecoverReply]] = Call(
-    "settle", RecoverRequest, RecoverReply, f"{_ACTING}:settle", seconds=_ACT_SECONDS
-)
-HEAL: Final[Call[HealRequest, None, HealReply]] = Call(
-    "heal", HealRequest, HealReply, f"{_ACTING}:heal", seconds=_ACT_SECONDS
-)
-UPKEEP: Final[Call[UpkeepRequest, None, list[UpkeepDone]]] = Call(
-    "upkeep", UpkeepRequest, list[UpkeepDone], f"{_ACTING}:upkeep", seconds=_ACT_SECONDS
+UPKEEP: Final[Call[UpkeepRequest, None, list[UpkeepDone]]] = _acting(
+    "upkeep", UpkeepRequest, list[UpkeepDone], _ACT_SECONDS
 )
 CALLS: Final[dict[str, Call[Any, Any, Any]]] = {
     call.name: call
