@@ -384,7 +384,7 @@ EXPLAIN: Final[Call[ExplainRequest, None, ExplainReply]] = Call(
 )
 
 
-def _acting(name: str, request: type[Request], reply: Any, seconds: float) -> Any:
+def _acting(name: str, request: type[AnyRequest], reply: Any, seconds: float) -> Any:
     """A call that is answered by the function of its name in `acting`."""
     handler = f"exporter.workers.acting:{name}"
     return Call(name, request, reply, handler, seconds=seconds, reply_bytes_max=PLAN_BYTES_MAX)
@@ -393,8 +393,8 @@ def _acting(name: str, request: type[Request], reply: Any, seconds: float) -> An
 LIST_RUNS: Final[Call[RunsRequest, None, list[Run]]] = _acting(
     "list_runs", RunsRequest, list[Run], _LIST_SECONDS
 )
-SHOW_RUN: Final[Call[RunActionsRequest, None, list[NotedAction]]] = _acting(
-    "show_run", RunActionsRequest, list[NotedAction], _LIST_SECONDS
+SHOW_RUN: Final[Call[RunActionsRequest, None, list[ActionRow]]] = _acting(
+    "show_run", RunActionsRequest, list[ActionRow], _LIST_SECONDS
 )
 REAP: Final[Call[ReapRequest, None, Outcome]] = _acting("reap", ReapRequest, Outcome, _ACT_SECONDS)
 PRUNE: Final[Call[PruneRequest, None, Outcome]] = _acting(
@@ -404,8 +404,8 @@ UNDO: Final[Call[UndoRequest, None, Outcome]] = _acting("undo", UndoRequest, Out
 PURGE: Final[Call[PurgeRequest, None, Outcome]] = _acting(
     "purge", PurgeRequest, Outcome, _ACT_SECONDS
 )
-SETTLE: Final[Call[SettleRequest, None, SettleReply]] = _acting(
-    "settle", SettleRequest, SettleReply, _ACT_SECONDS
+SETTLE: Final[Call[RecoverRequest, None, RecoverReply]] = _acting(
+    "settle", RecoverRequest, RecoverReply, _ACT_SECONDS
 )
 HEAL: Final[Call[HealRequest, None, HealReply]] = _acting(
     "heal", HealRequest, HealReply, _ACT_SECONDS
