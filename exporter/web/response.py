@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Iterable, Iterator
+from email.utils import formatdate
 from http import HTTPStatus
 
 from msgspec import Struct
@@ -28,16 +28,9 @@ _ALWAYS = (
 )
 
 
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
 def http_date(now: int) -> str:
-    """A moment as HTTP writes it; what `email.utils` loads for that takes most of a megabyte."""
-    at = time.gmtime(now)
-    clock = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
-    month = _MONTHS[at.tm_mon - 1]
-    return f"{_DAYS[at.tm_wday]}, {at.tm_mday:02} {month} {at.tm_year} {clock} GMT"
+    """A moment as HTTP writes it, such as `Sun, 06 Nov 1994 08:49:37 GMT`."""
+    return formatdate(now, usegmt=True)
 
 
 class Packed(Struct, frozen=True):
