@@ -25,9 +25,9 @@ from exporter.collectors.view import HostView
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, place_of
-from exporter.web.published import Board
+from exporter.web.published import Published
 from exporter.web.response import Packed, pack
-from exporter.web.routes import Site
+from exporter.web.routes import Routes
 from exporter.web.server import serve as serve_http
 
 _SWITCH_SECONDS: Final = 0.00002
@@ -60,7 +60,7 @@ def _joined(thread: threading.Thread) -> bool:
 class _Agent:
     def __init__(self, options: Options, settings: Settings, journal: Journal) -> None:
         self._options = options
-        self._board = Board()
+        self._published = Published()
         self._rounds = Rounds(settings, journal, named=options.homes)
         self._metrics = Metrics(options.disabled_collectors, self._collector_failed)
         self._changes = logs.StateChange()
@@ -77,12 +77,12 @@ class _Agent:
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         self._publish(HostView((), __version__, (), True, time.time()), ready=False)
-        site = Site(
-            self._board,
+        routes = Routes(
+            self._published,
             telemetry_path=self._options.telemetry_path,
             reload=self.reload if self._options.enable_lifecycle else None,
         )
-        server = await serve_http(self._options.listen_address, site)
+        server = await serve_http(self._options.listen_address, routes)
         log.info("listening", address=server.address, version=__version__, **self._modes())
         scanner = threading.Thread(target=self._scan, name="scanner", daemon=True)
         scanner.start()
@@ -138,8 +138,8 @@ class _Agent:
             self._wake.clear()
 
     def _publish(self, view: HostView, *, ready: bool) -> None:
-        was_ready = self._board.content.ready
-        self._board.publish(
+        was_ready = self._published.content.ready
+        self._published.publish(
             metrics=self._metrics.render(view),
             status=msgspec.json.encode(status.status(view, self._rounds.settings, public=True)),
             sessions=self._sessions(),

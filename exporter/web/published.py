@@ -41,7 +41,7 @@ class Content(Struct, frozen=True):
     """Directories that look like homes and are not watched."""
 
 
-class Board:
+class Published:
     """One thread publishes, any may read; replacing a reference is atomic and needs no lock."""
 
     def __init__(self) -> None:
