@@ -170,6 +170,8 @@ class Connection(asyncio.BufferedProtocol):
         if not self._searched:
             # Some clients end a body with a line break that belongs to nothing.
             self._received = self._received.removeprefix(b"\r\n")
+            if self._received == b"\r":
+                return None  # perhaps the first half of such a line break
         end = find_head_end(self._received, self._searched, self._host.limits)
         if end is None:
             self._searched = len(self._received)

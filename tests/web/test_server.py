@@ -164,6 +164,16 @@ def test_a_small_body_is_dropped_and_the_next_request_found(served: Running) -> 
     assert b"/smuggled" not in answer
 
 
+def test_a_line_break_after_a_body_may_come_in_two_parts(served: Running) -> None:
+    with served.connect() as client:
+        client.sendall(request("/one", {"Content-Length": "4"}, "POST") + b"body")
+        assert receive(client)[1] == b"/one"
+        client.sendall(b"\r")
+        eventually(lambda: any(each._received == b"\r" for each in list(served.server._serving)))
+        client.sendall(b"\n" + request("/two"))
+        assert receive(client)[1] == b"/two"
+
+
 def test_a_client_that_waits_for_continue_is_told_to(served: Running) -> None:
     with served.connect() as client:
         client.sendall(request("/one", {"Content-Length": "4", "Expect": "100-continue"}, "POST"))
