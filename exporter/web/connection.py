@@ -66,12 +66,13 @@ class Connection(asyncio.BufferedProtocol):
         self._continued = False
         self._keep_alive = True
         self._pieces: Iterator[bytes | memoryview] = iter(())
-        self._stalled = False
         self._stepping = False
         self._discarded = 0
         self._task: asyncio.Task[None] | None = None
         self.state = State.WAITING
         self.served = False
+        self.stalled_since: float | None = None
+        """Since when the client has not taken what was written last."""
         self.waiting_since = host.loop.time()
         self.deadline = self.waiting_since + host.limits.request_seconds
 
@@ -102,10 +103,10 @@ class Connection(asyncio.BufferedProtocol):
             self._serve()
 
     def pause_writing(self) -> None:
-        self._stalled = True
+        self.stalled_since = self._host.loop.time()
 
     def resume_writing(self) -> None:
-        self._stalled = False
+        self.stalled_since = None
         self._go_on()
 
     # What the server calls.
@@ -123,7 +124,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def give_way(self) -> None:
         """Leave so that another can be served, or because the server stops."""
-        if self._received or self._request:
+        if self.state is not State.WAITING:
+            self.state = State.LEAVING
+            self._host.leaving(self)  # before it is closed, so that its place is free at once
+            self.abort()
+        elif self._received or self._request:
             self._refuse(message(503, "too many connections", ("Retry-After", "1")))
         else:
             self._leave()
@@ -220,20 +225,20 @@ class Connection(asyncio.BufferedProtocol):
             self._hold_back()
             self._go_on()
             return
-        if self._stalled:
-            self._hold_back()
-        else:
+        if self.stalled_since is None:
             self._sent()
+        else:
+            self._hold_back()
 
     def _go_on(self) -> None:
         """Take the next step in the next turn of the loop, so that others get theirs."""
-        if not self._stepping and not self._stalled:
+        if not self._stepping and self.stalled_since is None:
             self._stepping = True
             self._host.loop.call_soon(self._step)
 
     def _step(self) -> None:
         self._stepping = False
-        if self._transport is None or self._stalled:
+        if self._transport is None or self.stalled_since is not None:
             return
         if self.state is State.SENDING:
             self._send_piece()
@@ -296,9 +301,9 @@ class Connection(asyncio.BufferedProtocol):
         may_linger = self._host.leaving(self)
         if transport is None:
             return
-        if (lingering or self._received) and may_linger and transport.can_write_eof():
-            self._received = b""
-            transport.write_eof()
+        lingering = lingering or bool(self._received)
+        self._received = b""
+        if lingering and may_linger and _end_writing(transport):
             transport.resume_reading()
         else:
             transport.close()
@@ -307,6 +312,17 @@ class Connection(asyncio.BufferedProtocol):
         self._discarded += nbytes
         if self._discarded > _LINGER_BYTES:
             self.abort()
+
+
+def _end_writing(transport: asyncio.Transport) -> bool:
+    """Send the end of our side; False if that cannot be done without closing the other side."""
+    if not transport.can_write_eof():
+        return False
+    try:
+        transport.write_eof()
+    except OSError:  # the client has reset the connection, which nothing has read yet
+        return False
+    return True
 
 
 def _failed(request: Request, error: Exception) -> Response:

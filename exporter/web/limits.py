@@ -16,6 +16,8 @@ class Limits(Struct, frozen=True):
     connections: int = 512
     silent_seconds: float = 0.1
     """When all connections are taken, one that has sent no request for so long gives way."""
+    stalled_seconds: float = 1.0
+    """The same for one that has not taken the last 64 KiB of its answer."""
     unused_seconds: float = 5.0
     """The same for one that has been served before."""
     request_seconds: float = 10.0

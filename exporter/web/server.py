@@ -15,6 +15,7 @@ from exporter.web.listen import BACKLOG, format_address, inherited_listener, ope
 from exporter.web.response import http_date
 
 _READ_BYTES = 16384
+_ACCEPT_AT_A_TIME = 16
 
 
 class Server:
@@ -41,9 +42,14 @@ class Server:
         """Start to accept, on a socket that a service manager has opened if it has opened one."""
         listener = inherited_listener() or open_listener(address)
         self.address = format_address(listener)
+        # asyncio accepts `backlog` connections at a time, some turns of the loop before `admit` is
+        # asked about them. Many at a time use up all descriptors, and then asyncio writes a
+        # traceback for each and accepts nothing for a second.
+        at_a_time = max(1, min(_ACCEPT_AT_A_TIME, self.limits.connections // 32))
         self._listener = await self.loop.create_server(
-            lambda: Connection(self), sock=listener, backlog=BACKLOG, ssl=ssl_context
+            lambda: Connection(self), sock=listener, backlog=at_a_time, ssl=ssl_context
         )
+        listener.listen(BACKLOG)  # asyncio has made the kernel's queue as short as that
 
     async def drain(self, grace_seconds: float = 5.0) -> None:
         """Accept no more, finish what is under way, cut off what is not done in time."""
@@ -73,17 +79,17 @@ class Server:
     # What connections call.
 
     def admit(self, connection: Connection) -> bool:
-        """Take a newcomer in; when all places are taken, one that only waits gives way to it.
+        """Take a new connection in; when all places are taken, an inactive one gives way to it.
 
-        So thousands of silent connections cannot keep a scraper out.
+        So thousands of clients that send nothing, or read nothing, cannot keep a scraper out.
         """
         if self._sweeper is None:
             self._sweeper = self.loop.call_later(self._sweep_seconds, self._sweep)
         if len(self._serving) >= self.limits.connections:
-            waiting = self._longest_waiting()
-            if waiting is None:
+            inactive = self._first_to_give_way()
+            if inactive is None:
                 return False
-            waiting.give_way()
+            inactive.give_way()
         self._serving.add(connection)
         return True
 
@@ -107,26 +113,34 @@ class Server:
             self._date_second, self._date = now, http_date(now)
         return self._date
 
-    def _longest_waiting(self) -> Connection | None:
-        """Those that never asked for anything go first."""
+    def _first_to_give_way(self) -> Connection | None:
+        """Those that never asked go first, then those that take no answer, then unused ones."""
+        limits = self.limits
+        patience = (limits.silent_seconds, limits.stalled_seconds, limits.unused_seconds)
         now = self.loop.time()
-        patience = {False: self.limits.silent_seconds, True: self.limits.unused_seconds}
-        candidates = [
-            each
-            for each in self._serving
-            if each.state is State.WAITING and now - each.waiting_since >= patience[each.served]
-        ]
-        return min(candidates, key=lambda each: (each.served, each.waiting_since), default=None)
+        candidates: list[tuple[int, float, Connection]] = []
+        for each in self._serving:
+            if each.state is State.WAITING:
+                order, since = (2 if each.served else 0), each.waiting_since
+            elif each.stalled_since is not None:
+                order, since = 1, each.stalled_since
+            else:
+                continue
+            if now - since >= patience[order]:
+                candidates.append((order, since, each))
+        return min(candidates, key=lambda each: each[:2], default=(0, 0, None))[2]
 
     def _sweep(self) -> None:
         """End what is over its time; one timer for all costs a request nothing."""
+        self._sweeper = None
+        if not self._serving and not self._leaving:
+            return
+        # The next sweep first: should one connection fail here, the others keep their deadlines.
+        self._sweeper = self.loop.call_later(self._sweep_seconds, self._sweep)
         now = self.loop.time()
         for connection in [*self._serving, *self._leaving]:
             if connection.deadline <= now:
                 connection.expire()
-        self._sweeper = None
-        if self._serving or self._leaving:
-            self._sweeper = self.loop.call_later(self._sweep_seconds, self._sweep)
 
 
 async def serve(
