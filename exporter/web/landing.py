@@ -1,4 +1,4 @@
-"""The page at `/`: which homes this agent watches and where to look further."""
+"""The page at `/`: the homes that this agent watches, and links to the other pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SECURITY_POLICY = (
 def landing_page(
     content: Content, telemetry_path: str, clock: Callable[[], float] = time.time
 ) -> Response:
-    """The page for this content."""
+    """Return the page for this content."""
     page = f"""<!doctype html>
 <html lang="en">
 <head>

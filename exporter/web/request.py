@@ -1,19 +1,18 @@
-"""Reading the head of an HTTP request: h11 parses it, and our own limits and refusals surround it.
+"""Reading the head of an HTTP request: h11 parses it, within our limits.
 
-Two programs that understand the same bytes differently can be played against each other (request
-smuggling). So what is ambiguous is refused. h11 is lenient in four things, and cannot be told not
-to be; they are refused here, before or after it:
+A proxy and a server that understand the same bytes differently let a client smuggle requests past
+the proxy. So ambiguous requests are refused. h11 accepts some of them and has no option to refuse
+them. This module does:
 
 - a bare LF as the end of a line, and control characters in a header,
-- a header folded over several lines,
+- a header that is folded over several lines,
 - a Content-Length that is repeated, in one header or in several,
 - a Content-Length beside a Transfer-Encoding.
 
-h11 reads requests and writes no responses. A response is made once for many clients and sent in
-one write. To send it through h11 would mean building its head and checking its body once more for
-each client, and h11 keeps no connection of an HTTP/1.0 client. Without the response h11 cannot go
-on to the next request, so each head gets an `h11.Connection` of its own. An idle client then costs
-no memory for one, and h11 sees only heads that are complete and within the limits.
+h11 only reads requests. Responses do not go through it: they are rendered once for many clients and
+sent in one write, and h11 would close the connection of every HTTP/1.0 client. An `h11.Connection`
+that does not see the response cannot go on to the next request. So each head gets a new one, which
+sees only a complete head within the limits, and idle clients take no memory for it.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ class RequestError(Exception):
 
 
 def find_head_end(data: bytes, searched: int, limits: Limits) -> int | None:
-    """Return where the head at the start of `data` ends, None while it is incomplete.
+    """Return where the head at the start of `data` ends, or None while it is incomplete.
 
-    An earlier call has searched the first `searched` bytes. They are not searched again, so a
-    client that sends byte by byte does not cost more with every byte.
+    An earlier call has searched the first `searched` bytes. They are not searched again, so that
+    a client that sends byte by byte costs little.
     """
     end = data.find(b"\r\n\r\n", max(0, searched - 3))
-    # Without the last line break, which may be followed by a body that begins with a space.
+    # Up to the first line break of the two that end the head: a body may begin with anything.
     if _MALFORMED.search(data, max(0, searched - 2), end + 2 if end >= 0 else len(data)):
         raise RequestError(400, "control character, bare line break or folded header")
     line_end = data.find(b"\r\n", 0, limits.request_line_bytes + 2)
@@ -73,7 +72,7 @@ def find_head_end(data: bytes, searched: int, limits: Limits) -> int | None:
 
 
 def parse_head(head: bytes, limits: Limits) -> Request:
-    """Return the request of a head that `find_head_end` has found; `head` has no empty line."""
+    """Return the request whose head `find_head_end` has found; `head` ends before that place."""
     if head.count(b"\r\n") > limits.headers:
         raise RequestError(431, f"more than {limits.headers} request headers")
     parsed = _parse(head)
@@ -100,7 +99,7 @@ def _parse(head: bytes) -> h11.Request:
     except h11.RemoteProtocolError as error:
         if error.error_status_hint == 501:  # a transfer coding that h11 does not know
             raise _refused_coding(head) from error
-        # The text of the error quotes the client, so it is not sent back.
+        # The text of the error quotes the request, so it is not sent to the client.
         raise RequestError(400, "malformed request line or header, or not one host") from error
     if not isinstance(event, h11.Request):
         raise RequestError(400, "malformed request")
@@ -117,7 +116,7 @@ def _headers(parsed: h11.Request) -> dict[str, str]:
             raise RequestError(400, f"more than one {name} header")
         else:
             headers[name] = f"{headers[name]}, {value}"
-    # h11 wants one Host of an HTTP/1.1 client, but does not look at its value.
+    # h11 checks that there is one Host, but not its value.
     if not _HOST.fullmatch(headers.get("host", "")):
         raise RequestError(400, "malformed host header")
     return headers
@@ -144,8 +143,8 @@ def _body_bytes(head: bytes, headers: dict[str, str], limits: Limits) -> int:
         raise _refused_coding(head)
     if "content-length" not in headers:
         return 0
-    # From the bytes of the client: h11 makes one length of `Content-Length: 4, 4` and of two
-    # headers with the same value.
+    # Read from the head itself: h11 makes one length of `Content-Length: 4, 4`, and of two headers
+    # with the same value.
     lengths = _LENGTH_LINE.findall(head)
     if len(lengths) != 1 or not _LENGTH.fullmatch(lengths[0]):
         raise RequestError(400, "malformed content-length, or more than one")

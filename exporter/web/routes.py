@@ -1,4 +1,4 @@
-"""What is found under which path.
+"""The paths that the agent serves.
 
 Every path but `/-/reload` only reads what was published last. Nothing here can delete, reap or
 touch a home.
@@ -19,9 +19,9 @@ from exporter.web.request import Request
 from exporter.web.response import JSON, Response, message
 
 Reload = Callable[[], None]
-"""Reads the settings anew; raises ExporterError when they are bad and the old ones stay."""
+"""Reads the settings again; raises ExporterError if they are bad, and keeps the old ones."""
 Authorise = Callable[[Request], Response | None]
-"""The answer that keeps a client out, None to let it in."""
+"""Returns the response that refuses a client, or None to serve it."""
 
 _READ = ("GET", "HEAD")
 _CHANGE = ("POST", "PUT")
@@ -34,7 +34,7 @@ class _Route(Struct, frozen=True):
 
 
 class Routes:
-    """The routes of the agent; `reload` is None unless the lifecycle is enabled."""
+    """Answers a request by its path; `reload` is None unless the lifecycle is enabled."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Routes:
         if self._reload is None:
             return message(403, "reload is off; start serve with --web.enable-lifecycle")
         if "origin" in request.headers:
-            # Only browsers send it: a page open on this host must not be able to do this.
+            # Only browsers send Origin. A web page that is open on this host must not reload us.
             return message(403, "reload is not for browsers; use curl -X POST")
         return self._perform(self._reload)
 

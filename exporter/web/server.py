@@ -1,4 +1,4 @@
-"""The HTTP server: who may connect, for how long, and how it stops."""
+"""The HTTP server: how many clients it serves, for how long, and how it stops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ACCEPT_AT_A_TIME = 16
 
 
 class Server:
-    """A listening server; made by `serve`."""
+    """A listening server. `serve` makes it."""
 
     def __init__(self, application: Application, limits: Limits) -> None:
         self.application = application
@@ -28,7 +28,7 @@ class Server:
         self.read_buffer = memoryview(bytearray(_READ_BYTES))
         self.draining = False
         self.address = ""
-        """HOST:PORT as bound, so that port 0 shows the real one."""
+        """HOST:PORT as bound, with the real port if port 0 was asked for."""
         self._listener: asyncio.Server | None = None
         self._serving: set[Connection] = set()
         self._leaving: set[Connection] = set()
@@ -39,7 +39,7 @@ class Server:
         self._date_second = 0
 
     async def listen(self, address: str, ssl_context: ssl.SSLContext | None) -> None:
-        """Start to accept, on a socket that a service manager has opened if it has opened one."""
+        """Start to accept, on the socket that a service manager has opened if there is one."""
         listener = inherited_listener() or open_listener(address)
         self.address = format_address(listener)
         # asyncio accepts `backlog` connections at a time, some turns of the loop before `admit` is
@@ -52,11 +52,11 @@ class Server:
         listener.listen(BACKLOG)  # asyncio has made the kernel's queue as short as that
 
     async def drain(self, grace_seconds: float = 5.0) -> None:
-        """Accept no more, finish what is under way, cut off what is not done in time."""
+        """Accept no more and finish the responses under way; reset what is not done in time."""
         self.draining = True
         if self._listener is not None:
             self._listener.close()
-        # Requests that have already reached their sockets are read in the next turns.
+        # Requests that are in their sockets already are read in the next turns of the loop.
         for _ in range(3):
             await asyncio.sleep(0)
         for connection in [each for each in self._serving if each.idle]:
@@ -94,20 +94,20 @@ class Server:
         return True
 
     def leaving(self, connection: Connection) -> bool:
-        """Give a place back; whether there is room to leave slowly."""
+        """Free the place of a connection; True if it may wait for its client to stop sending."""
         self._serving.discard(connection)
         self._leaving.add(connection)
         return len(self._leaving) <= max(1, self.limits.connections // 4)
 
     def forget(self, connection: Connection) -> None:
-        """The connection is closed."""
+        """Drop a connection that is closed."""
         self._serving.discard(connection)
         self._leaving.discard(connection)
         if not self._serving and not self._leaving:
             self._all_gone.set()
 
     def date(self) -> str:
-        """Now, for the Date header."""
+        """Return the current time for the Date header."""
         now = int(time.time())
         if now != self._date_second:
             self._date_second, self._date = now, http_date(now)
@@ -131,7 +131,7 @@ class Server:
         return min(candidates, key=lambda each: each[:2], default=(0, 0, None))[2]
 
     def _sweep(self) -> None:
-        """End what is over its time; one timer for all costs a request nothing."""
+        """End connections past their deadline; one timer for all costs a request nothing."""
         self._sweeper = None
         if not self._serving and not self._leaving:
             return
@@ -150,14 +150,14 @@ async def serve(
     limits: Limits = DEFAULT_LIMITS,
     ssl_context: ssl.SSLContext | None = None,
 ) -> Server:
-    """Serve on `listen` within the running loop until `drain`."""
+    """Start a server on the address `listen` in the running loop; `drain` ends it."""
     server = Server(application, _affordable(limits))
     await server.listen(listen, ssl_context)
     return server
 
 
 def _affordable(limits: Limits) -> Limits:
-    """No more connections than half the descriptors this process may open."""
+    """Allow at most half as many connections as this process may open descriptors."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return limits

@@ -118,7 +118,7 @@ def test_pipelined_requests_before_a_half_close_are_answered(served: Running) ->
 
 
 def test_a_client_that_asks_and_does_not_read_is_held_back() -> None:
-    """Its requests wait in its own socket, not in our memory, and nobody else waits."""
+    """Its requests wait in its own socket, not in our memory, and no other client waits."""
     pages = Pages()
     with running(pages) as server, server.connect() as client:
         eventually(lambda: connections(server) == 1)
