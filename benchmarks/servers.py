@@ -17,9 +17,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from exporter.collectors.exposition import render
-from exporter.web.published import Board
+from exporter.web.published import Published
 from exporter.web.response import pack
-from exporter.web.routes import Site
+from exporter.web.routes import Routes
 from exporter.web.server import serve
 
 _FAMILIES = 40
@@ -51,9 +51,11 @@ def serving(kind: str) -> Iterator[int]:
 
 
 async def _serve_ours() -> None:
-    board = Board()
-    board.publish(metrics=render(SampleCollector().collect()), status=b"{}", sessions=pack([b"[]"]))
-    server = await serve("127.0.0.1:0", Site(board))
+    published = Published()
+    published.publish(
+        metrics=render(SampleCollector().collect()), status=b"{}", sessions=pack([b"[]"])
+    )
+    server = await serve("127.0.0.1:0", Routes(published))
     print(server.address.rpartition(":")[2], flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await server.drain()

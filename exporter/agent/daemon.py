@@ -25,9 +25,9 @@ from exporter.collectors.view import HostView
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, place_of
-from exporter.web.published import Board
+from exporter.web.published import Published
 from exporter.web.response import Packed, pack
-from exporter.web.routes import Site
+from exporter.web.routes import Routes
 from exporter.web.server import serve as serve_http
 
 _SWITCH_SECONDS: Final = 0.00002
@@ -60,15 +60,15 @@ def _joined(thread: threading.Thread) -> bool:
 class _Agent:
     def __init__(self, options: Options, settings: Settings, store: StateStore) -> None:
         self._options = options
-        self._board = Board()
+        self._published = Published()
         self._metrics = Metrics(options.disabled_collectors, self._collector_failed)
-        self._rounds = ScanLoop(
+        self._loop = ScanLoop(
             settings, store, named=options.homes, file_patterns=self._metrics.file_patterns
         )
         self._changes = logs.StateChange()
         self._packed: tuple[list[tuple[str, int]], Packed] | None = None
         self._service = ServiceManager.from_environment()
-        self._pulse = ScanDeadline()
+        self._scan_deadline = ScanDeadline()
         self._wake = threading.Event()
         self._stopping = False
 
@@ -79,17 +79,17 @@ class _Agent:
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         self._publish(HostView((), __version__, (), True, time.time()), ready=False)
-        site = Site(
-            self._board,
+        routes = Routes(
+            self._published,
             telemetry_path=self._options.telemetry_path,
             reload=self.reload if self._options.enable_lifecycle else None,
         )
-        server = await serve_http(self._options.listen_address, site)
+        server = await serve_http(self._options.listen_address, routes)
         log.info("listening", address=server.address, version=__version__, **self._modes())
         scanner = threading.Thread(target=self._scan, name="scanner", daemon=True)
         scanner.start()
         self._service.ready()
-        alive = asyncio.create_task(self._service.send_watchdog(self._pulse))
+        alive = asyncio.create_task(self._service.send_watchdog(self._scan_deadline))
         await stop.wait()
         log.info("stopping")
         self._service.stopping()
@@ -104,7 +104,7 @@ class _Agent:
         return 0
 
     def _end(self, scanner: threading.Thread) -> None:
-        self._rounds.close()
+        self._loop.close()
         scanner.join()
 
     def _leave(self) -> NoReturn:
@@ -122,28 +122,28 @@ class _Agent:
     def _scan(self) -> None:
         while not self._stopping:
             began = time.monotonic()
-            interval = self._rounds.settings.scan.interval_seconds
-            self._pulse.expect(interval)
+            interval = self._loop.settings.scan.interval_seconds
+            self._scan_deadline.expect(interval)
             try:
-                view = self._rounds.run(timeout_seconds=interval)
+                view = self._loop.run(timeout_seconds=interval)
                 self._publish(view, ready=all(home.known for home in view.homes))
                 self._changes.changed("round", "fine")
             except Exception as error:  # noqa: BLE001 - a failed round must not end the agent
                 if not self._stopping and self._changes.changed("round", repr(error)):
                     log.error("round failed", error=place_of(error))
             spent = time.monotonic() - began
-            if self._rounds.has_new_homes():
+            if self._loop.has_new_homes():
                 interval = 0.0  # the rest about them is told by the next round
             pause = max(_SHORTEST_PAUSE_SECONDS, interval - spent)
-            self._pulse.expect(pause)
+            self._scan_deadline.expect(pause)
             self._wake.wait(pause)
             self._wake.clear()
 
     def _publish(self, view: HostView, *, ready: bool) -> None:
-        was_ready = self._board.content.ready
-        self._board.publish(
+        was_ready = self._published.content.ready
+        self._published.publish(
             metrics=self._metrics.render(view),
-            status=msgspec.json.encode(status.status(view, self._rounds.settings, public=True)),
+            status=msgspec.json.encode(status.status(view, self._loop.settings, public=True)),
             sessions=self._sessions(),
             homes=status.landing_rows(view),
             refused=len(view.refused),
@@ -152,14 +152,14 @@ class _Agent:
 
     def _sessions(self) -> Packed:
         """The list for HTTP; tens of thousands of sessions are packed only when one has moved."""
-        revision = [state.sessions_revision for state in self._rounds.states()]
+        revision = [state.sessions_revision for state in self._loop.states()]
         if self._packed is None or self._packed[0] != revision:
             self._packed = (revision, pack(self._session_parts()))
         return self._packed[1]
 
     def _session_parts(self) -> Iterator[bytes]:
         separator = b"["
-        for state in self._rounds.states():
+        for state in self._loop.states():
             for row in state.session_rows(public=True):
                 yield separator + msgspec.json.encode(row)
                 separator = b",\n"
@@ -171,7 +171,7 @@ class _Agent:
 
     def _modes(self) -> dict[str, str]:
         """Whether something is ended or deleted in any home."""
-        return status.modes(self._rounds.settings)
+        return status.modes(self._loop.settings)
 
     # Reloading
 
@@ -194,12 +194,12 @@ class _Agent:
 
     def _reload(self) -> None:
         try:
-            self._rounds.settings = load(self._options.config_file)
+            self._loop.settings = load(self._options.config_file)
         except ExporterError as error:
-            self._rounds.config_reload_successful = False
+            self._loop.config_reload_successful = False
             log.error("configuration not reloaded", error=str(error))
             self._wake.set()
             raise
-        self._rounds.config_reload_successful = True
+        self._loop.config_reload_successful = True
         log.info("configuration reloaded", file=self._options.config_file, **self._modes())
         self._wake.set()

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from exporter import collectors
-from exporter.collectors.client_library import (
+from prometheus_client import (
     CollectorRegistry,
     GCCollector,
     Metric,
     PlatformCollector,
     ProcessCollector,
 )
+
+from exporter import collectors
 from exporter.collectors.exposition import Rendered, render
 from exporter.collectors.registry import Samples, collect_guarded, gauge
 from exporter.collectors.view import HostView

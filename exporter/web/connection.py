@@ -1,10 +1,10 @@
-"""One client's connection: requests in, answers out, within its limits.
+"""The connection of one client: it reads requests and writes responses, within its limits.
 
-    WAITING ──request──▶ WORKING ──answer──▶ SENDING ──taken──▶ WAITING
-       └───────────refused, or asked to close──────┴──────────▶ LEAVING
+    WAITING ──request──▶ WORKING ──response─▶ SENDING ──taken──▶ WAITING
+       └───────────refused, or asked to close───────┴──────────▶ LEAVING
 
-Only a WAITING connection reads: a client that sends more requests than it reads answers is held
-back by TCP, not by our memory.
+One request is answered at a time, and only a WAITING connection reads. A client that sends many
+requests and reads no responses fills its own socket, not our memory.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from exporter.web.response import CHUNK_BYTES, Response, message
 _log = logs.get("web")
 
 _LINGER_BYTES = 1 << 20
-"""What a refused client may still send before it is cut off."""
+"""How much a refused client may still send before its connection is reset."""
 
 
 class Application(Protocol):
-    """Answers requests; what takes time answers later."""
+    """Answers requests: at once, or with an awaitable if that takes time."""
 
     def respond(self, request: Request) -> Response | Awaitable[Response]: ...
 
 
 class Host(Protocol):
-    """What a connection needs of the server it belongs to."""
+    """What a connection needs from its server."""
 
     application: Application
     limits: Limits
@@ -48,30 +48,41 @@ class Host(Protocol):
 
 class State(Enum):
     WAITING = auto()
+    """For a request, or for the rest of one."""
     WORKING = auto()
+    """The application makes the response."""
     SENDING = auto()
+    """The client has not yet taken the whole response."""
     LEAVING = auto()
+    """What the client still sends is dropped, until the connection is closed."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Reads through a buffer that all connections share, so that an idle one costs little."""
+    """All connections read into one buffer of the server, so an idle one takes little memory."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._transport: asyncio.Transport | None = None
         self._received = b""
         self._searched = 0
+        """How much of what was received `find_head_end` has seen."""
         self._request: Request | None = None
+        """A request whose body is not complete yet."""
         self._begun = True
+        """The deadline is that of a request, no longer that of an idle connection."""
         self._continued = False
+        """The client was told to send the body."""
         self._keep_alive = True
         self._pieces: Iterator[bytes | memoryview] = iter(())
-        self._stalled = False
+        """What is still to be sent of a response."""
         self._stepping = False
+        """A `_step` is scheduled."""
         self._discarded = 0
         self._task: asyncio.Task[None] | None = None
         self.state = State.WAITING
         self.served = False
+        self.stalled_since: float | None = None
+        """Since when the client has not taken what was written last."""
         self.waiting_since = host.loop.time()
         self.deadline = self.waiting_since + host.limits.request_seconds
 
@@ -79,8 +90,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        # `resume_writing` then means that the client has taken everything. Not 0: under TLS an
-        # empty buffer would count as full.
+        # With these limits `resume_writing` means that everything is sent. The upper limit is 1,
+        # because with 0 an empty buffer would count as full under TLS.
         self._transport.set_write_buffer_limits(high=1, low=0)
         if not self._host.admit(self):
             self._refuse(message(503, "too many connections", ("Retry-After", "1")))
@@ -102,16 +113,16 @@ class Connection(asyncio.BufferedProtocol):
             self._serve()
 
     def pause_writing(self) -> None:
-        self._stalled = True
+        self.stalled_since = self._host.loop.time()
 
     def resume_writing(self) -> None:
-        self._stalled = False
+        self.stalled_since = None
         self._go_on()
 
     # What the server calls.
 
     def expire(self) -> None:
-        """The deadline has passed."""
+        """End the connection, because its deadline has passed."""
         if self._transport is None:
             return
         if self.state is not State.WAITING:
@@ -122,26 +133,30 @@ class Connection(asyncio.BufferedProtocol):
             self._leave()
 
     def give_way(self) -> None:
-        """Leave so that another can be served, or because the server stops."""
-        if self._received or self._request:
+        """End the connection, because another needs its place or the server stops."""
+        if self.state is not State.WAITING:
+            self.state = State.LEAVING
+            self._host.leaving(self)  # before it is closed, so that its place is free at once
+            self.abort()
+        elif self._received or self._request:
             self._refuse(message(503, "too many connections", ("Retry-After", "1")))
         else:
             self._leave()
 
     @property
     def idle(self) -> bool:
-        """Nothing of a request has come."""
+        """True if no byte of a request has arrived."""
         return self.state is State.WAITING and not self._received and self._request is None
 
     def abort(self) -> None:
-        """Cut the client off."""
+        """Reset the connection."""
         if self._transport is not None:
             self._transport.abort()
 
     # Requests.
 
     def _serve(self) -> None:
-        """Answer one request if a whole one has come."""
+        """Answer one request if a complete one has arrived."""
         try:
             request = self._next_request()
         except RequestError as error:
@@ -168,8 +183,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _find_request(self) -> Request | None:
         if not self._searched:
-            # Some clients end a body with a line break that belongs to nothing.
+            # Some clients send a line break after a body, which is part of no request.
             self._received = self._received.removeprefix(b"\r\n")
+            if self._received == b"\r":
+                return None  # it may be the first half of such a line break
         end = find_head_end(self._received, self._searched, self._host.limits)
         if end is None:
             self._searched = len(self._received)
@@ -200,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
         self._task = None
         self._answer(request, response)
 
-    # Answers.
+    # Responses.
 
     def _answer(self, request: Request, response: Response) -> None:
         self.state = State.SENDING
@@ -218,20 +235,20 @@ class Connection(asyncio.BufferedProtocol):
             self._hold_back()
             self._go_on()
             return
-        if self._stalled:
-            self._hold_back()
-        else:
+        if self.stalled_since is None:
             self._sent()
+        else:
+            self._hold_back()
 
     def _go_on(self) -> None:
-        """Take the next step in the next turn of the loop, so that others get theirs."""
-        if not self._stepping and not self._stalled:
+        """Go on in the next turn of the loop, so that other connections are served in between."""
+        if not self._stepping and self.stalled_since is None:
             self._stepping = True
             self._host.loop.call_soon(self._step)
 
     def _step(self) -> None:
         self._stepping = False
-        if self._transport is None or self._stalled:
+        if self._transport is None or self.stalled_since is not None:
             return
         if self.state is State.SENDING:
             self._send_piece()
@@ -249,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on()
 
     def _sent(self) -> None:
-        """Turn to the next request, which may have come already."""
+        """Go on to the next request, which may have arrived already."""
         if self._transport is None:
             return
         if not self._keep_alive:
@@ -266,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _hold_back(self) -> None:
-        """Read no further while an answer is on its way."""
+        """Read nothing while a response is made or sent."""
         self.deadline = self._host.loop.time() + self._host.limits.response_seconds
         if self._transport is not None:
             self._transport.pause_reading()
@@ -275,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.write(data)
 
-    # Goodbyes.
+    # The end.
 
     def _refuse(self, response: Response) -> None:
         self._received, self._request = b"", None
@@ -283,10 +300,10 @@ class Connection(asyncio.BufferedProtocol):
         self._leave(lingering=True)
 
     def _leave(self, *, lingering: bool = False) -> None:
-        """Close; while the client may still be sending, only after it has stopped.
+        """Close the connection; if the client may still be sending, only after it has stopped.
 
-        Closing a socket with unread data resets the connection, and the client would lose the
-        answer that tells it what was wrong.
+        Closing a socket with unread data resets the connection. The client would then lose the
+        response that says what was wrong.
         """
         transport = self._transport
         self.state = State.LEAVING
@@ -294,9 +311,9 @@ class Connection(asyncio.BufferedProtocol):
         may_linger = self._host.leaving(self)
         if transport is None:
             return
-        if (lingering or self._received) and may_linger and transport.can_write_eof():
-            self._received = b""
-            transport.write_eof()
+        lingering = lingering or bool(self._received)
+        self._received = b""
+        if lingering and may_linger and _end_writing(transport):
             transport.resume_reading()
         else:
             transport.close()
@@ -305,6 +322,17 @@ class Connection(asyncio.BufferedProtocol):
         self._discarded += nbytes
         if self._discarded > _LINGER_BYTES:
             self.abort()
+
+
+def _end_writing(transport: asyncio.Transport) -> bool:
+    """Tell the client that no more follows, but keep reading; False if that is not possible."""
+    if not transport.can_write_eof():
+        return False
+    try:
+        transport.write_eof()
+    except OSError:  # the client has reset the connection, and asyncio has not noticed yet
+        return False
+    return True
 
 
 def _failed(request: Request, error: Exception) -> Response:

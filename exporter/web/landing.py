@@ -1,4 +1,4 @@
-"""The page at `/`: which homes this agent watches and where to look further."""
+"""The page at `/`: the homes that this agent watches, and links to the other pages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import hashlib
 import time
 from collections.abc import Callable
+from html import escape
 
 from exporter import __version__
 from exporter.text import format_age, format_size
@@ -13,8 +14,6 @@ from exporter.web.published import Content, HomeRow
 from exporter.web.response import Response
 
 _MOST_ROWS = 200
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
-"""The ampersand first: it begins all others."""
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -37,7 +36,7 @@ _SECURITY_POLICY = (
 def landing_page(
     content: Content, telemetry_path: str, clock: Callable[[], float] = time.time
 ) -> Response:
-    """The page for this content."""
+    """Return the page for this content."""
     page = f"""<!doctype html>
 <html lang="en">
 <head>
@@ -48,7 +47,7 @@ def landing_page(
 </head>
 <body>
 <h1>hermes-exporter</h1>
-<p>Version {_escape(__version__)}</p>
+<p>Version {escape(__version__)}</p>
 <nav>{_links(telemetry_path)}</nav>
 <h2>Homes</h2>
 {_homes(content, clock())}
@@ -71,7 +70,7 @@ def _links(telemetry_path: str) -> str:
         "/-/healthy": "Healthy",
         "/-/ready": "Ready",
     }
-    return "".join(f'<a href="{_escape(path)}">{name}</a>' for path, name in links.items())
+    return "".join(f'<a href="{escape(path)}">{name}</a>' for path, name in links.items())
 
 
 def _homes(content: Content, now: float) -> str:
@@ -110,14 +109,14 @@ def _row(row: HomeRow, now: float) -> str:
     )
     numbers = (sessions, _count(row.sessions_ended), format_size(row.disk_bytes), scanned)
     cells = "".join(f'<td class="number">{number}</td>' for number in numbers)
-    return f"<tr><td>{_escape(row.home)}</td>{_state(row)}{cells}</tr>"
+    return f"<tr><td>{escape(row.home)}</td>{_state(row)}{cells}</tr>"
 
 
 def _state(row: HomeRow) -> str:
     if not row.up:
         return f'<td class="down">down{_small(row.trouble)}</td>'
     if row.blind:
-        return f'<td>up<small class="blind">blind: {_escape(", ".join(row.blind))}</small></td>'
+        return f'<td>up<small class="blind">blind: {escape(", ".join(row.blind))}</small></td>'
     return "<td>up</td>"
 
 
@@ -126,15 +125,8 @@ def _verdicts(row: HomeRow) -> str:
 
 
 def _small(text: str) -> str:
-    return f"<small>{_escape(text)}</small>" if text else ""
+    return f"<small>{escape(text)}</small>" if text else ""
 
 
 def _count(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
-
-
-def _escape(text: str) -> str:
-    """For text and for values in quotes; `html` would load every entity that has a name."""
-    for character, entity in _ENTITIES.items():
-        text = text.replace(character, entity)
-    return text

@@ -1,4 +1,4 @@
-"""The listen address: how it is written, and the socket it becomes, or that systemd hands over."""
+"""The listening socket: opened on an address, or inherited from a service manager."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HINTS = {
 
 
 def parse_listen_address(text: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:9749`, `[::1]:9749`, or `:9749` for every interface."""
+    """Return host and port of `127.0.0.1:9749`, `[::1]:9749`, or `:9749` for all interfaces."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
         raise UsageError(f"bad listen address {text!r}: expected HOST:PORT or :PORT")
@@ -32,13 +32,13 @@ def parse_listen_address(text: str) -> tuple[str, int]:
 
 
 def format_address(listener: socket.socket) -> str:
-    """HOST:PORT of a bound socket."""
+    """Return HOST:PORT of a bound socket."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def inherited_listener(environment: MutableMapping[str, str] | None = None) -> socket.socket | None:
-    """The listening socket that a manager opened for this process; None if there is none."""
+    """Return the listening socket that a service manager opened for this process, if any."""
     variables = os.environ if environment is None else environment
     count = variables.pop("LISTEN_FDS", "")
     meant_for = variables.pop("LISTEN_PID", "")
@@ -54,7 +54,7 @@ def inherited_listener(environment: MutableMapping[str, str] | None = None) -> s
 
 
 def open_listener(text: str) -> socket.socket:
-    """A bound, listening, non-blocking socket."""
+    """Return a bound, listening, non-blocking socket."""
     host, port = parse_listen_address(text)
     try:
         return _listen(host, port) if host else _listen_everywhere(port)
@@ -65,10 +65,10 @@ def open_listener(text: str) -> socket.socket:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    # As bytes: for text Python loads the tables of international names, at a megabyte.
+    # As bytes: for text Python would load its tables of international names, one megabyte.
     name = host.encode() if host.isascii() else host
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    # A name such as localhost has both; the older family is what scrapers' configurations mean.
+    # A name such as localhost may have both families; scrapers usually ask for the IPv4 address.
     family, address = min(
         ((entry[0], entry[4]) for entry in found), key=lambda pair: pair[0] != socket.AF_INET
     )
@@ -76,7 +76,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _listen_everywhere(port: int) -> socket.socket:
-    """One socket for both families where the host has IPv6, so that port 0 is one port."""
+    """One socket for IPv4 and IPv6 where the host has both, so that port 0 becomes one port."""
     if socket.has_dualstack_ipv6():
         try:
             return _bound(socket.AF_INET6, ("::", port))

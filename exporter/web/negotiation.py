@@ -1,4 +1,4 @@
-"""Which form of the metrics a scraper wants, by its Accept headers."""
+"""Which format of the metrics a scraper wants, by its Accept headers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _OPENMETRICS = Form("application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 @lru_cache(maxsize=32)
 def choose_form(accept: str) -> Form:
-    """The most wanted form that there is; the oldest text format when none is.
+    """Return the form that the scraper prefers, or the oldest text format if it names none of ours.
 
-    Differs from the client library's choice in one thing: it honours q, so that a Prometheus whose
-    scrape_protocols put the text format first gets it.
+    Unlike the client library this honours q. So a Prometheus whose scrape_protocols put the text
+    format first gets the text format.
     """
     best, best_rank = PLAIN, (0.0, False)
     for offer in accept.split(","):
@@ -40,7 +40,7 @@ def choose_form(accept: str) -> Form:
 
 @lru_cache(maxsize=32)
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether gzip is named, and not by `gzip;q=0`."""
+    """True if gzip is named, and not as `gzip;q=0`."""
     for offer in accept_encoding.split(","):
         coding, *rest = (part.strip().lower() for part in offer.split(";"))
         if coding == "gzip":
@@ -61,7 +61,7 @@ def _form(media: str, parameters: dict[str, str]) -> Form | None:
 
 
 def _escaped(form: Form, parameters: dict[str, str]) -> Form:
-    """The form naming its escaping; our names need none, so that the bytes are the same."""
+    """Add the escaping to the content type; our names need none, so the body is the same."""
     escaping = parameters.get("escaping", "")
     if escaping not in _ESCAPINGS:
         escaping = "underscores"

@@ -1,4 +1,4 @@
-"""What the scanner has found, pinned up where the HTTP side reads it."""
+"""What the scanner has published for the HTTP server to read."""
 
 from __future__ import annotations
 
@@ -14,42 +14,45 @@ class HomeRow(Struct, frozen=True):
     home: str
     up: bool
     sessions_open: int | None
-    """None where the database was never read."""
+    """None if the database was never read."""
     sessions_ended: int | None
     disk_bytes: int
     trouble: str = ""
-    """Why it is down."""
+    """Why the home is down."""
     blind: tuple[str, ...] = ()
-    """What the agent cannot see of it."""
+    """What the agent cannot see of the home."""
     verdicts: tuple[tuple[str, int], ...] = ()
-    """On its open sessions; none where they could not be read."""
+    """Verdicts on its open sessions and their counts; empty if they could not be read."""
     scanned_at: float | None = None
-    """When it was last read to the end."""
+    """When the last complete scan ended."""
 
 
 class Content(Struct, frozen=True):
-    """All that HTTP shows, of one moment."""
+    """Everything that HTTP shows, as of one moment."""
 
     metrics: Rendered | None = None
     status: bytes | None = None
     """JSON of /api/v1/status."""
     sessions: Packed | None = None
-    """JSON of /api/v1/sessions: tens of thousands of sessions, so it is kept compressed."""
+    """JSON of /api/v1/sessions; compressed, because there may be tens of thousands."""
     homes: tuple[HomeRow, ...] = ()
     ready: bool = False
     refused: int = 0
     """Directories that look like homes and are not watched."""
 
 
-class Board:
-    """One thread publishes, any may read; replacing a reference is atomic and needs no lock."""
+class Published:
+    """The newest content. One thread publishes, any thread may read.
+
+    There is no lock: replacing a reference is atomic.
+    """
 
     def __init__(self) -> None:
         self._content = Content()
 
     @property
     def content(self) -> Content:
-        """The newest content; what it holds never changes, so an answer is never half new."""
+        """The newest content. It never changes, so a response is never partly old, partly new."""
         return self._content
 
     def publish(

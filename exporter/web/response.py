@@ -1,16 +1,16 @@
-"""What the server answers, and its bytes on the wire."""
+"""Responses, and how they are written to a connection."""
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Iterable, Iterator
+from email.utils import formatdate
 from http import HTTPStatus
 
 from msgspec import Struct
 
 CHUNK_BYTES = 65536
-"""A response up to this size is one write; of a larger one no more than this waits in memory."""
+"""A body up to this size is written at once, a larger one in pieces of this size."""
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -28,27 +28,20 @@ _ALWAYS = (
 )
 
 
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
 def http_date(now: int) -> str:
-    """A moment as HTTP writes it; what `email.utils` loads for that takes most of a megabyte."""
-    at = time.gmtime(now)
-    clock = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
-    month = _MONTHS[at.tm_mon - 1]
-    return f"{_DAYS[at.tm_wday]}, {at.tm_mday:02} {month} {at.tm_year} {clock} GMT"
+    """Return a time as HTTP writes it, such as `Sun, 06 Nov 1994 08:49:37 GMT`."""
+    return formatdate(now, usegmt=True)
 
 
 class Packed(Struct, frozen=True):
-    """A large text kept only compressed; it is unpacked piece by piece for who cannot."""
+    """A large text that is kept compressed, and unpacked in pieces for clients without gzip."""
 
     data: bytes
     """One gzip member."""
     unpacked_bytes: int
 
     def unpack(self) -> Iterator[bytes]:
-        """The text in pieces of CHUNK_BYTES."""
+        """Yield the text in pieces of at most CHUNK_BYTES."""
         unpacker = zlib.decompressobj(_GZIP_WINDOW)
         waiting = self.data
         while piece := unpacker.decompress(waiting, CHUNK_BYTES):
@@ -57,7 +50,7 @@ class Packed(Struct, frozen=True):
 
 
 def pack(parts: Iterable[bytes]) -> Packed:
-    """Compress the parts as one text, of which never more than a part is in memory."""
+    """Compress the parts as one text; only one part at a time is in memory."""
     packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP_WINDOW)
     packed: list[bytes] = []
     unpacked_bytes = 0
@@ -69,22 +62,22 @@ def pack(parts: Iterable[bytes]) -> Packed:
 
 
 class Response(Struct, frozen=True):
-    """Status, body and the headers that differ from answer to answer."""
+    """Status, body, and the headers that not every response has."""
 
     status: int
     body: bytes | Packed
-    """A Packed body is sent unpacked; its `data` with Content-Encoding is what clients prefer."""
+    """A Packed body is sent unpacked; to send it compressed, give its `data` as the body."""
     content_type: str = TEXT
     headers: tuple[tuple[str, str], ...] = ()
     security_policy: str = _NOTHING_BUT_TEXT
 
     @property
     def length(self) -> int:
-        """Bytes of the body as sent."""
+        """The size of the body as it is sent."""
         return len(self.body) if isinstance(self.body, bytes) else self.body.unpacked_bytes
 
     def head(self, date: str, connection: str) -> bytes:
-        """Everything before the body."""
+        """Return status line and headers, with the empty line that ends them."""
         extra = "".join(f"{name}: {value}\r\n" for name, value in self.headers)
         return (
             f"{_STATUS_LINES[self.status]}Date: {date}\r\n{_ALWAYS}"
@@ -94,7 +87,7 @@ class Response(Struct, frozen=True):
         ).encode("latin-1")
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """The body in pieces of at most CHUNK_BYTES."""
+        """Yield the body in pieces of at most CHUNK_BYTES."""
         if isinstance(self.body, Packed):
             yield from self.body.unpack()
             return
@@ -104,5 +97,5 @@ class Response(Struct, frozen=True):
 
 
 def message(status: int, text: str, *headers: tuple[str, str]) -> Response:
-    """An answer of one line for a person."""
+    """Return a response with one line of text for a person."""
     return Response(status, f"{text}\n".encode(), headers=headers)

@@ -1,6 +1,7 @@
-"""What is found under which path.
+"""The paths that the agent serves.
 
-Everything but a reload reads the board; nothing here can delete, reap or touch a home.
+Every path but `/-/reload` only reads what was published last. Nothing here can delete, reap or
+touch a home.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from msgspec import Struct
 from exporter.errors import ExporterError, UsageError
 from exporter.web.landing import landing_page
 from exporter.web.negotiation import accepts_gzip, choose_form
-from exporter.web.published import Board
+from exporter.web.published import Published
 from exporter.web.request import Request
 from exporter.web.response import JSON, Response, message
 
 Reload = Callable[[], None]
-"""Reads the settings anew; raises ExporterError when they are bad and the old ones stay."""
+"""Reads the settings again; raises ExporterError if they are bad, and keeps the old ones."""
 Authorise = Callable[[Request], Response | None]
-"""The answer that keeps a client out, None to let it in."""
+"""Returns the response that refuses a client, or None to serve it."""
 
 _READ = ("GET", "HEAD")
 _CHANGE = ("POST", "PUT")
@@ -32,18 +33,18 @@ class _Route(Struct, frozen=True):
     respond: Callable[[Request], Response | Awaitable[Response]]
 
 
-class Site:
-    """The routes of the agent; `reload` is None unless the lifecycle is enabled."""
+class Routes:
+    """Answers a request by its path; `reload` is None unless the lifecycle is enabled."""
 
     def __init__(
         self,
-        board: Board,
+        published: Published,
         *,
         telemetry_path: str = "/metrics",
         reload: Reload | None = None,
         authorise: Authorise | None = None,
     ) -> None:
-        self._board = board
+        self._published = published
         self._telemetry_path = telemetry_path
         self._reload = reload
         self._reloading = asyncio.Lock()
@@ -76,7 +77,7 @@ class Site:
         return route.respond(request)
 
     def _metrics(self, request: Request) -> Response:
-        rendered = self._board.content.metrics
+        rendered = self._published.content.metrics
         if rendered is None:
             return message(503, _NO_SCAN_YET)
         form = choose_form(request.headers.get("accept", ""))
@@ -89,17 +90,19 @@ class Site:
         )
 
     def _landing(self, _request: Request) -> Response:
-        return landing_page(self._board.content, self._telemetry_path)
+        return landing_page(self._published.content, self._telemetry_path)
 
     def _ready(self, _request: Request) -> Response:
-        return message(200, "ready") if self._board.content.ready else message(503, _NO_SCAN_YET)
+        return (
+            message(200, "ready") if self._published.content.ready else message(503, _NO_SCAN_YET)
+        )
 
     def _status(self, _request: Request) -> Response:
-        status = self._board.content.status
+        status = self._published.content.status
         return message(503, _NO_SCAN_YET) if status is None else Response(200, status, JSON)
 
     def _sessions(self, request: Request) -> Response:
-        sessions = self._board.content.sessions
+        sessions = self._published.content.sessions
         if sessions is None:
             return message(503, _NO_SCAN_YET)
         if _wants_gzip(request):
@@ -110,7 +113,7 @@ class Site:
         if self._reload is None:
             return message(403, "reload is off; start serve with --web.enable-lifecycle")
         if "origin" in request.headers:
-            # Only browsers send it: a page open on this host must not be able to do this.
+            # Only browsers send Origin. A web page that is open on this host must not reload us.
             return message(403, "reload is not for browsers; use curl -X POST")
         return self._perform(self._reload)
 

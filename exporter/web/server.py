@@ -1,4 +1,4 @@
-"""The HTTP server: who may connect, for how long, and how it stops."""
+"""The HTTP server: how many clients it serves, for how long, and how it stops."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from exporter.web.listen import BACKLOG, format_address, inherited_listener, ope
 from exporter.web.response import http_date
 
 _READ_BYTES = 16384
+_ACCEPT_AT_A_TIME = 16
 
 
 class Server:
-    """A listening server; made by `serve`."""
+    """A listening server. `serve` makes it."""
 
     def __init__(self, application: Application, limits: Limits) -> None:
         self.application = application
@@ -27,7 +28,7 @@ class Server:
         self.read_buffer = memoryview(bytearray(_READ_BYTES))
         self.draining = False
         self.address = ""
-        """HOST:PORT as bound, so that port 0 shows the real one."""
+        """HOST:PORT as bound, with the real port if port 0 was asked for."""
         self._listener: asyncio.Server | None = None
         self._serving: set[Connection] = set()
         self._leaving: set[Connection] = set()
@@ -38,19 +39,24 @@ class Server:
         self._date_second = 0
 
     async def listen(self, address: str, ssl_context: ssl.SSLContext | None) -> None:
-        """Start to accept, on a socket that a service manager has opened if it has opened one."""
+        """Start to accept, on the socket that a service manager has opened if there is one."""
         listener = inherited_listener() or open_listener(address)
         self.address = format_address(listener)
+        # asyncio accepts `backlog` connections at a time, some turns of the loop before `admit` is
+        # asked about them. Many at a time use up all descriptors, and then asyncio writes a
+        # traceback for each and accepts nothing for a second.
+        at_a_time = max(1, min(_ACCEPT_AT_A_TIME, self.limits.connections // 32))
         self._listener = await self.loop.create_server(
-            lambda: Connection(self), sock=listener, backlog=BACKLOG, ssl=ssl_context
+            lambda: Connection(self), sock=listener, backlog=at_a_time, ssl=ssl_context
         )
+        listener.listen(BACKLOG)  # asyncio has made the kernel's queue as short as that
 
     async def drain(self, grace_seconds: float = 5.0) -> None:
-        """Accept no more, finish what is under way, cut off what is not done in time."""
+        """Accept no more and finish the responses under way; reset what is not done in time."""
         self.draining = True
         if self._listener is not None:
             self._listener.close()
-        # Requests that have already reached their sockets are read in the next turns.
+        # Requests that are in their sockets already are read in the next turns of the loop.
         for _ in range(3):
             await asyncio.sleep(0)
         for connection in [each for each in self._serving if each.idle]:
@@ -73,60 +79,68 @@ class Server:
     # What connections call.
 
     def admit(self, connection: Connection) -> bool:
-        """Take a newcomer in; when all places are taken, one that only waits gives way to it.
+        """Take a new connection in; when all places are taken, an inactive one gives way to it.
 
-        So thousands of silent connections cannot keep a scraper out.
+        So thousands of clients that send nothing, or read nothing, cannot keep a scraper out.
         """
         if self._sweeper is None:
             self._sweeper = self.loop.call_later(self._sweep_seconds, self._sweep)
         if len(self._serving) >= self.limits.connections:
-            waiting = self._longest_waiting()
-            if waiting is None:
+            inactive = self._first_to_give_way()
+            if inactive is None:
                 return False
-            waiting.give_way()
+            inactive.give_way()
         self._serving.add(connection)
         return True
 
     def leaving(self, connection: Connection) -> bool:
-        """Give a place back; whether there is room to leave slowly."""
+        """Free the place of a connection; True if it may wait for its client to stop sending."""
         self._serving.discard(connection)
         self._leaving.add(connection)
         return len(self._leaving) <= max(1, self.limits.connections // 4)
 
     def forget(self, connection: Connection) -> None:
-        """The connection is closed."""
+        """Drop a connection that is closed."""
         self._serving.discard(connection)
         self._leaving.discard(connection)
         if not self._serving and not self._leaving:
             self._all_gone.set()
 
     def date(self) -> str:
-        """Now, for the Date header."""
+        """Return the current time for the Date header."""
         now = int(time.time())
         if now != self._date_second:
             self._date_second, self._date = now, http_date(now)
         return self._date
 
-    def _longest_waiting(self) -> Connection | None:
-        """Those that never asked for anything go first."""
+    def _first_to_give_way(self) -> Connection | None:
+        """Those that never asked go first, then those that take no answer, then unused ones."""
+        limits = self.limits
+        patience = (limits.silent_seconds, limits.stalled_seconds, limits.unused_seconds)
         now = self.loop.time()
-        patience = {False: self.limits.silent_seconds, True: self.limits.unused_seconds}
-        candidates = [
-            each
-            for each in self._serving
-            if each.state is State.WAITING and now - each.waiting_since >= patience[each.served]
-        ]
-        return min(candidates, key=lambda each: (each.served, each.waiting_since), default=None)
+        candidates: list[tuple[int, float, Connection]] = []
+        for each in self._serving:
+            if each.state is State.WAITING:
+                order, since = (2 if each.served else 0), each.waiting_since
+            elif each.stalled_since is not None:
+                order, since = 1, each.stalled_since
+            else:
+                continue
+            if now - since >= patience[order]:
+                candidates.append((order, since, each))
+        return min(candidates, key=lambda each: each[:2], default=(0, 0, None))[2]
 
     def _sweep(self) -> None:
-        """End what is over its time; one timer for all costs a request nothing."""
+        """End connections past their deadline; one timer for all costs a request nothing."""
+        self._sweeper = None
+        if not self._serving and not self._leaving:
+            return
+        # The next sweep first: should one connection fail here, the others keep their deadlines.
+        self._sweeper = self.loop.call_later(self._sweep_seconds, self._sweep)
         now = self.loop.time()
         for connection in [*self._serving, *self._leaving]:
             if connection.deadline <= now:
                 connection.expire()
-        self._sweeper = None
-        if self._serving or self._leaving:
-            self._sweeper = self.loop.call_later(self._sweep_seconds, self._sweep)
 
 
 async def serve(
@@ -136,14 +150,14 @@ async def serve(
     limits: Limits = DEFAULT_LIMITS,
     ssl_context: ssl.SSLContext | None = None,
 ) -> Server:
-    """Serve on `listen` within the running loop until `drain`."""
+    """Start a server on the address `listen` in the running loop; `drain` ends it."""
     server = Server(application, _affordable(limits))
     await server.listen(listen, ssl_context)
     return server
 
 
 def _affordable(limits: Limits) -> Limits:
-    """No more connections than half the descriptors this process may open."""
+    """Allow at most half as many connections as this process may open descriptors."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return limits

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,21 @@ MALFORMED = [
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n",
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\ncontent-length: 0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\nContent-Length: 0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length : 4\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nX: y\r\n Content-Length: 4\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nX: y\nContent-Length: 4\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4,\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\ncontent-length: 4\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\t\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x01b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x7fb\r\n\r\n",
+    b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n",
+    b"GET / HTTP/0.9\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nExpect: 100-continue\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     b"\x00" * 64,
 ]
@@ -68,8 +85,27 @@ REFUSED = [
     (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n", 413),
     (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
     (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
+    (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 411),
+    (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\r\n\r\n", 411),
+    (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n", 411),
+    (b"POST / HTTP/1.1\r\nHost: a\r\n" + b"Transfer-Encoding: chunked\r\n" * 2 + b"\r\n", 411),
     (b"GET / HTTP/1.1\r\nHost: a\r\nExpect: a miracle\r\n\r\n", 417),
 ]
+
+
+LINE = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [!-~]+ HTTP/1\.[01]"
+HEADER = rb"\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*"
+STRICT_HEAD = re.compile(LINE + b"(" + HEADER + b")*")
+"""Every head that may be understood at all; RFC 9112 without what it calls obsolete."""
+
+FRAGMENTS = [
+    *(b"GET", b"POST", b"/", b"*", b"http://a/b", b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0"),
+    *(b" ", b"\t", b"\r\n", b"\r\n", b"\r\n", b"\r", b"\n", b"\r\n\r\n", b":", b","),
+    *(b"\x00", b"\x01", b"\x85", b"Host: a", b"host: b", b"X: y", b" X: y", b"X : y"),
+    *(b"Content-Length: 4", b"content-length:4", b"Content-Length: 4, 4", b"Content-Length: +4"),
+    *(b"Transfer-Encoding: chunked", b"transfer-encoding: gzip", b"Transfer-Encoding : chunked"),
+]
+BEGINNING = b"POST / HTTP/1.1\r\nHost: a\r\n"
 
 
 def parse(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Request:
@@ -151,6 +187,11 @@ def test_a_head_in_two_parts_ends_where_a_whole_one_does(cut: int) -> None:
     assert find_head_end(SCRAPE, cut, DEFAULT_LIMITS) == len(SCRAPE) - 4
 
 
+@pytest.mark.parametrize("body", [b" ", b"\t", b"\n", b"\r", b"\x00\xff"])
+def test_what_follows_a_head_is_not_judged_with_it(body: bytes) -> None:
+    assert find_head_end(SCRAPE + body, 0, DEFAULT_LIMITS) == len(SCRAPE) - 4
+
+
 @pytest.mark.parametrize("data", MALFORMED)
 def test_a_malformed_head_is_refused_byte_by_byte_too(data: bytes) -> None:
     def feed() -> None:
@@ -161,6 +202,45 @@ def test_a_malformed_head_is_refused_byte_by_byte_too(data: bytes) -> None:
 
     with pytest.raises(RequestError):
         feed()
+
+
+@given(
+    fragments=st.lists(st.sampled_from(FRAGMENTS), max_size=12),
+    beginning=st.sampled_from([b"", BEGINNING]),
+    cuts=st.lists(st.integers(1, 200), max_size=4),
+)
+def test_what_is_understood_is_unambiguous(
+    fragments: list[bytes], beginning: bytes, cuts: list[int]
+) -> None:
+    """Whatever the pieces it arrives in, and however lenient the library that parses it."""
+    data = beginning + b"".join(fragments) + b"\r\n\r\n"
+    searched = 0
+    try:
+        for size in sorted(cut for cut in cuts if cut < len(data)):
+            if find_head_end(data[:size], searched, DEFAULT_LIMITS) is not None:
+                break
+            searched = size
+        end = find_head_end(data, searched, DEFAULT_LIMITS)
+        assert end is not None
+        request = parse_head(data[:end], DEFAULT_LIMITS)
+    except RequestError:
+        return
+    head = data[:end]
+    assert STRICT_HEAD.fullmatch(head)
+    assert end == data.index(b"\r\n\r\n")
+    names = [line.partition(b":")[0].lower() for line in head.split(b"\r\n")[1:]]
+    assert b"transfer-encoding" not in names
+    assert names.count(b"host") <= 1
+    assert names.count(b"content-length") <= 1
+    assert request.body_bytes == (4 if b"content-length" in names else 0)
+    assert set(request.headers) == {name.decode() for name in names}
+
+
+def test_what_is_refused_is_not_repeated_to_the_client() -> None:
+    for bad in (b"G(evil / HTTP/1.1\r\nHost: a", b"GET / HTTP/1.1\r\nHost: a\r\nevil header"):
+        with pytest.raises(RequestError) as refused:
+            parse(bad + b"\r\n\r\n")
+        assert "evil" not in refused.value.reason
 
 
 @given(

@@ -15,10 +15,10 @@ from exporter import __version__
 from exporter.collectors.exposition import Rendered, render
 from exporter.errors import ConfigError, UsageError
 from exporter.web.landing import landing_page
-from exporter.web.published import Board, HomeRow
+from exporter.web.published import HomeRow, Published
 from exporter.web.request import Request
 from exporter.web.response import Response, message, pack
-from exporter.web.routes import Site
+from exporter.web.routes import Routes
 from tests.support.web_server import Running, receive, request, running
 
 SESSIONS = [{"id": f"session-{number:06}", "verdict": "held"} for number in range(29_000)]
@@ -28,20 +28,21 @@ def metrics(value: float = 1) -> Rendered:
     return render([GaugeMetricFamily("hermes_home_up", "Up.", value)])
 
 
-def published(**homes: HomeRow) -> Board:
-    board = Board()
-    board.publish(
+def with_homes(**homes: HomeRow) -> Published:
+    """What a scan of these homes has published."""
+    published = Published()
+    published.publish(
         metrics=metrics(),
         status=b'{"homes": []}',
         sessions=pack(json.dumps(SESSIONS).encode() for _ in range(1)),
         homes=tuple(homes.values()),
     )
-    return board
+    return published
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Running]:
-    with running(Site(published())) as server:
+    with running(Routes(with_homes())) as server:
         yield server
 
 
@@ -62,39 +63,39 @@ def test_metrics_compressed_for_who_asks(served: Running) -> None:
 
 
 def test_the_metrics_path_can_be_another() -> None:
-    with running(Site(published(), telemetry_path="/hermes")) as server:
+    with running(Routes(with_homes(), telemetry_path="/hermes")) as server:
         assert server.get("/hermes")[0].status == 200
         assert server.get("/metrics")[0].status == 404
         assert b'href="/hermes"' in server.get("/")[1]
 
 
 def test_the_metrics_path_can_be_the_root() -> None:
-    with running(Site(published(), telemetry_path="/")) as server:
+    with running(Routes(with_homes(), telemetry_path="/")) as server:
         assert server.get("/")[1] == metrics().text
 
 
 @pytest.mark.parametrize("path", ["metrics", "", "/-/healthy", "/-/reload"])
 def test_a_metrics_path_that_cannot_be_is_an_error(path: str) -> None:
     with pytest.raises(UsageError, match=r"--web\.telemetry-path"):
-        Site(Board(), telemetry_path=path)
+        Routes(Published(), telemetry_path=path)
 
 
 def test_it_is_healthy_at_once_and_ready_after_the_first_scan() -> None:
-    board = Board()
-    with running(Site(board)) as server:
+    published = Published()
+    with running(Routes(published)) as server:
         assert server.get("/-/healthy")[0].status == 200
         for path in ("/-/ready", "/metrics", "/api/v1/status", "/api/v1/sessions"):
             assert server.get(path)[0].status == 503
         assert b"first scan is under way" in server.get("/")[1]
-        board.publish(metrics=metrics(), status=b"{}", sessions=pack([b"[]"]))
+        published.publish(metrics=metrics(), status=b"{}", sessions=pack([b"[]"]))
         for path in ("/-/ready", "/metrics", "/api/v1/status", "/api/v1/sessions"):
             assert server.get(path)[0].status == 200
 
 
 def test_metrics_may_come_before_the_first_scan_is_done() -> None:
-    board = Board()
-    board.publish(metrics=metrics(), status=b"{}", sessions=pack([b"[]"]), ready=False)
-    with running(Site(board)) as server:
+    published = Published()
+    published.publish(metrics=metrics(), status=b"{}", sessions=pack([b"[]"]), ready=False)
+    with running(Routes(published)) as server:
         assert server.get("/metrics")[0].status == 200
         assert server.get("/-/ready")[0].status == 503
 
@@ -158,7 +159,7 @@ def test_reload_is_off_unless_enabled(served: Running) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_reload_answers_when_the_settings_are_in_force(method: str) -> None:
     reloads: list[str] = []
-    with running(Site(Board(), reload=lambda: reloads.append("done"))) as server:
+    with running(Routes(Published(), reload=lambda: reloads.append("done"))) as server:
         response, body = server.get("/-/reload", method=method)
     assert (response.status, body, reloads) == (200, b"reloaded\n", ["done"])
 
@@ -167,7 +168,7 @@ def test_a_failed_reload_gives_its_reason_in_one_line() -> None:
     def reload() -> None:
         raise ConfigError("hermes.yml:3: unknown key\n'scann'")
 
-    with running(Site(Board(), reload=reload)) as server:
+    with running(Routes(Published(), reload=reload)) as server:
         response, body = server.get("/-/reload", method="POST")
     assert response.status == 500
     assert body == b"reload failed: hermes.yml:3: unknown key 'scann'\n"
@@ -179,7 +180,7 @@ def test_a_slow_reload_does_not_hold_up_a_scrape() -> None:
     def reload() -> None:
         assert release.wait(30)
 
-    with running(Site(published(), reload=reload)) as server, server.connect() as client:
+    with running(Routes(with_homes(), reload=reload)) as server, server.connect() as client:
         client.sendall(request("/-/reload", method="POST"))
         assert server.get("/metrics")[0].status == 200
         release.set()
@@ -188,7 +189,7 @@ def test_a_slow_reload_does_not_hold_up_a_scrape() -> None:
 
 def test_a_web_page_cannot_reload() -> None:
     reloads: list[str] = []
-    with running(Site(Board(), reload=lambda: reloads.append("done"))) as server:
+    with running(Routes(Published(), reload=lambda: reloads.append("done"))) as server:
         headers = {"Origin": "https://evil.example"}
         assert server.get("/-/reload", headers, method="POST")[0].status == 403
     assert reloads == []
@@ -198,7 +199,7 @@ def test_the_hook_can_keep_a_client_out_of_everything() -> None:
     def authorise(request: Request) -> Response | None:
         return None if "authorization" in request.headers else message(401, "who are you?")
 
-    with running(Site(published(), authorise=authorise)) as server:
+    with running(Routes(with_homes(), authorise=authorise)) as server:
         for path in ("/", "/metrics", "/api/v1/sessions", "/nowhere"):
             assert server.get(path)[0].status == 401
         assert server.get("/metrics", {"Authorization": "Basic x"})[0].status == 200
@@ -225,11 +226,11 @@ def test_the_host_header_is_not_reflected(served: Running) -> None:
 
 
 def test_the_landing_page_shows_the_homes() -> None:
-    board = published(
+    published = with_homes(
         a=HomeRow("default", up=True, sessions_open=12, sessions_ended=34_567, disk_bytes=3 << 29),
         b=HomeRow("<script>alert(1)", False, None, None, 0),
     )
-    with running(Site(board)) as server:
+    with running(Routes(published)) as server:
         response, body = server.get("/")
     page = body.decode()
     assert response.getheader("Content-Type") == "text/html; charset=utf-8"
@@ -250,7 +251,7 @@ def test_the_landing_page_tells_verdicts_blindness_and_how_old_a_scan_is() -> No
         scanned_at=1000.0,
     )
     hung = HomeRow("hung", False, None, None, 0, trouble="timeout")
-    content = structs.replace(published(a=well, b=hung).content, refused=2)
+    content = structs.replace(with_homes(a=well, b=hung).content, refused=2)
     body = landing_page(content, "/metrics", clock=lambda: 1075.0).body
     assert isinstance(body, bytes)
     page = body.decode()
@@ -272,7 +273,7 @@ def test_the_landing_page_needs_nothing_from_elsewhere(served: Running) -> None:
 
 def test_the_landing_page_stays_small_with_many_homes() -> None:
     row = HomeRow("h", up=True, sessions_open=1, sessions_ended=1, disk_bytes=1)
-    with running(Site(published(**{f"h{number}": row for number in range(1000)}))) as server:
+    with running(Routes(with_homes(**{f"h{number}": row for number in range(1000)}))) as server:
         _, body = server.get("/")
     assert b"and 800 more" in body
     assert len(body) < 65536
@@ -280,7 +281,7 @@ def test_the_landing_page_stays_small_with_many_homes() -> None:
 
 def test_a_scrape_is_never_half_new() -> None:
     """Another thread publishes as fast as it can; each scrape is one of the published wholes."""
-    board = published()
+    published = with_homes()
     wholes = {metrics(value).text: value for value in range(50)}
     rendered = [metrics(value) for value in range(50)]
     stop = threading.Event()
@@ -288,13 +289,13 @@ def test_a_scrape_is_never_half_new() -> None:
     def publish() -> None:
         while not stop.is_set():
             for each in rendered:
-                board.publish(metrics=each, status=b"{}", sessions=pack([b"[]"]))
+                published.publish(metrics=each, status=b"{}", sessions=pack([b"[]"]))
 
-    board.publish(metrics=rendered[0], status=b"{}", sessions=pack([b"[]"]))
+    published.publish(metrics=rendered[0], status=b"{}", sessions=pack([b"[]"]))
     publisher = threading.Thread(target=publish)
     publisher.start()
     try:
-        with running(Site(board)) as server:
+        with running(Routes(published)) as server:
             seen = {wholes[server.get("/metrics")[1]] for _ in range(200)}
     finally:
         stop.set()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from email.utils import formatdate
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +25,7 @@ from exporter.web.request import Request
 from exporter.web.response import Packed, Response, http_date, message, pack
 from exporter.web.server import serve
 from tests.support.web_server import (
+    DEADLINE_SECONDS,
     Running,
     eventually,
     read_to_end,
@@ -112,7 +118,7 @@ def test_pipelined_requests_before_a_half_close_are_answered(served: Running) ->
 
 
 def test_a_client_that_asks_and_does_not_read_is_held_back() -> None:
-    """Its requests wait in its own socket, not in our memory, and nobody else waits."""
+    """Its requests wait in its own socket, not in our memory, and no other client waits."""
     pages = Pages()
     with running(pages) as server, server.connect() as client:
         eventually(lambda: connections(server) == 1)
@@ -162,6 +168,16 @@ def test_a_small_body_is_dropped_and_the_next_request_found(served: Running) -> 
     answer = served.say(first + body + b"\r\n" + request("/two"))
     assert answer.count(b"HTTP/1.1 200 OK\r\n") == 2
     assert b"/smuggled" not in answer
+
+
+def test_a_line_break_after_a_body_may_come_in_two_parts(served: Running) -> None:
+    with served.connect() as client:
+        client.sendall(request("/one", {"Content-Length": "4"}, "POST") + b"body")
+        assert receive(client)[1] == b"/one"
+        client.sendall(b"\r")
+        eventually(lambda: any(each._received == b"\r" for each in list(served.server._serving)))
+        client.sendall(b"\n" + request("/two"))
+        assert receive(client)[1] == b"/two"
 
 
 def test_a_client_that_waits_for_continue_is_told_to(served: Running) -> None:
@@ -238,6 +254,41 @@ def test_one_wrong_byte_never_breaks_the_server(served: Running, position: int, 
     assert status is None or status == 200 or 400 <= status < 500
 
 
+BODY = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n\x00\n"
+WELL_FORMED = [
+    request("/one"),
+    request("/one", method="HEAD"),
+    request("/one", {"Content-Length": str(len(BODY))}, "POST") + BODY,
+    request("/one", {"Content-Length": "2"}, "PUT") + b"\r\n" + b"\r\n",
+    b"GET /one HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+]
+
+
+@settings(max_examples=150)
+@given(
+    asked=st.lists(st.sampled_from(WELL_FORMED), max_size=5),
+    bad=st.sampled_from(MALFORMED),
+    cuts=st.lists(st.integers(1, 500), max_size=8),
+)
+def test_the_pieces_a_stream_comes_in_change_no_answer(
+    served: Running, asked: list[bytes], bad: bytes, cuts: list[int]
+) -> None:
+    """Each request before the malformed one is answered, and nothing after it."""
+    stream = b"".join(asked) + bad + request("/after")
+    edges = [0, *sorted(cuts), len(stream)]
+    with served.connect() as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            for start, end in pairwise(edges):
+                client.sendall(stream[start:end])
+            client.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # refused before all was sent
+        answers = read_to_end(client)
+    statuses = [int(status) for status in re.findall(rb"HTTP/1\.1 ([0-9]{3}) ", answers)]
+    assert statuses == [200] * len(asked) + [400]
+
+
 # Clients that take their time.
 
 
@@ -312,6 +363,28 @@ def test_clients_that_vanish_leave_nothing_behind(served: Running) -> None:
     assert served.get("/one")[0].status == 200
 
 
+def test_a_client_that_left_before_it_is_refused_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class LeavesAfterAnswer(Pages):
+        """Its client reads the first answer and closes before its next request is looked at."""
+
+        def respond(self, asked: Request) -> Response | asyncio.Future[Response]:
+            asyncio.get_running_loop().call_soon(self.leave)
+            return super().respond(asked)
+
+        def leave(self) -> None:
+            client.recv(65536)
+            client.close()
+
+    with running(LeavesAfterAnswer()) as server:
+        client = server.connect()
+        eventually(lambda: connections(server) == 1)
+        client.sendall(request("/one") + b"malformed\n")
+        eventually(lambda: connections(server) == 0)
+    assert caplog.text == ""
+
+
 # More clients than places.
 
 
@@ -378,6 +451,54 @@ def test_connections_that_lie_unused_give_way() -> None:
             client.sendall(request("/one"))
             receive(client)
         eventually(lambda: server.get("/new")[0].status == 200)
+
+
+def test_clients_that_never_read_give_way() -> None:
+    limits = Limits(connections=8, stalled_seconds=0.1)
+    pages = Pages()
+    with running(pages, limits) as server, ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(server.connect()).sendall(request("/large"))
+        eventually(lambda: pages.paths == ["/large"] * 8)
+        eventually(lambda: server.get("/new")[0].status == 200)
+
+
+def test_a_flood_of_connections_does_not_use_up_the_descriptors() -> None:
+    """asyncio would write a traceback for each, and accept nothing for a second."""
+    program = (
+        "import asyncio, resource, sys\n"
+        "from exporter.web.response import message\n"
+        "from exporter.web.server import serve\n"
+        "class Pages:\n"
+        "    def respond(self, _request): return message(200, 'here')\n"
+        "async def main():\n"
+        "    server = await serve('127.0.0.1:0', Pages())\n"
+        "    print(server.address, flush=True)\n"
+        "    await asyncio.to_thread(sys.stdin.read)\n"
+        "    await server.drain(0.0)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))\n"
+        "asyncio.run(main())\n"
+    )
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with (
+        subprocess.Popen([sys.executable, "-c", program], text=True, **pipes) as process,
+        ExitStack() as stack,
+    ):
+        assert process.stdout is not None
+        host, _, port = process.stdout.readline().rpartition(":")
+        for _ in range(2000):
+            client = socket.socket()
+            client.setblocking(False)
+            stack.enter_context(client).connect_ex((host, int(port)))
+
+        def is_answered() -> bool:
+            with socket.create_connection((host, int(port)), DEADLINE_SECONDS) as client:
+                client.sendall(request("/one", {"Connection": "close"}))
+                return status_of(read_to_end(client)) == 200
+
+        eventually(is_answered)
+        _, errors = process.communicate(timeout=DEADLINE_SECONDS)
+    assert (process.returncode, errors) == (0, "")
 
 
 # Starting and stopping.
