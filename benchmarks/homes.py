@@ -20,10 +20,11 @@ from enum import StrEnum
 from pathlib import Path
 from random import Random
 
-from exporter.demo.fabricate import files, shadow
-from exporter.demo.fabricate.conversation import Prose, tell
-from exporter.demo.fabricate.database import RouteRow, StateDatabase
-from exporter.demo.fabricate.population import Outline, Shape, outlines
+from exporter.demo import checkpoints, files
+from exporter.demo.conversation import Prose, tell
+from exporter.demo.database import Row, insert, new_state
+from exporter.demo.population import Outline, outlines
+from tests.support.fabricate.field import field_shape
 
 VERSION = 1
 """Raise it when what is made here changes; old homes are then left alone and no longer used."""
@@ -82,13 +83,13 @@ def _beside(place: Path) -> Iterator[Path]:
 
 
 def open_sessions(scale: float) -> int:
-    """How many sessions of a home at this scale nobody has ended."""
-    return Shape().at(scale).open
+    """How many sessions of a home at this scale were never ended."""
+    return field_shape(scale).open
 
 
 def _people(scale: float) -> list[Outline]:
     """The same sessions for every part of a home, whatever part is made first."""
-    return outlines(Shape().at(scale), now=NOW, days=_DAYS, rng=Random(scale))
+    return outlines(field_shape(scale), now=NOW, days=_DAYS, rng=Random(scale))
 
 
 def _prose(rng: Random) -> Prose:
@@ -97,8 +98,8 @@ def _prose(rng: Random) -> Prose:
 
 def _make_database(place: Path, scale: float, rng: Random) -> None:
     prose = _prose(rng)
-    routed: list[RouteRow] = []
-    with StateDatabase(str(place)) as database:
+    routed: list[Row] = []
+    with new_state(str(place)) as database:
         for outline in _people(scale):
             story = tell(
                 outline,
@@ -107,9 +108,9 @@ def _make_database(place: Path, scale: float, rng: Random) -> None:
                 message_size=_MESSAGE_CHARACTERS,
                 prompt_size=_PROMPT_CHARACTERS,
             )
-            database.add_session(*story)
+            story.insert_into(database)
             routed += files.routes("sessions", [story])
-        database.add_routes(routed)
+        insert(database, "gateway_routing", routed)
 
 
 def _make_transcripts(place: Path, scale: float, rng: Random) -> None:
@@ -133,11 +134,11 @@ def _write_text(path: Path, outline: Outline, prose: Prose, mean: int) -> None:
 def _make_checkpoints(place: Path, scale: float, rng: Random) -> None:
     prose = _prose(rng)
     sizes = (int(rng.lognormvariate(8.5, 1)) for _ in range(2_000))
-    blobs = [shadow.blob(prose.passage(size).encode()) for size in sizes]
+    blobs = [checkpoints.blob(prose.passage(size).encode()) for size in sizes]
     projects = place.parent / "projects"
     place.mkdir()
     for number in range(round(_LEGACY_REPOS * scale)):
-        shadow.write_legacy(
+        checkpoints.write_legacy(
             str(place),
             _workdir(projects, f"legacy-{number}", rng),
             blobs=blobs,
@@ -149,7 +150,7 @@ def _make_checkpoints(place: Path, scale: float, rng: Random) -> None:
         _workdir(projects, f"store-{number}", rng): NOW - rng.random() * _DAYS * 86400
         for number in range(round(_STORE_PROJECTS * scale))
     }
-    store = shadow.write_store(
+    store = checkpoints.write_store(
         str(place), touched, blobs=blobs, snapshots_each=_STORE_SNAPSHOTS, rng=rng
     )
     # Hermes packs its store at every prune of its own.

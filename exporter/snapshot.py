@@ -90,7 +90,6 @@ class DiskReport(Struct, frozen=True):
 
     usage: dict[DiskKind, DiskUsage]
     checkpoints: Annotated[list[CheckpointCount], Meta(max_length=6)]
-    walked_at: Timestamp
     complete: bool
     """False while the first walk of a large home is still under way, or parts were unreadable."""
     unreadable: Count = 0
@@ -115,10 +114,8 @@ class DatabaseHealth(Struct, frozen=True):
     pages: Count
     free_pages: Count
     page_size_bytes: Count
-    journal_mode: Word
     integrity_ok: bool | None = None
     """Of the last quick_check; None when none was made."""
-    integrity_checked_at: Timestamp | None = None
 
 
 class MessageHistogram(Struct, frozen=True):
@@ -252,7 +249,6 @@ class GatewayFiles(Struct, frozen=True):
     pid: int | None
     start_ticks: int | None
     lock: FileIdentity | None
-    recorded_state: Word | None
     starts: Annotated[list[Timestamp], Meta(max_length=64)] = []
     """When it was started lately, from gateway-starts.log."""
 

@@ -94,11 +94,15 @@ put usr/share/doc/hermes-exporter README.md docs/*.md deploy/debian/copyright
 put usr/share/doc/hermes-exporter/examples deploy/prometheus dashboards/alertmanager \
     deploy/systemd/enforce.conf
 put etc/hermes-exporter deploy/debian/config.yml
-mkdir -p "$root/etc/default" "$root/usr/share/man/man1" "$root/usr/share/bash-completion/completions"
+mkdir -p "$root/etc/default" "$root/usr/share/man/man1" \
+    "$root/usr/share/bash-completion/completions" "$root/usr/share/zsh/vendor-completions"
 cp deploy/debian/default "$root/etc/default/hermes-exporter"
-"$python" -m exporter.reference.manual | gzip -9n >"$root/usr/share/man/man1/hermes-exporter.1.gz"
-"$python" -m exporter.reference.completion \
-    >"$root/usr/share/bash-completion/completions/hermes-exporter"
+reference() {
+    "$python" -m exporter.reference.command_line "$1"
+}
+reference man | gzip -9n >"$root/usr/share/man/man1/hermes-exporter.1.gz"
+reference bash >"$root/usr/share/bash-completion/completions/hermes-exporter"
+reference zsh >"$root/usr/share/zsh/vendor-completions/_hermes-exporter"
 gzip -9nc CHANGELOG.md >"$root/usr/share/doc/hermes-exporter/changelog.gz"
 
 control=$root/DEBIAN

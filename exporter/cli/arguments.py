@@ -6,7 +6,7 @@ import dataclasses
 import os
 import shlex
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from exporter import logs
@@ -15,13 +15,15 @@ from exporter.cli import output
 from exporter.config import paths
 from exporter.text import listed, nearest, quoted
 
+COMMON = "common options"
+"""The title of the options that every command has."""
 _COLLECTOR = "collector."
 
 
 def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
     """The options of every command; one that takes no homes knows of them to say so."""
     parser.set_defaults(as_service=True)
-    group = parser.add_argument_group("common options")
+    group = parser.add_argument_group(COMMON)
     group.add_argument(
         "--config.file",
         dest="config_file",
@@ -48,7 +50,7 @@ def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
         "--log.level",
         dest="log_level",
         metavar="LEVEL",
-        type=one_of(logs.LEVELS),
+        type=OneOf(logs.LEVELS),
         default="warn",
         help=f"{listed(logs.LEVELS)} (default: %(default)s)",
     )
@@ -56,7 +58,7 @@ def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
         "--log.format",
         dest="log_format",
         metavar="FORMAT",
-        type=one_of(logs.FORMATS),
+        type=OneOf(logs.FORMATS),
         default="logfmt",
         help=f"{listed(logs.FORMATS)} (default: %(default)s)",
     )
@@ -192,18 +194,18 @@ def _service_config_file() -> str | None:
     return None
 
 
-def one_of(words: Iterable[str]) -> Callable[[str], str]:
+class OneOf:
     """A type for argparse: one of the words, or an error that names the nearest."""
-    known = tuple(words)
 
-    def parse(text: str) -> str:
-        if text in known:
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = tuple(words)
+
+    def __call__(self, text: str) -> str:
+        if text in self.words:
             return text
-        meant = nearest(text, known)
-        fix = f"did you mean '{meant}'?" if meant else f"use {listed(known)}"
+        meant = nearest(text, self.words)
+        fix = f"did you mean '{meant}'?" if meant else f"use {listed(self.words)}"
         raise ArgumentTypeError(f"unknown value {quoted(text)}, {fix}")
-
-    return parse
 
 
 def directory(text: str) -> str:

@@ -81,10 +81,6 @@ class Parser(ArgumentParser):
         """What the help lists, in its order."""
         return [action for action in self._actions if action.help is not SUPPRESS]
 
-    def help_of(self, action: Action) -> str:
-        """One line of help, with its default put in."""
-        return self._get_formatter()._expand_help(action)  # noqa: SLF001 - as print_help does
-
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see '{self.prog} --help')")
 

@@ -12,10 +12,10 @@ import socket
 from collections.abc import Iterator
 from random import Random
 
-from exporter.demo.fabricate import files, shadow
-from exporter.demo.fabricate.conversation import Prose, Story, tell
-from exporter.demo.fabricate.database import StateDatabase, TaskRow, write_kanban
-from exporter.demo.fabricate.population import CRON_JOBS, Shape, outlines
+from exporter.demo import checkpoints, files
+from exporter.demo.conversation import Prose, Story, tell
+from exporter.demo.database import Row, insert, new_state, write_kanban
+from exporter.demo.population import CRON_JOBS, Shape, outlines
 
 _DAY = 86400.0
 _HOME = Shape(sessions=400, empty=143, short=269, long=7, longest=412, messages=4_200, open=116)
@@ -47,12 +47,12 @@ def _make_home(home: str, shape: Shape, now: float, rng: Random) -> None:
     sessions_dir = home + "/sessions"
     os.mkdir(sessions_dir)
     prose = Prose(rng, vocabulary=400, length=60_000)
-    with StateDatabase(home + "/state.db") as database:
+    with new_state(home + "/state.db") as database:
         stories = list(_stories(shape, prose, now, rng))
         for story in stories:
-            database.add_session(*story)
+            story.insert_into(database)
         routed = files.routes(sessions_dir, stories)
-        database.add_routes(routed)
+        insert(database, "gateway_routing", routed)
     files.write_routing_mirror(sessions_dir, routed, now)
     _write_transcripts(sessions_dir, stories, rng)
     files.write_logs(home, lines=400, last_at=now - 3 * 3600)
@@ -68,17 +68,17 @@ def _stories(shape: Shape, prose: Prose, now: float, rng: Random) -> Iterator[St
 def _write_transcripts(sessions_dir: str, stories: list[Story], rng: Random) -> None:
     spoken = [story for story in stories if len(story.messages) >= _TRANSCRIPTS_FROM_MESSAGES]
     for story in spoken:
-        write = files.write_journal if story.session.session_key else files.write_snapshot
+        write = files.write_journal if story.session["session_key"] else files.write_snapshot
         write(sessions_dir, story)
     for story in rng.sample(spoken, min(8, len(spoken))):
-        files.write_request_dump(sessions_dir, story, story.messages[-1].timestamp)
+        files.write_request_dump(sessions_dir, story)
 
 
 def _make_checkpoints(home: str, directory: str, now: float, rng: Random) -> None:
-    """Projects that are worked on, some whose folder is gone, some nobody touched for long."""
+    """Projects that are worked on, some whose folder is gone, some not touched for long."""
     base = home + "/checkpoints"
     prose = Prose(rng, vocabulary=400, length=20_000)
-    blobs = [shadow.blob(prose.passage(rng.randint(200, 4_000)).encode()) for _ in range(60)]
+    blobs = [checkpoints.blob(prose.passage(rng.randint(200, 4_000)).encode()) for _ in range(60)]
     days_ago = {"ant": 1, "bee": 3, "cat": 40, "dog": 60, "gone-elk": 5, "gone-fox": 45}
     workdirs = {f"{directory}/projects/{name}": now - age * _DAY for name, age in days_ago.items()}
     for workdir in workdirs:
@@ -87,26 +87,26 @@ def _make_checkpoints(home: str, directory: str, now: float, rng: Random) -> Non
     archive = base + "/legacy-20250101-000000"
     for place, chosen in ((base, list(workdirs)), (archive, list(workdirs)[:2])):
         for workdir in chosen:
-            shadow.write_legacy(
+            checkpoints.write_legacy(
                 place, workdir, blobs=blobs, objects=40, when=workdirs[workdir], rng=rng
             )
-    shadow.write_store(base, workdirs, blobs=blobs, snapshots_each=5, rng=rng)
+    checkpoints.write_store(base, workdirs, blobs=blobs, snapshots_each=5, rng=rng)
 
 
-def _tasks(now: float) -> list[TaskRow]:
+def _tasks(now: float) -> list[Row]:
     moment = int(now)
-    owner = f"{socket.gethostname()}:{files.NO_PID}"
+    done = {"created_at": moment - 90_000, "started_at": moment - 80_000}
+    killed = {
+        "created_at": moment - 20_000,
+        "started_at": moment - 15_000,
+        "claim_lock": f"{socket.gethostname()}:{files.NO_PID}",
+        "worker_pid": files.NO_PID,
+        "last_heartbeat_at": moment - 14_000,
+    }
     return [
-        TaskRow("t_example1", "Invented task, done", "done", moment - 90_000, moment - 80_000),
-        TaskRow(
-            "t_example2",
-            "Invented task whose worker was killed",
-            "running",
-            created_at=moment - 20_000,
-            started_at=moment - 15_000,
-            claim_lock=owner,
-            worker_pid=files.NO_PID,
-            last_heartbeat_at=moment - 14_000,
-        ),
-        TaskRow("t_example3", "Invented task, waiting", "ready", moment - 4_000),
+        {"id": "t_example1", "title": "Invented task, done", "status": "done"} | done,
+        {"id": "t_example2", "title": "Invented task whose worker was killed", "status": "running"}
+        | killed,
+        {"id": "t_example3", "title": "Invented task, waiting", "status": "ready"}
+        | {"created_at": moment - 4_000},
     ]

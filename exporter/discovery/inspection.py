@@ -41,7 +41,6 @@ class Inspection(Struct, frozen=True):
     """A directory above it that somebody else could replace it through."""
     unreadable: Text = ""
     profiles: Annotated[list[str], Meta(max_length=_PROFILES_MAX)] = []
-    profiles_left_out: int = 0
 
 
 def inspect(path: str) -> Inspection:
@@ -55,7 +54,6 @@ def inspect(path: str) -> Inspection:
     if not stat.S_ISDIR(found.st_mode):
         return Inspection(exists=True, is_directory=False, owner=found.st_uid)
     try:
-        profiles, left_out = _profiles(path, found.st_uid)
         return Inspection(
             exists=True,
             is_directory=True,
@@ -67,8 +65,7 @@ def inspect(path: str) -> Inspection:
             foreign_part=_foreign_part(path, found.st_uid),
             unsafe_ancestor=_unsafe_ancestor(path, found.st_uid),
             unreadable=_unreadable(path),
-            profiles=profiles,
-            profiles_left_out=left_out,
+            profiles=_profiles(path, found.st_uid),
         )
     except OSError as error:
         return Inspection(
@@ -118,14 +115,14 @@ def _unsafe_ancestor(path: str, owner: int) -> str:
     return ""
 
 
-def _profiles(path: str, owner: int) -> tuple[list[str], int]:
+def _profiles(path: str, owner: int) -> list[str]:
     """The names in the home's own `profiles`; a link would make us list what its owner may not."""
     names: list[str] = []
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(os.path.join(path, "profiles"), flags)
     except OSError:
-        return [], 0
+        return []
     try:
         if os.fstat(descriptor).st_uid == owner:
             with os.scandir(descriptor) as entries:
@@ -135,8 +132,7 @@ def _profiles(path: str, owner: int) -> tuple[list[str], int]:
                     if PROFILE_NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
                 )
     except OSError:
-        return [], 0
+        return []
     finally:
         os.close(descriptor)
-    names.sort()
-    return names[:_PROFILES_MAX], max(0, len(names) - _PROFILES_MAX)
+    return sorted(names)[:_PROFILES_MAX]

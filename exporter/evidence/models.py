@@ -183,8 +183,6 @@ class Candidate(Struct, frozen=True):
 class Survey(Struct, frozen=True):
     """One pass over all processes, for all homes."""
 
-    boot_id: str | None
-    pid_namespace: int | None
     homes: dict[str, HomeEvidence]
     candidates: tuple[Candidate, ...]
     blind: tuple[Blindness, ...]

@@ -61,8 +61,6 @@ def survey(targets: Sequence[HomeFiles]) -> Survey:
             seen.append(found)
     blind = (*_LIMITS, Blindness.PERMISSIONS) if unreadable else _LIMITS
     return Survey(
-        boot_id=None,
-        pid_namespace=None,
         homes={home.key: _judge_home(home, seen, blind) for home in targets},
         candidates=tuple(_candidates(seen)),
         blind=blind,

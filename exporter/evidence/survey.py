@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from exporter.evidence.boot import Clock, read_boot_id, read_clock
+from exporter.evidence.boot import Clock, read_clock
 from exporter.evidence.descriptor_budget import DESCRIPTORS_PER_USER
 from exporter.evidence.descriptor_scan import ProcessScan, SeenProcess, WantedFiles
 from exporter.evidence.gateway import judge_gateway
@@ -24,7 +24,7 @@ from exporter.evidence.models import (
     HomeFiles,
     Survey,
 )
-from exporter.evidence.namespaces import blindness, our_processes, pid_namespace
+from exporter.evidence.namespaces import blindness, our_processes
 from exporter.evidence.overlays import is_below
 from exporter.evidence.procfs import is_gone, read_stat
 from exporter.hermes.process_kinds import DATABASE_NAME
@@ -77,8 +77,6 @@ def survey(
         pause=_at_most(_PAUSES_MAX, pause),
     )
     return Survey(
-        boot_id=read_boot_id(proc),
-        pid_namespace=pid_namespace(proc),
         homes={home.key: _judge_home(home, context) for home in targets},
         candidates=_candidates(process_scan.seen_processes.by_pid.values()),
         blind=tuple(context.blind),
@@ -131,8 +129,6 @@ def _nothing_seen(targets: Sequence[HomeFiles], why: Blindness) -> Survey:
         blind=(why,),
     )
     return Survey(
-        boot_id=None,
-        pid_namespace=None,
         homes={home.key: unseen for home in targets},
         candidates=(),
         blind=(why,),

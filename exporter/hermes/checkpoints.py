@@ -39,19 +39,6 @@ class ProjectState(StrEnum):
     STALE = "stale"
 
 
-class CheckpointProject(Struct, frozen=True):
-    """The snapshots of one working directory."""
-
-    layout: CheckpointLayout
-    name: str
-    """16 hex digits: the hash of the working directory's path."""
-    state: ProjectState
-    allocated_bytes: int
-    """What only this project uses; of a store project that is its index and its project file."""
-    last_touch: float
-    workdir_missing: bool
-
-
 def project_state(
     last_touch: float, workdir_missing: bool, now: float, stale_after_seconds: float
 ) -> ProjectState:
@@ -139,12 +126,6 @@ class StoreReader:
         for name in self._refs - projects.keys():
             projects[name] = StoreProject(name, None, self._index_time(name))
         return [projects[name] for name in sorted(projects)]
-
-    def own_bytes(self, name: str) -> int:
-        """Allocated bytes of the files that belong to this project alone."""
-        files = (f"indexes/{name}", f"projects/{name}.json")
-        seen = (_seen(os.fsencode(os.path.join(self._git_dir, file))) for file in files)
-        return sum(found[-1] for found in seen if found is not None)
 
     def _read_files(self) -> None:
         folder = self._store + b"/projects/"

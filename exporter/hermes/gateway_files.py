@@ -27,12 +27,10 @@ def read_gateway(home: str) -> GatewayFiles | None:
         return None
     chosen = record or state or {}
     pid, ticks = chosen.get("pid"), chosen.get("start_time")
-    recorded = (state or {}).get("gateway_state")
     return GatewayFiles(
         pid=pid if isinstance(pid, int) and 0 < pid < 2**31 else None,
         start_ticks=ticks if isinstance(ticks, int) and 0 <= ticks < 2**62 else None,
         lock=lock,
-        recorded_state=recorded[:32] if isinstance(recorded, str) else None,
         starts=starts,
     )
 

@@ -357,13 +357,6 @@ class SessionQueries:
             odd: list[Any] = connection.execute(statement, bindings).fetchall()
             return [tuple(decoded(values, _USAGE_TEXTS)[0]) for values in odd]
 
-    def record(
-        self, connection: apsw.Connection, session_id: str, watermark: int
-    ) -> SessionRecord | None:
-        """One session, or None if it is gone."""
-        found = self.records(connection, [session_id], watermark)
-        return found[0] if found else None
-
     def sessions_written_since(self, connection: apsw.Connection, watermark: int) -> list[str]:
         """The sessions with messages above the watermark.
 

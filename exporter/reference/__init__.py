@@ -1,1 +1,1 @@
-"""The command line as data, and what is written from it: the manual page, the shell completion."""
+"""Pages written from the code: configuration, metrics, the manual page, shell completion."""

@@ -96,7 +96,8 @@ class StateReader:
         self._whole_pass_seconds = 0.0
         self._forced_whole_pass = True
         self._checked_at: float | None = None
-        self._integrity: tuple[bool, float] | None = None
+        self.integrity: bool | None = None
+        """What the last quick_check found."""
 
     def _look(self, main: database.FileState, files: database.DatabaseFiles) -> ChangeStamp:
         """Look at what would have moved. Only while no connection is open."""
@@ -160,7 +161,7 @@ class StateReader:
                     deadline_seconds=_READ_DEADLINE_SECONDS,
                     mapped=not len(self.table),
                 ) as connection:
-                    for usage in self._pass(connection, opening.journal, watermark):
+                    for usage in self._pass(connection, watermark):
                         database.refuse_if_moved(opening)
                         yield from usage
                 return
@@ -172,9 +173,7 @@ class StateReader:
                 self._forced_whole_pass = True
                 self._pause(0.05)
 
-    def _pass(
-        self, connection: apsw.Connection, journal: database.JournalMode, watermark: int
-    ) -> Iterator[list[SessionUsage]]:
+    def _pass(self, connection: apsw.Connection, watermark: int) -> Iterator[list[SessionUsage]]:
         """Bring the table up to date; give out usage only while no transaction is open.
 
         Whoever takes it may take his time, and an open one would pin the WAL for as long, or keep
@@ -187,7 +186,7 @@ class StateReader:
             self._forced_whole_pass = True
             self._queries = SessionQueries(self._schema)
         schema, queries = self._schema, self._queries
-        health = _health(connection, schema, journal)
+        health = _health(connection, schema)
         signs = read_life_signs(connection, schema)
         # Both are of the first transaction: what is written during the pass is looked at next time.
         highest = queries.highest_message_id(connection)
@@ -329,21 +328,13 @@ class StateReader:
             if error.trouble is not Trouble.CORRUPT:
                 return
             sound = False
-        self._integrity = (sound, self._clock())
-
-    @property
-    def integrity(self) -> tuple[bool, float] | None:
-        """What the last quick_check found, and when."""
-        return self._integrity
+        self.integrity = sound
 
 
-def _health(
-    connection: apsw.Connection, schema: Schema, journal: database.JournalMode
-) -> DatabaseHealth:
+def _health(connection: apsw.Connection, schema: Schema) -> DatabaseHealth:
     return DatabaseHealth(
         schema_version=schema.version,
         pages=int(connection.pragma("page_count")),
         free_pages=int(connection.pragma("freelist_count")),
         page_size_bytes=int(connection.pragma("page_size")),
-        journal_mode=journal,
     )

@@ -135,12 +135,11 @@ class HomeScanner:
         broken = trouble in (Trouble.CORRUPT, Trouble.NOT_A_DATABASE)
         health = self.state.health
         if broken:
-            health = health or DatabaseHealth(None, 0, 0, 0, "unknown")
-            return structs.replace(health, integrity_ok=False, integrity_checked_at=self._clock())
+            health = health or DatabaseHealth(None, 0, 0, 0)
+            return structs.replace(health, integrity_ok=False)
         if health is None or self.state.integrity is None:
             return health
-        sound, when = self.state.integrity
-        return structs.replace(health, integrity_ok=sound, integrity_checked_at=when)
+        return structs.replace(health, integrity_ok=self.state.integrity)
 
     def _summary(self, options: ScanOptions, now: float) -> SessionSummary:
         own_limit = self._home_config().marathon_limit
@@ -176,7 +175,7 @@ class HomeScanner:
 
     def _walk(self, options: ScanOptions, now: float) -> DiskReport:
         if not options.walk_disk:
-            return DiskReport({}, [], now, complete=False)
+            return DiskReport({}, [], complete=False)
         self.walked = self._disk_scanner(options).scan(
             excluded_profiles=frozenset(options.excluded_profiles),
             now=now,

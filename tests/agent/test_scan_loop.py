@@ -60,7 +60,7 @@ SNAPSHOT = Snapshot(
     database_present=False,
     health=None,
     sessions=None,
-    disk=DiskReport({}, [], 1.0, complete=True),
+    disk=DiskReport({}, [], complete=True),
     routing_readable=True,
     routed=0,
     hermes_version=None,

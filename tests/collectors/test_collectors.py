@@ -14,15 +14,15 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from exporter import collectors
 from exporter.collectors.series_budget import series_of
-from exporter.demo.fabricate.database import (
+from exporter.demo.home import make
+from tests.real.agent import agent
+from tests.real.command import run
+from tests.support.fabricate.database import (
     MessageRow,
     SessionRow,
     StateDatabase,
     UsageRow,
 )
-from exporter.demo.home import make
-from tests.real.agent import agent
-from tests.real.command import run
 from tests.support.running_agent import configuration
 
 HOME_SERIES, AGENT_SERIES = 600, 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import apsw
 import pytest
 
 from exporter.demo.home import make
+from tests.real.hermes import REPOSITORY
 
 NOW = 1_750_000_000.0
 
@@ -109,6 +111,23 @@ def test_the_same_seed_makes_the_same_home(home: Path, tmp_path: Path) -> None:
     again = Path(make(str(tmp_path), now=NOW))
     question = "SELECT json_group_array(id) FROM sessions"
     assert ask(again / "state.db", question) == ask(home / "state.db", question)
+
+
+def test_every_process_makes_the_same_home(tmp_path: Path) -> None:
+    """The order of a set of names is another one in every process; no draw may depend on it."""
+    question = (
+        "SELECT json_group_array(json_array(id, chat_id, ended_at, message_count, system_prompt))"
+        " FROM sessions"
+    )
+    answers = set()
+    for seed in ("0", "1", "2"):
+        folder = tmp_path / seed
+        folder.mkdir()
+        script = f"from exporter.demo.home import make; make({str(folder)!r}, now={NOW})"
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(REPOSITORY)}
+        subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+        answers.add(ask(folder / ".hermes/state.db", question))
+    assert len(answers) == 1
 
 
 def test_nothing_in_it_looks_like_a_person_or_a_secret(home: Path) -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from exporter.cli import commands
-from exporter.reference import completion, manual
-from exporter.reference.model import pages
+from exporter.cli.parser import Parser
+from exporter.reference import command_line
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page as `man` shows it, which has nothing to complain of."""
     file = tmp_path_factory.mktemp("man") / "hermes-exporter.1"
-    file.write_text(manual.page())
+    file.write_text(command_line.manual())
     done = subprocess.run(
         ["man", "--warnings", "--local-file", file],
         capture_output=True,
@@ -29,10 +29,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_manual_tells_of_every_command_and_option(page: str) -> None:
-    for command in pages():
-        assert f"HERMES-EXPORTER {command.name.upper()}" in page
-        assert all(name in page for option in command.options for name in option.names)
-        assert all(line in page for _, line in command.examples)
+    for name in commands.NAMES:
+        command = commands.load(name)
+        options = Parser(name, command).shown_actions()
+        assert f"\nCOMMAND 'hermes-exporter {name}'\n" in page
+        assert all(string in page for option in options for string in option.option_strings)
+        assert all(line in page for _, line in command.EXAMPLES)
 
 
 def test_the_manual_has_the_sections_people_look_for(page: str) -> None:
@@ -43,7 +45,7 @@ def test_the_manual_has_the_sections_people_look_for(page: str) -> None:
 def completed(folder: Path, *words: str) -> list[str]:
     """What bash offers after these words, the last of which is unfinished."""
     file = folder / "completion"
-    file.write_text(completion.script())
+    file.write_text(command_line.completion("bash"))
     lines = [
         f"source {file}",
         f"COMP_WORDS=({shlex.join(('hermes-exporter', *words))}) COMP_CWORD={len(words)}",
@@ -67,6 +69,7 @@ def test_bash_completes_commands_options_and_their_values(tmp_path: Path) -> Non
     assert completed(tmp_path, "status", "--web.l") == []
     assert completed(tmp_path, "serve", "--log.format", "") == ["logfmt", "json"]
     assert completed(tmp_path, "serve", "--log.level", "=", "w") == ["warn"]
+    assert completed(tmp_path, "serve", "--log.format", "=") == ["logfmt", "json"]
     assert completed(tmp_path, "help", "expl") == ["explain"]
 
 
@@ -76,3 +79,9 @@ def test_bash_completes_files_and_folders(tmp_path: Path) -> None:
     assert completed(tmp_path, "serve", "--config.file", "here") == ["here.yml"]
     assert completed(tmp_path, "serve", "--home", "h") == ["home"]
     assert completed(tmp_path, "textfile", "here") == ["here.yml"]
+
+
+def test_zsh_has_a_completion_with_every_command() -> None:
+    script = command_line.completion("zsh")
+    assert script.startswith("#compdef hermes-exporter\n")
+    assert all(f"_shtab_hermes_exporter_{name}_options" in script for name in commands.NAMES)

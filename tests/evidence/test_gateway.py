@@ -40,7 +40,7 @@ def take_lock(process: Puppet, home: Path) -> None:
 
 def record(home: Path, pid: int | None, start_ticks: int | None) -> GatewayFiles:
     lock = identity(home / "gateway.lock")
-    return GatewayFiles(pid=pid, start_ticks=start_ticks, lock=lock, recorded_state="running")
+    return GatewayFiles(pid=pid, start_ticks=start_ticks, lock=lock)
 
 
 def record_of(home: Path, process: Puppet) -> GatewayFiles:

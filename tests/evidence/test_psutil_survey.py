@@ -37,7 +37,7 @@ def test_an_empty_answer_is_always_blind(tmp_path: Path) -> None:
 
 
 def record(pid: int | None, hundredths: int | None) -> GatewayFiles:
-    return GatewayFiles(pid=pid, start_ticks=hundredths, lock=None, recorded_state=None)
+    return GatewayFiles(pid=pid, start_ticks=hundredths, lock=None)
 
 
 def test_a_recorded_gateway_is_up_while_that_process_lives_and_down_after() -> None:

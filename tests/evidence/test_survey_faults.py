@@ -217,7 +217,7 @@ def test_a_lease_whose_process_cannot_be_read_is_not_dead(home: Path, proc: Path
 
 def test_a_gateway_whose_process_cannot_be_read_is_not_down(home: Path, proc: Path) -> None:
     with puppet() as process:
-        record = GatewayFiles(pid=process.pid, start_ticks=1, lock=None, recorded_state="running")
+        record = GatewayFiles(pid=process.pid, start_ticks=1, lock=None)
         target = files(home, record)
         found = survey([target], proc=with_broken(proc, process.pid, "stat")).homes[str(home)]
     assert found.gateway is not None

@@ -681,7 +681,7 @@ MAY_OPEN = {
     "hermes/database.py": "to read homes",
     "writing/connection.py": "to write to them",
     "writing/vacuum.py": "to shrink one that nobody has open",
-    "demo/fabricate/database.py": "to make a new home",
+    "demo/database.py": "to make a new home",
     "agent/state_store.py": "the agent's own",
     "runs/salvage.py": "to read what is left of a damaged run journal",
     "runs/journal_file.py": "ours, in a home",

@@ -10,7 +10,7 @@ import apsw
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exporter.demo.fabricate import schema
+from exporter.demo import schema
 from exporter.reaper.execute import execute
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.reap_undo import undo

@@ -20,10 +20,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from exporter.demo.fabricate.conversation import Prose, Story, tell
-from exporter.demo.fabricate.population import Outline, Shape, outlines
+from exporter.demo.conversation import Prose, Story, tell
+from exporter.demo.population import Outline, Shape, outlines
 from tests.real.hermes import NEWEST, Hermes
 from tests.real.homes import make_home
+from tests.support.fabricate.field import FIELD as FIELD_SHAPE
 from tests.support.session_pruning import grow_old, touch_project, turn_back
 
 Each = TypeVar("Each")
@@ -52,7 +53,7 @@ class Size(NamedTuple):
     projects: int
 
 
-FIELD = Size(Shape(messages=250_000), 5_000, 400, 180, 1_100, 44, 200)
+FIELD = Size(FIELD_SHAPE._replace(messages=250_000), 5_000, 400, 180, 1_100, 44, 200)
 SMALL = Size(Shape(100, 35, 67, 2, 400, 1_500, 30), 50, 5, 4, 11, 3, 3)
 
 
@@ -104,7 +105,7 @@ def _exported(outline: Outline, prose: Prose, rng: Random) -> dict[str, Any]:
         message_size=_MESSAGE_CHARACTERS,
         prompt_size=_PROMPT_CHARACTERS,
     )
-    session = story.session._asdict()
+    session = story.session
     counted = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
     kept = {name: value for name, value in session.items() if not name.endswith("_tokens")}
     return {
@@ -121,10 +122,8 @@ def _exported(outline: Outline, prose: Prose, rng: Random) -> dict[str, Any]:
 
 def _messages(story: Story) -> Iterator[dict[str, Any]]:
     for each in story.messages:
-        message = each._asdict()
-        if each.tool_calls is not None:
-            message["tool_calls"] = json.loads(each.tool_calls)
-        yield message
+        calls = {"tool_calls": json.loads(each["tool_calls"])} if "tool_calls" in each else {}
+        yield each | calls
 
 
 # Files

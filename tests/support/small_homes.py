@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from exporter.demo.fabricate.database import MessageRow, SessionRow, StateDatabase
+from tests.support.fabricate.database import MessageRow, SessionRow, StateDatabase
 
 
 def small_home(path: Path, sessions: int = 3, source: str = "cli") -> Path:

@@ -44,7 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="policies",
         metavar="NAME",
         action="append",
-        type=arguments.one_of([policy.value for policy in Policy]),
+        type=arguments.OneOf([policy.value for policy in Policy]),
         help=f"only this policy, of {', '.join(Policy)}; may be repeated",
     )
     parser.add_argument(

@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--verdict",
         metavar="VERDICT",
-        type=arguments.one_of(VERDICT_TONES),
+        type=arguments.OneOf(VERDICT_TONES),
         help="only these: live, held, dead, exempt or unknown",
     )
     parser.add_argument("--source", metavar="SOURCE", help="only these, e.g. cli, cron, telegram")

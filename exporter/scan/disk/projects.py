@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
 
 from exporter.hermes import paths
 from exporter.hermes.checkpoints import (
     CheckpointLayout,
-    CheckpointProject,
     ProjectState,
     StoreProject,
     StoreReader,
@@ -21,8 +19,6 @@ from exporter.scan.disk.cache import DiskCache
 from exporter.scan.disk.units import RepositoryUnit
 from exporter.scan.workdirs import Workdirs
 from exporter.snapshot import CheckpointCount, DiskKind
-
-_BLOCK_BYTES = 512
 
 
 class Projects:
@@ -35,7 +31,7 @@ class Projects:
         self._known: tuple[int, int, list[StoreProject]] | None = None
         self._judged_at = self._valid_until = math.inf
         """When the states were told, and when the first of them will be another by its age."""
-        self._repos: list[tuple[RepositoryUnit, ProjectState]] = []
+        self._repos: list[ProjectState] = []
         self._stored: list[tuple[StoreProject, ProjectState]] = []
         self._counts = self._count()
 
@@ -56,7 +52,7 @@ class Projects:
             return
         self._valid_until = math.inf
         self._repos = [
-            (node, self._state(reading.workdir, node.newest, now))
+            self._state(reading.workdir, node.newest, now)
             for node in repos.nodes.values()
             if node.kind is DiskKind.CHECKPOINTS_LEGACY and isinstance(node, RepositoryUnit)
             if (reading := node.reading) is not None and reading.is_repository
@@ -82,7 +78,7 @@ class Projects:
 
     def _count(self) -> list[CheckpointCount]:
         found = {
-            CheckpointLayout.LEGACY: Counter(state for _, state in self._repos),
+            CheckpointLayout.LEGACY: Counter(self._repos),
             CheckpointLayout.STORE: Counter(state for _, state in self._stored),
         }
         return [
@@ -94,24 +90,3 @@ class Projects:
     def stored(self) -> list[StoreProject]:
         """The projects of the store as of the last scan."""
         return [project for project, _ in self._stored]
-
-    def all(self) -> Iterator[CheckpointProject]:
-        """Every project as of the last scan."""
-        for repo, state in self._repos:
-            yield CheckpointProject(
-                layout=CheckpointLayout.LEGACY,
-                name=repo.name,
-                state=state,
-                allocated_bytes=sum(tally.blocks for tally in repo.tallies.values()) * _BLOCK_BYTES,
-                last_touch=repo.newest,
-                workdir_missing=state is ProjectState.ORPHAN,
-            )
-        for project, state in self._stored:
-            yield CheckpointProject(
-                layout=CheckpointLayout.STORE,
-                name=project.name,
-                state=state,
-                allocated_bytes=self._store.own_bytes(project.name),
-                last_touch=project.last_touch,
-                workdir_missing=state is ProjectState.ORPHAN,
-            )

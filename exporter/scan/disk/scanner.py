@@ -12,11 +12,10 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from operator import attrgetter
 from typing import Final
 
 from exporter.hermes import paths
-from exporter.hermes.checkpoints import CheckpointProject, StoreProject
+from exporter.hermes.checkpoints import StoreProject
 from exporter.scan.disk.cache import DiskCache
 from exporter.scan.disk.projects import Projects
 from exporter.scan.disk.units import DiskUnit, ReadEffort
@@ -71,12 +70,8 @@ class DiskScanner:
             with _inside(self._home) as home:
                 self._refresh(home, now, monotonic)
         except OSError:
-            return self._report(now, monotonic, unreadable=1)
-        return self._report(now, monotonic, unreadable=0)
-
-    def projects(self) -> list[CheckpointProject]:
-        """The checkpoint projects as of the last scan."""
-        return list(self._projects.all())
+            return self._report(unreadable=1)
+        return self._report(unreadable=0)
 
     def repositories(self) -> list[DiskUnit]:
         """The nodes below checkpoints/, without the store, as of the last scan."""
@@ -85,10 +80,6 @@ class DiskScanner:
     def stored_projects(self) -> list[StoreProject]:
         """The projects of the store as of the last scan."""
         return self._projects.stored()
-
-    def problem(self) -> str | None:
-        """One line for the log if git could not be asked about the store."""
-        return str(self._projects.problem) if self._projects.problem else None
 
     def _refresh(self, home: int, now: float, monotonic: float) -> None:
         found = os.fstat(home)
@@ -136,13 +127,10 @@ class DiskScanner:
             return name in self._excluded
         return folder == paths.CHECKPOINTS and folder + b"/" + name == paths.STORE
 
-    def _report(self, now: float, monotonic: float, unreadable: int) -> DiskReport:
+    def _report(self, unreadable: int) -> DiskReport:
         totals = {kind: FolderTotals() for kind in DiskKind}
         links: list[tuple[DiskKind, bytes]] = []
-        oldest = monotonic
         for cache in self._forests:
-            read_at = map(attrgetter("read_at"), cache.nodes.values())
-            oldest = min(oldest, min(read_at, default=oldest))
             for kind, tally in cache.totals().items():
                 totals[kind].blocks += tally.blocks
                 totals[kind].files += tally.files
@@ -157,7 +145,6 @@ class DiskScanner:
                 for kind, total in totals.items()
             },
             checkpoints=self._projects.counts(),
-            walked_at=now - (monotonic - oldest),
             complete=not unreadable and all(cache.is_complete() for cache in self._forests),
             unreadable=unreadable,
         )

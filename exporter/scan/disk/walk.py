@@ -171,19 +171,6 @@ class TreeWalk:
         return structs.replace(self._tally, links=self._links.tobytes())
 
 
-def descend(
-    start: Iterable[bytes],
-    device: int,
-    leaves: dict[bytes, int] | None = None,
-    leafy: bytes = b"",
-    growing: bytes = b"",
-) -> FolderTotals:
-    """Count everything at once; see `TreeWalk`."""
-    descent = TreeWalk(start, device, leaves, leafy, growing)
-    descent.run()
-    return descent.tally
-
-
 class FolderListing:
     """One folder by kind, without what is in its subfolders; `found` is the folder itself.
 

@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from exporter.hermes.checkpoints import CheckpointLayout, ProjectState
+from exporter.hermes.checkpoints import CheckpointLayout, ProjectState, StoreReader
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.snapshot import DiskKind, DiskReport
 from tests.support.disk_homes import (
@@ -476,7 +476,10 @@ def test_a_repository_that_git_must_not_be_asked_about_is_reported(home: Path) -
     watched = Watched(home)
     report = watched.assert_as_du()
     assert (report.complete, report.unreadable) == (False, 1)
-    assert "include.path" in str(watched.scanner.problem())
+    store = home / "checkpoints/store"
+    reader = StoreReader(os.fsencode(store), str(store))
+    reader.read(0.0)
+    assert "include.path" in str(reader.problem)
 
 
 # What it costs
@@ -561,19 +564,18 @@ def test_projects_are_counted_by_layout_and_state(home: Path, tmp_path: Path) ->
 
 def test_projects_can_be_asked_for_between_scans(home: Path) -> None:
     watched = Watched(home)
-    assert watched.scanner.projects() == []
-    watched.scan()
-    legacy, stored = watched.scanner.projects()
-    assert (legacy.layout, legacy.name, legacy.state) == (
-        CheckpointLayout.LEGACY,
-        A,
-        ProjectState.ACTIVE,
+    scanner = watched.scanner
+    assert (scanner.repositories(), scanner.stored_projects()) == ([], [])
+    found = counts(watched.scan())
+    (legacy,) = (n for n in scanner.repositories() if n.kind is DiskKind.CHECKPOINTS_LEGACY)
+    assert (legacy.path, found[CheckpointLayout.LEGACY, ProjectState.ACTIVE]) == (
+        f"checkpoints/{A}".encode(),
+        1,
     )
-    assert legacy.allocated_bytes == du(home / "checkpoints" / A)
-    assert (stored.layout, stored.name) == (CheckpointLayout.STORE, C)
-    store = home / "checkpoints/store"
-    assert stored.allocated_bytes == du(store / "indexes" / C) + du(store / f"projects/{C}.json")
-    assert not stored.workdir_missing
+    blocks = sum(tally.blocks for tally in legacy.tallies.values())
+    assert blocks * 512 == du(home / "checkpoints" / A)
+    (stored,) = scanner.stored_projects()
+    assert (stored.name, found[CheckpointLayout.STORE, ProjectState.ORPHAN]) == (C, 0)
     assert abs(stored.last_touch - time.time()) < 600
 
 

@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from exporter.scan.disk import walk
-from exporter.scan.disk.walk import PORTION_NAMES, FolderListing, FolderTotals, TreeWalk, descend
+from exporter.scan.disk.walk import PORTION_NAMES, FolderListing, FolderTotals, TreeWalk
 from exporter.snapshot import DiskKind
 from tests.support.disk_homes import du
+
+
+def descend(start: list[bytes], device: int) -> FolderTotals:
+    """Count everything at once."""
+    descent = TreeWalk(start, device)
+    descent.run()
+    return descent.tally
 
 
 def test_folders_on_another_device_are_left_out_as_du_x_does(tmp_path: Path) -> None:

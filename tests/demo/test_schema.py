@@ -10,14 +10,9 @@ from typing import Any
 import apsw
 import pytest
 
-from exporter.demo.fabricate.database import (
-    MessageRow,
-    SessionRow,
-    StateDatabase,
-    TaskRow,
-    write_kanban,
-)
+from exporter.demo.database import write_kanban
 from tests.real.hermes import Hermes, python_for
+from tests.support.fabricate.database import MessageRow, SessionRow, StateDatabase
 
 MAKE_EMPTY = """
 import sys
@@ -99,7 +94,8 @@ def test_databases_have_the_schema_that_hermes_makes(hermes: Hermes, tmp_path: P
     run_inside(hermes, MAKE_EMPTY, real)
     with StateDatabase(str(made / "state.db")):
         pass
-    write_kanban(str(made / "kanban.db"), [TaskRow("t", "title", "ready", 1)])
+    task = {"id": "t", "title": "title", "status": "ready", "created_at": 1}
+    write_kanban(str(made / "kanban.db"), [task])
     assert described(made / "state.db") == described(real / "state.db")
     assert described(made / "kanban.db") == described(real / "kanban.db")
 

@@ -1,4 +1,4 @@
-"""Which sessions a home in the field has: how many, how long, from where, and which stay open.
+"""Which sessions a home has: how many, how long, from where, and which stay open.
 
 Only outlines are made here, a few hundred bytes each, so that a home of a hundred thousand
 sessions can be planned in memory; `conversation` fills them one at a time.
@@ -10,28 +10,22 @@ import time
 from random import Random
 from typing import NamedTuple
 
-_DAY_SECONDS = 86400.0
-_SECONDS_PER_MESSAGE = 30.0
 CRON_JOBS = 5
+_SECONDS_PER_MESSAGE = 30.0
 
 
 class Shape(NamedTuple):
-    """How many sessions of which length; the defaults are the field's picture at scale 1."""
+    """How many sessions of which length."""
 
-    sessions: int = 10_000
-    empty: int = 3_564
-    short: int = 6_730
+    sessions: int
+    empty: int
+    short: int
     """With at most five messages, the empty ones included."""
-    long: int = 170
+    long: int
     """With more than a hundred."""
-    longest: int = 1_643
-    messages: int = 242_000
-    open: int = 2_900
-
-    def at(self, scale: float) -> Shape:
-        """The same picture for more or fewer sessions; the longest one stays as long."""
-        grown = {name: round(value * scale) for name, value in self._asdict().items()}
-        return Shape(**grown | {"longest": self.longest})
+    longest: int
+    messages: int
+    open: int
 
 
 class Origin(NamedTuple):
@@ -66,24 +60,21 @@ class Outline(NamedTuple):
     """When its last message came; its start if it has none."""
     end_reason: str | None
     """None while it is open."""
-    chat: int | None = None
-    parent_id: str | None = None
-    stuck: bool = False
+    chat: int | None
+    parent_id: str | None
+    stuck: bool
     """Its last tool calls repeat and fail."""
 
 
 def outlines(shape: Shape, *, now: float, days: float, rng: Random) -> list[Outline]:
     """The sessions of a home over the last `days`, oldest first."""
     counts = _order(message_counts(shape, rng), rng)
-    starts = _starts(len(counts), now, days * _DAY_SECONDS, rng)
+    starts = _starts(len(counts), now, days * 86400, rng)
     longest = max(counts)
+    drawn = rng.choices(ORIGINS, [origin.share for origin in ORIGINS], k=len(counts))
     origins = [
         ORIGINS[0] if count == longest else origin
-        for count, origin in zip(
-            counts,
-            rng.choices(ORIGINS, [origin.share for origin in ORIGINS], k=len(counts)),
-            strict=True,
-        )
+        for count, origin in zip(counts, drawn, strict=True)
     ]
     chats = _chats(origins, rng)
     still_open = _open(shape, counts, origins, chats, rng)
@@ -111,14 +102,13 @@ def outlines(shape: Shape, *, now: float, days: float, rng: Random) -> list[Outl
 def message_counts(shape: Shape, rng: Random) -> list[int]:
     """Messages per session, in no order, adding up to `shape.messages` exactly."""
     short = [rng.randint(1, 5) for _ in range(shape.short - shape.empty)]
-    long = [shape.longest]
-    long += [101 + int((shape.longest - 101) * rng.random() ** 4) for _ in range(shape.long - 1)]
+    spread = shape.longest - 101
+    long = [shape.longest, *(101 + int(spread * rng.random() ** 4) for _ in range(shape.long - 1))]
     rest = shape.sessions - shape.short - shape.long
     wanted = shape.messages - sum(short) - sum(long)
     if not 6 * rest <= wanted <= 100 * rest:
         raise ValueError(f"{wanted} messages do not fit {rest} sessions of 6 to 100: {shape}")
-    mean = wanted / rest
-    skew = max(94 / max(mean - 6, 1) - 1, 0.01)
+    skew = max(94 / max(wanted / rest - 6, 1) - 1, 0.01)
     middle = [6 + int(95 * rng.random() ** skew) for _ in range(rest)]
     _nudge(middle, wanted - sum(middle))
     return [0] * shape.empty + short + middle + long
@@ -143,19 +133,19 @@ def _starts(count: int, now: float, seconds: float, rng: Random) -> list[float]:
 
 
 def _order(counts: list[int], rng: Random) -> list[int]:
-    """Shuffle, with the longest one late: it is the marathon that is still going."""
-    longest = counts.pop()
+    """Shuffle, with one of the long ones late: it is a marathon that is still going."""
+    late = counts.pop()
     rng.shuffle(counts)
-    counts.insert(len(counts) * 97 // 100, longest)
+    counts.insert(len(counts) * 97 // 100, late)
     return counts
 
 
 def _chats(origins: list[Origin], rng: Random) -> dict[int, int]:
     """Which chat each messaging session belongs to, by index: about three sessions a chat."""
-    members = [index for index, origin in enumerate(origins) if origin.is_chat]
     chats: dict[int, int] = {}
-    for source in {origins[index].source for index in members}:
-        of_source = [index for index in members if origins[index].source == source]
+    # Sorted: the order of a set of names is another one in every process.
+    for source in sorted({origin.source for origin in origins if origin.is_chat}):
+        of_source = [index for index, origin in enumerate(origins) if origin.source == source]
         first = 1 + max(chats.values(), default=1_000_000)
         room = max(len(of_source) // 3, 1)
         chats |= {index: first + rng.randrange(room) for index in of_source}
@@ -165,7 +155,7 @@ def _chats(origins: list[Origin], rng: Random) -> dict[int, int]:
 def _open(
     shape: Shape, counts: list[int], origins: list[Origin], chats: dict[int, int], rng: Random
 ) -> set[int]:
-    """The sessions nobody has ended: each chat's newest, the longest, and leaks anywhere."""
+    """The sessions that were never ended: each chat's newest, the longest, and leaks anywhere."""
     still_open = set({chat: index for index, chat in sorted(chats.items())}.values())
     still_open.add(counts.index(max(counts)))
     others = [

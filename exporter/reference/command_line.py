@@ -1,0 +1,98 @@
+"""`python -m exporter.reference.command_line man|bash|zsh`: the manual page, shell completion.
+
+argparse-manpage and shtab, which are development dependencies, write them from our parsers.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from typing import cast
+
+import shtab
+from argparse_manpage.manpage import Manpage, bold  # type: ignore[import-untyped]
+
+from exporter import __version__
+from exporter.cli import arguments, commands
+from exporter.cli.output import PROGRAM
+from exporter.cli.parser import ENVIRONMENT, EXIT_STATUS, FILES, Parser
+
+_DESCRIPTION = """\
+One agent per host that shows what hermes-agent leaves behind: sessions that were never ended, and
+the disk they fill. It serves Prometheus metrics for every Hermes home of every user.
+
+What it cannot see it calls unknown, and leaves alone. Out of the box it changes nothing."""
+_EQUALS_SIGN = """
+# bash cuts --option=value at the equals sign; shtab's function expects two words.
+_hermes_exporter() {
+    local word words=()
+    for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do [[ $word == = ]] || words+=("$word"); done
+    [[ ${COMP_WORDS[COMP_CWORD]} != = ]] || words+=("")
+    local COMP_WORDS=("${words[@]}") COMP_CWORD=$((${#words[@]} - 1))
+    _shtab_hermes_exporter
+}
+complete -o bashdefault -F _hermes_exporter hermes-exporter
+"""
+
+
+def program() -> ArgumentParser:
+    """The whole command line in one parser, as the tools want it."""
+    parser = ArgumentParser(PROGRAM, f"{PROGRAM} COMMAND [OPTIONS]", _DESCRIPTION)
+    # As wide as any text: the tools must not break lines, least of all at a hyphen.
+    parser.formatter_class = lambda prog: RawDescriptionHelpFormatter(prog, width=10_000)
+    parser.add_argument("--version", action="version", help="print the version")
+    # argparse only calls this class, so a function will do.
+    below = parser.add_subparsers(
+        title="commands", prog=PROGRAM, parser_class=cast("type[ArgumentParser]", _command)
+    )
+    for name, summary in commands.summaries().items():
+        below.add_parser(name, help=summary)
+    below.add_parser("help", help="the same as COMMAND --help; without COMMAND, the overview")
+    return parser
+
+
+def _command(prog: str, **_: object) -> ArgumentParser:
+    name = prog.rpartition(" ")[2]
+    if name == "help":
+        parser = ArgumentParser(prog, f"{prog} [COMMAND]")
+        about = "one of the commands above"
+        parser.add_argument(
+            "command", metavar="COMMAND", nargs="?", choices=commands.NAMES, help=about
+        )
+        return parser
+    command = Parser(name, commands.load(name))
+    for action in command.shown_actions():
+        if isinstance(action.type, arguments.OneOf):
+            action.choices = action.type.words
+        elif action.type is arguments.directory:
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        elif action.metavar == "FILE" or action.dest == "path":
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    return command
+
+
+def manual() -> str:
+    """The page in roff with the man macros."""
+    page = Manpage(program())
+    page.description = "see, reap and prune what hermes-agent leaves"
+    page.source, page.manual = f"{PROGRAM} {__version__}", "User Commands"
+    examples = [example for name in commands.NAMES for example in commands.load(name).EXAMPLES]
+    for title, entries in (
+        ("examples", [(line, purpose) for purpose, line in examples]),
+        ("exit status", EXIT_STATUS),
+        ("files", FILES),
+        ("environment", ENVIRONMENT),
+    ):
+        text = "\n".join(f".TP\n{bold(name)}\n{about}" for name, about in entries)
+        page.add_section(title, ">", text)
+    page.add_section("see also", ">", ".BR prometheus (1),\n.BR prometheus\\-node\\-exporter (1)")
+    return str(page)
+
+
+def completion(shell: str) -> str:
+    """The script for bash or zsh."""
+    return shtab.complete(program(), shell) + (_EQUALS_SIGN if shell == "bash" else "\n")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(manual() if sys.argv[1] == "man" else completion(sys.argv[1]))

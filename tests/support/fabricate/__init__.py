@@ -1,0 +1,1 @@
+"""What tests and benchmarks need beyond `exporter.demo` to make homes in Hermes's own format."""
