@@ -52,13 +52,24 @@ def test_a_worker_that_becomes_another_user_has_loaded_what_acts_on_a_home_befor
     assert run(program) == ""
 
 
+def test_gitpython_is_not_loaded_before_a_worker_becomes_another_user() -> None:
+    """Its import would run git with the privileges of the agent."""
+    program = (
+        "import sys\n"
+        "from exporter.workers import worker\n"
+        "worker.load_everything()\n"
+        "print({'git', 'gitdb', 'smmap'} & set(sys.modules) or '')"
+    )
+    assert run(program) == ""
+
+
 def test_a_worker_loads_nothing_of_the_web() -> None:
     """Each owner of homes has a worker, so its memory counts once for each."""
     unwanted = "{'http.client', 'http.server', 'h11', 'prometheus_client', 'exporter.web'}"
     program = (
         "import sys\n"
         "from exporter.workers import path_probe, worker\n"
-        "worker._load_everything()\n"
+        "worker.load_everything()\n"
         f"print({unwanted} & set(sys.modules) or '')"
     )
     assert run(program) == ""

@@ -1,15 +1,16 @@
 """What is done to the checkpoint store through git: refs, bundles of them, and collecting garbage.
 
 Git runs as `exporter.hermes.git` says: as the caller, who has to be the owner, and with nothing
-that the repository or its user brings along.
+that the repository or its user brings along. It is started by GitPython.
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Final
 
-from exporter.hermes.git import GitFailedError, GitRefusedError, run_git
+from exporter.hermes.git import GitFailedError, GitRefusedError, run_git, start_by_gitpython
 
 WORK_SECONDS: Final = 300.0
 """For git to read or write the whole history of a project."""
@@ -19,6 +20,7 @@ PRUNE_BEFORE: Final = "1.hour.ago"
 _NEVER: Final = "0" * 40
 _MADE_AGAIN: Final = ("refs/heads", "branches")
 """Folders that gc removes when they are empty, and without which git knows no repository."""
+_git: Final = partial(run_git, start=start_by_gitpython)
 
 
 def ref_name(project: str) -> str:
@@ -29,6 +31,7 @@ def read_tip(store: str, project: str) -> str | None:
     """The newest snapshot of a project; None if no ref knows one."""
     ref = ref_name(project)
     form = "--format=%(refname) %(objectname) %(objecttype) %(symref)"
+    # Not by GitPython: a scan worker that settles a killed run asks this too.
     for line in run_git(store, "for-each-ref", form, ref).decode().splitlines():
         name, tip, kind, symbolic = line.split(" ", 3)
         if name != ref:
@@ -42,7 +45,7 @@ def read_tip(store: str, project: str) -> str | None:
 def is_complete(store: str, tip: str) -> bool:
     """Whether everything that this snapshot is made of can be read."""
     try:
-        run_git(store, "rev-list", "--objects", "--quiet", tip, "--", timeout_seconds=WORK_SECONDS)
+        _git(store, "rev-list", "--objects", "--quiet", tip, "--", timeout_seconds=WORK_SECONDS)
     except GitFailedError:
         return False
     return True
@@ -51,7 +54,7 @@ def is_complete(store: str, tip: str) -> bool:
 def is_built_on(store: str, tip: str, older: str) -> bool:
     """Whether one snapshot has the other among those before it."""
     try:
-        run_git(store, "merge-base", "--is-ancestor", older, tip, timeout_seconds=WORK_SECONDS)
+        _git(store, "merge-base", "--is-ancestor", older, tip, timeout_seconds=WORK_SECONDS)
     except GitFailedError:
         return False
     return True
@@ -59,7 +62,7 @@ def is_built_on(store: str, tip: str, older: str) -> bool:
 
 def write_bundle(store: str, project: str, bundle: str) -> None:
     """All snapshots of a project in one file."""
-    run_git(
+    _git(
         store,
         "bundle",
         "create",
@@ -75,7 +78,7 @@ def verify_bundle(bundle: str, scratch: str, tip: str) -> None:
 
     `scratch` is an empty folder; it is left full.
     """
-    run_git(scratch, "init", "--quiet", "--bare", "--template=")
+    _git(scratch, "init", "--quiet", "--bare", "--template=")
     take_bundle(scratch, bundle)
     if not is_complete(scratch, tip):
         raise GitFailedError(f"{bundle} does not hold all of {tip}")
@@ -83,17 +86,17 @@ def verify_bundle(bundle: str, scratch: str, tip: str) -> None:
 
 def take_bundle(store: str, bundle: str) -> None:
     """Put the objects of a bundle into a repository; no ref is made."""
-    run_git(store, "bundle", "unbundle", bundle, timeout_seconds=WORK_SECONDS)
+    _git(store, "bundle", "unbundle", bundle, timeout_seconds=WORK_SECONDS)
 
 
 def delete_ref(store: str, project: str, tip: str) -> None:
     """Forget the snapshots of a project, if `tip` still is the newest; raise otherwise."""
-    run_git(store, "update-ref", "--no-deref", "-d", ref_name(project), tip)
+    _git(store, "update-ref", "--no-deref", "-d", ref_name(project), tip)
 
 
 def create_ref(store: str, project: str, tip: str) -> None:
     """Know the snapshots of a project again; raise if there is a ref already."""
-    run_git(store, "update-ref", "--no-deref", ref_name(project), tip, _NEVER)
+    _git(store, "update-ref", "--no-deref", ref_name(project), tip, _NEVER)
 
 
 def collect_garbage(store: str) -> None:
@@ -102,7 +105,7 @@ def collect_garbage(store: str) -> None:
     Raise GitFailedError if another gc is under way or it takes too long.
     """
     try:
-        run_git(store, "gc", "--quiet", f"--prune={PRUNE_BEFORE}", timeout_seconds=GC_SECONDS)
+        _git(store, "gc", "--quiet", f"--prune={PRUNE_BEFORE}", timeout_seconds=GC_SECONDS)
     finally:
         for folder in _MADE_AGAIN:
             os.makedirs(os.path.join(store, folder), exist_ok=True)

@@ -158,6 +158,7 @@ class StoreReader:
             self._refs = frozenset()
             return
         try:
+            # Not by GitPython, which would stay in the memory of every scan worker.
             lines = run_git(self._git_dir, "for-each-ref", "--format=%(refname)", "refs/hermes/")
         except GitError as problem:
             self.problem = problem

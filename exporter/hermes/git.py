@@ -3,17 +3,26 @@
 The only place that runs git. A repository can name programs in its configuration, and an explicit
 GIT_DIR makes git trust it whoever owns it; so one whose configuration holds more than Hermes
 writes is refused, and what git would run by itself is switched off for the rest.
+
+Git is started in one of two ways; all else is the same for both. What acts on a repository starts
+it by GitPython. A scan starts it plainly: GitPython would stay in the memory of every scan worker
+(3 to 5 MiB), and its import runs `git version` twice unless that is prevented.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import select
 import stat
 import subprocess  # noqa: TID251 - this is the module that may
 import time
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+from typing import Final, cast
 
 from exporter.errors import HomeError
 from exporter.hermes.small_files import read_small
@@ -74,6 +83,15 @@ _ENVIRONMENT: Final = {
     "GIT_ALLOW_PROTOCOL": "",
     "GIT_PAGER": "cat",
 }
+_WITHOUT_GIT: Final = {
+    "PATH": "/nonexistent",
+    "GIT_PYTHON_GIT_EXECUTABLE": "/dev/null",  # not executable, not even by root
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+"""For the import of GitPython: it finds no git to run, and does not fail for that."""
+
+Start = Callable[[list[str], Mapping[str, str]], "subprocess.Popen[bytes]"]
+"""Starts a command in `/` with this environment and no input; raises OSError if it cannot."""
 
 _SECTION = re.compile(rb"\[([A-Za-z][A-Za-z0-9-]*)\]")
 _KEY = re.compile(rb"([A-Za-z][A-Za-z0-9-]*)\s*(?:=.*)?")
@@ -92,12 +110,82 @@ class GitFailedError(GitError):
     """Git is missing, took too long, said too much, or failed."""
 
 
+def start_plainly(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """For scans."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env=environment,
+    )
+
+
+def start_by_gitpython(
+    command: list[str], environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """For what acts on a repository.
+
+    Only `Git.execute` is used. A `Repo` parses the configuration itself, reads GIT_DIR and others
+    from the environment, does not know reftable, and leaves `cat-file` processes running.
+    """
+    gitpython = _load_gitpython()
+    if gitpython is None:
+        return start_plainly(command, environment)
+    try:
+        with _only_environment(environment):
+            # Not with `kill_after_timeout`: that runs `pgrep` or `ps`, and limits no output.
+            started = gitpython.Git("/").execute(command, as_process=True, shell=False)
+    except gitpython.GitCommandNotFound:
+        # Without the cause, whose text is the command line with its paths.
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
+    # GitPython would send SIGTERM when `started` is collected, and wait without a limit.
+    process, started.proc = started.proc, None
+    return cast("subprocess.Popen[bytes]", process)
+
+
+@cache
+def _load_gitpython() -> ModuleType | None:
+    """GitPython, loaded at the first use, so never before a privilege drop; None if it cannot be.
+
+    After the drop the owner may be unable to read the agent's installation: then git is started
+    plainly. `git.refresh` is not needed, as every command names its program.
+    """
+    try:
+        with _only_environment(_WITHOUT_GIT):
+            import logging
+
+            import git  # noqa: TID251 - the one place that may
+    except (ImportError, OSError):
+        return None
+    logging.getLogger("git").setLevel(logging.CRITICAL + 1)  # it logs command lines, with paths
+    return git
+
+
+@contextmanager
+def _only_environment(environment: Mapping[str, str]) -> Iterator[None]:
+    """Replace `os.environ` for a moment: GitPython passes all of it on, and reads it at import.
+
+    Safe because a worker has one thread.
+    """
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def run_git(
     git_dir: str,
     *arguments: str,
     timeout_seconds: float = TIMEOUT_SECONDS,
     output_bytes: int = OUTPUT_BYTES,
     program: str = "git",
+    start: Start = start_plainly,
 ) -> bytes:
     """What `git *arguments` prints for the repository at `git_dir`; raise GitError otherwise."""
     refuse_unfit_repository(git_dir)
@@ -105,13 +193,8 @@ def run_git(
     for setting in _SETTINGS:
         command += ["-c", setting]
     try:
-        process = subprocess.Popen(
-            [*command, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={**_ENVIRONMENT, "GIT_DIR": os.path.abspath(git_dir)},
+        process = start(
+            [*command, *arguments], {**_ENVIRONMENT, "GIT_DIR": os.path.abspath(git_dir)}
         )
     except OSError as error:
         raise GitFailedError(f"cannot run git: {error.strerror}") from error
@@ -131,18 +214,22 @@ def run_git(
 
 
 def _read_all(process: subprocess.Popen[bytes], deadline: float, limit: int) -> bytes:
-    assert process.stdout is not None  # noqa: S101 - it is asked for above
-    descriptor = process.stdout.fileno()
+    """What it prints. Its error messages may quote paths and content, so they are dropped."""
+    pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
     output = bytearray()
-    while len(output) <= limit:
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+    while pipes:
+        ready, _, _ = select.select(pipes, [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             raise TimeoutError
-        chunk = os.read(descriptor, 65536)
-        if not chunk:
-            return bytes(output)
-        output += chunk
-    raise GitFailedError(f"git printed more than {limit} bytes")
+        for pipe in ready:
+            chunk = os.read(pipe.fileno(), 65536)
+            if not chunk:
+                pipes.remove(pipe)
+            elif pipe is process.stdout:
+                output += chunk
+        if len(output) > limit:
+            raise GitFailedError(f"git printed more than {limit} bytes")
+    return bytes(output)
 
 
 def refuse_unfit_repository(git_dir: str) -> None:

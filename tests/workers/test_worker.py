@@ -16,11 +16,14 @@ import pytest
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import StateStore
 from exporter.config.settings import Settings
+from exporter.evidence.openers import KnownOpeners
 from exporter.snapshot import Trouble
+from exporter.workers import protocol
 from exporter.workers.pool import Pool
-from exporter.workers.process import Worker, own_program
+from exporter.workers.process import Worker, own_program, start_worker
 from tests.real.agent import Agent, Metrics, agent
 from tests.real.waiting import wait_until
+from tests.support.disk_homes import make_store
 from tests.support.home_scans import sql
 from tests.support.running_agent import (
     children,
@@ -176,3 +179,22 @@ def test_a_home_that_eats_memory_loses_its_own_metrics_and_nobody_elses(tmp_path
     finally:
         rounds.close()
         journal.close()
+
+
+def test_a_worker_runs_git_as_the_user_it_has_become() -> None:
+    """Whether or not that user can read the installation, of which GitPython is a part."""
+    with tempfile.TemporaryDirectory(prefix="hermes-exporter-test-") as folder:
+        os.chmod(folder, 0o755)
+        home = Path(folder, "home")
+        store = make_store(home / "checkpoints/store", ["0123456789abcdef"])
+        for path in (home, *home.rglob("*")):
+            os.chown(path, ADA, ADA)
+        worker = start_worker(ADA)
+        try:
+            request = protocol.UpkeepRequest(str(home), ADA, KnownOpeners(), quiet=True, gc=True)
+            (done,) = worker.call(protocol.UPKEEP, request)
+        finally:
+            worker.end()
+            assert worker.is_gone(30)
+        assert (done.work, done.why) == ("gc", "")
+        assert (store / "packed-refs").stat().st_uid == ADA

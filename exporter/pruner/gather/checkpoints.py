@@ -197,6 +197,7 @@ class CheckpointStock:
     def _size(self, name: str) -> int:
         """The bytes of what no other project has; 0 if git cannot tell."""
         try:
+            # Not by GitPython: a scan worker plans too, and would keep it in memory.
             told = run_git(
                 self._store,
                 "rev-list",
