@@ -53,7 +53,7 @@ class PurgeEffect:
             _remove_doomed(above)
             return not is_there(above, action.intent.target.encode())
 
-    def give_back(self, action: Action, trash: TrashRun) -> str:
+    def restore(self, action: Action, trash: TrashRun) -> str:
         del action, trash
         return "what was purged is gone for good"
 

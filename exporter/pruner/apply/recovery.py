@@ -49,7 +49,7 @@ def restore(effect: Effect, original: Action, trash: TrashRun | None) -> str:
     if trash is None or _frees_now(original):
         return "it was not put into the trash"
     try:
-        return effect.give_back(original, trash)
+        return effect.restore(original, trash)
     except HomeError as error:
         return cut(str(error), WHY_MAX)
 
