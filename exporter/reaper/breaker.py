@@ -16,34 +16,34 @@ _SLICE: Final = 500
 
 
 def trip(target: Target, why: str) -> None:
-    """Automatic reaping stops in this home until somebody reaps by hand."""
+    """Stop automatic reaping in this home until a person reaps by hand."""
     with running_on(target, "breaker") as runs:
         runs.trip(why)
 
 
 def close(target: Target, end_reason: str) -> None:
-    """A person has looked: automatic reaping may go on, also beside ends that nobody remembers."""
+    """A hand-made reap closes the breaker, and accepts reaped rows that no journal lists."""
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is not None and journal.tripped() is not None:
             journal.close_breaker()
-            journal.accept_strangers(end_reason)
+            journal.accept_unrecorded_reaps(end_reason)
 
 
-def trip_if_forgotten(target: Target, end_reason: str) -> str:
-    """Stop where it is not known any more what was done here earlier; return why.
+def stop_if_journal_lost(target: Target, end_reason: str) -> str:
+    """Open the breaker if it is not known any more what was done here earlier; return why.
 
-    Without its journal nobody knows what an undo gave back, nor that the breaker was open. It was
-    lost if a run left anything else behind, or if sessions have an end like ours and no reap is
-    known. That an end is another tool's cannot be told, so a person is asked once.
+    Without the journal it is not known what an undo gave back, nor that the breaker was open. It
+    was lost if a run left anything else behind, or if sessions have our end reason and no reap is
+    known. Another tool may have written those ends, which cannot be told: a person is asked once.
     """
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is not None:
             tripped = journal.tripped()
             if tripped is not None:  # after what the plan was made from had been read
                 return tripped.why
-            if journal.has_runs(Kind.REAP) or journal.accepts_strangers(end_reason):
+            if journal.has_runs(Kind.REAP) or journal.accepts_unrecorded_reaps(end_reason):
                 return ""
-    ended = _ended_so(target, end_reason)
+    ended = _count_ended(target, end_reason)
     if not ended and not journal_was_lost(target.home, target.owner):
         return ""
     with running_on(target, "breaker") as runs:
@@ -56,7 +56,7 @@ def trip_if_forgotten(target: Target, end_reason: str) -> str:
     return tripped.why if tripped is not None else ""
 
 
-def _ended_so(target: Target, end_reason: str) -> int:
+def _count_ended(target: Target, end_reason: str) -> int:
     if database.file_state(target.database) is None:
         return 0
     ended, after = 0, 0

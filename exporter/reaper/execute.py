@@ -1,9 +1,9 @@
 """Ending dead sessions: exactly those of a plan, and of those only what still is as it was judged.
 
 Between the verdict and the write a session may be resumed, written to, routed to, or ended by
-Hermes. So everything the verdict rests on is looked at again while nobody else can write: the row
-with all its clocks, every pointer to it, and whether a process has come that was not there. Only
-`ended_at` and `end_reason` of a row are ever written.
+Hermes. So everything the verdict rests on is read again under the write lock, when no other process
+can write: the row with all its clocks, every pointer to it, and whether a new process has opened
+the database. Only `ended_at` and `end_reason` of a row are ever written.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from exporter.hermes.routing import Routing, read_routing, routing_file
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NO_CONVERSATION
+from exporter.reaper.change_ends import BY_ACTION, Change, change_ends, read_ends, written_end
 from exporter.reaper.models import Proof
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
 from exporter.reaper.possible_hosts import ProcessKey
@@ -30,17 +31,11 @@ from exporter.reaper.requests import UNDOABLE_SECONDS
 from exporter.runs.folder import RunError
 from exporter.runs.journal import running_on
 from exporter.runs.models import END_SESSION, Action, Intent, Kind, Outcome, RunOutcome, Skipped
-from exporter.runs.recovery import not_known
-from exporter.runs.take_actions import (
-    CalledOffError,
-    Change,
-    read_ends,
-    recover,
-    take_all,
-    written_end,
-)
+from exporter.runs.recovery import not_known, recover
+from exporter.runs.take_actions import CalledOffError, RunRecord
 from exporter.scan.session_table import open_session
 from exporter.snapshot import OpenSession
+from exporter.text import cut
 from exporter.writing.connection import Writer
 from exporter.writing.session_end import (
     OPEN,
@@ -70,20 +65,20 @@ def execute(
 ) -> Outcome:
     """End the sessions of a plan; in a process of the home's owner that has no connection to it.
 
-    `processes` have the database open and may run a session; the journal notes them, because what
+    `processes` have the database open and may run a session. The journal notes them, because what
     they do to a session later shows whether ending it was a mistake. `silent` are chats, by PID,
     with what each had written when the sessions were judged.
 
-    Raise RunBusyError if another run is under way, RunError if the journal cannot be used. What a
-    failing journal leaves unsettled the next run settles.
+    Raise RunBusyError if another run is under way, RunError if the journal cannot be used. The next
+    run settles what a failing journal leaves unsettled.
     """
     if not plan.actions:
         return Outcome(None, RunOutcome.DONE)
-    run = ""
+    record: RunRecord | None = None
     try:
         target.refuse_unwritable()
         with running_on(target, "reap") as runs:
-            recover(target, runs)
+            recover(target, runs, BY_ACTION)
             actions, over = _still_open(target, plan.actions)
             if not actions:
                 return Outcome(None, RunOutcome.DONE, skipped=over)
@@ -92,7 +87,8 @@ def execute(
                 _intent(action, end_reason, processes, children.get(action.target))
                 for action in actions
             ]
-            run = runs.begin(
+            record = RunRecord(runs)
+            record.begin(
                 Kind.REAP,
                 intents,
                 run=run_id,
@@ -101,14 +97,14 @@ def execute(
                 undoable_seconds=undoable_seconds,
             )
             ending = _Ending(target, actions, silent if _has_proof(actions) else ())
-            outcome = take_all(target, runs, run, intents, ending)
+            outcome = change_ends(target, record, ending)
     except DatabaseError as error:
         return Outcome(None, RunOutcome.FAILED, why=str(error))
     except RunError as error:
-        if not run:
+        if record is None or not record.run:
             raise
         # The journal failed after the run had begun: sessions may have ended, and not be noted.
-        return Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error))
+        return Outcome(record.run, RunOutcome.UNKNOWN, why=not_known(record.run, error))
     return structs.replace(outcome, skipped=(*over, *outcome.skipped))
 
 
@@ -127,7 +123,7 @@ def _has_proof(actions: Sequence[ReapAction]) -> bool:
 
 
 def _has_written(proc: str, pid: int, before: int) -> bool:
-    """Whether a process has written more since; True if that cannot be told."""
+    """True if a process has written more since, or if that cannot be told."""
     try:
         with PinnedProcess(proc, pid) as process:
             return process.written() != before
@@ -138,7 +134,8 @@ def _has_written(proc: str, pid: int, before: int) -> bool:
 def _children(target: Target, actions: Sequence[ReapAction]) -> dict[str, list[str]]:
     """The children that these sessions have now: later ones tell how a session went on.
 
-    One with more than fit into the journal is left out, and goes by its activity alone.
+    A session with more children than fit into the journal is left out: healing then goes by its
+    activity alone.
     """
     with target.reading() as connection:
         if not probe_schema(connection).has("sessions", "parent_session_id"):
@@ -180,8 +177,8 @@ def _intent(
 class _Ending(Change):
     """Ends sessions.
 
-    What can be read before the write lock is held is read before. Under the lock it still counts
-    if nobody has written since; if somebody has, all of it is read again there.
+    All that can be read before the write lock is read before it. Under the lock it still counts if
+    no other process has written since; otherwise all of it is read again there.
     """
 
     def __init__(
@@ -198,7 +195,7 @@ class _Ending(Change):
         """Why a session may not be ended, empty if it may: by all that was seen."""
 
     def prepare(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> None:
-        """Look at these sessions and at all that points at them; a chat's file may be long."""
+        """Read these sessions and all that points to them; the file of chats may be long."""
         self._schema = schema
         self._queries = SessionQueries(schema)
         connection = writer.connection
@@ -211,7 +208,7 @@ class _Ending(Change):
         self._check_openers(writer)
 
     def _notice(self, writer: Writer) -> None:
-        """Forget all answers if anybody else has written the database or the file of chats."""
+        """Forget all answers if another process has written the database or the file of chats."""
         file = database.file_state(routing_file(self._target.home))
         seen = (writer, int(writer.connection.pragma("data_version")), file)
         if seen != self._seen:
@@ -220,7 +217,7 @@ class _Ending(Change):
             self._routing = read_routing(self._target.home, writer.connection, self._schema, now)
 
     def _check_openers(self, writer: Writer) -> None:
-        """Raise if somebody has come: best before anybody waits for us, and again while they do."""
+        """Raise if a new process opened the database. Called before and under the write lock."""
         new_openers = writer.new_openers()
         if new_openers:
             raise CalledOffError(f"process {new_openers[0]} has opened the database since")
@@ -296,4 +293,4 @@ def _how_it_ended(end: End | None) -> str:
         return "it is gone"
     if end.ended_at is None:
         return "its row is open, and yet says why it ended"
-    return f"it has ended meanwhile: {str(end.end_reason or 'without a reason')[:64]}"
+    return f"it has ended meanwhile: {cut(str(end.end_reason or 'without a reason'), 64)}"

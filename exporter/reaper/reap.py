@@ -9,7 +9,7 @@ from msgspec import structs
 from exporter.reaper import breaker
 from exporter.reaper.execute import execute
 from exporter.reaper.plan import Blocked
-from exporter.reaper.reopen import Healed, heal
+from exporter.reaper.reopen import Healed, reopen_active
 from exporter.reaper.requests import ReapRequest
 from exporter.runs.journal import journal_of
 from exporter.runs.models import Outcome, RunOutcome
@@ -33,7 +33,9 @@ def reap(order: ReapRequest, target: Target, seen: Suspicious) -> Outcome:
     The plan was made from the scan just before; each session is compared again when it is ended.
     """
     suspects = seen.suspects
-    healed = Healed() if suspects == frozenset() else heal(target, order.processes, suspects)
+    healed = (
+        Healed() if suspects == frozenset() else reopen_active(target, order.processes, suspects)
+    )
     if healed.complete:
         seen.healed()
     reopened, resumed = healed.mistakes, healed.resumed
@@ -59,7 +61,7 @@ def reap(order: ReapRequest, target: Target, seen: Suspicious) -> Outcome:
     if plan.blocked is not Blocked.NO:
         return nothing(plan.blocked, plan.why)
     if not order.by_hand and plan.actions:
-        why = breaker.trip_if_forgotten(target, order.end_reason)
+        why = breaker.stop_if_journal_lost(target, order.end_reason)
         if why:
             return nothing(Blocked.TRIPPED, why)
     if order.by_hand and not reopened:  # what came to light just now no person has looked at

@@ -1,6 +1,7 @@
-"""Healing: taking back a reap that turns out to have been wrong, within one scan.
+"""Opening reaped sessions again: by an undo, or because the reap turns out to have been wrong.
 
-While a session still carries exactly the end that we wrote:
+Healing puts a wrong reap right within one scan. While a session still carries exactly the end that
+we wrote:
 
 1. A new child that continues it gives it the end `compression`, one that branched off `branched`,
    as Hermes would have done; `ended_at` becomes the child's start.
@@ -13,33 +14,40 @@ the session was resumed later, which any client may do with an ended session.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final
 
 import apsw
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from exporter.hermes import database
 from exporter.hermes.continuations import Relation, children_of, relation_of
 from exporter.hermes.schema import Schema, probe_schema
+from exporter.reaper.change_ends import BY_ACTION, Change, change_ends, read_ends, written_end
 from exporter.reaper.execute import CHILDREN_MAX
 from exporter.reaper.models import Proof
 from exporter.reaper.possible_hosts import ProcessKey
-from exporter.reaper.reap_undo import reopening, why_not_reopened
+from exporter.runs.folder import RunError
 from exporter.runs.journal import Runs, journal_of, running_on
 from exporter.runs.models import (
     CORRECT_END,
     ENDS,
     MOVE_END,
     REOPEN_SESSION,
+    UNREADABLE,
     Action,
+    ActionState,
     Intent,
     Kind,
+    Outcome,
     Reversal,
+    RunOutcome,
+    Skipped,
 )
-from exporter.runs.take_actions import Change, recover, take_all, written_end
-from exporter.text import counted
+from exporter.runs.recovery import not_known, recover
+from exporter.runs.take_actions import RunRecord
+from exporter.text import counted, cut
 from exporter.writing.connection import Writer
 from exporter.writing.session_end import (
     End,
@@ -55,25 +63,28 @@ _AT_ONCE: Final = 200
 """Sessions looked at in one read transaction: a long one would keep the WAL from restarting."""
 
 
+# Healing
+
+
 class Healed(Struct, frozen=True):
     """What was put right."""
 
     mistakes: tuple[str, ...] = ()
-    """Sessions that a process was on when we ended them."""
+    """Sessions that a process was running when we ended them."""
     resumed: tuple[str, ...] = ()
-    """Sessions that were taken up later."""
+    """Sessions that a client resumed later."""
     complete: bool = True
     """False if something is left to be put right: the database could not be written."""
 
 
-def heal(
+def reopen_active(
     target: Target, processes: Collection[ProcessKey], only: Collection[str] | None = None
 ) -> Healed:
     """Put right what was ended wrongly; `processes` have the database open and are not cleared.
 
     `only` these sessions are looked at; None: all that carry an end of ours. In a process of the
     home's owner without a connection. Raise DatabaseError or RunError if the home cannot be read or
-    written; what was wrong then still is, and is found the next time.
+    written: then the next scan finds it again.
     """
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None:
@@ -82,19 +93,20 @@ def heal(
         if not journal.unfinished_runs() and not _find(target, ends, processes):
             return Healed()
     with running_on(target, "heal") as runs:
-        recover(target, runs)
+        recover(target, runs, BY_ACTION)
         intents = _find(target, standing_ends(runs, only), processes)
         if not intents:
             return Healed()
-        run = runs.begin(Kind.HEAL, intents)
+        record = RunRecord(runs)
+        record.begin(Kind.HEAL, intents)
         _stop_if_proven(runs, intents)
-        result = take_all(target, runs, run, intents, _Healing())
-    done = set(result.done)
+        outcome = change_ends(target, record, _Replacing())
+    done = set(outcome.done)
     found = [each for each in intents if each.target in done]
     return Healed(
         tuple(each.target for each in found if each.before["mistake"]),
         tuple(each.target for each in found if not each.before["mistake"]),
-        complete=not result.why,
+        complete=not outcome.why,
     )
 
 
@@ -108,7 +120,7 @@ def standing_ends(journal: Runs, only: Collection[str] | None) -> list[Action]:
 
 
 def _stop_if_proven(runs: Runs, healed: Sequence[Intent]) -> None:
-    """A proof that was wrong means that we do not see what we think: a person has to look."""
+    """A wrong proof means that we do not see all processes: a person has to look."""
     wrong = [
         each
         for each in healed
@@ -136,7 +148,7 @@ def _find(
 def _remedy_or_none(
     connection: apsw.Connection, schema: Schema, ended: Action, processes: Collection[ProcessKey]
 ) -> Intent | None:
-    """A row with text that is not UTF-8 costs no other session its healing."""
+    """A row with text that is not UTF-8 must not keep other sessions from being healed."""
     try:
         return _remedy(connection, schema, ended, processes)
     except UnicodeDecodeError:
@@ -168,15 +180,15 @@ def _remedy(
             moment = began_at if _is_time(began_at) else end.ended_at
             corrected = End(max(moment, newest or moment), relation.value)
             if corrected == end and count == rows:
-                return None  # said already
-            reason = f"{child[:64]} goes on from it"
+                return None  # the end says so already
+            reason = f"{cut(child, 64)} goes on from it"
             return _new_end(CORRECT_END, ended, corrected, reason, count, [*clear, child], mistake)
         if relation is not Relation.NOT_YET:
             clear.append(child)
     if not is_active:
         return None
     if processes:
-        return _reopening(ended, mistake)
+        return _reopening_active(ended, mistake)
     moved = End(max(end.ended_at, newest or 0.0), end.end_reason)
     if moved == end and count == rows:
         return None
@@ -195,8 +207,8 @@ def _was_there(ended: Action, processes: Collection[ProcessKey]) -> bool:
     return any(tuple(each) in processes for each in then)
 
 
-def _reopening(ended: Action, mistake: bool) -> Intent:
-    intent = reopening(ended, "it was active after it had been ended")
+def _reopening_active(ended: Action, mistake: bool) -> Intent:
+    intent = _reopening(ended, "it was active after it had been ended")
     intent.before["mistake"] = mistake
     return intent
 
@@ -230,11 +242,105 @@ def _new_end(
     )
 
 
-class _Healing(Change):
-    """Changes ends that are still ours."""
+# Undo
+
+
+def undo(run: str, target: Target) -> Outcome:
+    """Open again what a reap ended; in a process of the home's owner, without a connection.
+
+    Raise RunError if there is no such reap, RunBusyError if another run is under way, and
+    DatabaseError if the database must not be written.
+    """
+    with journal_of(target.home, target.owner, target.clock) as journal:
+        if journal is None:
+            raise RunError(f"there is no run {run} in {target.home}")
+        _refuse_unless_reap(run, journal.find(run).kind)
+    target.refuse_unwritable()
+    record: RunRecord | None = None
+    try:
+        with running_on(target, f"undo of {run}") as runs:
+            recover(target, runs, BY_ACTION)
+            intents, failed = _still_as_reaped(run, target, runs)
+            if not intents:
+                return Outcome(run, RunOutcome.DONE, skipped=failed)
+            record = RunRecord(runs)
+            record.begin(Kind.UNDO, intents, by_hand=True)
+            outcome = change_ends(target, record, _Replacing())
+    except RunError as error:
+        if record is None or not record.run:
+            raise
+        # The journal failed after the undo had begun: sessions may be open, and not be noted.
+        return Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error))
+    return structs.replace(outcome, run=run, skipped=(*outcome.skipped, *failed))
+
+
+def _still_as_reaped(
+    run: str, target: Target, runs: Runs
+) -> tuple[list[Intent], tuple[Skipped, ...]]:
+    """What to do about sessions that are as the reap left them; the others, and why not."""
+    moved = {
+        (each.intent.reverses.run, each.intent.reverses.number): each
+        for each in runs.named(MOVE_END)
+        if each.intent.reverses is not None
+    }
+    actions = [_as_it_stands(each, moved) for each in runs.actions(run)]
+    failed = [
+        Skipped(each.intent.target, f"it was given back already, or corrected, {each.why}")
+        for each in actions
+        if each.state is ActionState.UNDONE
+    ]
+    failed += [
+        Skipped(each.intent.target, f"not known whether it was ended: {each.why}")
+        for each in actions
+        if each.state is ActionState.INTENDED
+    ]
+    failed += [
+        Skipped(each.intent.target, each.why)
+        for each in actions
+        if each.intent.action == UNREADABLE
+    ]
+    done = [each for each in actions if each.state is ActionState.DONE]
+    ends = read_ends(target, (each.intent.target for each in done))
+    as_written = [each for each in done if ends.get(each.intent.target) == written_end(each)]
+    changed = [
+        Skipped(each.intent.target, _why_not_reopened(ends.get(each.intent.target)))
+        for each in done
+        if ends.get(each.intent.target) != written_end(each)
+    ]
+    return [_reopening(each, f"undo of {run}") for each in as_written], (*changed, *failed)
+
+
+def _as_it_stands(action: Action, moved: Mapping[tuple[str, int], Action]) -> Action:
+    """The action that wrote the end which a session has now: healing may have moved it."""
+    while action.state is ActionState.UNDONE and (action.run, action.number) in moved:
+        action = moved[action.run, action.number]
+    return action
+
+
+def _refuse_unless_reap(run: str, kind: Kind) -> None:
+    if kind is not Kind.REAP:
+        raise RunError(f"run {run} is no reap but one of kind {kind.value}; nothing was done")
+
+
+# What both share
+
+
+def _reopening(action: Action, reason: str) -> Intent:
+    """The intent to take back an action that ended a session."""
+    return Intent(
+        action=REOPEN_SESSION,
+        target=action.intent.target,
+        reason=reason,
+        before={**action.intent.after, "source": action.intent.before.get("source")},
+        reverses=Reversal(action.run, action.number),
+    )
+
+
+class _Replacing(Change):
+    """Changes ends that are still ours, or takes them away."""
 
     def check(self, writer: Writer) -> None:
-        writer.new_openers()  # raises if a process has lost its locks
+        writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
 
     def take(self, writer: Writer, action: Action) -> str:
         connection, intent = writer.connection, action.intent
@@ -243,4 +349,12 @@ class _Healing(Change):
             taken = reopen_session(connection, intent.target, old)
         else:
             taken = replace_end(connection, intent.target, old, written_end(action))
-        return "" if taken else why_not_reopened(end_of(connection, intent.target))
+        return "" if taken else _why_not_reopened(end_of(connection, intent.target))
+
+
+def _why_not_reopened(found: End | None) -> str:
+    if found is None:
+        return "it is gone"
+    if found.ended_at is None:
+        return "Hermes has opened it again itself"
+    return f"it has ended again since: {cut(str(found.end_reason or 'without a reason'), 64)}"

@@ -1,8 +1,8 @@
 """The run journal of a home: what was done to it, by which run, and what became of it.
 
 An action is noted before it is taken and again when it is settled, each time durably. A run that
-was killed leaves actions that are only intended; whoever runs next looks at the home to find out
-which of them had happened. The journal belongs to the home, and knows nothing of what actions mean.
+was killed leaves actions that are only intended; the next run looks at the home to find out which
+of them had happened. The journal belongs to the home, and knows nothing of what actions mean.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from exporter.runs.folder import (
     JournalDamagedError,
     JournalMendedError,
     RunError,
+    RunFolder,
     run_folder,
     run_lock,
     unusable,
 )
 from exporter.runs.journal_file import FILE, VERSION, opened, prepare, transaction, version_of
 from exporter.runs.journal_reader import JournalReader
-from exporter.runs.models import ActionState, Intent, Kind, RunOutcome, Settlement
+from exporter.runs.models import WHY_MAX, ActionState, Intent, Kind, RunOutcome, Settled
 from exporter.runs.reserve import has_reserve, make_reserve, release_reserve
 from exporter.runs.salvage import is_damaged, salvage
+from exporter.text import cut
 from exporter.writing.target import Target
 
 __all__ = ["FILE", "VERSION", "Runs", "journal_of", "journal_was_lost", "new_run_id", "running"]
@@ -62,7 +64,7 @@ def running(
             try:
                 with opened(path or "") as connection:
                     is_new = prepare(connection, path or "")
-                    runs = Runs(connection, clock)
+                    runs = Runs(connection, clock, folder)
                     if is_new and was_run_before:
                         runs.trip("the run journal was lost, and with it what it protected")
                     yield runs
@@ -81,16 +83,16 @@ def journal_of(
     """Yield the journal to read it, without the lock; None if this home has none."""
     with run_folder(home, owner) as folder:
         path = folder.file(FILE) if folder is not None else None
-        if path is None:
+        if folder is None or path is None:
             yield None
             return
         with opened(path) as connection:
             # A run that was killed when it was about to begin has left an empty file.
-            yield Runs(connection, clock) if version_of(connection, path) else None
+            yield Runs(connection, clock, folder) if version_of(connection, path) else None
 
 
 def journal_was_lost(home: str, owner: int) -> bool:
-    """Whether runs have left something in this home, but no journal or one with nothing in it."""
+    """True if runs have left something in this home, but no journal or an empty one."""
     with run_folder(home, owner) as folder:
         if folder is None or not has_reserve(folder):
             return False
@@ -101,8 +103,12 @@ def journal_was_lost(home: str, owner: int) -> bool:
 class Runs(JournalReader):
     """An open journal; it is written under the run lock."""
 
-    def __init__(self, connection: apsw.Connection, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, connection: apsw.Connection, clock: Callable[[], float], folder: RunFolder
+    ) -> None:
         super().__init__(connection)
+        self.folder = folder
+        """Where the journal and the trash are, open as long as the journal is."""
         self._clock = clock
 
     def begin(
@@ -143,14 +149,14 @@ class Runs(JournalReader):
             if not self._runs("runs.id = ?", run):
                 return run
 
-    def settle(self, run: str, settlements: Sequence[Settlement]) -> None:
-        """Note what became of actions; what a done one takes back is undone with it."""
-        if not settlements:
+    def settle(self, run: str, settled: Sequence[Settled]) -> None:
+        """Note what became of actions; an action that a done one reverses becomes undone."""
+        if not settled:
             return
         now = self._clock()
-        numbers = [each.number for each in settlements]
+        numbers = [each.number for each in settled]
         with transaction(self._connection):
-            for first, last, each in _alike(settlements):
+            for first, last, each in _alike(settled):
                 self._connection.execute(
                     "UPDATE actions SET state = ?, why = ?, settled_at = ? "
                     "WHERE run = ? AND number BETWEEN ? AND ?",
@@ -162,7 +168,7 @@ class Runs(JournalReader):
         """Close a run; nothing may be left intended."""
         self._connection.execute(
             "UPDATE runs SET finished_at = ?, outcome = ?, why = ? WHERE id = ?",
-            (self._clock(), outcome.value, why[:300], run),
+            (self._clock(), outcome.value, cut(why, WHY_MAX), run),
         )
 
     def refuse_damage(self) -> None:
@@ -178,16 +184,16 @@ class Runs(JournalReader):
         """Stop automatic runs until one is made by hand; the first reason stands."""
         self._connection.execute(
             "INSERT INTO breaker SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM breaker)",
-            (self._clock(), why[:300]),
+            (self._clock(), cut(why, WHY_MAX)),
         )
 
     def close_breaker(self) -> None:
         self._connection.execute("DELETE FROM breaker")
 
-    def accept_strangers(self, mark: str) -> None:
-        """Note that a person has let pass what bears this mark of ours and is in no journal."""
+    def accept_unrecorded_reaps(self, end_reason: str) -> None:
+        """Note that a person accepts sessions with our end reason that no journal lists."""
         self._connection.execute(
-            "INSERT OR IGNORE INTO strangers VALUES (?, ?, ?)", (_ALL, mark, self._clock())
+            "INSERT OR IGNORE INTO strangers VALUES (?, ?, ?)", (_ALL, end_reason, self._clock())
         )
 
 
@@ -207,14 +213,14 @@ def new_run_id(now: float) -> str:
     return f"{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
 
 
-def _alike(settlements: Sequence[Settlement]) -> Iterator[tuple[int, int, Settlement]]:
-    """Settlements that follow each other and say the same: the first number, the last, and one."""
+def _alike(settled: Sequence[Settled]) -> Iterator[tuple[int, int, Settled]]:
+    """Neighbours that say the same: the first number, the last, and one of them."""
 
-    def kind(pair: tuple[int, Settlement]) -> tuple[ActionState, str, int]:
+    def kind(pair: tuple[int, Settled]) -> tuple[ActionState, str, int]:
         place, each = pair
         return each.state, each.why, each.number - place
 
-    for _, group in groupby(enumerate(settlements), kind):
+    for _, group in groupby(enumerate(settled), kind):
         alike = [each for _, each in group]
         yield alike[0].number, alike[-1].number, alike[0]
 

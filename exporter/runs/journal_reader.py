@@ -11,9 +11,9 @@ import msgspec
 
 from exporter.runs.folder import JournalDamagedError, RunError
 from exporter.runs.models import (
+    WHY_MAX,
     Action,
     ActionState,
-    Fate,
     Intent,
     Kind,
     Reversal,
@@ -21,6 +21,7 @@ from exporter.runs.models import (
     RunOutcome,
     Trip,
 )
+from exporter.text import cut
 
 
 class JournalReader:
@@ -45,11 +46,11 @@ class JournalReader:
             ).get
         )
 
-    def accepts_strangers(self, mark: str) -> bool:
-        """Whether a person has let pass what bears this mark of ours and is in no journal."""
+    def accepts_unrecorded_reaps(self, end_reason: str) -> bool:
+        """Whether a person has accepted sessions with our end reason that no journal lists."""
         return bool(
             self._connection.execute(
-                "SELECT EXISTS (SELECT 1 FROM strangers WHERE mark = ?)", (mark,)
+                "SELECT EXISTS (SELECT 1 FROM strangers WHERE mark = ?)", (end_reason,)
             ).get
         )
 
@@ -121,14 +122,6 @@ class JournalReader:
         ).fetchall()
         return frozenset(target for (target,) in rows)
 
-    def fates(self, run: str) -> list[Fate]:
-        """What has become of the actions of a run, in order, without what they are."""
-        rows: list[Any] = self._connection.execute(
-            "SELECT target, state, why FROM actions WHERE run = ? ORDER BY number", (run,)
-        ).fetchall()
-        with _understood():
-            return [Fate(target, ActionState(state), why) for target, state, why in rows]
-
     def _actions(self, condition: str, *values: str) -> list[Action]:
         rows: list[Any] = self._connection.execute(_ACTIONS + condition, values).fetchall()
         with _understood():
@@ -145,7 +138,7 @@ class JournalReader:
         )
 
     def restored_since(self, moment: float) -> set[str]:
-        """What somebody took back by hand since then."""
+        """What a person took back by hand since then."""
         rows: list[Any] = self._connection.execute(
             "SELECT DISTINCT target FROM actions JOIN runs ON runs.id = actions.run "
             "WHERE kind = 'undo' AND state = 'done' AND settled_at >= ?",
@@ -154,7 +147,7 @@ class JournalReader:
         return {target for (target,) in rows}
 
     def restored(self) -> dict[str, float]:
-        """Everything that somebody took back by hand, and when it was last."""
+        """Everything that a person took back by hand, and when it was last."""
         rows: list[Any] = self._connection.execute(
             "SELECT target, MAX(settled_at) FROM actions JOIN runs ON runs.id = actions.run "
             "WHERE kind = 'undo' AND state = 'done' GROUP BY target"
@@ -239,12 +232,12 @@ _ACTIONS: Final = """
 
 @contextmanager
 def _understood() -> Iterator[None]:
-    """The file is its owner's, who may have written anything into it."""
+    """The file belongs to the home's owner, who may have written anything into it."""
     try:
         yield
     except (ValueError, TypeError, msgspec.DecodeError) as error:
         raise JournalDamagedError(
-            f"the run journal holds what no run writes: {error}"[:300]
+            cut(f"the run journal holds what no run writes: {error}", WHY_MAX)
         ) from error
 
 

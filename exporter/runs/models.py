@@ -1,4 +1,4 @@
-"""The words of the run journal: runs, their actions, and what became of them."""
+"""What the run journal holds: runs, their actions, and what became of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TARGET_MAX: Final = 512
 WHY_MAX: Final = 300
 
 UNREADABLE: Final = "unreadable"
-"""In place of an action whose entry in the journal was damaged: nobody knows what it was."""
+"""In place of an action whose entry in the journal was damaged: not known what it was."""
 
 END_SESSION: Final = "end_session"
 REOPEN_SESSION: Final = "reopen_session"
@@ -166,20 +166,26 @@ def intended(run: str, intents: Iterable[Intent]) -> list[Action]:
     return [Action(run, number, each, state, "", None) for number, each in enumerate(intents)]
 
 
-class Fate(Struct, frozen=True):
-    """What has become of a target so far."""
-
-    target: str
-    state: ActionState
-    why: str
-
-
-class Settlement(Struct, frozen=True):
-    """What became of an action."""
+class Settled(Struct, frozen=True):
+    """What became of an action; the reason is cut to what the journal holds."""
 
     number: int
     state: ActionState
     why: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.why) > WHY_MAX:
+            force_setattr(self, "why", cut(self.why, WHY_MAX))
+
+    @classmethod
+    def of(cls, action: Action, why: str) -> Settled:
+        """An action that was done, or skipped for a reason."""
+        return cls(action.number, ActionState.SKIPPED if why else ActionState.DONE, why)
+
+
+def skip(actions: Iterable[Action], why: str) -> list[Settled]:
+    """Leave all of these alone, for one reason."""
+    return [Settled(each.number, ActionState.SKIPPED, why) for each in actions]
 
 
 class Run(Struct, frozen=True):
@@ -206,7 +212,7 @@ class Run(Struct, frozen=True):
 
     @property
     def is_given_back(self) -> bool:
-        """There is nothing that an undo could give back any more."""
+        """True if there is nothing left that an undo could restore."""
         return self.finished_at is not None and self.undone == self.actions
 
     @property
@@ -235,7 +241,7 @@ class Run(Struct, frozen=True):
 
 
 class Trip(Struct, frozen=True):
-    """Why automatic runs have stopped until somebody makes one by hand."""
+    """Why automatic runs have stopped until a person makes one by hand."""
 
     tripped_at: float
     why: str

@@ -1,9 +1,9 @@
-"""Settling what runs that were killed, or could not note what they did, have left open.
+"""Settling what runs left open that were killed, or could not note what they did.
 
-One recovery for every kind of run. Each kind of action has a function that looks at the home and
-says what became of such actions, and finishes what was half done. Damage stays with what it hit: an
-action of which nothing can be told keeps its run open, and the other actions and runs go on. All of
-it may be killed and made again.
+One recovery for every kind of run. For each kind of action a function looks at the home, says what
+became of such actions, and finishes what was half done. Damage stays with what it hit: an action of
+which nothing can be told keeps its run open, and the other actions and runs go on. All of it may be
+killed and made again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from typing import Final
 from msgspec import Struct
 
 from exporter.errors import HomeError
-from exporter.runs.journal import Runs
-from exporter.runs.models import Action, ActionState, Run, RunOutcome, Settlement
+from exporter.runs.folder import run_folder
+from exporter.runs.journal import Runs, running_on
+from exporter.runs.models import WHY_MAX, Action, ActionState, Run, RunOutcome, Settled, skip
+from exporter.text import cut
+from exporter.writing.target import Target
 
 KILLED: Final = "the run was killed"
-Settle = Callable[[Run, Sequence[Action]], list[Settlement]]
+FindOut = Callable[[Target, Runs, Run, Sequence[Action]], list[Settled]]
 """What became of open actions of a run, all of one kind; INTENDED with a reason: cannot be told."""
 
 
@@ -31,21 +34,21 @@ class Recovered(Struct, frozen=True):
     """Runs that stay open for the next time, and why."""
 
 
-def recover(runs: Runs, by_action: Mapping[str, Settle]) -> Recovered:
+def recover(target: Target, journal: Runs, by_action: Mapping[str, FindOut]) -> Recovered:
     """Settle all runs that were not finished; under the run lock.
 
     The kinds of action are settled in the order of `by_action`. A run with an action of another
-    kind is left to those that know it.
+    kind is left to a caller that knows it.
     """
     settled, left = [], {}
-    for run in runs.unfinished_runs():
-        opened = open_actions(runs, run.id)
+    for run in journal.unfinished_runs():
+        opened = open_actions(journal, run.id)
         if any(each.intent.action not in by_action for each in opened):
             continue
         try:
-            why = _settle(runs, run, opened, by_action)
+            why = _recover_run(target, journal, run, opened, by_action)
         except HomeError as error:
-            why = str(error)[:300]
+            why = cut(str(error), WHY_MAX)
         except (LookupError, TypeError, ValueError) as error:
             why = f"the run journal holds what no run writes: {type(error).__name__}"
         if why:
@@ -55,37 +58,58 @@ def recover(runs: Runs, by_action: Mapping[str, Settle]) -> Recovered:
     return Recovered(tuple(settled), left)
 
 
+def recover_home(target: Target, by_action: Mapping[str, FindOut]) -> Recovered:
+    """Settle all that is open in a home, before anything is planned or chosen there.
+
+    A killed run has left the home between two states: a transcript of a deleted session looks like
+    an orphan until the run is settled. In a process of the home's owner without a connection. Raise
+    RunBusyError if another run is under way, RunError if the journal cannot be used, and
+    JournalMendedError if it was damaged: then what can be read of it is in its place.
+    """
+    with run_folder(target.home, target.owner) as folder:
+        if folder is None:  # and none is made to find nothing in it
+            return Recovered()
+    with running_on(target, "recovery") as journal:
+        journal.refuse_damage()
+        return recover(target, journal, by_action)
+
+
 def not_known(run: str, why: object) -> str:
-    """What to say of a run of which nobody could note, or see, what it had done."""
-    return f"not known what was done; `hermes-exporter undo {run}` ({why})"[:300]
+    """What to say of a run when it could not be noted, or seen, what it had done."""
+    return cut(f"not known what was done; `hermes-exporter undo {run}` ({why})", WHY_MAX)
 
 
-def open_actions(runs: Runs, run: str) -> list[Action]:
+def open_actions(journal: Runs, run: str) -> list[Action]:
     """The actions of a run of which it is not known what became of them."""
-    return [each for each in runs.actions(run) if each.state is ActionState.INTENDED]
+    return [each for each in journal.actions(run) if each.state is ActionState.INTENDED]
 
 
-def give_up(runs: Runs, run: str, why: str) -> None:
+def give_up(journal: Runs, run: str, why: str) -> None:
     """Finish a run of which the rest will never be known."""
-    left = open_actions(runs, run)
-    runs.settle(run, [Settlement(each.number, ActionState.SKIPPED, why) for each in left])
-    _finish(runs, run, why)
+    journal.settle(run, skip(open_actions(journal, run), why))
+    _finish(journal, run, why)
 
 
-def _settle(runs: Runs, run: Run, opened: Sequence[Action], by_action: Mapping[str, Settle]) -> str:
+def _recover_run(
+    target: Target,
+    journal: Runs,
+    run: Run,
+    opened: Sequence[Action],
+    by_action: Mapping[str, FindOut],
+) -> str:
     """Settle one run; return why it stays open, if it does."""
-    for name, settle in by_action.items():
+    for name, find_out in by_action.items():
         alike = [each for each in opened if each.intent.action == name]
         if alike:
-            # Noted kind by kind: what belongs to a session asks the journal whether that was taken.
-            runs.settle(run.id, settle(run, alike))
-    left = open_actions(runs, run.id)
+            # Noted kind by kind: the files of a session ask the journal whether it was taken.
+            journal.settle(run.id, find_out(target, journal, run, alike))
+    left = open_actions(journal, run.id)
     if left:
         return next((each.why for each in left if each.why), "not all of it is known")
-    _finish(runs, run.id, "it was killed")
+    _finish(journal, run.id, "it was killed")
     return ""
 
 
-def _finish(runs: Runs, run: str, why: str) -> None:
-    done = any(each.state is ActionState.DONE for each in runs.actions(run))
-    runs.finish(run, RunOutcome.PARTIAL if done else RunOutcome.FAILED, why)
+def _finish(journal: Runs, run: str, why: str) -> None:
+    done = any(each.state is ActionState.DONE for each in journal.actions(run))
+    journal.finish(run, RunOutcome.PARTIAL if done else RunOutcome.FAILED, why)

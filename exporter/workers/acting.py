@@ -13,17 +13,18 @@ from exporter.errors import DatabaseError
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.execute import purge as purge_trash
 from exporter.pruner.apply.reborn import heal_reborn
-from exporter.pruner.apply.settle import settle as settle_runs
+from exporter.pruner.apply.recovery import BY_ACTION
 from exporter.pruner.apply.undo import undo as undo_prune
 from exporter.pruner.apply.upkeep import UpkeepOrder, keep_up
 from exporter.pruner.beside import with_plugins
 from exporter.pruner.requests import PruneRequest
 from exporter.reaper.reap import reap as reap_home
-from exporter.reaper.reap_undo import undo as undo_reap
+from exporter.reaper.reopen import undo as undo_reap
 from exporter.reaper.requests import ReapRequest
 from exporter.runs.folder import RunError, run_folder
 from exporter.runs.journal import journal_of
 from exporter.runs.models import Kind, Outcome, Run, RunOutcome, Skipped
+from exporter.runs.recovery import recover_home
 from exporter.workers.home import WorkerHome
 from exporter.workers.privilege import release_memory
 from exporter.workers.protocol import (
@@ -110,7 +111,7 @@ def heal(home: WorkerHome, request: HealRequest, teller: Teller) -> HealReply:
 def settle(home: WorkerHome, request: RecoverRequest, teller: Teller) -> RecoverReply:
     """Find out what runs that were killed had done."""
     del home, teller
-    recovered = settle_runs(Target(request.home, request.owner, request.openers))
+    recovered = recover_home(Target(request.home, request.owner, request.openers), BY_ACTION)
     left = [Skipped(run, why) for run, why in recovered.left.items()]
     return RecoverReply(list(recovered.settled[:PAGE_ITEMS]), left[:PAGE_ITEMS])
 

@@ -1,6 +1,7 @@
 """How much work fits into one transaction, learnt from what the last ones took.
 
-Work is counted in weights: a message without text is 1, and one with much text many.
+Work is counted in units of the caller: sessions to end, pages to merge, or weights of messages (one
+without text is 1, one with much text many).
 """
 
 from __future__ import annotations
@@ -8,55 +9,73 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from statistics import median
-from typing import Final
-
-_FIRST_SECONDS: Final = 0.0005
-_LEAST: Final = 8
-_MOST: Final = 5_000
-_AIM: Final = 0.6
-"""Of the budget."""
-_REMEMBERED: Final = 9
 
 
-class Pace:
-    """Aims at a good half of the budget: looking again and committing need their share.
+class BatchSize:
+    """The one adaptive size; the defaults are those for messages of sessions.
 
-    What those take does not depend on the work, so only the time in between counts; else a busy
-    machine would make for ever smaller transactions. One that met with a merge of the text index,
-    or lost its processor for a while, says nothing about the next: the median does.
+    It aims at a share of the budget, because checks and commit need their share too. They do not
+    depend on the work, so the caller reports only the time in between; otherwise batches would get
+    ever smaller on a busy machine. One transaction that met a merge of the text index, or lost its
+    processor for a while, says nothing about the next: the median of the last ones does.
     """
 
-    def __init__(self, budget_seconds: float) -> None:
-        self._budget_seconds = budget_seconds
-        self._found = deque([_FIRST_SECONDS], maxlen=_REMEMBERED)
-        """What a weight of 1 took, the last few times."""
+    def __init__(
+        self,
+        budget_seconds: float,
+        *,
+        first_seconds: float = 0.0005,
+        share: float = 0.6,
+        least: int = 8,
+        most: int = 5_000,
+        growth: float = 2,
+        remembered: int = 9,
+    ) -> None:
+        """`first_seconds`: what a unit takes, before anything is known of it."""
+        self._goal_seconds = share * budget_seconds
+        self._least = least
+        self._most = most
+        self._growth = growth
+        self._unit_seconds = deque([first_seconds], maxlen=remembered)
+        """What a unit took, the last few times."""
 
     @property
-    def capacity(self) -> int:
+    def size(self) -> int:
         """How much to do at a time."""
-        fitting = int(_AIM * self._budget_seconds / median(self._found))
-        return max(_LEAST, min(fitting, _MOST))
+        fitting = int(self._goal_seconds / median(self._unit_seconds))
+        return max(self._least, min(fitting, self._most))
 
-    def fits(self, weight: int) -> bool:
-        """Whether so much may go in one transaction."""
-        return weight <= self.capacity
+    @property
+    def is_least(self) -> bool:
+        """True if no transaction could be smaller."""
+        return self.size == self._least
 
-    def fitting(self, weights: Sequence[int]) -> int:
+    def fits(self, work: int) -> bool:
+        """Whether so much may go into one transaction."""
+        return work <= self.size
+
+    def fitting(self, works: Sequence[int]) -> int:
         """How many of these fit into one transaction; at least one. Each costs a bit itself."""
-        left = self.capacity
-        for taken, weight in enumerate(weights):
-            left -= weight + 1
+        left = self.size
+        for taken, work in enumerate(works):
+            left -= work + 1
             if left < 0:
                 return max(1, taken)
-        return max(1, len(weights))
+        return max(1, len(works))
 
-    def took(self, weight: int, seconds: float) -> None:
-        """Learn from what so much took; twice as much the next time at most."""
-        if weight:
-            self._found.append(max(seconds / weight, median(self._found) / 2))
+    def took(self, work: int, seconds: float) -> None:
+        """Learn from what so much took; the next size is at most `growth` times as large."""
+        if work:
+            fastest = median(self._unit_seconds) / self._growth
+            self._unit_seconds.append(max(seconds / work, fastest))
 
-    def was_too_long(self, weight: int, seconds: float) -> None:
-        """It was taken back: half as much the next time at most."""
-        slow = max(2 * median(self._found), seconds / (weight + 1))
-        self._found.clear()
-        self._found.append(slow)
+    def was_too_long(self, work: int, seconds: float) -> None:
+        """It was rolled back: the next size is at most half as large."""
+        slow = max(2 * median(self._unit_seconds), seconds / (work + 1))
+        self._unit_seconds.clear()
+        self._unit_seconds.append(slow)
+
+    def use_least(self) -> None:
+        """Make the next transaction as small as possible, and learn anew from there."""
+        self._unit_seconds.clear()
+        self._unit_seconds.append(self._goal_seconds / self._least)

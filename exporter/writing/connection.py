@@ -78,14 +78,27 @@ class Transaction:
     """A write transaction under way."""
 
     def __init__(self, budget_seconds: float, monotonic: Callable[[], float]) -> None:
+        self.done = 0
+        """How much was done in it, in the units of its `BatchSize`; its body says so."""
         self._began = monotonic()
         self._budget_seconds = budget_seconds
         self._monotonic = monotonic
+        self.checked_seconds = 0.0
+        """How long the checks took, for which the lock was held before any work."""
 
     @property
     def seconds(self) -> float:
         """How long the write lock has been held."""
         return self._monotonic() - self._began
+
+    def checked(self) -> None:
+        """From here on time counts as work: the checks take as long for few rows as for many."""
+        self.checked_seconds = self.seconds
+
+    @property
+    def work_seconds(self) -> float:
+        """How long the write lock has been held since the checks."""
+        return self.seconds - self.checked_seconds
 
     @property
     def is_due(self) -> bool:

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import apsw
 
+from exporter.errors import DatabaseError
 from exporter.evidence.openers import KnownOpeners
 from exporter.hermes import database
+from exporter.snapshot import Trouble
 from exporter.writing.connection import (
     LOCK_BUDGET_SECONDS,
     PATIENCE_SECONDS,
@@ -21,7 +23,11 @@ from exporter.writing.connection import (
     writing,
 )
 
+Answer = TypeVar("Answer")
 _READ_SECONDS: Final = 10.0
+_READ_ATTEMPTS: Final = 5
+_PASSING: Final = (Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING)
+"""Troubles that may be over a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +80,21 @@ class Target:
             monotonic=self.monotonic,
             sleep=self.sleep,
         )
+
+
+def read_with_retry(target: Target, ask: Callable[[apsw.Connection], Answer]) -> Answer:
+    """Read something, again after a pause if that may help; raise DatabaseError if it never did."""
+    for _ in range(_READ_ATTEMPTS - 1):
+        try:
+            return _read(target, ask)
+        except DatabaseError as error:
+            if error.trouble not in _PASSING:
+                raise
+        target.sleep(target.pause_seconds)
+    return _read(target, ask)
+
+
+def _read(target: Target, ask: Callable[[apsw.Connection], Answer]) -> Answer:
+    with target.reading() as connection:
+        answer = ask(connection)
+    return answer  # noqa: RET504 - the end of the reading may raise: then the answer is not valid

@@ -29,7 +29,7 @@ def reap_in_use(home: Path, session: str) -> str:
 
 def heal(home: Path) -> None:
     """What a scan does first, and every command by hand."""
-    reopen.heal(_site(home), _processes(home))
+    reopen.reopen_active(_site(home), _processes(home))
 
 
 def _site(home: Path) -> Target:

@@ -16,7 +16,7 @@ import pytest
 
 from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.execute import execute
-from exporter.reaper.reap_undo import undo
+from exporter.reaper.reopen import undo
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
 from exporter.runs.models import RunOutcome

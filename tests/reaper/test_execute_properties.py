@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from exporter.demo import schema
 from exporter.reaper.execute import execute
 from exporter.reaper.plan import Expected, HomePlan, ReapAction
-from exporter.reaper.reap_undo import undo
+from exporter.reaper.reopen import undo
 from tests.support.reaping import REASON, site
 
 BEGAN = 1_700_000_000.0

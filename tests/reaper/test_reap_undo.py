@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from exporter.evidence.openers import KnownOpeners
-from exporter.reaper.reap_undo import undo
+from exporter.reaper.reopen import undo
 from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
 from exporter.runs.models import Kind

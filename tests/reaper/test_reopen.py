@@ -14,11 +14,11 @@ import pytest
 
 from exporter.evidence.openers import KnownOpeners
 from exporter.evidence.process import PinnedProcess
-from exporter.reaper import reap_undo
+from exporter.reaper import reopen
 from exporter.reaper.breaker import close
 from exporter.reaper.execute import execute
 from exporter.reaper.plan import Blocked, JudgedHome, plan_reap
-from exporter.reaper.reopen import Healed, heal
+from exporter.reaper.reopen import Healed, reopen_active
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import END_SESSION, ENDS, Kind
@@ -69,7 +69,7 @@ NOTHING = Healed()
 def healed(home: Path) -> Healed:
     """Heal as the agent does after a scan."""
     place = site(home, KnownOpeners.of(evidence(home)))
-    return heal(place, processes(home))
+    return reopen_active(place, processes(home))
 
 
 def stopped(home: Path) -> bool:
@@ -150,7 +150,7 @@ def test_activity_of_a_process_that_has_left_again_moves_the_end(home: Path, ver
         newest = sql(home, f"SELECT MAX(timestamp) FROM messages WHERE session_id = '{FIRST}';")
         assert float(row["ended_at"]) == pytest.approx(float(newest), abs=1e-3)
     assert counted(home, "reopened") == {}
-    assert FIRST in reap_undo.undo(run, site(home)).done, "undo knows the end that was moved"
+    assert FIRST in reopen.undo(run, site(home)).done, "undo knows the end that was moved"
     assert FIRST in open_sessions(home)
 
 
@@ -260,7 +260,7 @@ def test_healing_without_a_journal_or_a_database_does_nothing(home: Path) -> Non
     reap(home)
     for file in home.glob("state.db*"):
         file.unlink()
-    assert heal(site(home), ()) == NOTHING
+    assert reopen_active(site(home), ()) == NOTHING
 
 
 def test_healing_waits_for_no_other_run(home: Path, version: str) -> None:
@@ -302,7 +302,7 @@ def test_what_could_not_be_put_right_is_said_and_tried_again(home: Path, version
         hermes.ask("append", session=FIRST)
         with write_lock_held(home):
             place = site(home, KnownOpeners.of(evidence(home)), patience_seconds=0.2)
-            assert heal(place, processes(home)) == Healed(complete=False)
+            assert reopen_active(place, processes(home)) == Healed(complete=False)
         assert healed(home) == Healed(mistakes=(FIRST,))
 
 
@@ -364,5 +364,5 @@ def test_an_undo_of_a_reap_that_was_healed_leaves_the_next_one_alone(
         assert healed(home).mistakes == (FIRST,)
     sql(home, f"UPDATE messages SET timestamp = timestamp - 7200 WHERE session_id = '{FIRST}';")
     assert reap(home).done == (FIRST,)
-    assert FIRST not in reap_undo.undo(first, site(home)).done
+    assert FIRST not in reopen.undo(first, site(home)).done
     assert FIRST not in open_sessions(home)

@@ -16,7 +16,7 @@ import pytest
 
 from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import Runs, journal_of, running
-from exporter.runs.models import ActionState, Intent, Kind, Reversal, RunOutcome, Settlement
+from exporter.runs.models import ActionState, Intent, Kind, Reversal, RunOutcome, Settled
 from tests.real.hermes import REPOSITORY
 from tests.support.evidence import NOBODY
 
@@ -89,8 +89,8 @@ def test_what_is_intended_is_there_before_anything_is_done(home: Path) -> None:
 def test_history_counts_what_was_done(home: Path) -> None:
     with run_in(home) as runs:
         run = runs.begin(Kind.PRUNE, intents("a", "b", "c", size=100))
-        runs.settle(run, [Settlement(0, DONE), Settlement(1, SKIPPED, "it moved")])
-        runs.settle(run, [Settlement(2, DONE)])
+        runs.settle(run, [Settled(0, DONE), Settled(1, SKIPPED, "it moved")])
+        runs.settle(run, [Settled(2, DONE)])
         runs.finish(run, RunOutcome.DONE)
     with reading(home) as journal:
         assert journal is not None
@@ -113,13 +113,13 @@ def test_history_counts_what_was_done(home: Path) -> None:
 def test_what_a_run_takes_back_is_undone_with_it(home: Path) -> None:
     with run_in(home) as runs:
         run = runs.begin(Kind.PRUNE, intents("a", "b"))
-        runs.settle(run, [Settlement(0, DONE), Settlement(1, DONE)])
+        runs.settle(run, [Settled(0, DONE), Settled(1, DONE)])
         runs.finish(run, RunOutcome.DONE)
         back = [
             Intent("restore", name, "", reverses=Reversal(run, n)) for n, name in enumerate("ab")
         ]
         undo = runs.begin(Kind.UNDO, back)
-        runs.settle(undo, [Settlement(0, DONE), Settlement(1, SKIPPED, "gone")])
+        runs.settle(undo, [Settled(0, DONE), Settled(1, SKIPPED, "gone")])
         assert [each.state for each in runs.actions(run)] == [ActionState.UNDONE, DONE]
         assert [each.intent.target for each in runs.standing("delete")] == ["b"]
         assert runs.restored_since(0) == {"a"}
@@ -131,7 +131,7 @@ def test_the_rate_of_actions_is_known_over_all_runs(home: Path) -> None:
     for at in (1000.0, 1050.0, 1100.0):
         with run_in(home, at) as runs:
             run = runs.begin(Kind.PRUNE, intents("a", "b"))
-            runs.settle(run, [Settlement(0, DONE), Settlement(1, SKIPPED)])
+            runs.settle(run, [Settled(0, DONE), Settled(1, SKIPPED)])
     with run_in(home) as runs:
         assert runs.done_since("delete", 1040.0) == 2
         assert runs.done_since("other", 0.0) == 0

@@ -14,7 +14,7 @@ import pytest
 
 from exporter.runs.folder import RunError
 from exporter.runs.journal import journal_of, running
-from exporter.runs.models import Action, ActionState, Intent, Kind, RunOutcome, Settlement
+from exporter.runs.models import Action, ActionState, Intent, Kind, RunOutcome, Settled
 from exporter.runs.summary import ReapCount, RunMemory, RunReader
 
 _LOCK = """
@@ -33,7 +33,7 @@ def journal(tmp_path: Path) -> Path:
         for kind in (Kind.REAP, Kind.UNDO):
             intent = Intent("end_session", "a", "dead", before={"source": "cli"})
             run = runs.begin(kind, [intent])
-            runs.settle(run, [Settlement(0, ActionState.DONE)])
+            runs.settle(run, [Settled(0, ActionState.DONE)])
             runs.finish(run, RunOutcome.DONE)
         runs.trip("something was wrong")
     return tmp_path / ".hermes-exporter" / "journal.db"

@@ -143,7 +143,7 @@ def test_a_home_that_had_a_run_before_notes_and_takes_without_space(
         if (path / "000001-0123456789abcdef").exists()
     ]
     taken = [msgspec.structs.replace(each, run=run) for each in actions]
-    assert owner.ask(home, "give_back", taken) == ["", ""]
+    assert owner.ask(home, "restore", taken) == ["", ""]
     assert picture(home) == before
 
 

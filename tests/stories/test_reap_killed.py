@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from exporter.reaper.change_ends import BY_ACTION
 from exporter.reaper.execute import _intent, execute
 from exporter.reaper.plan import HomePlan
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import ActionState, Kind, RunOutcome
-from exporter.runs.take_actions import recover
+from exporter.runs.recovery import recover
 from tests.real.hermes import NEWEST, python_for
 from tests.support.home_scans import sql
 from tests.support.kill_times import Instants
@@ -39,8 +40,9 @@ _ACT = """
 import msgspec
 from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.plan import HomePlan
+from exporter.reaper.change_ends import BY_ACTION
 from exporter.reaper.execute import execute
-from exporter.reaper.reap_undo import undo
+from exporter.reaper.reopen import undo
 from exporter.writing.target import Target
 def act(home, what, pid):
     # So little time for a transaction that there are many, and many instants to be killed at.
@@ -165,6 +167,6 @@ def test_what_a_killed_run_left_open_is_settled_by_the_next(home: Path) -> None:
         )
     for _ in range(2):
         with running(str(home), 0, "reap") as runs:
-            recover(site(home), runs)
+            recover(site(home), runs, BY_ACTION)
             assert [each.state for each in runs.actions(run)] == ["done", "skipped"]
             assert runs.find(run).outcome is RunOutcome.PARTIAL

@@ -79,7 +79,7 @@ def kill_again_and_again(hands: Crew, made: Checkpoints, tmp_path: Path, kills: 
     spared = planned(Checkpoints(made.hermes, spare, made.work))
     chance, killed = random.Random(kills), 0
     instants = {}
-    for do in ("take", "give_back"):
+    for do in ("take", "restore"):
         began = time.monotonic()
         assert hands.ask(spare, do, spared) == [""] * len(actions)
         instants[do] = Instants(chance, time.monotonic() - began)
@@ -87,7 +87,7 @@ def kill_again_and_again(hands: Crew, made: Checkpoints, tmp_path: Path, kills: 
         killed += take_killed(hands, made, actions, instants["take"])
         assert in_trash(made) == kept
         assert made.refs() == {}
-        killed += hands.until_done(made.home, "give_back", actions, instants["give_back"])
+        killed += hands.until_done(made.home, "restore", actions, instants["restore"])
         assert made.refs() == refs
         assert outside_of_git(made) == before
         assert made.fsck() == ""

@@ -17,7 +17,7 @@ import pytest
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.reaper.execute import execute as reap
-from exporter.reaper.reap_undo import undo as undo_reap
+from exporter.reaper.reopen import undo as undo_reap
 from exporter.runs.journal import Runs
 from exporter.runs.models import Kind, RunOutcome
 from tests.real.command import run, run_json

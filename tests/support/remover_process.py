@@ -35,7 +35,7 @@ class Order(msgspec.Struct):
 
     home: str
     do: str
-    """take, taken, give_back, delete (without the trash), or purge."""
+    """take, taken, restore, delete (without the trash), or purge."""
     actions: list[Action]
     kill_after: float = -1.0
 

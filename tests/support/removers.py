@@ -68,9 +68,9 @@ def take(effect: Effect, home: Path, *actions: Action) -> list[str]:
         return [effect.take(each, opened) for each in actions]
 
 
-def give_back(effect: Effect, home: Path, *actions: Action) -> list[str]:
+def restore(effect: Effect, home: Path, *actions: Action) -> list[str]:
     with trash(home) as opened:
-        return [effect.give_back(each, opened) for each in actions]
+        return [effect.restore(each, opened) for each in actions]
 
 
 def taken(effect: Effect, home: Path, *actions: Action) -> list[bool]:

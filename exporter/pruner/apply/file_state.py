@@ -10,7 +10,7 @@ import os
 from typing import Any, Final
 
 from exporter.hermes.prunable_names import project_files
-from exporter.pruner.apply.home_folder import LeftAloneError
+from exporter.pruner.apply.home_folder import SkipError
 
 Marks = dict[str, str | int | float | None]
 _FILE: Final = ("inode", "size", "mtime_ns")
@@ -42,7 +42,7 @@ def project_marks(store: str, name: str) -> Marks:
 
 
 def refuse_other_file(expected: dict[str, Any], found: os.stat_result) -> None:
-    """Raise LeftAloneError unless this file is as it was planned."""
+    """Raise SkipError unless this file is as it was planned."""
     _compare(expected, file_marks(found), _FILE)
 
 
@@ -57,6 +57,6 @@ def refuse_other_project(expected: dict[str, Any], found: Marks) -> None:
 def _compare(expected: dict[str, Any], found: Marks, needed: tuple[str, ...]) -> None:
     for key in needed:
         if key not in expected:
-            raise LeftAloneError(f"the plan does not say what its {key} was")
+            raise SkipError(f"the plan does not say what its {key} was")
         if expected[key] != found[key]:
-            raise LeftAloneError("it has changed since it was planned")
+            raise SkipError("it has changed since it was planned")

@@ -10,7 +10,7 @@ from exporter.evidence.statx import is_mount_root
 from exporter.hermes.prunable_names import is_prunable_file, is_temporary_object
 from exporter.pruner.apply.file_state import refuse_other_file
 from exporter.pruner.apply.home_folder import (
-    LeftAloneError,
+    SkipError,
     make_durable,
     refuse_stranger,
     stat_in,
@@ -24,17 +24,17 @@ class FileEffect(MovingEffect):
 
     def _refuse_name(self, path: bytes) -> None:
         if not is_prunable_file(path):
-            raise LeftAloneError("no file of this name is ever taken")
+            raise SkipError("no file of this name is ever taken")
 
     def _examine(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
         found = stat_in(folder, name)
         refuse_stranger(found, self._place.owner, os.fstat(folder).st_dev)
         if not stat.S_ISREG(found.st_mode):
-            raise LeftAloneError("it is no regular file")
+            raise SkipError("it is no regular file")
         if found.st_nlink != 1:
-            raise LeftAloneError("it has other names elsewhere (hard links)")
+            raise SkipError("it has other names elsewhere (hard links)")
         if is_mount_root(folder, name):
-            raise LeftAloneError("it is mounted from elsewhere")
+            raise SkipError("it is mounted from elsewhere")
         refuse_other_file(expected, found)
 
     _confirm = _examine
@@ -42,6 +42,6 @@ class FileEffect(MovingEffect):
     def _delete(self, action: Action, folder: int, name: bytes) -> None:
         # A transcript or dump may be a last copy, whatever policy or emergency asks for it.
         if not is_temporary_object(os.fsencode(action.intent.target)):
-            raise LeftAloneError("only what is surely garbage may go without the trash")
+            raise SkipError("only what is surely garbage may go without the trash")
         os.unlink(name, dir_fd=folder)
         make_durable(folder)

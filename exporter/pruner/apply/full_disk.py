@@ -1,8 +1,8 @@
 """The first run ever in a home whose disk is full already.
 
-There is no folder for the journal yet, no lock and no reserve, and no space to make them. Half
-packs that a killed git left then go before anything is noted, one by one, until they fit. No
-transcript, dump or repository does: without a trash there is no way back.
+There is no folder for the journal yet, no lock and no reserve, and no space to make them. Then half
+packs that a killed git left are deleted before anything is noted, one by one, until there is enough
+space. No transcript, dump or repository is: without a trash it could not be restored.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Opening = Callable[[], AbstractContextManager[object]]
 
 
 def garbage_first(home: str, owner: int, intents: Sequence[Intent], opening: Opening) -> list[int]:
-    """Make room for `opening`, the journal of the home; return the numbers of what was taken.
+    """Make room for `opening`, the journal of the home; return the numbers of what was deleted.
 
-    They are to be noted as done. Raise RunFullError if there is not enough garbage.
+    The caller notes them as done. Raise RunFullError if there is not enough garbage.
     """
     taken: list[int] = []
     effect = FileEffect(home, owner)
@@ -40,7 +40,7 @@ def garbage_first(home: str, owner: int, intents: Sequence[Intent], opening: Ope
 
 
 def _may_go(intent: Intent) -> bool:
-    """Of a file that is no half pack the effect itself says no."""
+    """A file that is no half pack is refused by the remover itself."""
     return (
         intent.action == Act.DELETE_FILE.value
         and intent.after.get("frees") == Frees.NOW.value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from exporter.pruner.apply.home_folder import LeftAloneError
+from exporter.pruner.apply.home_folder import SkipError
 
 LOCK_AGE_SECONDS: Final = 86_400.0
 _STRINGS_BYTES: Final = 256 * 1024
@@ -46,10 +46,10 @@ def refuse_if_git_works_in(folder: int, owner: int, proc: str = "/proc") -> None
             continue
         try:
             if _works_in(place, path):
-                raise LeftAloneError(f"git process {pid} is at work in it")
+                raise SkipError(f"git process {pid} is at work in it")
         except PermissionError as error:
             if uid == owner:
-                raise LeftAloneError(f"git process {pid} may be at work in it") from error
+                raise SkipError(f"git process {pid} may be at work in it") from error
         except OSError:
             continue  # it has ended
 

@@ -19,11 +19,11 @@ from exporter.evidence.statx import is_mount_root
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class LeftAloneError(Exception):
+class SkipError(Exception):
     """Something is not as it was planned, or not as it has to be; the message says what."""
 
 
-class GoneError(LeftAloneError):
+class MissingError(SkipError):
     """There is nothing of that name."""
 
 
@@ -55,9 +55,9 @@ class Place:
     def _check(self, descriptor: int, name: bytes, device: int | None) -> int:
         found = os.fstat(descriptor)
         if found.st_uid != self.owner:
-            raise LeftAloneError(f"{_shown(name)} belongs to uid {found.st_uid}")
+            raise SkipError(f"{_shown(name)} belongs to uid {found.st_uid}")
         if device is not None and (found.st_dev != device or is_mount_root(descriptor)):
-            raise LeftAloneError(f"{_shown(name)} is mounted from elsewhere")
+            raise SkipError(f"{_shown(name)} is mounted from elsewhere")
         return found.st_dev
 
 
@@ -68,17 +68,17 @@ def split(path: bytes) -> tuple[bytes, bytes]:
 
 
 def stat_in(folder: int, name: bytes) -> os.stat_result:
-    """What is there under a name, links not followed; raise GoneError if there is nothing."""
+    """What is there under a name, links not followed; raise MissingError if there is nothing."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError as error:
-        raise GoneError("it is gone already") from error
+        raise MissingError("it is gone already") from error
 
 
 def is_there(folder: int, name: bytes) -> bool:
     try:
         stat_in(folder, name)
-    except GoneError:
+    except MissingError:
         return False
     return True
 
@@ -86,11 +86,11 @@ def is_there(folder: int, name: bytes) -> bool:
 def refuse_stranger(found: os.stat_result, owner: int, device: int) -> None:
     """Raise unless this belongs to the home's owner and lies on its filesystem."""
     if stat.S_ISLNK(found.st_mode):
-        raise LeftAloneError("it is a symlink")
+        raise SkipError("it is a symlink")
     if found.st_uid != owner:
-        raise LeftAloneError(f"it belongs to uid {found.st_uid}, not to the home's owner")
+        raise SkipError(f"it belongs to uid {found.st_uid}, not to the home's owner")
     if found.st_dev != device:
-        raise LeftAloneError("it is mounted from elsewhere")
+        raise SkipError("it is mounted from elsewhere")
 
 
 def make_durable(*folders: int) -> None:
@@ -111,10 +111,10 @@ def said(error: OSError) -> str:
 
 def _enter(above: int, part: bytes, *, create: bool) -> int:
     if part in (b"", b".", b"..") or b"\0" in part:
-        raise LeftAloneError("its path leads out of the home")
+        raise SkipError("its path leads out of the home")
     try:
         return _open(part, above)
-    except GoneError:
+    except MissingError:
         if not create:
             raise
     try:
@@ -128,10 +128,10 @@ def _open(name: bytes, above: int | None) -> int:
     try:
         return os.open(name, DIRECTORY, dir_fd=above)
     except FileNotFoundError as error:
-        raise GoneError(f"{_shown(name)} is gone") from error
+        raise MissingError(f"{_shown(name)} is gone") from error
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise LeftAloneError(f"{_shown(name)} is a symlink or no folder") from error
+            raise SkipError(f"{_shown(name)} is a symlink or no folder") from error
         raise
 
 

@@ -1,8 +1,8 @@
-"""Giving a session its past back where Hermes has gone on with it, in transactions of the budget.
+"""Restoring the past of a session that Hermes has gone on with, in short transactions.
 
-The newest of the old messages come first: at any moment a reader sees an end of the conversation
-without a gap. Hermes may write in between. Then what is missing is planned anew; what has been put
-in already is recognised, also by another process after this one was killed.
+The newest of the old messages come first: at any moment a reader sees the last part of the
+conversation without a gap. Hermes may write in between. Then what is missing is planned anew; what
+was put in already is recognised, also by another process after this one was killed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import apsw
 
 from exporter.hermes.merge_plan import MergePlan
 from exporter.hermes.table_rows import TableRows
-from exporter.writing.batch_size import Pace
-from exporter.writing.connection import LOCK_LIMIT_SECONDS, Writer, without_triggers
-from exporter.writing.index_upkeep import ATTEMPTS, merge_what_is_due, rest
+from exporter.writing.connection import Writer, without_triggers
+from exporter.writing.index_upkeep import back_off
+from exporter.writing.pacing import ATTEMPTS, Pacer
 from exporter.writing.search_index import Cut, find_cut, weights
 from exporter.writing.session_merge import (
     Shape,
@@ -30,7 +30,6 @@ from exporter.writing.session_merge import (
     shape_of,
 )
 from exporter.writing.session_rows import Layout, Misfit, SessionParts
-from exporter.writing.target import Target
 
 _PLANS_MAX: Final = 200
 """Each time that Hermes writes to the session the rest is planned anew."""
@@ -43,10 +42,8 @@ class _ChangedError(Exception):
 class SessionMerge:
     """Merges the sessions of one run."""
 
-    def __init__(self, target: Target, pace: Pace) -> None:
-        self._target = target
-        self._pace = pace
-        self.longest_hold_seconds = 0.0
+    def __init__(self, pacer: Pacer) -> None:
+        self._pacer = pacer
 
     def merge(
         self, writer: Writer, layout: Layout, parts: SessionParts, coming: Container[str]
@@ -59,36 +56,26 @@ class SessionMerge:
             try:
                 return _Merging(self, writer, layout, parts, coming).run()
             except _ChangedError:
-                self._target.sleep(self._target.pause_seconds)
+                self._pacer.target.sleep(self._pacer.target.pause_seconds)
         raise Misfit("Hermes writes to it all the time; try again later")
 
     @contextmanager
     def transaction(self, writer: Writer, layout: Layout, weight: int) -> Iterator[None]:
-        """One short transaction of so much work, in which no trigger fires that we stand in for."""
-        writer.new_openers()  # a new process may stay; but none may have lost its locks
+        """One short transaction of so much work; the text index is kept without its triggers."""
+        writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
         quiet = without_triggers(writer) if layout.index.known else nullcontext()
         try:
-            with quiet, writer.transaction() as transaction:
+            with quiet, self._pacer.transaction(writer, weight) as transaction:
                 yield
-                seconds = transaction.seconds
+                transaction.done = weight
         except apsw.InterruptError:
-            self._note(writer)
-            self._pace.was_too_long(weight, LOCK_LIMIT_SECONDS)
-            self._target.sleep(self._target.pause_seconds)
-            held = merge_what_is_due(self._target, writer, layout.index)
-            self.longest_hold_seconds = max(self.longest_hold_seconds, held)
+            back_off(self._pacer, writer, layout.index, 1)
             raise
-        self._note(writer)
-        self._pace.took(weight, seconds)
-        rest(self._target, writer.held_seconds)
-
-    def _note(self, writer: Writer) -> None:
-        self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
 
     def newest(self, messages: TableRows) -> TableRows:
         """As many of the newest as fit into one transaction, in the order of their ids."""
         work = list(weights(messages).values())
-        count = self._pace.fitting(work[::-1])
+        count = self._pacer.size.fitting(work[::-1])
         return TableRows(messages.columns, messages.rows[len(work) - count :])
 
 

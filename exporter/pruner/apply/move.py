@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from exporter.pruner.apply.home_folder import (
-    GoneError,
-    LeftAloneError,
+    MissingError,
     Place,
+    SkipError,
     is_there,
     make_durable,
     said,
@@ -58,7 +58,7 @@ class MovingEffect(ABC):
                     self._delete(action, folder, name)
                 else:
                     self._move(action, folder, name, trash)
-        except LeftAloneError as reason:
+        except SkipError as reason:
             return str(reason)
         except OSError as error:
             return said(error)
@@ -72,14 +72,14 @@ class MovingEffect(ABC):
             return False
         try:
             self._confirm(action.intent.before, trash.descriptor, kept)
-        except LeftAloneError:
+        except SkipError:
             # Killed before it could see that it had moved something else.
-            self.give_back(action, trash)
+            self.restore(action, trash)
             return is_there(trash.descriptor, kept)
         make_durable(trash.descriptor)
         return True
 
-    def give_back(self, action: Action, trash: TrashRun) -> str:
+    def restore(self, action: Action, trash: TrashRun) -> str:
         folder_path, name = split(os.fsencode(action.intent.target))
         kept = name_in_trash(action)
         try:
@@ -91,7 +91,7 @@ class MovingEffect(ABC):
                 make_durable(folder, trash.descriptor)
         except FileExistsError:
             return "there is a newer one in its place; the old one stays in the trash"
-        except LeftAloneError as reason:
+        except SkipError as reason:
             return str(reason)
         except OSError as error:
             return said(error)
@@ -102,7 +102,7 @@ class MovingEffect(ABC):
         rename_new(folder, name, trash.descriptor, kept)
         try:
             self._confirm(action.intent.before, trash.descriptor, kept)
-        except LeftAloneError:
+        except SkipError:
             put_back(trash.descriptor, kept, folder, name)
             raise
         # One commit of the filesystem's has both folders; a name that came back is no harm.
@@ -114,6 +114,6 @@ class MovingEffect(ABC):
         try:
             with self._place.folder(folder_path) as folder:
                 found = stat_in(folder, name)
-        except GoneError:
+        except MissingError:
             return True
         return found.st_ino != action.intent.before.get("inode")

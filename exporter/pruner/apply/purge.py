@@ -1,8 +1,8 @@
-"""Emptying the trash for good: what its keep time or size no longer allows, or nobody wants.
+"""Emptying the trash for good: what its keep time or size no longer allows, or a person purges.
 
-The trash of a run first loses its name, so that nobody takes half of it for the whole. Killed in
-between, what has no name any more is deleted by the next purge, and what still has one was not
-begun and can be undone.
+The trash of a run is first renamed, so that no undo takes half of it for the whole. After a kill in
+between, the next purge deletes what was renamed; what still has its name is whole, and can be
+undone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PurgeEffect:
             problems = _remove_doomed(above)
             problems += remove_tree(above, run.encode()).problems  # if it could not be renamed
             make_durable(above)
-        return f"not all of it could be deleted: {problems[0]}"[:300] if problems else ""
+        return f"not all of it could be deleted: {problems[0]}" if problems else ""
 
     def taken(self, action: Action, trash: TrashRun | None) -> bool:
         """What was begun is brought to its end."""
@@ -53,7 +53,7 @@ class PurgeEffect:
             _remove_doomed(above)
             return not is_there(above, action.intent.target.encode())
 
-    def give_back(self, action: Action, trash: TrashRun) -> str:
+    def restore(self, action: Action, trash: TrashRun) -> str:
         del action, trash
         return "what was purged is gone for good"
 

@@ -1,9 +1,8 @@
-"""Healing prunes: a deleted session that is there again gets its past back by itself.
+"""Healing prunes: a deleted session that exists again gets its past back by itself.
 
 A process that had the session in memory went on with it, or a client came back to its id. Hermes
 made the row again, with only what is new. As long as the past is in the trash it is merged in, in
-every mode: the journal says that it was us who took it. Only a turn that began between rebirth and
-merge has missed it.
+every mode: the journal says that we took it. Only a turn that began before the merge has missed it.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from exporter.pruner.apply.execute import acting
-from exporter.pruner.apply.recovery import recover
-from exporter.pruner.apply.undo import GiveBack
+from exporter.pruner.apply.recovery import BY_ACTION
+from exporter.pruner.apply.undo import RunRestorer
 from exporter.pruner.decide.trash_wait import find_reborn
 from exporter.pruner.models import Act
-from exporter.runs.folder import RunFolder
-from exporter.runs.journal import Runs, journal_of
+from exporter.runs.journal import Runs, journal_of, running_on
 from exporter.runs.models import Action, ActionState, Kind, Skipped
+from exporter.runs.recovery import recover
 from exporter.runs.trash import trash_of
 from exporter.writing.target import Target
 
@@ -27,7 +25,7 @@ _DELETION = Act.DELETE_SESSION.value
 
 
 class Healed(Struct, frozen=True):
-    """What became of sessions that were there again."""
+    """What became of sessions that existed again."""
 
     sessions: tuple[str, ...] = ()
     """These have their past again."""
@@ -36,7 +34,7 @@ class Healed(Struct, frozen=True):
 
 
 def heal_reborn(target: Target, *, besides: str = "") -> Healed:
-    """Give sessions that were born again their past; in a process of the home's owner.
+    """Give sessions that exist again their past; in a process of the home's owner.
 
     It has no connection to the database. What the run `besides` took is left alone. Raise
     RunBusyError if a run is under way, and RunError or DatabaseError if journal or database cannot
@@ -45,12 +43,12 @@ def heal_reborn(target: Target, *, besides: str = "") -> Healed:
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None or not find_reborn(target, journal.targets_in_trash(_DELETION)):
             return Healed()
-    with acting(target, "heal") as (runs, folder):
-        recover(target, runs, folder)
-        return _heal(target, runs, folder, besides)
+    with running_on(target, "heal") as runs:
+        recover(target, runs, BY_ACTION)
+        return _heal(target, runs, besides)
 
 
-def _heal(target: Target, runs: Runs, folder: RunFolder, besides: str) -> Healed:
+def _heal(target: Target, runs: Runs, besides: str) -> Healed:
     reborn = find_reborn(target, runs.targets_in_trash(_DELETION))
     # A session may have been pruned twice: the newer past goes in front of the present first.
     by_run: dict[str, None] = {
@@ -61,26 +59,25 @@ def _heal(target: Target, runs: Runs, folder: RunFolder, besides: str) -> Healed
     healed: list[str] = []
     left: list[Skipped] = []
     for run in by_run:  # the newest first; ids of runs of one second say nothing
-        with trash_of(folder, run) as trash:
+        with trash_of(runs.folder, run) as trash:
             if trash is None:
                 continue  # it was purged: there is no past any more
-            giving = GiveBack(
+            restorer = RunRestorer(
                 run,
                 target,
                 runs,
-                folder,
                 kind=Kind.HEAL,
                 reason="Hermes has gone on with the session",
                 wanted=lambda action: _belongs_to(action, reborn),
             )
-            returned = giving.give_back(trash)
-        healed += [each for each in returned.done if each in reborn]
-        left += [each for each in returned.skipped if each.target in reborn]
+            outcome = restorer.restore(trash)
+        healed += [each for each in outcome.done if each in reborn]
+        left += [each for each in outcome.skipped if each.target in reborn]
     return Healed(tuple(dict.fromkeys(healed)), tuple(left))
 
 
 def _belongs_to(action: Action, sessions: Collection[str]) -> bool:
-    """Whether this took one of these sessions, or a file of it, and nothing gave it back since."""
+    """True if it took one of these sessions, or a file of it, and no run restored that since."""
     if action.state is not ActionState.DONE:
         return False
     if action.intent.action == _DELETION:

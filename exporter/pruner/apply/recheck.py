@@ -1,8 +1,8 @@
-"""Whether sessions are still as they were planned, asked while nobody else can write.
+"""Checks again, under the write lock, that sessions are still as they were planned.
 
 Between the plan and the write a session may be resumed, written to, routed to or branched from, and
-processes may come. Everything that protects a session is looked at again, unless nobody has written
-to the database or the file of chats since.
+processes may open the database. Everything that protects a session is read again, unless no process
+has written to the database or the file of chats since.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from exporter.hermes.schema import schema_cookie
 from exporter.hermes.session_state import FoundSession, SessionStateReader, first_difference
 from exporter.runs.models import Action
 from exporter.runs.take_actions import CalledOffError
+from exporter.text import cut
 from exporter.writing.connection import Writer
 from exporter.writing.session_end import has_turn_lease
 from exporter.writing.session_rows import (
@@ -50,8 +51,8 @@ _CHANGES: Final = {
 }
 
 
-class Gone:
-    """What this run itself has deleted, so that it is not taken for a change of others."""
+class DeletedByThisRun:
+    """Sessions that this run itself has deleted: their absence is no change by another process."""
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
@@ -69,19 +70,19 @@ class Gone:
         return self._children[session_id]
 
 
-class Inspection:
-    """Of sessions that one connection is about to delete."""
+class Recheck:
+    """Checks sessions that one connection is about to delete."""
 
     layout: Layout
 
-    def __init__(self, target: Target, gone: Gone, writer: Writer) -> None:
+    def __init__(self, target: Target, gone: DeletedByThisRun, writer: Writer) -> None:
         self.writer = writer
         self._target = target
         self._gone = gone
         self._routing = RoutingReader(target.home)
-        self._mark: tuple[int, database.FileState | None] | None = None
-        self._moved = True
-        self._looked_at = float("-inf")
+        self._version: tuple[int, database.FileState | None] | None = None
+        self._changed = True
+        self._checked_at = float("-inf")
         self.refresh()
 
     def refresh(self) -> None:
@@ -90,43 +91,43 @@ class Inspection:
         self.layout = probe_layout(connection)
         self._expected = SessionStateReader(self.layout.schema)
         self._routing.read(connection, self.layout.schema, self._target.clock())
-        self._mark = None
+        self._version = None
 
     def remember(self) -> None:
-        """From now on it is known whether anybody writes; in the transaction of the reading."""
-        self._mark = self._look()
+        """From now on it is known whether a process writes; in the transaction of the reading."""
+        self._version = self._read_version()
 
     def check_openers(self) -> None:
-        """Right before the write lock is taken: raise CalledOffError if somebody has come.
+        """Right before the write lock: raise CalledOffError if a new process has opened it.
 
-        Not while it is held: for the table of locks the kernel waits until all processors have
-        passed a quiet point, ten milliseconds at times. Whoever comes in between could as well
-        have come right before the commit: what it does to a session is seen in its rows.
+        Reading /proc/locks can take 10 ms, so it is not done under the lock. A process that comes
+        in between could as well have come right before the commit: what it does to a session is
+        seen in its rows.
         """
         new_openers = self.writer.new_openers()
         if new_openers:
             raise CalledOffError(f"process {new_openers[0]} has opened the database since")
-        self._looked_at = self._target.monotonic()
+        self._checked_at = self._target.monotonic()
 
-    def look_again(self) -> None:
+    def check_under_lock(self) -> None:
         """Under the write lock, once: raise CalledOffError if nothing may be deleted."""
-        if self._target.monotonic() - self._looked_at > _STALE_SECONDS:
-            self.check_openers()  # others had the lock for long
-        self._moved = self._look() != self._mark
-        if not self._moved:
+        if self._target.monotonic() - self._checked_at > _STALE_SECONDS:
+            self.check_openers()  # another process had the lock for long
+        self._changed = self._read_version() != self._version
+        if not self._changed:
             return
         connection = self.writer.connection
         if schema_cookie(connection) != self.layout.schema.cookie:
             raise CalledOffError("the tables of the database have changed since")
 
-    def _look(self) -> tuple[int, database.FileState | None]:
-        """What moves when anybody writes the database or the file of chats."""
+    def _read_version(self) -> tuple[int, database.FileState | None]:
+        """What changes when another process writes the database or the file of chats."""
         file = database.file_state(routing_file(self._target.home))
         return int(self.writer.connection.pragma("data_version")), file
 
     def why_not(self, unit: Sequence[Action]) -> str:
         """Why these sessions may not be deleted now; '' if they may."""
-        if not self._moved:
+        if not self._changed:
             return ""
         connection = self.writer.connection
         now = self._target.clock()
@@ -154,7 +155,7 @@ class Inspection:
     def why_not_exactly(self, unit: Sequence[Action], parts: Sequence[SessionParts]) -> str:
         """The same, and whether every row still is what is in the trash."""
         why = self.why_not(unit)
-        if why or not self._moved:
+        if why or not self._changed:
             return why
         for each in parts:
             found = read_session(self.writer.connection, self.layout, each.id, look_at_index=False)
@@ -170,7 +171,7 @@ class Inspection:
         if found.row.is_open:
             return "it is open"
         expected = dict(found.expected)
-        # What this run has done itself to the relatives of a session is no change of others.
+        # What this run itself has done to the relatives of a session is no change by another.
         session_id = action.intent.target
         expected["children"] = int(expected["children"] or 0) + self._gone.children_of(session_id)
         if expected["parent"] is None and planned.get("parent") in self._gone:
@@ -187,4 +188,4 @@ class Inspection:
 
 def _of(session_id: str, ids: Sequence[str], why: str) -> str:
     """Say of which session of a group that is."""
-    return why if len(ids) == 1 else f"{why} ({session_id[:128]}, which it goes with)"
+    return why if len(ids) == 1 else f"{why} ({cut(session_id, 128)}, which it goes with)"

@@ -1,47 +1,35 @@
 """What became of the actions of prunes and their undos that were killed, by looking at the home.
 
-Sessions are gone and in the trash, or there; other things their effects know about. Files that
-belong to a session follow it: where its rows are gone its files go to the trash too, as the run
-intended, and where its rows were given back so are its files. So no transcript is left without its
-session. Afterwards what was taken can be undone.
+Sessions are gone and in the trash, or there. Of other things their removers know. Files that belong
+to a session follow it: if its rows are gone its files go to the trash too, as the run intended, and
+if its rows were restored so are its files. So no transcript is left without its session. Afterwards
+what was taken can be undone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from exporter.errors import HomeError
-from exporter.pruner.apply.delete_sessions import what_happened
+from exporter.pruner.apply.delete_sessions import what_was_deleted
 from exporter.pruner.apply.registry import effects_on
 from exporter.pruner.apply.remover import Effect
-from exporter.pruner.apply.restore_sessions import what_came_back
+from exporter.pruner.apply.restore_sessions import what_was_restored
 from exporter.pruner.apply.session_trash import overview
 from exporter.pruner.models import Act
-from exporter.runs import recovery, take_actions
-from exporter.runs.folder import RunFolder
+from exporter.reaper import change_ends
 from exporter.runs.journal import Runs
-from exporter.runs.models import Action, ActionState, Frees, Run, Settlement
-from exporter.runs.recovery import KILLED, Recovered, Settle
+from exporter.runs.models import WHY_MAX, Action, ActionState, Frees, Run, Settled
+from exporter.runs.recovery import KILLED, FindOut
 from exporter.runs.trash import TrashRun, trash_of
+from exporter.text import cut
 from exporter.writing.target import Target
 
 GIVE_BACK: Final = "give_back"
 """The action of an undo: it takes back whatever action it reverses."""
 _SESSION: Final = Act.DELETE_SESSION.value
-
-
-def recover(target: Target, runs: Runs, folder: RunFolder) -> Recovered:
-    """Settle what killed runs of any kind left open."""
-    pruning = _Pruning(target, runs, folder)
-    taken = dict.fromkeys((each.value for each in Act if each.value != _SESSION), pruning.taken)
-    by_action: dict[str, Settle] = {
-        **take_actions.settlers(target),
-        _SESSION: pruning.deleted,  # before the files that belong to sessions
-        **taken,
-        GIVE_BACK: pruning.given_back,
-    }
-    return recovery.recover(runs, by_action)
 
 
 def note_purged(runs: Runs, run: str) -> None:
@@ -56,14 +44,14 @@ def trash_for(action: Action, trash: TrashRun | None) -> TrashRun | None:
     return None if _frees_now(action) else trash
 
 
-def give_back(effect: Effect, original: Action, trash: TrashRun | None) -> str:
-    """Give back one thing that is no session; '' or why not."""
+def restore(effect: Effect, original: Action, trash: TrashRun | None) -> str:
+    """Restore one thing that is no session; '' or why not."""
     if trash is None or _frees_now(original):
         return "it was not put into the trash"
     try:
-        return effect.give_back(original, trash)
+        return effect.restore(original, trash)
     except HomeError as error:
-        return str(error)[:300]
+        return cut(str(error), WHY_MAX)
 
 
 def session_of(action: Action) -> str | None:
@@ -72,87 +60,101 @@ def session_of(action: Action) -> str | None:
     return session if isinstance(session, str) else None
 
 
+def taken_sessions(runs: Runs, run: str) -> list[Action]:
+    """The actions by which a run took sessions that were not restored since."""
+    return [
+        each for each in runs.actions(run) if is_session(each) and each.state is ActionState.DONE
+    ]
+
+
 def sessions_away(runs: Runs, run: str, trash: TrashRun | None) -> set[str]:
     """Sessions that this run took and that can still come back: their files wait with them."""
-    taken = [each for each in runs.actions(run) if _is_session(each)]
-    taken = [each for each in taken if each.state is ActionState.DONE]
+    taken = taken_sessions(runs, run)
     if not taken or trash is None:
         return set()
     kept = overview(trash).began_at
     return {each.intent.target for each in taken if each.number in kept}
 
 
-class _Pruning:
-    """Settles prunes and their undos in one home."""
+def is_session(action: Action) -> bool:
+    return action.intent.action == _SESSION
 
-    def __init__(self, target: Target, runs: Runs, folder: RunFolder) -> None:
-        self._target = target
-        self._runs = runs
-        self._folder = folder
-        self._effects = effects_on(target, folder)
 
-    def deleted(self, run: Run, actions: Sequence[Action]) -> list[Settlement]:
-        """Which sessions a prune has deleted."""
-        with trash_of(self._folder, run.id) as trash:
-            return what_happened(self._target, actions, trash, KILLED)
+def _frees_now(action: Action) -> bool:
+    return bool(action.intent.after.get("frees") == Frees.NOW.value)
 
-    def taken(self, run: Run, actions: Sequence[Action]) -> list[Settlement]:
-        """What else a prune has taken; it takes the files of the sessions that it has deleted."""
-        gone = {
-            each.intent.target
-            for each in self._runs.actions(run.id)
-            if _is_session(each) and each.state is ActionState.DONE
-        }
-        with trash_of(self._folder, run.id) as trash:
-            return [_told(each, self._take, trash, session_of(each) in gone) for each in actions]
 
-    def _take(self, action: Action, trash: TrashRun | None, *, goes_on: bool) -> str:
-        effect, place = self._effects[Act(action.intent.action)], trash_for(action, trash)
+# Killed runs
+
+
+def _deleted(target: Target, runs: Runs, run: Run, actions: Sequence[Action]) -> list[Settled]:
+    """Which sessions a prune has deleted."""
+    with trash_of(runs.folder, run.id) as trash:
+        return what_was_deleted(target, actions, trash, KILLED)
+
+
+def _taken(target: Target, runs: Runs, run: Run, actions: Sequence[Action]) -> list[Settled]:
+    """What else a prune has taken; it takes the files of the sessions that it has deleted."""
+    effects = effects_on(target, runs.folder)
+    gone = {each.intent.target for each in taken_sessions(runs, run.id)}
+
+    def take(action: Action, trash: TrashRun | None) -> str:
+        effect, place = effects[Act(action.intent.action)], trash_for(action, trash)
         if place is None and not _frees_now(action):
             return "its trash is gone"  # and nothing is ever taken without one
         if effect.taken(action, place):
             if action.intent.action == Act.PURGE_TRASH.value:
-                self._runs.not_undoable(action.intent.target)
+                runs.not_undoable(action.intent.target)
             return ""
-        return effect.take(action, place) if goes_on else KILLED
+        return effect.take(action, place) if session_of(action) in gone else KILLED
 
-    def given_back(self, run: Run, actions: Sequence[Action]) -> list[Settlement]:
-        """What an undo has given back; it gives back the files of the sessions that are back."""
-        settled: list[Settlement] = []
-        for undone, returning in _reversals(actions).items():
-            originals = {each.number: each for each in self._runs.actions(undone)}
-            pairs = [(originals[number], each) for number, each in returning.items()]
-            with trash_of(self._folder, undone) as trash:
-                sessions = [each for original, each in pairs if _is_session(original)]
-                back = what_came_back(self._target, sessions, trash, KILLED)
-                # Noted first: whether a file goes back depends on what the journal says of them.
-                self._runs.settle(run.id, back)
-                away = sessions_away(self._runs, undone, trash)
-                for original, each in pairs:
-                    if not _is_session(original):
-                        told = _told(original, self._bring, trash, session_of(original) not in away)
-                        settled.append(Settlement(each.number, told.state, told.why))
-        return settled
-
-    def _bring(self, original: Action, trash: TrashRun | None, *, goes_on: bool) -> str:
-        effect = self._effects[Act(original.intent.action)]
-        if not goes_on and trash is not None and effect.taken(original, trash):
-            return KILLED
-        return give_back(effect, original, trash)
+    with trash_of(runs.folder, run.id) as trash:
+        return [_settled(each, take, trash) for each in actions]
 
 
-def _told(
-    action: Action, step: Callable[..., str], trash: TrashRun | None, goes_on: bool
-) -> Settlement:
+def _restored(target: Target, runs: Runs, run: Run, actions: Sequence[Action]) -> list[Settled]:
+    """What an undo has restored; it restores the files of the sessions that are back."""
+    effects = effects_on(target, runs.folder)
+    settled: list[Settled] = []
+    for undone, returning in _reversals(actions).items():
+        originals = {each.number: each for each in runs.actions(undone)}
+        pairs = [(originals[number], each) for number, each in returning.items()]
+        with trash_of(runs.folder, undone) as trash:
+            sessions = [each for original, each in pairs if is_session(original)]
+            back = what_was_restored(target, sessions, trash, KILLED)
+            # Noted first: whether a file goes back depends on what the journal says of them.
+            runs.settle(run.id, back)
+            away = sessions_away(runs, undone, trash)
+
+            bring = partial(_bring_back, effects, away)
+            for original, each in pairs:
+                if not is_session(original):
+                    found = _settled(original, bring, trash)
+                    settled.append(Settled(each.number, found.state, found.why))
+    return settled
+
+
+def _bring_back(
+    effects: Mapping[Act, Effect], away: set[str], original: Action, trash: TrashRun | None
+) -> str:
+    """Restore one thing that is no session, unless the undo has not come to its session."""
+    effect = effects[Act(original.intent.action)]
+    waits = session_of(original) in away
+    if waits and trash is not None and effect.taken(original, trash):
+        return KILLED
+    return restore(effect, original, trash)
+
+
+def _settled(
+    action: Action, step: Callable[[Action, TrashRun | None], str], trash: TrashRun | None
+) -> Settled:
     """What became of one action; damage that hides it concerns no other."""
     try:
-        why = step(action, trash, goes_on=goes_on)
+        return Settled.of(action, step(action, trash))
     except HomeError as error:
-        return Settlement(action.number, ActionState.INTENDED, str(error)[:300])
+        return Settled(action.number, ActionState.INTENDED, str(error))
     except OSError as error:
-        return Settlement(action.number, ActionState.INTENDED, f"cannot tell: {error.strerror}")
-    state = ActionState.SKIPPED if why else ActionState.DONE
-    return Settlement(action.number, state, why[:300])
+        return Settled(action.number, ActionState.INTENDED, f"cannot tell: {error.strerror}")
 
 
 def _reversals(actions: Sequence[Action]) -> Mapping[str, Mapping[int, Action]]:
@@ -165,9 +167,10 @@ def _reversals(actions: Sequence[Action]) -> Mapping[str, Mapping[int, Action]]:
     return found
 
 
-def _is_session(action: Action) -> bool:
-    return action.intent.action == _SESSION
-
-
-def _frees_now(action: Action) -> bool:
-    return bool(action.intent.after.get("frees") == Frees.NOW.value)
+BY_ACTION: Final[dict[str, FindOut]] = {
+    **change_ends.BY_ACTION,
+    _SESSION: _deleted,  # before the files that belong to sessions
+    **dict.fromkeys((each.value for each in Act if each is not Act.DELETE_SESSION), _taken),
+    GIVE_BACK: _restored,
+}
+"""How actions of any run are settled after a kill; see `exporter.runs.recovery`."""

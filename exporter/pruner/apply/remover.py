@@ -1,7 +1,7 @@
 """What the taking of one action has to offer, so that a run can be killed at any instant.
 
 An effect is called under the run lock by the home's owner. The journal holds the intent before
-`take` is called and learns what became of it afterwards, so `take`, `give_back` and `purge` may be
+`take` is called and learns what became of it afterwards, so `take`, `restore` and `purge` may be
 repeated after a kill and must then find out by looking what is left to be done.
 """
 
@@ -25,5 +25,5 @@ class Effect(Protocol):
     def taken(self, action: Action, trash: TrashRun | None) -> bool:
         """Whether a run that was killed had taken it; what was half done is finished or undone."""
 
-    def give_back(self, action: Action, trash: TrashRun) -> str:
+    def restore(self, action: Action, trash: TrashRun) -> str:
         """Put it back exactly as it was; return '' or why not. Never overwrite what is newer."""

@@ -18,7 +18,7 @@ from exporter.pruner.apply.file_state import refuse_other_repo
 from exporter.pruner.apply.git_activity import is_fresh_lock, is_lock, refuse_if_git_works_in
 from exporter.pruner.apply.home_folder import (
     DIRECTORY,
-    LeftAloneError,
+    SkipError,
     refuse_stranger,
     stat_in,
 )
@@ -49,7 +49,7 @@ class RepoEffect(MovingEffect):
 
     def _refuse_name(self, path: bytes) -> None:
         if not is_prunable_repo(path):
-            raise LeftAloneError("no folder of this name is ever taken")
+            raise SkipError("no folder of this name is ever taken")
 
     def _examine(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
         self._confirm(expected, folder, name)
@@ -58,7 +58,7 @@ class RepoEffect(MovingEffect):
             found = os.fstat(repo)
             refuse_other_repo(expected, found)
             if is_mount_root(repo):
-                raise LeftAloneError("it is mounted from elsewhere")
+                raise SkipError("it is mounted from elsewhere")
             _Tree(self._place.owner, found.st_dev, self._clock(), self._most_entries).look(repo)
             refuse_if_git_works_in(repo, self._place.owner, self._proc)
         finally:
@@ -68,12 +68,12 @@ class RepoEffect(MovingEffect):
         found = stat_in(folder, name)
         refuse_stranger(found, self._place.owner, os.fstat(folder).st_dev)
         if not stat.S_ISDIR(found.st_mode):
-            raise LeftAloneError("it is no folder")
+            raise SkipError("it is no folder")
         refuse_other_repo(expected, found)
 
     def _delete(self, action: Action, folder: int, name: bytes) -> None:
         del action, folder, name
-        raise LeftAloneError("only what is surely garbage may go without the trash")
+        raise SkipError("only what is surely garbage may go without the trash")
 
 
 class _Tree:
@@ -88,7 +88,7 @@ class _Tree:
     def look(self, folder: int, level: int = 0) -> None:
         """Raise if anything in it is somebody else's, mounted, or a lock that git may hold."""
         if level > _MOST_LEVELS:
-            raise LeftAloneError(f"it has folders more than {_MOST_LEVELS} levels deep")
+            raise SkipError(f"it has folders more than {_MOST_LEVELS} levels deep")
         with os.scandir(folder) as entries:
             for entry in entries:
                 if self._left <= 0:
@@ -99,17 +99,17 @@ class _Tree:
     def _look_at(self, entry: os.DirEntry[str], folder: int, level: int) -> None:
         found = entry.stat(follow_symlinks=False)
         if found.st_uid != self._owner:
-            raise LeftAloneError(f"something in it belongs to uid {found.st_uid}")
+            raise SkipError(f"something in it belongs to uid {found.st_uid}")
         if found.st_dev != self._device:
-            raise LeftAloneError("something is mounted in it")
+            raise SkipError("something is mounted in it")
         if is_lock(os.fsencode(entry.name)) and is_fresh_lock(found, self._now):
-            raise LeftAloneError(f"git has a lock in it ({ascii(entry.name)[1:-1]})")
+            raise SkipError(f"git has a lock in it ({ascii(entry.name)[1:-1]})")
         if not stat.S_ISDIR(found.st_mode):
             return
         below = os.open(entry.name, DIRECTORY, dir_fd=folder)
         try:
             if is_mount_root(below):
-                raise LeftAloneError("something is mounted in it")
+                raise SkipError("something is mounted in it")
             self.look(below, level + 1)
         finally:
             os.close(below)

@@ -119,7 +119,7 @@ def overview(trash: TrashRun) -> Overview:
 def why_not_kept(trash: TrashRun) -> str:
     """Why a session that this run took cannot be found in its trash."""
     damage = overview(trash).damage
-    return f"its rows are damaged: {damage}"[:300] if damage else "it is not in the trash"
+    return f"its rows are damaged: {damage}" if damage else "it is not in the trash"
 
 
 def _kept_files(trash: TrashRun, *, newest_only: bool = False) -> Iterator[KeptFile]:

@@ -30,9 +30,9 @@ from exporter.pruner.apply.file_state import Marks, project_marks, refuse_other_
 from exporter.pruner.apply.git_activity import is_fresh_lock, refuse_if_git_works_in
 from exporter.pruner.apply.home_folder import (
     DIRECTORY,
-    GoneError,
-    LeftAloneError,
+    MissingError,
     Place,
+    SkipError,
     is_there,
     make_durable,
     refuse_stranger,
@@ -65,7 +65,7 @@ class _About(Struct, frozen=True):
     """Of the ref's own file, where it has one: git may keep many in one file."""
 
 
-class _DamagedError(LeftAloneError):
+class _DamagedError(SkipError):
     """What was noted of a project in the trash cannot be read."""
 
 
@@ -96,24 +96,24 @@ class ProjectEffect:
         project = action.intent.target
         try:
             if not is_prunable_project(os.fsencode(project)):
-                raise LeftAloneError("no project has such a name")
+                raise SkipError("no project has such a name")
             if trash is None:
-                raise LeftAloneError("only what is surely garbage may go without the trash")
+                raise SkipError("only what is surely garbage may go without the trash")
             self._refuse_if_busy(project)
             tip = git_store.read_tip(self._store, project)
             if tip is None and not self._present(project):
-                raise GoneError("it is gone already")
+                raise MissingError("it is gone already")
             self._refuse_if_changed(action)
             self._pack(action, tip, trash)
             try:
                 self._refuse_if_busy(project)
                 self._refuse_if_changed(action)
                 self._forget(project, tip)
-            except (LeftAloneError, HomeError, OSError):
+            except (SkipError, HomeError, OSError):
                 remove_tree(trash.descriptor, name_in_trash(action))
                 raise
             self._move_files(action, trash)
-        except (LeftAloneError, HomeError) as reason:
+        except (SkipError, HomeError) as reason:
             return str(reason)
         except OSError as error:
             return said(error)
@@ -126,9 +126,9 @@ class ProjectEffect:
         try:
             # Git outlives a run that is killed, and may still do what it was told.
             self._wait_for_git(_QUIET_LOOKS)
-        except GoneError:
+        except MissingError:
             return is_there(trash.descriptor, kept)  # the whole store is gone
-        except LeftAloneError as reason:
+        except SkipError as reason:
             raise HomeError(f"{self._store}: {reason}; looked at again later") from reason
         remove_tree(trash.descriptor, kept + _PART)
         try:
@@ -144,13 +144,13 @@ class ProjectEffect:
         self._move_files(action, trash)
         return True
 
-    def give_back(self, action: Action, trash: TrashRun) -> str:
+    def restore(self, action: Action, trash: TrashRun) -> str:
         kept = name_in_trash(action)
         project = action.intent.target
         try:
             about = _read_about(trash, kept)
             if about is None:
-                raise LeftAloneError("it is no longer in the trash")
+                raise SkipError("it is no longer in the trash")
             self._refuse_if_busy(project)
             self._refuse_if_newer(about, trash, kept)
             if about.tip is not None:
@@ -161,7 +161,7 @@ class ProjectEffect:
                 remove_tree(folder, _BUNDLE.encode())
         except FileExistsError:
             return "Hermes has written it anew; the old one stays in the trash"
-        except (LeftAloneError, HomeError) as reason:
+        except (SkipError, HomeError) as reason:
             return str(reason)
         except OSError as error:
             return said(error)
@@ -177,9 +177,9 @@ class ProjectEffect:
                 with self._place.folder(STORE) as store:
                     refuse_if_git_works_in(store, self._place.owner, self._proc)
                 quiet += 1
-            except GoneError:
+            except MissingError:
                 raise
-            except LeftAloneError:
+            except SkipError:
                 quiet = 0
                 if self._monotonic() > give_up_at:
                     raise
@@ -190,7 +190,7 @@ class ProjectEffect:
     def _refuse_if_busy(self, project: str) -> None:
         """Raise if this is no store of the owner's, git is at work in it, or it is not plain."""
         if os.geteuid() != self._place.owner:
-            raise LeftAloneError("git runs only as the home's owner")
+            raise SkipError("git runs only as the home's owner")
         with self._place.folder(STORE) as store:
             for lock in project_locks(project):
                 try:
@@ -198,7 +198,7 @@ class ProjectEffect:
                 except FileNotFoundError:
                     continue
                 if is_fresh_lock(found, self._clock()):
-                    raise LeftAloneError(f"git has a lock in the store ({os.path.basename(lock)})")
+                    raise SkipError(f"git has a lock in the store ({os.path.basename(lock)})")
         self._wait_for_git()
         refuse_unfit_repository(self._store)
 
@@ -214,7 +214,7 @@ class ProjectEffect:
         found = stat_in(folder, name)
         refuse_stranger(found, self._place.owner, os.fstat(folder).st_dev)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            raise LeftAloneError("its files are not what Hermes writes")
+            raise SkipError("its files are not what Hermes writes")
 
     def _present(self, project: str) -> list[bytes]:
         """Those of its files that are there, by their path below the home."""
@@ -226,7 +226,7 @@ class ProjectEffect:
         try:
             with self._place.folder(folder_path) as folder:
                 return stat_in(folder, name)
-        except GoneError:
+        except MissingError:
             return None
 
     # Taking
@@ -237,7 +237,7 @@ class ProjectEffect:
         part = kept + _PART
         remove_tree(trash.descriptor, part)
         if is_there(trash.descriptor, kept):
-            raise LeftAloneError("it is in the trash already")
+            raise SkipError("it is in the trash already")
         os.mkdir(part, 0o700, dir_fd=trash.descriptor)
         try:
             with _folder(trash.descriptor, part) as folder:
@@ -310,11 +310,11 @@ class ProjectEffect:
     def _refuse_if_newer(self, about: _About, trash: TrashRun, kept: bytes) -> None:
         tip = git_store.read_tip(self._store, about.project)
         if tip is not None and tip != about.tip:
-            raise LeftAloneError("Hermes has made new snapshots of it; the old stay in the trash")
+            raise SkipError("Hermes has made new snapshots of it; the old stay in the trash")
         with _folder(trash.descriptor, kept) as folder:
             for path in self._present(about.project):
                 if is_there(folder, _kind(path)):
-                    raise LeftAloneError("Hermes has written it anew; the old stays in the trash")
+                    raise SkipError("Hermes has written it anew; the old stays in the trash")
 
     def _restore_tip(self, tip: str, project: str, place: str) -> None:
         """Make the ref again, with everything that it leads to.
@@ -331,7 +331,7 @@ class ProjectEffect:
             git_store.take_bundle(self._store, bundle)
         if not git_store.is_complete(self._store, tip):
             git_store.delete_ref(self._store, project, tip)
-            raise LeftAloneError("its snapshots could not be put back; they stay in the trash")
+            raise SkipError("its snapshots could not be put back; they stay in the trash")
 
     def _ref_time(self, project: str) -> int | None:
         found = self._stat(_ref_file(project))

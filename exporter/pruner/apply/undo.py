@@ -1,4 +1,4 @@
-"""Giving back what a prune took, exactly as it was; what is newer stays, and is merged with it."""
+"""Restoring what a prune took, exactly as it was; what is newer stays, and is merged with it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from exporter.errors import DatabaseError
-from exporter.pruner.apply.execute import Progress, acting
-from exporter.pruner.apply.recovery import GIVE_BACK, give_back, recover, session_of, sessions_away
+from exporter.pruner.apply.recovery import (
+    BY_ACTION,
+    GIVE_BACK,
+    is_session,
+    restore,
+    session_of,
+    sessions_away,
+)
 from exporter.pruner.apply.registry import effects_on
-from exporter.pruner.apply.restore_sessions import SessionReturn
+from exporter.pruner.apply.restore_sessions import SessionRestorer
 from exporter.pruner.models import Act
-from exporter.runs.folder import RunError, RunFolder
-from exporter.runs.journal import Runs, journal_of
+from exporter.runs.folder import RunError
+from exporter.runs.journal import Runs, journal_of, running_on
 from exporter.runs.models import (
     UNREADABLE,
     Action,
@@ -23,17 +29,19 @@ from exporter.runs.models import (
     Outcome,
     Reversal,
     RunOutcome,
-    Settlement,
+    Settled,
     Skipped,
-    outcome_of,
+    skip,
 )
-from exporter.runs.recovery import not_known
+from exporter.runs.recovery import not_known, recover
+from exporter.runs.take_actions import Progress, RunRecord, take_all
 from exporter.runs.trash import TrashRun, trash_of
+from exporter.writing.pacing import Pacer
 from exporter.writing.target import Target
 
 
 def undo(run: str, target: Target, *, progress: Progress | None = None) -> Outcome:
-    """Give back what a prune took; in a process of the home's owner, without a connection.
+    """Restore what a prune took; in a process of the home's owner, without a connection.
 
     Raise RunError if there is no such prune or its trash is gone, RunBusyError if another run is
     under way, and DatabaseError if what killed runs had done cannot be found out.
@@ -44,30 +52,29 @@ def undo(run: str, target: Target, *, progress: Progress | None = None) -> Outco
         kind = journal.find(run).kind
         if kind is not Kind.PRUNE:
             raise RunError(f"run {run} is no prune but one of kind {kind.value}; nothing was done")
-    undoing: GiveBack | None = None
+    restorer: RunRestorer | None = None
     try:
-        with acting(target, f"undo of {run}") as (runs, folder):
-            recover(target, runs, folder)
-            with trash_of(folder, run) as trash:
+        with running_on(target, f"undo of {run}") as runs:
+            recover(target, runs, BY_ACTION)
+            with trash_of(runs.folder, run) as trash:
                 if trash is None:
                     raise RunError(f"the trash of run {run} is gone; nothing can be given back")
-                undoing = GiveBack(run, target, runs, folder, progress=progress)
-                return undoing.give_back(trash)
+                restorer = RunRestorer(run, target, runs, progress=progress)
+                return restorer.restore(trash)
     except RunError as error:
-        if undoing is None or not undoing.has_begun:
+        if restorer is None or not restorer.has_begun:
             raise
         return Outcome(run, RunOutcome.UNKNOWN, why=not_known(run, error))
 
 
-class GiveBack:
-    """Gives back what one run took: all of it, or only what `wanted` says."""
+class RunRestorer:
+    """Restores what one run took: all of it, or only what `wanted` says."""
 
     def __init__(
         self,
         run: str,
         target: Target,
         runs: Runs,
-        folder: RunFolder,
         *,
         kind: Kind = Kind.UNDO,
         reason: str = "",
@@ -80,127 +87,83 @@ class GiveBack:
         self._wanted = wanted
         self._target = target
         self._runs = runs
-        self._effects = effects_on(target, folder)
-        self._progress = progress
-        self._sessions = SessionReturn(target)
-        self._undoing = ""
-        self._settled: dict[int, Settlement] = {}
-        self._total = 0
-        self._why = ""
+        self._effects = effects_on(target, runs.folder)
+        self._pacer = Pacer(target)
+        self._record = RunRecord(runs, progress)
 
     @property
     def has_begun(self) -> bool:
-        """Whether the journal has it: from then on something may have been given back."""
-        return self._undoing != ""
+        """Whether the journal has it: from then on something may have been restored."""
+        return self._record.run != ""
 
-    def give_back(self, trash: TrashRun) -> Outcome:
+    def restore(self, trash: TrashRun) -> Outcome:
         actions = [each for each in self._runs.actions(self._run) if self._wanted(each)]
-        earlier = tuple(
-            Skipped(each.intent.target, f"it was given back already, {each.why}")
-            for each in actions
-            if each.state is ActionState.UNDONE
-        )
-        earlier += tuple(
-            Skipped(each.intent.target, f"not known whether it was taken: {each.why}")
-            for each in actions
-            if each.state is ActionState.INTENDED
-        )
-        earlier += tuple(
-            Skipped(each.intent.target, each.why)
-            for each in actions
-            if each.intent.action == UNREADABLE
-        )
+        earlier = _not_to_be_restored(actions)
         done = [each for each in actions if each.state is ActionState.DONE][::-1]
         if not done:
             return Outcome(self._run, RunOutcome.DONE, skipped=earlier)
-        self._undoing = self._runs.begin(
-            self._kind,
-            [_returning(each, self._reason) for each in done],
-            by_hand=self._kind is Kind.UNDO,
-        )
-        returning = self._runs.actions(self._undoing)
-        self._total = len(returning)
-        originals = dict(zip((each.number for each in returning), done, strict=True))
+        record = self._record
+        intents = [_restoring(each, self._reason) for each in done]
+        record.begin(self._kind, intents, by_hand=self._kind is Kind.UNDO)
+        pairs = list(zip(record.actions, done, strict=True))
         try:
             # Rows, then their files: killed in between, no transcript is without its session.
-            self._give_back_sessions(returning, originals, trash)
-            self._give_back_others(returning, originals, trash)
+            self._restore_sessions([each for each, taken in pairs if is_session(taken)], trash)
+            self._restore_others([pair for pair in pairs if not is_session(pair[1])], trash)
         except DatabaseError as error:
-            self._why = not_known(self._run, error)
-            return structs.replace(self._returned(returning, earlier), outcome=RunOutcome.UNKNOWN)
-        returned = self._returned(returning, earlier)
-        self._runs.finish(self._undoing, returned.outcome, self._why)
-        return returned
+            record.why = not_known(self._run, error)
+            outcome = structs.replace(record.outcome(), outcome=RunOutcome.UNKNOWN)
+        else:
+            outcome = record.finish()
+        return structs.replace(
+            outcome,
+            run=self._run,
+            skipped=(*outcome.skipped, *earlier),
+            longest_hold_seconds=self._pacer.longest_hold_seconds,
+        )
 
-    def _give_back_others(
-        self, returning: Sequence[Action], originals: dict[int, Action], trash: TrashRun
-    ) -> None:
-        away = sessions_away(self._runs, self._run, trash)
-        for each in returning:
-            original = originals[each.number]
-            if original.intent.action == Act.DELETE_SESSION.value:
-                continue
-            if session_of(original) in away:
-                why = "its session was not given back"
-            else:
-                why = give_back(self._effects[Act(original.intent.action)], original, trash)
-            state = ActionState.SKIPPED if why else ActionState.DONE
-            self._settle([Settlement(each.number, state, why)])
-
-    def _give_back_sessions(
-        self, returning: Sequence[Action], originals: dict[int, Action], trash: TrashRun
-    ) -> None:
-        sessions = {
-            originals[each.number].number: each
-            for each in returning
-            if originals[each.number].intent.action == Act.DELETE_SESSION.value
-        }
-        if not sessions:
+    def _restore_sessions(self, actions: Sequence[Action], trash: TrashRun) -> None:
+        if not actions:
             return
         try:
             self._target.refuse_unwritable()
         except DatabaseError as error:
-            self._why = str(error)
-            self._settle(
-                [
-                    Settlement(each.number, ActionState.SKIPPED, self._why[:300])
-                    for each in sessions.values()
-                ]
-            )
+            self._record.why = str(error)
+            self._record.settle(skip(actions, self._record.why))
             return
-        self._why = self._sessions.give_back(sessions, trash, self._settle)
+        take_all(self._target, self._record, actions, SessionRestorer(self._pacer, trash))
 
-    def _settle(self, settlements: Sequence[Settlement]) -> None:
-        if settlements:
-            self._runs.settle(self._undoing, settlements)
-            self._settled |= {each.number: each for each in settlements}
-            if self._progress is not None:
-                self._progress(len(self._settled), self._total)
-
-    def _returned(self, returning: Sequence[Action], earlier: tuple[Skipped, ...]) -> Outcome:
-        settled = [(each.intent.target, self._settled.get(each.number)) for each in returning]
-        done = [
-            (name, found)
-            for name, found in settled
-            if found is not None and found.state is ActionState.DONE
-        ]
-        failed = tuple(
-            Skipped(name, found.why if found else self._why)
-            for name, found in settled
-            if found is None or found.state is not ActionState.DONE
-        )
-        return Outcome(
-            run=self._run,
-            outcome=outcome_of(went_wrong=bool(self._why), anything_done=bool(done)),
-            done=tuple(name for name, _ in done),
-            skipped=(*failed, *earlier),
-            why=self._why,
-            notes=tuple(Skipped(name, found.why) for name, found in done if found.why),
-            longest_hold_seconds=self._sessions.longest_hold_seconds,
-        )
+    def _restore_others(self, pairs: Sequence[tuple[Action, Action]], trash: TrashRun) -> None:
+        away = sessions_away(self._runs, self._run, trash)
+        for each, original in pairs:
+            if session_of(original) in away:
+                why = "its session was not given back"
+            else:
+                why = restore(self._effects[Act(original.intent.action)], original, trash)
+            self._record.settle([Settled.of(each, why)])
 
 
-def _returning(action: Action, reason: str) -> Intent:
+def _not_to_be_restored(actions: Sequence[Action]) -> tuple[Skipped, ...]:
+    """What this run took, or may have taken, and an undo has nothing to do with any more."""
+    restored = [
+        Skipped(each.intent.target, f"it was given back already, {each.why}")
+        for each in actions
+        if each.state is ActionState.UNDONE
+    ]
+    unknown = [
+        Skipped(each.intent.target, f"not known whether it was taken: {each.why}")
+        for each in actions
+        if each.state is ActionState.INTENDED
+    ]
+    unreadable = [
+        Skipped(each.intent.target, each.why)
+        for each in actions
+        if each.intent.action == UNREADABLE
+    ]
+    return (*restored, *unknown, *unreadable)
+
+
+def _restoring(action: Action, reason: str) -> Intent:
     """The intent to take back an action of a prune."""
     return Intent(
         action=GIVE_BACK,

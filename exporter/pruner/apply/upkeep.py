@@ -23,7 +23,7 @@ from exporter.hermes.git import refuse_unfit_repository
 from exporter.hermes.paths import STORE
 from exporter.hermes.sqlite_locks import probe_shm
 from exporter.pruner.apply.git_activity import is_fresh_lock, is_lock, refuse_if_git_works_in
-from exporter.pruner.apply.home_folder import GoneError, LeftAloneError, Place
+from exporter.pruner.apply.home_folder import MissingError, Place, SkipError
 from exporter.runs.folder import RunError, run_folder, run_lock
 from exporter.runs.remove_tree import measure_tree
 from exporter.snapshot import LockAnswer
@@ -141,12 +141,12 @@ def collect_garbage(
             before = measure_tree(folder, b".")
             free = free_bytes(store)
             if free < before:
-                raise LeftAloneError(f"git gc needs {before} bytes free, and there are {free}")
+                raise SkipError(f"git gc needs {before} bytes free, and there are {free}")
             git_store.collect_garbage(store)
             after = measure_tree(folder, b".")
-    except GoneError:
+    except MissingError:
         return Upkeep("gc", "there is no checkpoint store")
-    except (LeftAloneError, HomeError) as reason:
+    except (SkipError, HomeError) as reason:
         return Upkeep("gc", str(reason))
     except OSError as error:
         return Upkeep("gc", f"cannot work in {store}: {error.strerror}")
@@ -196,7 +196,7 @@ def _refuse_locks(store: int, now: float) -> None:
             continue
         for entry, found in entries:
             if is_lock(entry) and is_fresh_lock(found, now):
-                raise LeftAloneError(f"git has a lock in the store ({ascii(entry)[2:-1]})")
+                raise SkipError(f"git has a lock in the store ({ascii(entry)[2:-1]})")
 
 
 def _entries(store: int, name: str) -> list[tuple[bytes, os.stat_result]]:

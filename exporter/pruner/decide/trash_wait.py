@@ -24,8 +24,7 @@ from exporter.pruner.models import Act
 from exporter.reaper.watched_idleness import read_moment
 from exporter.runs.journal import Runs
 from exporter.runs.models import ActionState
-from exporter.writing.index_upkeep import read_patiently
-from exporter.writing.target import Target
+from exporter.writing.target import Target, read_with_retry
 
 _DELETION: Final = Act.DELETE_SESSION.value
 BESIDE: Final = "beside"
@@ -44,7 +43,7 @@ def find_reborn(site: Target, session_ids: Collection[str]) -> set[str]:
         )
         return {session_id for (session_id,) in found}
 
-    return read_patiently(site, there)
+    return read_with_retry(site, there)
 
 
 def why_not_purged(site: Target, runs: Runs, run: str) -> str:
@@ -93,4 +92,4 @@ def _writes_turns_late(site: Target) -> bool:
     """Up to 0.17 nothing of a turn is stored before its end."""
     if database.file_state(site.database) is None:
         return False
-    return not read_patiently(site, lambda each: probe_schema(each).has("messages", "compacted"))
+    return not read_with_retry(site, lambda each: probe_schema(each).has("messages", "compacted"))

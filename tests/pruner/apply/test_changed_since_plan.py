@@ -19,7 +19,7 @@ from exporter.pruner.apply.undo import undo
 from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
 from exporter.runs.models import RunOutcome
-from exporter.writing import index_upkeep
+from exporter.writing import index_upkeep, pacing
 from exporter.writing.target import Target
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
@@ -149,7 +149,7 @@ def test_a_large_session_that_comes_to_life_halfway_is_found_by_search_again(
                 assert 13 < len(dump_all(home)["messages_fts_content"]) < 163
                 assert gateway.ask("resume", session=LARGE) == 150
 
-        monkeypatch.setattr(delete_sessions, "rest", resumed_after_two)
+        monkeypatch.setattr(pacing, "pause_for_writers", resumed_after_two)
         outcome = prune(home, plan, beside_all(home, lock_budget_seconds=0.01))
         assert slices >= 2
         assert outcome.done == ()
@@ -308,7 +308,7 @@ def test_what_comes_back_is_found_though_the_text_index_was_made_anew_meanwhile(
     """As Hermes does when it finds triggers missing, or the index broken."""
     before = dump_all(home, *WORDS)
     run = prune(home, planned(home, [FIRST, SECOND, LARGE])).run or ""
-    go_on = restore_sessions.SessionReturn._restore
+    go_on = restore_sessions.SessionRestorer._restore
 
     def after_a_rebuild(*arguments: Any) -> Any:
         for table in ("messages_fts", "messages_fts_trigram"):
@@ -320,7 +320,7 @@ def test_what_comes_back_is_found_though_the_text_index_was_made_anew_meanwhile(
             )
         return go_on(*arguments)
 
-    monkeypatch.setattr(restore_sessions.SessionReturn, "_restore", after_a_rebuild)
+    monkeypatch.setattr(restore_sessions.SessionRestorer, "_restore", after_a_rebuild)
     assert len(undo(run, site(home)).done) == 3
     assert dump_all(home, *WORDS) == before
 

@@ -17,9 +17,9 @@ from exporter.pruner.apply.files import FileEffect
 from exporter.pruner.models import Policy
 from exporter.runs.trash import name_in_trash
 from tests.support.removers import (
-    give_back,
     picture,
     planned_file,
+    restore,
     take,
     taken,
     trash,
@@ -54,7 +54,7 @@ def test_a_file_is_taken_and_given_back_with_bytes_mode_and_times(
     assert take(effect, home, action) == [""]
     assert not (home / DUMP).exists()
     assert taken(effect, home, action) == [True]
-    assert give_back(effect, home, action) == [""]
+    assert restore(effect, home, action) == [""]
     assert picture(home) == before
     assert taken(effect, home, action) == [False]
 
@@ -65,7 +65,7 @@ def test_taking_and_giving_back_may_be_repeated(home: Path, effect: FileEffect) 
     assert take(effect, home, action) == [""]
     assert take(effect, home, action) == ["it is gone already"]
     assert taken(effect, home, action) == [True]
-    assert give_back(effect, home, action, action) == ["", ""]
+    assert restore(effect, home, action, action) == ["", ""]
     assert picture(home) == before
 
 
@@ -93,7 +93,7 @@ def test_ids_that_mean_something_to_a_shell_are_names_like_any_other(
     action = planned_file(home, target)
     assert take(effect, home, action) == [""]
     assert picture(home) == others
-    assert give_back(effect, home, action) == [""]
+    assert restore(effect, home, action) == [""]
     assert (home / target).read_bytes() == b"mine"
 
 
@@ -101,11 +101,11 @@ def test_what_is_newer_in_its_place_is_never_overwritten(home: Path, effect: Fil
     action = planned_file(home, DUMP)
     assert take(effect, home, action) == [""]
     (home / DUMP).write_text("newer")
-    [why] = give_back(effect, home, action)
+    [why] = restore(effect, home, action)
     assert "newer" in why
     assert (home / DUMP).read_text() == "newer"
     (home / DUMP).unlink()
-    assert give_back(effect, home, action) == [""]
+    assert restore(effect, home, action) == [""]
     assert (home / DUMP).stat().st_size == 9000
 
 
@@ -113,7 +113,7 @@ def test_a_file_comes_back_though_its_folder_is_gone(home: Path, effect: FileEff
     action = planned_file(home, DUMP)
     assert take(effect, home, action) == [""]
     shutil.rmtree(home / "sessions")
-    assert give_back(effect, home, action) == [""]
+    assert restore(effect, home, action) == [""]
     assert (home / DUMP).stat().st_size == 9000
 
 

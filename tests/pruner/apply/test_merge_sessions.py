@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from exporter.pruner.apply import merge_sessions
 from exporter.pruner.apply.undo import undo
+from exporter.writing import pacing
 from exporter.writing.target import Target
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import Holder
@@ -309,7 +309,7 @@ def test_a_reader_sees_an_end_without_a_gap_while_a_long_past_comes_back(
             assert found == whole[len(whole) - len(found) :]
             seen.append(len(found))
 
-        monkeypatch.setattr(merge_sessions, "rest", look)
+        monkeypatch.setattr(pacing, "pause_for_writers", look)
         long.undo(run, beside_all(long.home, lock_budget_seconds=0.002))
         assert len(seen) > 3
         assert seen == sorted(seen)
@@ -336,7 +336,7 @@ def test_a_merge_that_is_killed_goes_on_where_it_was(
     with long.process() as hermes:
         hermes.ask("go_on", session=CHAT, text="and now?")
         with monkeypatch.context() as patched:
-            patched.setattr(merge_sessions, "rest", killed_at_the_third)
+            patched.setattr(pacing, "pause_for_writers", killed_at_the_third)
             with pytest.raises(KeyboardInterrupt):
                 undo(run, beside_all(long.home, lock_budget_seconds=0.002))
         hermes.ask("go_on", session=CHAT, text="and then?")
@@ -365,7 +365,7 @@ def test_hermes_may_compact_while_a_long_past_comes_back(
             if steps == step:
                 hermes.ask("compact_in_place", session=CHAT, keep=3)
 
-        monkeypatch.setattr(merge_sessions, "rest", compact)
+        monkeypatch.setattr(pacing, "pause_for_writers", compact)
         long.undo(run, beside_all(long.home, lock_budget_seconds=0.002))
         assert steps > step
         context = hermes.ask("conversation", session=CHAT)

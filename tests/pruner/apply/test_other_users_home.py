@@ -62,7 +62,7 @@ def test_the_owner_takes_and_gives_back_and_nothing_of_root_is_left(
     actions = [planned_file(home, FILES[0], 0), planned_repo(home, REPO, 1)]
     assert owner.ask(home, "take", actions) == ["", ""]
     assert {os.lstat(path).st_uid for path in home.rglob("*")} == {OWNER}
-    assert owner.ask(home, "give_back", actions) == ["", ""]
+    assert owner.ask(home, "restore", actions) == ["", ""]
     assert picture(home) == before
     assert owner.ask(home, "purge", actions) == [""]
     assert picture(home) == before

@@ -21,6 +21,7 @@ from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
 from exporter.runs.models import END_SESSION, ENDS, Kind
 from exporter.runs.summary import RunReader
+from exporter.writing import pacing
 from exporter.writing.target import Target
 from tests.real.agent import Metrics, agent
 from tests.real.command import run_json
@@ -121,7 +122,7 @@ def test_a_heal_that_is_killed_is_made_again(newest: Path, monkeypatch: pytest.M
         prune(newest, planned(newest, [CHAT]))
         hermes.ask("go_on", session=CHAT, text="and now?")
         with monkeypatch.context() as patched:
-            patched.setattr(merge_sessions, "rest", killed)
+            patched.setattr(pacing, "pause_for_writers", killed)
             with pytest.raises(KeyboardInterrupt):
                 heal_reborn(beside_all(newest, lock_budget_seconds=0.002))
         heal_reborn(beside_all(newest))

@@ -17,9 +17,9 @@ from exporter.runs.trash import name_in_trash
 from tests.real.waiting import wait_until
 from tests.support.disk_homes import commit_in_repo, git, make_shadow_repo
 from tests.support.removers import (
-    give_back,
     picture,
     planned_repo,
+    restore,
     take,
     taken,
     trash,
@@ -57,7 +57,7 @@ def test_a_repository_is_taken_and_given_back_whole(
     assert not (home / target).exists()
     assert taken(effect, home, action) == [True]
     assert take(effect, home, action) == ["it is gone already"]
-    assert give_back(effect, home, action, action) == ["", ""]
+    assert restore(effect, home, action, action) == ["", ""]
     assert picture(home) == before
     assert (home / target).stat().st_mtime_ns == modified
 
@@ -66,7 +66,7 @@ def test_what_comes_back_is_the_repository_that_it_was(home: Path, effect: RepoE
     before = snapshots(home / REPO)
     action = planned_repo(home, REPO)
     assert take(effect, home, action) == [""]
-    assert give_back(effect, home, action) == [""]
+    assert restore(effect, home, action) == [""]
     assert snapshots(home / REPO) == before
     assert git(home, "fsck", "--strict", GIT_DIR=str(home / REPO)) == ""
 
@@ -83,12 +83,12 @@ def test_a_repository_that_hermes_made_anew_is_not_overwritten(
     assert take(effect, home, action) == [""]
     make_shadow_repo(home / "checkpoints", Path(REPO).name, tmp_path / "work")
     anew = picture(home)
-    [why] = give_back(effect, home, action)
+    [why] = restore(effect, home, action)
     assert "newer" in why
     assert picture(home) == anew
     (home / REPO).rename(tmp_path / "aside")
     (home / REPO).mkdir()
-    assert "newer" in give_back(effect, home, action)[0]
+    assert "newer" in restore(effect, home, action)[0]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_link_in_a_repository_is_moved_as_a_link(
     action = planned_repo(home, REPO)
     assert take(effect, home, action) == [""]
     assert picture(tmp_path / "victim") == there
-    assert give_back(effect, home, action) == [""]
+    assert restore(effect, home, action) == [""]
     assert picture(home) == before
 
 
@@ -300,7 +300,7 @@ def test_the_working_directory_of_a_repository_is_no_business_of_ours(
     work = picture(tmp_path / "work")
     action = planned_repo(home, REPO)
     assert take(effect, home, action) == [""]
-    assert give_back(effect, home, action) == [""]
+    assert restore(effect, home, action) == [""]
     assert picture(tmp_path / "work") == work
 
 
@@ -317,5 +317,5 @@ def test_nothing_that_a_repository_brings_along_is_run(
         config.write(f"[core]\n\tfsmonitor = {trap}\n[include]\n\tpath = {tmp_path}/more\n")
     action = planned_repo(home, REPO)
     assert take(effect, home, action) == [""]
-    assert give_back(effect, home, action) == [""]
+    assert restore(effect, home, action) == [""]
     assert not (tmp_path / "sprung").exists()

@@ -17,7 +17,7 @@ from exporter.runs.trash import name_in_trash
 from tests.real.hermes import NEWEST, VERSIONS, python_for
 from tests.support.checkpoint_homes import Checkpoints
 from tests.support.disk_homes import git
-from tests.support.removers import give_back, picture, take, taken, trash
+from tests.support.removers import picture, restore, take, taken, trash
 
 NOBODY = 65534
 
@@ -59,7 +59,7 @@ def test_a_project_is_taken_and_given_back_as_its_hermes_knew_it(
     assert subprocess.run(
         ["git", "cat-file", "-e", snapshots[0]], env={"GIT_DIR": str(made.store)}, check=False
     ).returncode
-    assert give_back(made.effect, made.home, action, action) == ["", ""]
+    assert restore(made.effect, made.home, action, action) == ["", ""]
     assert made.refs() == refs
     assert made.own_files("one") == files
     assert len(files) == 3
@@ -75,7 +75,7 @@ def test_what_is_still_in_the_store_is_given_back_too(made: Checkpoints) -> None
     assert take(made.effect, made.home, *actions) == ["", ""]
     assert made.refs() == {}
     assert taken(made.effect, made.home, *actions) == [True, True]
-    assert give_back(made.effect, made.home, *actions) == ["", ""]
+    assert restore(made.effect, made.home, *actions) == ["", ""]
     assert (made.refs(), made.own_files()) == (refs, files)
 
 
@@ -104,7 +104,7 @@ def test_a_project_that_hermes_goes_on_with_is_not_overwritten(made: Checkpoints
     assert take(made.effect, made.home, action) == [""]
     made.snapshot("one", turns=1)
     refs, files = made.refs(), made.own_files()
-    [why] = give_back(made.effect, made.home, action)
+    [why] = restore(made.effect, made.home, action)
     assert "Hermes has made new snapshots" in why
     assert (made.refs(), made.own_files()) == (refs, files)
 
@@ -127,7 +127,7 @@ def test_projects_that_only_a_ref_or_only_a_file_knows_are_taken_too(made: Check
     assert not [path for path in made.own_files() if "." in path]
     assert taken(made.effect, made.home, *actions) == [True, True]
     assert take(made.effect, made.home, *actions) == ["it is gone already"] * 2
-    assert give_back(made.effect, made.home, *actions) == ["", ""]
+    assert restore(made.effect, made.home, *actions) == ["", ""]
     assert (made.refs(), made.own_files()) == (refs, files)
 
 
@@ -147,7 +147,7 @@ def test_a_run_killed_after_the_ref_was_deleted_is_finished(made: Checkpoints) -
     git(made.store, "update-ref", "-d", made.ref("one"), GIT_DIR=str(made.store))
     assert taken(made.effect, made.home, action) == [True]
     assert made.own_files("one") == {}
-    assert give_back(made.effect, made.home, action) == [""]
+    assert restore(made.effect, made.home, action) == [""]
     assert made.refs() == refs
     assert {path: seen[3][0] for path, seen in made.own_files().items()} == {
         path: seen[3][0] for path, seen in files.items()
@@ -169,7 +169,7 @@ def test_a_store_that_is_gone_since_a_kill_does_not_stand_in_the_way(made: Check
     assert take(made.effect, made.home, actions[0]) == [""]
     shutil.rmtree(made.home / "checkpoints")
     assert taken(made.effect, made.home, *actions) == [True, False]
-    assert give_back(made.effect, made.home, actions[0]) == ["checkpoints is gone"]
+    assert restore(made.effect, made.home, actions[0]) == ["checkpoints is gone"]
 
 
 def pack_by_hand(made: Checkpoints, action: Action) -> Path:
@@ -295,7 +295,7 @@ def test_hooks_of_the_store_do_not_run(made: Checkpoints, tmp_path: Path) -> Non
     (made.store / "hooks/reference-transaction").symlink_to(tmp_path / "trap")
     action = made.planned("one")
     assert take(made.effect, made.home, action) == [""]
-    assert give_back(made.effect, made.home, action) == [""]
+    assert restore(made.effect, made.home, action) == [""]
     assert not (tmp_path / "sprung").exists()
 
 

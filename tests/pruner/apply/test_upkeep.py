@@ -31,7 +31,7 @@ from tests.support.disk_homes import du, git
 from tests.support.evidence import evidence
 from tests.support.home_scans import sql
 from tests.support.reaping import GATEWAY, hermes_process
-from tests.support.removers import give_back, picture, take
+from tests.support.removers import picture, restore, take
 
 ROOMY = 1 << 40
 DAY = 86_400.0
@@ -231,7 +231,7 @@ def test_gc_frees_what_a_taken_project_left_and_keeps_every_snapshot(made: Check
     assert (made.home / "checkpoints/.last_prune").read_text() == "1234.5"
     assert len(made.snapshots("two")) == 3
     made.snapshot("two", turns=1)
-    assert give_back(made.effect, made.home, action) == [""]
+    assert restore(made.effect, made.home, action) == [""]
     assert made.refs()[made.ref("one")] == refs[made.ref("one")]
     assert made.fsck() == ""
 

@@ -1,0 +1,192 @@
+"""Changing the ends of sessions, many in a short transaction: for reap, its undo and healing.
+
+What was done can be read from the rows: no other program ends a session at that moment for that
+reason. So it is known also of a run that was killed, or of a commit that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from msgspec import structs
+
+from exporter.errors import DatabaseError, HomeError
+from exporter.hermes import database
+from exporter.hermes.schema import Schema, probe_schema, schema_cookie
+from exporter.runs.journal import Runs
+from exporter.runs.models import (
+    ENDS,
+    REOPEN_SESSION,
+    Action,
+    ActionState,
+    Outcome,
+    Run,
+    RunOutcome,
+    Settled,
+    skip,
+)
+from exporter.runs.recovery import KILLED, FindOut, not_known
+from exporter.runs.take_actions import RunRecord, Work, take_all
+from exporter.writing.batch_size import BatchSize
+from exporter.writing.connection import WriteError, Writer, WriteTrouble
+from exporter.writing.session_end import End, ends_of
+from exporter.writing.target import Target, read_with_retry
+
+_SHARE: Final = 0.25
+"""Of the budget. On a busy machine we lose the processor while holding the lock: that is the rest.
+"""
+_SETTLED_AT_ONCE: Final = 5_000
+
+
+class Change(Protocol):
+    """What is done to the rows."""
+
+    def prepare(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> None:
+        """Read what takes long, before the write lock is held."""
+        del writer, schema, batch
+
+    def check(self, writer: Writer) -> None:
+        """Under the write lock, once: raise CalledOffError if nothing may be done."""
+
+    def take(self, writer: Writer, action: Action) -> str:
+        """Under the write lock: take one action, or return why it was not taken."""
+
+    def confirm(self, writer: Writer, taken: Sequence[Action]) -> dict[int, str]:
+        """After the commit: take actions back that should not stand, and say why, by number."""
+        del writer, taken
+        return {}
+
+
+def change_ends(target: Target, record: RunRecord, change: Change) -> Outcome:
+    """Do what a run that has begun is for, and finish it."""
+    work = _EndWork(target, change)
+    try:
+        take_all(target, record, record.actions, work)
+    except DatabaseError:
+        # It can neither be written nor read: what became of the last batch is not known.
+        record.why = not_known(record.run, record.why)
+        outcome = structs.replace(record.outcome(), outcome=RunOutcome.UNKNOWN)
+    else:
+        outcome = record.finish()
+    return structs.replace(outcome, longest_hold_seconds=work.longest_hold_seconds)
+
+
+class _EndWork(Work):
+    """Makes one change to many rows."""
+
+    patient_rounds = 3
+
+    def __init__(self, target: Target, change: Change) -> None:
+        self.longest_hold_seconds = 0.0
+        self._target = target
+        self._change = change
+        self._size = BatchSize(  # in sessions
+            target.lock_budget_seconds,
+            first_seconds=0.0004,
+            share=_SHARE,
+            least=1,
+            most=1_000,
+            growth=8,
+            remembered=1,
+        )
+
+    def take_some(self, waiting: Sequence[Action], settled: list[Settled]) -> None:
+        """Opening the database and noting what was done take longer than a transaction.
+
+        So neither is done for each. What was not noted before a kill is found out afterwards.
+        """
+        target = self._target
+        with target.writing() as writer:
+            schema = probe_schema(writer.connection)
+            while len(settled) < min(_SETTLED_AT_ONCE, len(waiting)):
+                if schema_cookie(writer.connection) != schema.cookie:
+                    schema = probe_schema(writer.connection)
+                batch = waiting[len(settled) : len(settled) + self._size.size]
+                settled += self._take_batch(writer, schema, batch)
+                if target.openers.pids and len(settled) < len(waiting):
+                    target.sleep(target.pause_seconds)
+
+    def _take_batch(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> list[Settled]:
+        """What became of the first of a batch, as many as there was time for."""
+        settled: list[Settled] = []
+        change, most_seconds = self._change, self._target.lock_budget_seconds * _SHARE
+        change.prepare(writer, schema, batch)
+        with writer.transaction() as transaction:
+            change.check(writer)
+            transaction.checked()
+            for action in batch:
+                if settled and transaction.work_seconds > most_seconds:
+                    break
+                settled.append(Settled.of(action, change.take(writer, action)))
+        self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
+        # With the commit, which grows with the rows.
+        self._size.took(len(settled), writer.held_seconds - transaction.checked_seconds)
+        done = {each.number for each in settled if each.state is ActionState.DONE}
+        back = change.confirm(writer, [action for action in batch if action.number in done])
+        return [
+            Settled(each.number, ActionState.SKIPPED, back[each.number])
+            if each.number in back
+            else each
+            for each in settled
+        ]
+
+    def find_out(self, actions: Sequence[Action], why: str) -> list[Settled]:
+        return _what_happened(self._target, actions, why)
+
+    def can_go_on(self, error: HomeError) -> bool:
+        """A transaction that lasted too long was rolled back; the machine may be slow just now."""
+        too_long = isinstance(error, WriteError) and error.why is WriteTrouble.TOO_LONG
+        if not too_long or self._size.is_least:
+            return False
+        self._size.use_least()
+        return True
+
+
+def _what_happened(target: Target, actions: Sequence[Action], otherwise: str) -> list[Settled]:
+    """Which of these actions have been taken, by looking at the rows."""
+    if not actions:
+        return []
+    ends = read_ends(target, [each.intent.target for each in actions])
+    settled: list[Settled] = []
+    for each in actions:
+        if _was_taken(each, ends.get(each.intent.target)):
+            settled.append(Settled(each.number, ActionState.DONE))
+        else:
+            settled += skip([each], otherwise)
+    return settled
+
+
+def _was_taken(action: Action, found: End | None) -> bool:
+    """No other program ends a session at that moment for that reason, and it was open before."""
+    if action.intent.action == REOPEN_SESSION:
+        return found is not None and found.ended_at is None
+    return found == written_end(action)
+
+
+def written_end(action: Action) -> End:
+    """The end that an action writes, or takes back."""
+    values = action.intent.after or action.intent.before
+    return End(values["ended_at"], values["end_reason"])
+
+
+def read_ends(target: Target, session_ids: Iterable[str]) -> dict[str, End]:
+    """How these sessions ended; those that are gone are not in it.
+
+    A run must intend only what is still to be done: what it finds done already would count as its
+    own, should it be killed.
+    """
+    wanted = list(session_ids)
+    if database.file_state(target.database) is None:
+        return {}
+    return read_with_retry(target, lambda connection: ends_of(connection, wanted))
+
+
+def _killed(target: Target, journal: Runs, run: Run, actions: Sequence[Action]) -> list[Settled]:
+    """What became of actions of killed reaps, and of those that take them back."""
+    del journal, run
+    return _what_happened(target, actions, KILLED)
+
+
+BY_ACTION: Final[dict[str, FindOut]] = dict.fromkeys((*ENDS, REOPEN_SESSION), _killed)
+"""How actions on ends are settled after a kill; see `exporter.runs.recovery`."""
