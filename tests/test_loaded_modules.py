@@ -45,8 +45,7 @@ def test_a_worker_that_becomes_another_user_has_loaded_what_acts_on_a_home_befor
         "for name in ('hermes', 'pruner', 'reaper', 'runs', 'scan', 'writing'):\n"
         "    package = sys.modules[f'exporter.{name}']\n"
         "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
-        "        if 'relief' not in module.name:\n"  # it reckons for the agent
-        "            importlib.import_module(module.name)\n"
+        "        importlib.import_module(module.name)\n"
         "print(set(sys.modules) - loaded or '')"
     )
     assert run(program) == ""

@@ -23,8 +23,7 @@ from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, place_of
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
-from exporter.pruner.decide.relief import note_done
-from exporter.pruner.decide.thresholds import Pressure
+from exporter.pruner.decide.thresholds import Pressure, note_done
 from exporter.pruner.models import Frees, PruneMemory
 from exporter.pruner.requests import PruneWish
 from exporter.runs.models import Outcome
@@ -231,7 +230,7 @@ class AutomaticPruner:
     def _tell(
         self, state: HomeState, outcome: Outcome, pressure: Pressure, by_policy: Counter[str]
     ) -> None:
-        due = [level.mark.value for level in pressure.levels if level.due]
+        due = [level.name.value for level in pressure.levels if level.due]
         log.info(
             "pruned",
             home=state.home.label,

@@ -29,6 +29,16 @@ class Policy(StrEnum):
     OLD_SESSIONS = "old_sessions"
 
 
+class ThresholdName(StrEnum):
+    """The thresholds, as their keys in the settings name them."""
+
+    TRANSCRIPTS = "transcripts"
+    CHECKPOINTS = "checkpoints"
+    STATE_DB = "state_db"
+    DISK_USED = "disk_used"
+    EMPTY_SESSIONS = "empty_sessions"
+
+
 class Act(StrEnum):
     """What is done, and to what kind of target."""
 
@@ -55,6 +65,8 @@ class PruneAction(Struct, frozen=True):
     bytes: Bytes = 0
     """Allocated bytes of files, estimated payload of sessions."""
     frees: Frees = Frees.AT_PURGE
+    lowers: tuple[ThresholdName, ...] = ()
+    """The thresholds that it lowers by its bytes, or by one where things are counted."""
     group: int = 0
     """Actions of one group other than 0 are taken together or not at all: a lineage of sessions,
     a parent with its delegates. They follow each other in the plan, children first."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from exporter.pruner.apply.file_state import file_marks
+from exporter.pruner.expected import ExpectedFile, as_keys
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs.journal import journal_of
 from tests.real.hermes import Hermes
@@ -46,7 +46,7 @@ def plan_all(home: Path) -> HomePrunePlan:
 
 
 def _transcript_action(home: Path, session: str) -> PruneAction:
-    marks = file_marks((home / transcript(session)).lstat())
+    expected = ExpectedFile.of((home / transcript(session)).lstat())
     return PruneAction(
         action=Act.DELETE_FILE,
         policy=Policy.OLD_SESSIONS,
@@ -54,7 +54,7 @@ def _transcript_action(home: Path, session: str) -> PruneAction:
         reason="it is old",
         bytes=4096,
         frees=Frees.AT_PURGE,
-        expected={**marks, "session": session},
+        expected=as_keys(msgspec.structs.replace(expected, session=session)),
     )
 
 

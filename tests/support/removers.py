@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from exporter.pruner.apply.file_state import file_marks, project_marks, repo_marks
 from exporter.pruner.apply.remover import Effect
+from exporter.pruner.expected import ExpectedFile, ExpectedFolder, ExpectedProject, as_keys
 from exporter.pruner.models import Act, Policy
 from exporter.runs.folder import run_folder
 from exporter.runs.models import Action, ActionState, Intent
@@ -34,19 +34,19 @@ def action(
 
 def planned_file(home: Path, target: str, number: int = 0, **more: Any) -> Action:
     """As a plan that is made now would want it."""
-    before = file_marks(os.lstat(os.path.join(home, target)))
+    before = as_keys(ExpectedFile.of(os.lstat(os.path.join(home, target))))
     return action(Act.DELETE_FILE, target, dict(before), number=number, **more)
 
 
 def planned_repo(home: Path, target: str, number: int = 0) -> Action:
-    before = repo_marks(os.lstat(os.path.join(home, target)))
+    before = as_keys(ExpectedFolder.of(os.lstat(os.path.join(home, target))))
     return action(
         Act.DELETE_REPO, target, dict(before), policy=Policy.STALE_CHECKPOINTS, number=number
     )
 
 
 def planned_project(home: Path, name: str, number: int = 0) -> Action:
-    before = project_marks(str(home / "checkpoints/store"), name)
+    before = as_keys(ExpectedProject.of(str(home / "checkpoints/store"), name))
     return action(
         Act.DELETE_PROJECT, name, dict(before), policy=Policy.STALE_CHECKPOINTS, number=number
     )

@@ -8,14 +8,15 @@ from typing import Any
 
 from exporter.evidence.statx import is_mount_root
 from exporter.hermes.prunable_names import is_prunable_file, is_temporary_object
-from exporter.pruner.apply.file_state import refuse_other_file
 from exporter.pruner.apply.home_folder import (
     SkipError,
     make_durable,
+    refuse_changed,
     refuse_stranger,
     stat_in,
 )
 from exporter.pruner.apply.move import MovingEffect
+from exporter.pruner.expected import ExpectedFile
 from exporter.runs.models import Action
 
 
@@ -35,7 +36,7 @@ class FileEffect(MovingEffect):
             raise SkipError("it has other names elsewhere (hard links)")
         if is_mount_root(folder, name):
             raise SkipError("it is mounted from elsewhere")
-        refuse_other_file(expected, found)
+        refuse_changed(expected, ExpectedFile.of(found))
 
     _confirm = _examine
 

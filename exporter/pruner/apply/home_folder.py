@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from exporter.evidence.statx import is_mount_root
+from exporter.pruner.expected import ExpectedOnDisk, as_keys
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -91,6 +92,15 @@ def refuse_stranger(found: os.stat_result, owner: int, device: int) -> None:
         raise SkipError(f"it belongs to uid {found.st_uid}, not to the home's owner")
     if found.st_dev != device:
         raise SkipError("it is mounted from elsewhere")
+
+
+def refuse_changed(planned: Mapping[str, Any], found: ExpectedOnDisk) -> None:
+    """Raise unless this is what the plan was made from."""
+    for key, value in as_keys(found).items():
+        if key not in planned:
+            raise SkipError(f"the plan does not say what its {key} was")
+        if planned[key] != value:
+            raise SkipError("it has changed since it was planned")
 
 
 def make_durable(*folders: int) -> None:

@@ -14,15 +14,16 @@ from typing import Any, Final
 
 from exporter.evidence.statx import is_mount_root
 from exporter.hermes.prunable_names import is_prunable_repo
-from exporter.pruner.apply.file_state import refuse_other_repo
 from exporter.pruner.apply.git_activity import is_fresh_lock, is_lock, refuse_if_git_works_in
 from exporter.pruner.apply.home_folder import (
     DIRECTORY,
     SkipError,
+    refuse_changed,
     refuse_stranger,
     stat_in,
 )
 from exporter.pruner.apply.move import MovingEffect
+from exporter.pruner.expected import ExpectedFolder
 from exporter.runs.models import Action
 
 _MOST_ENTRIES: Final = 1_000_000
@@ -56,7 +57,7 @@ class RepoEffect(MovingEffect):
         repo = os.open(name, DIRECTORY, dir_fd=folder)
         try:
             found = os.fstat(repo)
-            refuse_other_repo(expected, found)
+            refuse_changed(expected, ExpectedFolder.of(found))
             if is_mount_root(repo):
                 raise SkipError("it is mounted from elsewhere")
             _Tree(self._place.owner, found.st_dev, self._clock(), self._most_entries).look(repo)
@@ -69,7 +70,7 @@ class RepoEffect(MovingEffect):
         refuse_stranger(found, self._place.owner, os.fstat(folder).st_dev)
         if not stat.S_ISDIR(found.st_mode):
             raise SkipError("it is no folder")
-        refuse_other_repo(expected, found)
+        refuse_changed(expected, ExpectedFolder.of(found))
 
     def _delete(self, action: Action, folder: int, name: bytes) -> None:
         del action, folder, name

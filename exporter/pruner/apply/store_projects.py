@@ -26,7 +26,6 @@ from exporter.hermes.git import GitFailedError, refuse_unfit_repository
 from exporter.hermes.paths import STORE
 from exporter.hermes.prunable_names import is_prunable_project, project_files, project_locks
 from exporter.hermes.small_files import read_small
-from exporter.pruner.apply.file_state import Marks, project_marks, refuse_other_project
 from exporter.pruner.apply.git_activity import is_fresh_lock, refuse_if_git_works_in
 from exporter.pruner.apply.home_folder import (
     DIRECTORY,
@@ -35,12 +34,14 @@ from exporter.pruner.apply.home_folder import (
     SkipError,
     is_there,
     make_durable,
+    refuse_changed,
     refuse_stranger,
     said,
     split,
     stat_in,
 )
 from exporter.pruner.apply.rename import put_back, rename_new
+from exporter.pruner.expected import ExpectedProject
 from exporter.runs.models import Action
 from exporter.runs.remove_tree import remove_tree
 from exporter.runs.trash import TrashRun, name_in_trash
@@ -204,7 +205,7 @@ class ProjectEffect:
 
     def _refuse_if_changed(self, action: Action) -> None:
         project = action.intent.target
-        refuse_other_project(action.intent.before, project_marks(self._store, project))
+        refuse_changed(action.intent.before, ExpectedProject.of(self._store, project))
         for path in self._present(project):
             folder_path, name = split(path)
             with self._place.folder(folder_path) as folder:
@@ -375,11 +376,11 @@ def _kind(path: bytes) -> bytes:
     return path.split(b"/")[-2]
 
 
-def _marks(found: os.stat_result) -> Marks:
+def _marks(found: os.stat_result) -> dict[str, Any]:
     return {"inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
 
 
-def _kinds(project: str, expected: dict[str, Any]) -> list[tuple[bytes, Marks]]:
+def _kinds(project: str, expected: dict[str, Any]) -> list[tuple[bytes, dict[str, Any]]]:
     """What is expected of each of its files."""
     kinds = [os.path.dirname(file) for file in project_files(project)]
     return [

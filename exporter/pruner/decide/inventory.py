@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.hermes.own_pruning import OwnPruning
+from exporter.pruner.expected import ExpectedFolder, ExpectedProject
 from exporter.reaper.models import HomeFacts, ReaperRules
 from exporter.snapshot import DiskKind, Filesystem, Hold
 
@@ -122,7 +123,8 @@ class Checkpoint(Struct, frozen=True):
     missing_since: float | None = None
     """Since when its working directory is known to be missing."""
     is_own: bool = True
-    expected: Mapping[str, str | int | float | None] = {}
+    expected: ExpectedFolder | ExpectedProject | None = None
+    """None if it could not be looked at; then it is left alone."""
 
 
 class Leftover(Struct, frozen=True):

@@ -15,22 +15,23 @@ import msgspec
 from msgspec import Struct, structs
 
 from exporter.config.prune import Prune
-from exporter.hermes.checkpoints import CheckpointLayout
-from exporter.pruner.decide.candidates import Candidate, Finding, Scope, oldest_first
-from exporter.pruner.decide.inventory import Deletion, Inventory, SessionFile
+from exporter.pruner.decide.findings import Finding, Scope, oldest_first
+from exporter.pruner.decide.inventory import Inventory, SessionFile
+from exporter.pruner.decide.items import Item, ItemGroup, path_of, when_freed
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.policies import POLICIES
-from exporter.pruner.decide.policies.files import path_of
+from exporter.pruner.decide.policies.orphan_files import warn_of_last_copies
 from exporter.pruner.decide.protection import Protection
 from exporter.pruner.decide.selection import select, unreachable
 from exporter.pruner.decide.thresholds import Pressure, insisted_on
+from exporter.pruner.expected import as_keys
 from exporter.pruner.models import (
     Act,
-    Frees,
     HomePrunePlan,
     Policy,
     ProtectedCount,
     PruneAction,
+    ThresholdName,
 )
 from exporter.text import format_age, format_count, format_percent, format_size
 
@@ -82,7 +83,7 @@ def plan_prune(
     chosen = choose(findings, inventory, settings, pressure)
     emergency = pressure is not None and pressure.emergency
     actions = tuple(_actions(chosen, now, emergency=emergency))
-    over = _over_caps(chosen, len(actions), inventory, settings)
+    over = _over_caps(chosen, inventory, settings)
     blocked, why = _blocked(findings, actions)
     if over and not by_hand:
         blocked, why, actions = "caps", over[0], ()
@@ -99,7 +100,7 @@ def plan_prune(
         blocked=blocked,
         why=why[:300],
         warnings=tuple(
-            warning[:300] for warning in (*_last_copies(chosen), *over, *_warnings(findings))
+            warning[:300] for warning in (*warn_of_last_copies(chosen), *over, *_warnings(findings))
         )
         if by_hand
         else (),
@@ -137,12 +138,12 @@ def find_all(
         [
             each
             for finding in findings.values()
-            for each in finding.candidates
+            for each in finding.groups
             if _is_wanted(each, filters, sources)
         ]
     )
     return {
-        policy: structs.replace(finding, candidates=oldest_first(left.get(policy, ())))
+        policy: structs.replace(finding, groups=oldest_first(left.get(policy, ())))
         for policy, finding in findings.items()
     }
 
@@ -161,47 +162,46 @@ def _sources(inventory: Inventory) -> dict[str, str]:
     return {session.id: session.source for session in inventory.sessions}
 
 
-def _is_wanted(candidate: Candidate, filters: Filters, sources: Mapping[str, str]) -> bool:
+def _is_wanted(group: ItemGroup, filters: Filters, sources: Mapping[str, str]) -> bool:
     """Whether it is of the sources that were asked for; what is of no session is of none."""
-    if not filters.sources:
-        return True
-    if candidate.sessions:
-        return all(session.source in filters.sources for session in candidate.sessions)
-    return bool(candidate.files) and all(
-        sources.get(file.session_id or "") in filters.sources for file in candidate.files
+    return not filters.sources or all(
+        item.session is not None and sources.get(item.session) in filters.sources
+        for item in group.leading
     )
 
 
-def _once(candidates: Iterable[Candidate]) -> dict[Policy, list[Candidate]]:
+def _once(groups: Iterable[ItemGroup]) -> dict[Policy, list[ItemGroup]]:
     """Each thing once, with the safest policy that takes it; delegates with their parent alone."""
     order = {policy: number for number, policy in enumerate(POLICIES)}
-    taken: set[str] = set()
-    left: dict[Policy, list[Candidate]] = {}
+    taken: set[tuple[Act, str]] = set()
+    left: dict[Policy, list[ItemGroup]] = {}
     # Of families the largest first: what a safer policy would take of one goes with the rest.
-    for each in sorted(candidates, key=lambda each: (-len(each.sessions), order[each.policy])):
-        keys = _keys(each)
+    for each in sorted(groups, key=lambda each: (-_sessions(each), order[each.policy])):
+        keys = [_key(item) for item in each.leading]
         if not taken.isdisjoint(keys):
             continue
         taken.update(keys)
         left.setdefault(each.policy, []).append(each)
-    apart = {
-        file.name
-        for found in left.values()
-        for each in found
-        if not each.sessions
-        for file in each.files
-    }
-    return {
-        policy: [_without_files(each, apart) for each in found] for policy, found in left.items()
-    }
+    return {policy: [_without(each, taken) for each in found] for policy, found in left.items()}
 
 
-def _without_files(candidate: Candidate, apart: Collection[str]) -> Candidate:
-    """A session without those of its files that go by themselves."""
-    if not candidate.sessions or all(file.name not in apart for file in candidate.files):
-        return candidate
-    files = tuple(file for file in candidate.files if file.name not in apart)
-    return structs.replace(candidate, files=files)
+def _key(item: Item) -> tuple[Act, str]:
+    """What tells items apart, whichever policy has found them."""
+    return item.kind, item.target
+
+
+def _sessions(group: ItemGroup) -> int:
+    return sum(item.kind is Act.DELETE_SESSION for item in group.items)
+
+
+def _without(group: ItemGroup, taken: Collection[tuple[Act, str]]) -> ItemGroup:
+    """A conversation without those of its files that go by themselves."""
+    leading = len(group.leading)
+    files = group.items[leading:]
+    if all(_key(item) not in taken for item in files):
+        return group
+    left = (item for item in files if _key(item) not in taken)
+    return structs.replace(group, items=(*group.items[:leading], *left))
 
 
 def choose(
@@ -209,100 +209,44 @@ def choose(
     inventory: Inventory,
     settings: Prune,
     pressure: Pressure | None,
-) -> list[Candidate]:
+) -> list[ItemGroup]:
     """Of what may go, what shall go; in order of harm, the oldest first."""
     if pressure is None:
-        return [each for finding in findings.values() for each in finding.candidates]
+        return [each for finding in findings.values() for each in finding.groups]
     return select(findings, inventory, settings, pressure)
 
 
 # Actions
 
 
-def _actions(chosen: Iterable[Candidate], now: float, *, emergency: bool) -> Iterator[PruneAction]:
-    group = 0
-    for candidate in chosen:
-        number = 0
-        if len(candidate.sessions) > 1:
-            group += 1
-            number = group
-        reason = candidate.reason.replace("{age}", format_age(now - candidate.clock))[:300]
-        yield from _session_actions(candidate, number, reason)
-        yield from _other_actions(candidate, reason, emergency=emergency)
+def _actions(chosen: Iterable[ItemGroup], now: float, *, emergency: bool) -> Iterator[PruneAction]:
+    families = 0
+    for group in chosen:
+        is_family = len(group.leading) > 1
+        families += is_family
+        reason = group.reason.replace("{age}", format_age(now - group.clock))[:300]
+        for item in group.items:
+            in_family = is_family and item.kind is Act.DELETE_SESSION
+            yield PruneAction(
+                action=item.kind,
+                policy=group.policy,
+                target=item.target,
+                reason=reason,
+                bytes=item.bytes,
+                frees=when_freed(item, emergency=emergency),
+                lowers=item.lowers,
+                group=families if in_family else 0,
+                expected=_expected(item),
+            )
 
 
-def _session_actions(candidate: Candidate, group: int, reason: str) -> Iterator[PruneAction]:
-    for session in candidate.sessions:
-        yield PruneAction(
-            action=Act.DELETE_SESSION,
-            policy=candidate.policy,
-            target=session.id,
-            reason=reason,
-            bytes=session.payload_bytes,
-            frees=Frees.AFTER_UPKEEP,
-            group=group,
-            expected=msgspec.json.decode(session.expected),
-        )
-
-
-def _other_actions(candidate: Candidate, reason: str, *, emergency: bool) -> Iterator[PruneAction]:
-    frees = Frees.NOW if emergency and candidate.is_garbage else Frees.AT_PURGE
-    for file in candidate.files:
-        yield PruneAction(
-            action=Act.DELETE_FILE,
-            policy=candidate.policy,
-            target=path_of(file),
-            reason=reason,
-            bytes=file.allocated_bytes,
-            frees=frees,
-            expected=_file_marks(file, of_session=bool(candidate.sessions)),
-        )
-    leftover, checkpoint, run = candidate.leftover, candidate.checkpoint, candidate.run
-    if leftover is not None:
-        yield PruneAction(
-            action=Act.DELETE_FILE,
-            policy=candidate.policy,
-            target=leftover.path,
-            reason=reason,
-            bytes=leftover.allocated_bytes,
-            frees=frees,
-            expected={
-                "inode": leftover.inode,
-                "size": leftover.size,
-                "mtime_ns": leftover.mtime_ns,
-            },
-        )
-    if checkpoint is not None:
-        in_store = checkpoint.layout is CheckpointLayout.STORE
-        yield PruneAction(
-            action=Act.DELETE_PROJECT if in_store else Act.DELETE_REPO,
-            policy=candidate.policy,
-            target=checkpoint.target,
-            reason=reason,
-            bytes=checkpoint.allocated_bytes,
-            frees=Frees.AFTER_UPKEEP if in_store else frees,
-            expected=dict(checkpoint.expected),
-        )
-    if run is not None:
-        yield PruneAction(
-            action=Act.PURGE_TRASH,
-            policy=candidate.policy,
-            target=run.run,
-            reason=reason,
-            bytes=run.allocated_bytes,
-            frees=Frees.NOW,
-        )
-
-
-def _file_marks(file: SessionFile, *, of_session: bool) -> dict[str, str | int | float | None]:
-    marks: dict[str, str | int | float | None] = {
-        "inode": file.inode,
-        "size": file.size,
-        "mtime_ns": file.mtime_ns,
-    }
-    if of_session:
-        marks["session"] = file.session_id
-    return marks
+def _expected(item: Item) -> dict[str, str | int | float | None]:
+    if item.expected is None:
+        return {}
+    if isinstance(item.expected, bytes):
+        found: dict[str, str | int | float | None] = msgspec.json.decode(item.expected)
+        return found
+    return as_keys(item.expected)
 
 
 def _hash(home: str, actions: Sequence[PruneAction]) -> str:
@@ -313,40 +257,34 @@ def _hash(home: str, actions: Sequence[PruneAction]) -> str:
 # What stands in the way
 
 
-def _over_caps(
-    chosen: Sequence[Candidate], items: int, inventory: Inventory, settings: Prune
-) -> list[str]:
+def _over_caps(chosen: Iterable[ItemGroup], inventory: Inventory, settings: Prune) -> list[str]:
     """Why this is more than a run may take by itself; what was given up already does not count."""
     caps = settings.caps
-    fresh = [each for each in chosen if each.run is None]
-    items -= len(chosen) - len(fresh)
-    size = sum(each.bytes for each in fresh)
+    items = [item for each in chosen for item in each.items if item.kind is not Act.PURGE_TRASH]
+    size = sum(item.bytes for item in items)
     found: list[str] = []
-    if items > caps.items:
+    if len(items) > caps.items:
         found.append(
-            f"{format_count(items)} items, more than {format_count(caps.items)} in one run"
+            f"{format_count(len(items))} items, more than {format_count(caps.items)} in one run"
         )
     if size > caps.bytes:
         found.append(f"{format_size(size)}, more than {format_size(caps.bytes)} in one run")
-    for store, taken, whole, count in _shares(fresh, inventory):
+    for store, taken, whole, count in _shares(items, inventory):
         if count > FEW and taken > caps.share * whole:
             share = format_percent(min(1.0, taken / whole) if whole else 1.0)
             found.append(f"{share} of all {store}, more than {format_percent(caps.share)}")
     return found
 
 
-def _shares(
-    chosen: Sequence[Candidate], inventory: Inventory
-) -> Iterator[tuple[str, int, int, int]]:
+def _shares(items: Sequence[Item], inventory: Inventory) -> Iterator[tuple[str, int, int, int]]:
     """Of each store: what would go of it, what there is, and how many things that are."""
-    sessions = sum(len(each.sessions) for each in chosen)
+    sessions = sum(item.kind is Act.DELETE_SESSION for item in items)
     yield "sessions", sessions, len(inventory.sessions), sessions
-    files = [file for each in chosen for file in each.files]
-    size = sum(file.allocated_bytes for file in files)
-    yield "transcripts", size, inventory.transcripts_bytes, len(files)
-    parts = [each for each in chosen if each.checkpoint is not None]
-    size = sum(each.disk_bytes for each in parts)
-    yield "checkpoints", size, inventory.checkpoints_bytes or 0, len(parts)
+    files = [item.bytes for item in items if ThresholdName.TRANSCRIPTS in item.lowers]
+    yield "transcripts", sum(files), inventory.transcripts_bytes, len(files)
+    kinds = (Act.DELETE_REPO, Act.DELETE_PROJECT)
+    checkpoints = [item.bytes for item in items if item.kind in kinds]
+    yield "checkpoints", sum(checkpoints), inventory.checkpoints_bytes or 0, len(checkpoints)
 
 
 def _blocked(findings: Mapping[Policy, Finding], actions: Sequence[PruneAction]) -> tuple[str, str]:
@@ -354,21 +292,6 @@ def _blocked(findings: Mapping[Policy, Finding], actions: Sequence[PruneAction])
     if actions:
         return "", ""
     return next(((each.blocked, each.why) for each in findings.values() if each.blocked), ("", ""))
-
-
-def _last_copies(chosen: Iterable[Candidate]) -> Iterator[str]:
-    """What a person should know who has named files whose deletion was not seen."""
-    copies = sum(
-        file.deletion is Deletion.UNPROVEN and each.policy is Policy.ORPHAN_FILES
-        for each in chosen
-        for file in each.files
-    )
-    if copies:
-        yield (
-            f"{format_count(copies)} of these files may be the last copies of conversations: their "
-            "sessions are not in the database, which may have been restored from a backup. They "
-            "wait in the trash, and `undo` gives them back until it is emptied"
-        )
 
 
 def _warnings(findings: Mapping[Policy, Finding]) -> Iterator[str]:
@@ -380,29 +303,17 @@ def _warnings(findings: Mapping[Policy, Finding]) -> Iterator[str]:
 def _kept(findings: Mapping[Policy, Finding], protection: Protection) -> Counter[str]:
     """How many things each rule keeps that would go otherwise, and that no other policy takes."""
     seen = {
-        key
+        _key(item)
         for finding in findings.values()
-        for candidate in finding.candidates
-        for key in _keys(candidate)
+        for group in finding.groups
+        for item in group.leading
     }
     kept: Counter[str] = Counter()
     for finding in findings.values():
-        for rule, candidate in finding.kept:
-            for key in _keys(candidate):
-                if key not in seen:
-                    seen.add(key)
-                    kept[protection.rules.get(key.removeprefix("session "), rule)] += 1
+        for rule, group in finding.kept:
+            for item in group.leading:
+                if _key(item) not in seen:
+                    seen.add(_key(item))
+                    is_session = item.kind is Act.DELETE_SESSION
+                    kept[protection.rules.get(item.target, rule) if is_session else rule] += 1
     return kept
-
-
-def _keys(candidate: Candidate) -> list[str]:
-    """What tells the things apart that a candidate is of; files of a session go without saying."""
-    if candidate.sessions:
-        return [f"session {each.id}" for each in candidate.sessions]
-    if candidate.files:
-        return [f"file {each.name}" for each in candidate.files]
-    if candidate.checkpoint is not None:
-        return [f"checkpoint {candidate.checkpoint.target}"]
-    if candidate.leftover is not None:
-        return [f"file {candidate.leftover.path}"]
-    return [f"run {candidate.run.run}"] if candidate.run is not None else []

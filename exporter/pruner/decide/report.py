@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporter.config.prune import Prune
-from exporter.pruner.decide.candidates import Finding
+from exporter.pruner.decide.findings import Finding
 from exporter.pruner.decide.inventory import Inventory
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.plan import find_all, plan_prune
@@ -32,8 +32,8 @@ def report(
     policies = [
         PolicyReport(
             policy=policy,
-            reclaimable_bytes=sum(each.bytes for each in finding.candidates),
-            eligible=sum(len(each.sessions) or 1 for each in finding.candidates),
+            reclaimable_bytes=sum(each.bytes for each in finding.groups),
+            eligible=sum(len(each.leading) for each in finding.groups),
             oldest=finding.oldest,
         )
         for policy, finding in findings.items()
@@ -68,7 +68,7 @@ def threshold_reports(pressure: Pressure) -> list[ThresholdReport]:
     """Where the thresholds stand, as it is shown."""
     return [
         ThresholdReport(
-            name=level.mark.value,
+            name=level.name.value,
             value=level.reading.value if level.reading is not None else None,
             high=level.high,
             low=level.low,

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from exporter.config.prune import Prune
-from exporter.pruner.decide.candidates import Candidate, Finding
+from exporter.pruner.decide.findings import Finding
 from exporter.pruner.decide.inventory import Inventory
+from exporter.pruner.decide.items import Item, ItemGroup, when_freed
 from exporter.pruner.decide.policies import LOWERS, expired_trash
-from exporter.pruner.decide.thresholds import Level, Mark, Pressure
-from exporter.pruner.models import Policy, Unreachable
+from exporter.pruner.decide.thresholds import Level, Pressure, relief
+from exporter.pruner.models import Act, Frees, Policy, ThresholdName, Unreachable
 
 
 def select(
     findings: Mapping[Policy, Finding], inventory: Inventory, settings: Prune, pressure: Pressure
-) -> list[Candidate]:
-    """The candidates that thresholds demand, in order of harm; expired trash always."""
+) -> list[ItemGroup]:
+    """What thresholds demand, in order of harm; expired trash always."""
     chosen = _Choice(findings)
-    for each in chosen.of(Policy.EXPIRED_TRASH):
+    expired = chosen.of(Policy.EXPIRED_TRASH)
+    for each in expired:
         chosen.take(each)
-    early: list[Candidate] = []
+    early: list[ItemGroup] = []
     for level in pressure.levels:
         if level.reading is None:
             continue
-        is_disk = level.mark is Mark.DISK_USED
+        is_disk = level.name is ThresholdName.DISK_USED
         may_purge = is_disk and Policy.EXPIRED_TRASH in findings
         excess = in_bytes(level, level.excess)
         if is_disk and pressure.emergency:
-            chosen.lower(level, excess, LOWERS[level.mark], garbage=True)
+            freed = sum(each.bytes for each in expired)
+            chosen.lower(level, excess - freed, garbage=True)
         if may_purge and pressure.emergency_since is not None:
             early = _purge_early(inventory, chosen, excess, before=pressure.emergency_since)
         if not level.due:
             continue
         if may_purge and settings.trash.early_purge and not pressure.emergency:
             early = _purge_early(inventory, chosen, excess)
-        chosen.lower(level, in_bytes(level, level.wanted), LOWERS[level.mark])
+        chosen.lower(level, in_bytes(level, level.wanted))
     return [*early, *chosen.all()]
 
 
@@ -47,75 +51,63 @@ def in_bytes(level: Level, amount: float) -> float:
 
 def _purge_early(
     inventory: Inventory, chosen: _Choice, excess: float, *, before: float = inf
-) -> list[Candidate]:
+) -> list[ItemGroup]:
     """The oldest trash from before a moment that is not expired yet, as far as it is needed now."""
-    expired = chosen.of(Policy.EXPIRED_TRASH)
-    gone = {each.run.run for each in expired if each.run is not None}
-    left = excess - sum(each.disk_bytes for each in chosen.garbage())
-    early: list[Candidate] = []
+    gone = {each.leading[0].target for each in chosen.of(Policy.EXPIRED_TRASH)}
+    left = excess - sum(item.bytes for item in chosen.garbage())
+    early: list[ItemGroup] = []
     for run in sorted(inventory.trash, key=lambda each: (each.taken_at, each.run)):
         if left <= 0:
             break
         if run.run not in gone and run.taken_at < before:
-            early.append(expired_trash.candidate(run, "the filesystem is too full to keep it"))
+            early.append(expired_trash.trash_group(run, "the filesystem is too full to keep it"))
             left -= run.allocated_bytes
     return early
 
 
 class _Choice:
-    """Candidates that were taken so far."""
+    """What was taken so far."""
 
     def __init__(self, findings: Mapping[Policy, Finding]) -> None:
         self._findings = findings
         self._taken: set[int] = set()
 
-    def of(self, policy: Policy) -> list[Candidate]:
+    def of(self, policy: Policy) -> list[ItemGroup]:
         finding = self._findings.get(policy)
-        return list(finding.candidates) if finding is not None else []
+        return list(finding.groups) if finding is not None else []
 
-    def take(self, candidate: Candidate) -> None:
-        self._taken.add(id(candidate))
+    def take(self, group: ItemGroup) -> None:
+        self._taken.add(id(group))
 
-    def lower(
-        self, level: Level, amount: float, policies: Iterable[Policy], *, garbage: bool = False
-    ) -> None:
-        """Take until a threshold is lowered by so much; what was taken before counts.
+    def lower(self, level: Level, amount: float, *, garbage: bool = False) -> None:
+        """Take until a threshold is lowered by so much; what was taken before counts."""
+        groups = [each for policy in LOWERS[level.name] for each in self.of(policy)]
+        left = amount - sum(each.relief(level.name) for each in groups if id(each) in self._taken)
+        for each in groups:
+            if left <= 0:
+                return
+            relief = each.relief(level.name)
+            if relief <= 0 or id(each) in self._taken or (garbage and not _is_garbage(each)):
+                continue
+            self.take(each)
+            left -= relief
 
-        Expired trash does not: as it will come free anyway it is not in the amount.
-        """
-        kinds = [policy for policy in policies if garbage or policy is not Policy.EXPIRED_TRASH]
-        left = amount - sum(
-            each.relief(level.mark)
-            for policy in kinds
-            for each in self.of(policy)
-            if id(each) in self._taken
-        )
-        for policy in kinds:
-            for each in self.of(policy):
-                if left <= 0:
-                    return
-                relief = each.relief(level.mark)
-                if relief <= 0 or id(each) in self._taken or (garbage and not each.is_garbage):
-                    continue
-                self.take(each)
-                left -= relief
-
-    def garbage(self) -> list[Candidate]:
+    def garbage(self) -> list[Item]:
         """What was taken so far and gives its bytes back at once."""
-        return [each for each in self.all() if each.is_garbage]
+        return [item for each in self.all() for item in each.items if item.is_garbage]
 
-    def all(self) -> list[Candidate]:
+    def all(self) -> list[ItemGroup]:
         return [
             each
             for finding in self._findings.values()
-            for each in finding.candidates
+            for each in finding.groups
             if id(each) in self._taken
         ]
 
 
 def unreachable(
     findings: Mapping[Policy, Finding],
-    chosen: Sequence[Candidate],
+    chosen: Sequence[ItemGroup],
     inventory: Inventory,
     pressure: Pressure | None,
 ) -> tuple[Unreachable, ...]:
@@ -130,68 +122,72 @@ def unreachable(
         for reason, amount in _reasons(level, findings, chosen, inventory, pressure):
             part = min(left, amount)
             if part >= 1:
-                found.append(Unreachable(level.mark.value, reason, round(part)))
+                found.append(Unreachable(level.name.value, reason, round(part)))
                 left -= part
         if left >= 1:
-            found.append(Unreachable(level.mark.value, "no_policy", round(left)))
+            found.append(Unreachable(level.name.value, "no_policy", round(left)))
     return tuple(found)
 
 
-def _freed_now(level: Level, chosen: Sequence[Candidate], pressure: Pressure) -> float:
+def _freed_now(level: Level, chosen: Sequence[ItemGroup], pressure: Pressure) -> float:
     """What this plan lowers the threshold by as soon as it is done."""
-    if level.mark is not Mark.DISK_USED:
-        return sum(each.relief(level.mark) for each in chosen if not _waits_for_gc(each))
+    items = [item for each in chosen for item in each.items]
+    if level.name is ThresholdName.DISK_USED:
+        return sum(
+            item.bytes
+            for item in items
+            if when_freed(item, emergency=pressure.emergency) is Frees.NOW
+        )
+    # The payload of a session goes with its rows; objects of a project stay until a `git gc`.
+    at_once = level.name is ThresholdName.STATE_DB
     return sum(
-        each.disk_bytes
-        for each in chosen
-        if each.run is not None or (pressure.emergency and each.is_garbage)
+        relief(item, level.name)
+        for item in items
+        if at_once or item.frees is not Frees.AFTER_UPKEEP
     )
-
-
-def _waits_for_gc(candidate: Candidate) -> bool:
-    """A project of the store goes, but its objects stay until git collects them."""
-    part = candidate.checkpoint
-    return part is not None and "/" not in part.target
 
 
 def _reasons(
     level: Level,
     findings: Mapping[Policy, Finding],
-    chosen: Sequence[Candidate],
+    chosen: Sequence[ItemGroup],
     inventory: Inventory,
     pressure: Pressure,
 ) -> Iterator[tuple[str, float]]:
     """What stands in the way of how many bytes, the plainest reason first."""
-    if level.mark is Mark.DISK_USED:
-        purged = {each.run.run for each in chosen if each.run is not None}
+    freed: Counter[Frees] = Counter()
+    for item in (item for each in chosen for item in each.items):
+        freed[when_freed(item, emergency=pressure.emergency)] += relief(item, level.name)
+    if level.name is ThresholdName.DISK_USED:
+        purged = {each.leading[0].target for each in chosen if _is_trash(each)}
         kept = sum(run.allocated_bytes for run in inventory.trash if run.run not in purged)
-        moved = sum(
-            each.relief(level.mark)
-            for each in chosen
-            if each.run is None
-            and not _waits_for_gc(each)
-            and not (pressure.emergency and each.is_garbage)
-        )
-        yield "trash", kept + moved
-    if level.mark in (Mark.DISK_USED, Mark.CHECKPOINTS):
-        waiting = sum(each.relief(level.mark) for each in chosen if _waits_for_gc(each))
-        yield "upkeep", inventory.awaiting_gc_bytes + waiting
+        yield "trash", kept + freed[Frees.AT_PURGE]
+    if level.name in (ThresholdName.DISK_USED, ThresholdName.CHECKPOINTS):
+        yield "upkeep", inventory.awaiting_gc_bytes + freed[Frees.AFTER_UPKEEP]
     if level.held:
         yield level.held, sum(_planned(level, findings, chosen))
-    yield "protected", sum(finding.protected.get(level.mark, 0) for finding in _of(level, findings))
-    yield "age", sum(finding.young.get(level.mark, 0) for finding in _of(level, findings))
+    yield "protected", sum(finding.protected.get(level.name, 0) for finding in _of(level, findings))
+    yield "age", sum(finding.young.get(level.name, 0) for finding in _of(level, findings))
+
+
+def _is_garbage(group: ItemGroup) -> bool:
+    return all(item.is_garbage for item in group.items)
+
+
+def _is_trash(group: ItemGroup) -> bool:
+    return group.items[0].kind is Act.PURGE_TRASH
 
 
 def _of(level: Level, findings: Mapping[Policy, Finding]) -> Iterator[Finding]:
-    for policy in LOWERS[level.mark]:
-        if policy in findings and policy is not Policy.EXPIRED_TRASH:
+    for policy in LOWERS[level.name]:
+        if policy in findings:
             yield findings[policy]
 
 
 def _planned(
-    level: Level, findings: Mapping[Policy, Finding], chosen: Sequence[Candidate]
+    level: Level, findings: Mapping[Policy, Finding], chosen: Sequence[ItemGroup]
 ) -> Iterator[int]:
     """What could go and is not taken because no run is due."""
     taken = {id(each) for each in chosen}
     for finding in _of(level, findings):
-        yield from (e.relief(level.mark) for e in finding.candidates if id(e) not in taken)
+        yield from (each.relief(level.name) for each in finding.groups if id(each) not in taken)

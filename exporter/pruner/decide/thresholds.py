@@ -8,15 +8,14 @@ threshold that a run did not lower as it should have is left alone for a day.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import StrEnum
-from typing import Final
+from collections.abc import Collection, Mapping
+from typing import Final, Protocol
 
 from msgspec import Struct, structs
 
 from exporter.config.prune import Prune, Threshold
 from exporter.pruner.decide.inventory import Inventory, StockedSession
-from exporter.pruner.models import PruneMemory, ThresholdMemory
+from exporter.pruner.models import PruneMemory, ThresholdMemory, ThresholdName
 from exporter.snapshot import Filesystem
 
 _NO_HELP_SECONDS: Final = 24 * 3600.0
@@ -25,16 +24,6 @@ _HELPED_SHARE: Final = 0.5
 _REACHED_SHARE: Final = 0.75
 """One that lowered it by so much, as far as it shows, did reach the low mark; what is missing has
 grown again since."""
-
-
-class Mark(StrEnum):
-    """The thresholds, as their keys in the settings name them."""
-
-    TRANSCRIPTS = "transcripts"
-    CHECKPOINTS = "checkpoints"
-    STATE_DB = "state_db"
-    DISK_USED = "disk_used"
-    EMPTY_SESSIONS = "empty_sessions"
 
 
 class Reading(Struct, frozen=True):
@@ -50,7 +39,7 @@ class Reading(Struct, frozen=True):
 class Level(Struct, frozen=True):
     """One threshold, judged."""
 
-    mark: Mark
+    name: ThresholdName
     reading: Reading | None
     """None if it cannot be told; then it stays as it was and starts nothing."""
     high: float
@@ -81,24 +70,24 @@ class Pressure(Struct, frozen=True):
     emergency_since: float | None = None
     """When that began; what was put into the trash since then stays."""
 
-    def level(self, mark: Mark) -> Level | None:
-        return next((each for each in self.levels if each.mark is mark), None)
+    def level(self, name: ThresholdName) -> Level | None:
+        return next((each for each in self.levels if each.name is name), None)
 
 
-def read_levels(inventory: Inventory) -> dict[Mark, Reading]:
+def read_levels(inventory: Inventory) -> dict[ThresholdName, Reading]:
     """Where the thresholds stand; those that cannot be told are left out."""
-    readings = {Mark.TRANSCRIPTS: Reading(inventory.transcripts_bytes)}
+    readings = {ThresholdName.TRANSCRIPTS: Reading(inventory.transcripts_bytes)}
     if inventory.checkpoints_bytes is not None:
         pending = min(inventory.awaiting_gc_bytes, inventory.checkpoints_bytes)
-        readings[Mark.CHECKPOINTS] = Reading(inventory.checkpoints_bytes, pending)
+        readings[ThresholdName.CHECKPOINTS] = Reading(inventory.checkpoints_bytes, pending)
     if inventory.payload_bytes is not None:
-        readings[Mark.STATE_DB] = Reading(inventory.payload_bytes)
+        readings[ThresholdName.STATE_DB] = Reading(inventory.payload_bytes)
         empty = sum(is_empty(session) for session in inventory.sessions)
-        readings[Mark.EMPTY_SESSIONS] = Reading(empty, unit_bytes=0.0)
+        readings[ThresholdName.EMPTY_SESSIONS] = Reading(empty, unit_bytes=0.0)
     trash = sum(run.allocated_bytes for run in inventory.trash)
     disk = disk_reading(inventory.filesystem, waiting_bytes=trash + inventory.awaiting_gc_bytes)
     if disk is not None:
-        readings[Mark.DISK_USED] = disk
+        readings[ThresholdName.DISK_USED] = disk
     return readings
 
 
@@ -122,7 +111,7 @@ def is_empty(session: StockedSession) -> bool:
 
 
 def assess(
-    readings: Mapping[Mark, Reading], settings: Prune, memory: PruneMemory, now: float
+    readings: Mapping[ThresholdName, Reading], settings: Prune, memory: PruneMemory, now: float
 ) -> tuple[Pressure, PruneMemory]:
     """Judge all thresholds; the second is what to remember for the next time."""
     levels: list[Level] = []
@@ -130,17 +119,17 @@ def assess(
     cooling = memory.last_run_at is not None and (
         0 <= now - memory.last_run_at < settings.cooldown_seconds
     )
-    for mark in Mark:
-        marks: Threshold = getattr(settings.thresholds, mark.value)
-        reading = readings.get(mark)
-        known = memory.thresholds.get(mark.value, ThresholdMemory())
+    for name in ThresholdName:
+        marks: Threshold = getattr(settings.thresholds, name.value)
+        reading = readings.get(name)
+        known = memory.thresholds.get(name.value, ThresholdMemory())
         if reading is not None:
             known = _advance(known, reading, marks, now)
-        thresholds[mark.value] = known
+        thresholds[name.value] = known
         held = "cooldown" if cooling else _no_help(known, now)
         levels.append(
             Level(
-                mark=mark,
+                name=name,
                 reading=reading,
                 high=marks.high,
                 low=marks.low,
@@ -149,7 +138,7 @@ def assess(
                 held=held if known.pressing else "",
             )
         )
-    disk = readings.get(Mark.DISK_USED)
+    disk = readings.get(ThresholdName.DISK_USED)
     emergency = disk is not None and disk.value >= settings.emergency
     since = memory.emergency_since
     if disk is not None and disk.value <= settings.thresholds.disk_used.low:
@@ -201,17 +190,53 @@ def insisted_on(pressure: Pressure) -> Pressure:
     return structs.replace(pressure, levels=tuple(levels))
 
 
+class Lowering(Protocol):
+    """An item of a policy, or an action of a plan."""
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def lowers(self) -> tuple[ThresholdName, ...]: ...
+
+
+def relief(what: Lowering, threshold: ThresholdName) -> int:
+    """By how much this lowers a threshold: in bytes, or by one where things are counted."""
+    if threshold not in what.lowers:
+        return 0
+    return 1 if threshold is ThresholdName.EMPTY_SESSIONS else what.bytes
+
+
+def relief_of(actions: Collection[Lowering], pressure: Pressure) -> dict[str, float]:
+    """What these actions lower each threshold by, in its own unit."""
+    found: dict[str, float] = {}
+    for action in actions:
+        for name in action.lowers:
+            found[name.value] = found.get(name.value, 0.0) + relief(action, name)
+    disk = pressure.level(ThresholdName.DISK_USED)
+    if disk is not None and disk.reading is not None and ThresholdName.DISK_USED.value in found:
+        found[ThresholdName.DISK_USED.value] /= disk.reading.unit_bytes
+    return found
+
+
+def note_done(
+    memory: PruneMemory, pressure: Pressure, done: Collection[Lowering], now: float
+) -> PruneMemory:
+    """Remember a run that has done this: no run follows one that did not help."""
+    return note_run(memory, pressure, relief_of(done, pressure), now)
+
+
 def note_run(
-    memory: PruneMemory, pressure: Pressure, relief: Mapping[str, float], now: float
+    memory: PruneMemory, pressure: Pressure, lowered: Mapping[str, float], now: float
 ) -> PruneMemory:
     """Remember that a run was made that should lower thresholds by so much of their own unit."""
     thresholds = dict(memory.thresholds)
-    for mark, amount in relief.items():
-        level = pressure.level(Mark(mark))
+    for name, amount in lowered.items():
+        level = pressure.level(ThresholdName(name))
         if level is None or level.reading is None or not level.due:
             continue
-        thresholds[mark] = structs.replace(
-            thresholds.get(mark, ThresholdMemory()),
+        thresholds[name] = structs.replace(
+            thresholds.get(name, ThresholdMemory()),
             attempted_at=now,
             attempted_from=level.reading.value - level.reading.pending,
             attempted_relief=amount,

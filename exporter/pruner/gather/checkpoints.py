@@ -11,8 +11,8 @@ from exporter.hermes.checkpoints import CheckpointLayout, StoreProject
 from exporter.hermes.git import GitError, run_git
 from exporter.hermes.paths import STORE, is_archive
 from exporter.hermes.prunable_names import is_temporary_object
-from exporter.pruner.apply.file_state import project_marks, repo_marks
 from exporter.pruner.decide.inventory import Archive, Checkpoint, Leftover, Workdir
+from exporter.pruner.expected import ExpectedFolder, ExpectedProject
 from exporter.pruner.gather.session_files import is_own_file
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.disk.units import DiskUnit, RepositoryUnit
@@ -116,14 +116,14 @@ class CheckpointStock:
         blocks = sum(tally.blocks for part in parts for tally in part.tallies.values())
         touched_at = max(part.newest for part in parts)
         is_own = False
-        expected: dict[str, str | int | float | None] = {}
+        expected: ExpectedFolder | None = None
         try:
             found = os.lstat(os.path.join(self._home, path))
         except OSError:
             touched_at = now
         else:
             is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == owner
-            expected = repo_marks(found)
+            expected = ExpectedFolder.of(found)
             top = next((part for part in parts if part.path == path), parts[0])
             if top.seen != (found.st_ctime_ns, found.st_ino):
                 touched_at = now  # it has moved since it was walked
@@ -191,7 +191,7 @@ class CheckpointStock:
                 workdir=state,
                 missing_since=since,
                 is_own=is_own,
-                expected=project_marks(self._store, project.name),
+                expected=ExpectedProject.of(self._store, project.name),
             )
 
     def _size(self, name: str) -> int:

@@ -17,8 +17,8 @@ from exporter.config.prune import Prune
 from exporter.hermes import database
 from exporter.hermes.routing import routing_file
 from exporter.pruner.decide.report import threshold_reports
-from exporter.pruner.decide.thresholds import Mark, Pressure, Reading, assess, disk_reading
-from exporter.pruner.models import PruneMemory, PruneReport
+from exporter.pruner.decide.thresholds import Pressure, Reading, assess, disk_reading
+from exporter.pruner.models import PruneMemory, PruneReport, ThresholdName
 from exporter.reaper.models import HomeFacts
 from exporter.runs.folder import NAME as RUNS
 from exporter.scan.filesystem import filesystem_of
@@ -36,7 +36,7 @@ _FILES: Final = (
 class _Look(Struct, frozen=True):
     mark: tuple[Any, ...]
     made_at: float
-    readings: dict[Mark, Reading]
+    readings: dict[ThresholdName, Reading]
     report: PruneReport
 
 
@@ -81,7 +81,7 @@ class Rest:
         """Remember a look; one that something will be done about is worth nothing the next time."""
         is_quiet = not report.would_items and not any(each.pressure for each in report.thresholds)
         readings = {
-            level.mark: level.reading for level in pressure.levels if level.reading is not None
+            level.name: level.reading for level in pressure.levels if level.reading is not None
         }
         self._last = None
         if is_quiet or settings.mode is Mode.OBSERVE:
@@ -95,10 +95,10 @@ class Rest:
         if last is None or last.mark != mark or not 0 <= now - last.made_at < GOOD_SECONDS:
             return None
         readings = dict(last.readings)
-        known = readings.pop(Mark.DISK_USED, None)
+        known = readings.pop(ThresholdName.DISK_USED, None)
         found = disk_reading(filesystem_of(self._home), known)
         if found is not None:
-            readings[Mark.DISK_USED] = found
+            readings[ThresholdName.DISK_USED] = found
         pressure, remembered = assess(readings, settings, memory, now)
         report = structs.replace(last.report, thresholds=threshold_reports(pressure))
         if pressure.emergency != report.emergency or _pressing(report) != _pressing(last.report):

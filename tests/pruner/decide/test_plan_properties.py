@@ -15,9 +15,8 @@ from exporter.evidence.models import Liveness
 from exporter.pruner.decide.inventory import Inventory, Link, Safeguards, StockedSession
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.protection import protect
-from exporter.pruner.decide.relief import relief_of
-from exporter.pruner.decide.thresholds import Mark, note_run
-from exporter.pruner.models import Act, HomePrunePlan, PruneMemory
+from exporter.pruner.decide.thresholds import note_run, relief_of
+from exporter.pruner.models import Act, HomePrunePlan, PruneMemory, ThresholdName
 from exporter.reaper.models import LeaseFact
 from exporter.snapshot import DiskKind, Hold
 from tests.support.prune_plans import (
@@ -182,7 +181,7 @@ def test_a_plan_under_pressure_is_a_part_of_the_whole_and_stops_at_the_low_mark(
     marks = Thresholds(**{name: Threshold(low + data.draw(st.integers(1, 50)), low)})
     how = Prune(keep=how.keep, caps=how.caps, thresholds=marks)
     pressure = pressed(found, how)
-    level = pressure.level(Mark(name))
+    level = pressure.level(ThresholdName(name))
     assert level is not None
     made = plan(found, how, pressure=pressure)
     assert {each.target for each in made.actions} <= {

@@ -17,8 +17,8 @@ from exporter.pruner.decide.inventory import (
     SessionFile,
     TrashedRun,
 )
-from exporter.pruner.decide.thresholds import Mark, Pressure, Reading, assess, note_run, read_levels
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneMemory
+from exporter.pruner.decide.thresholds import Pressure, Reading, assess, note_run, read_levels
+from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneMemory, ThresholdName
 from exporter.snapshot import DiskKind, Filesystem
 from tests.support.prune_plans import DAY, NOW, file, inventory, plan, pressed, session, targets
 
@@ -41,7 +41,7 @@ def disk(how: Trash | None = None, for_seconds: float | None = None) -> Prune:
 class Follower:
     """Tells a threshold its values one after another, as an agent does."""
 
-    def __init__(self, how: Prune, mark: Mark = Mark.TRANSCRIPTS) -> None:
+    def __init__(self, how: Prune, mark: ThresholdName = ThresholdName.TRANSCRIPTS) -> None:
         self.how = how
         self.mark = mark
         self.memory = PruneMemory()
@@ -130,7 +130,7 @@ def test_runs_do_not_flap_around_the_mark(growth: float) -> None:
         _, due = seen.see(value, minute)
         if due:
             runs += 1
-            level = seen.pressure.level(Mark.TRANSCRIPTS)
+            level = seen.pressure.level(ThresholdName.TRANSCRIPTS)
             assert level is not None
             seen.run(minute, level.wanted)
             value -= level.wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter.pruner.decide.candidates import Find
+from exporter.pruner.decide.findings import Find
 from exporter.pruner.decide.policies import (
     empty_sessions,
     expired_trash,
@@ -15,8 +15,7 @@ from exporter.pruner.decide.policies import (
     stale_checkpoints,
     trivial_sessions,
 )
-from exporter.pruner.decide.thresholds import Mark
-from exporter.pruner.models import Policy
+from exporter.pruner.models import Policy, ThresholdName
 
 POLICIES: Final[dict[Policy, Find]] = {
     Policy.EXPIRED_TRASH: expired_trash.find,
@@ -36,17 +35,16 @@ SESSION_POLICIES: Final = (
 )
 _CHECKPOINTS: Final = (Policy.ORPHAN_CHECKPOINTS, Policy.STALE_CHECKPOINTS)
 
-LOWERS: Final[dict[Mark, tuple[Policy, ...]]] = {
-    Mark.TRANSCRIPTS: (Policy.REQUEST_DUMPS, Policy.ORPHAN_FILES, *SESSION_POLICIES),
-    Mark.CHECKPOINTS: _CHECKPOINTS,
-    Mark.STATE_DB: SESSION_POLICIES,
-    Mark.DISK_USED: (
-        Policy.EXPIRED_TRASH,
+LOWERS: Final[dict[ThresholdName, tuple[Policy, ...]]] = {
+    ThresholdName.TRANSCRIPTS: (Policy.REQUEST_DUMPS, Policy.ORPHAN_FILES, *SESSION_POLICIES),
+    ThresholdName.CHECKPOINTS: _CHECKPOINTS,
+    ThresholdName.STATE_DB: SESSION_POLICIES,
+    ThresholdName.DISK_USED: (
         Policy.REQUEST_DUMPS,
         Policy.ORPHAN_FILES,
         *_CHECKPOINTS,
     ),
-    Mark.EMPTY_SESSIONS: (Policy.EMPTY_SESSIONS,),
+    ThresholdName.EMPTY_SESSIONS: (Policy.EMPTY_SESSIONS,),
 }
 """Which policies can lower which threshold. Deleted rows give no block back to the filesystem, so
 its threshold never asks for sessions."""

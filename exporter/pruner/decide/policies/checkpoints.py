@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.pruner.decide.candidates import Scope
+from exporter.pruner.decide.findings import Scope
 from exporter.pruner.decide.inventory import Checkpoint
 
 

@@ -6,18 +6,26 @@ from collections.abc import Callable, Sequence
 
 from exporter.config.prune import Policies
 from exporter.config.prune import Policy as PolicySettings
-from exporter.pruner.decide.candidates import Candidate, Finding, Scope, Tally
-from exporter.pruner.decide.inventory import SessionFile, StockedSession
-from exporter.pruner.models import Policy
+from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
+from exporter.pruner.decide.inventory import StockedSession
+from exporter.pruner.decide.items import Item, ItemGroup, session_file_item, session_item
+from exporter.pruner.models import Policy, ThresholdName
 
 Fits = Callable[[Sequence[StockedSession], Scope], bool]
 """Whether a policy is for these sessions, whatever their age."""
 Of = Callable[[Policies], PolicySettings]
 
 
-def find_sessions(scope: Scope, policy: Policy, fits: Fits, of: Of, what: str) -> Finding:
+def find_sessions(
+    scope: Scope,
+    policy: Policy,
+    fits: Fits,
+    of: Of,
+    what: str,
+    lowers: tuple[ThresholdName, ...] = (ThresholdName.STATE_DB,),
+) -> Finding:
     """The ended conversations that a policy is for."""
-    tally = Tally(scope)
+    found = FindingBuilder(scope)
     deferred = not scope.by_hand and scope.inventory.self_pruning.has_sessions(scope.now)
     for conversation in scope.lineages.conversations():
         if any(session.is_open for session in conversation) or not fits(conversation, scope):
@@ -28,18 +36,12 @@ def find_sessions(scope: Scope, policy: Policy, fits: Fits, of: Of, what: str) -
             continue
         clock = max([session.last_activity_at for session in members])
         older_than = max([scope.age_of(each) for each in policies])
-        found = Candidate(
-            policy=policy,
-            clock=clock,
-            reason=what + ", idle for {age}",
-            sessions=tuple(members),
-            files=_files(members, scope),
-        )
+        group = ItemGroup(policy, clock, what + ", idle for {age}", _items(members, scope, lowers))
         kept_by = "hermes_prunes" if deferred else ""
         if len(members) > len(conversation) and not fits(members, scope):
             kept_by = "delegates"
-        tally.consider(found, older_than, _rule(members, scope) or kept_by)
-    return tally.finding()
+        found.consider(group, older_than, _rule(members, scope) or kept_by)
+    return found.finding()
 
 
 def _rule(members: Sequence[StockedSession], scope: Scope) -> str:
@@ -47,10 +49,14 @@ def _rule(members: Sequence[StockedSession], scope: Scope) -> str:
     return next((rules[each.id] for each in reversed(members) if each.id in rules), "")
 
 
-def _files(members: Sequence[StockedSession], scope: Scope) -> tuple[SessionFile, ...]:
+def _items(
+    members: Sequence[StockedSession], scope: Scope, lowers: tuple[ThresholdName, ...]
+) -> tuple[Item, ...]:
+    sessions = tuple(session_item(each, lowers) for each in members)
     if not scope.files_of:
-        return ()
-    return tuple(file for each in members for file in scope.files_of.get(each.id, ()))
+        return sessions
+    files = (file for each in members for file in scope.files_of.get(each.id, ()))
+    return (*sessions, *(session_file_item(file, after_session=True) for file in files))
 
 
 def max_messages(session: StockedSession, scope: Scope) -> int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from exporter.pruner.decide.candidates import Candidate, Finding, Scope, Tally
+from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import TrashedRun
+from exporter.pruner.decide.items import ItemGroup, trash_item
 from exporter.pruner.models import Policy
 from exporter.text import format_size
 
 
 def find(scope: Scope) -> Finding:
-    tally = Tally(scope)
+    found = FindingBuilder(scope)
     trash, now = scope.settings.trash, scope.now
     size = sum(run.allocated_bytes for run in scope.inventory.trash)
     for run in sorted(scope.inventory.trash, key=lambda each: (each.taken_at, each.run)):
@@ -19,11 +20,9 @@ def find(scope: Scope) -> Finding:
             why = f"the trash is larger than {format_size(trash.max_bytes)}"
         if not kept_by:
             size -= run.allocated_bytes
-        tally.consider(candidate(run, why), older_than_seconds=-1.0, kept_by=kept_by)
-    return tally.finding()
+        found.consider(trash_group(run, why), older_than_seconds=-1.0, kept_by=kept_by)
+    return found.finding()
 
 
-def candidate(run: TrashedRun, why: str) -> Candidate:
-    return Candidate(
-        policy=Policy.EXPIRED_TRASH, clock=run.taken_at, reason=why, run=run, is_garbage=True
-    )
+def trash_group(run: TrashedRun, why: str) -> ItemGroup:
+    return ItemGroup(Policy.EXPIRED_TRASH, run.taken_at, why, (trash_item(run),))

@@ -8,13 +8,15 @@ none is believed to be one. By hand a person may name the last copies too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from exporter.pruner.decide.candidates import Candidate, Finding, Scope, Tally
+from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import Deletion, SessionFile
-from exporter.pruner.decide.policies.files import path_of
+from exporter.pruner.decide.items import ItemGroup, path_of, session_file_item
 from exporter.pruner.models import Policy
 from exporter.snapshot import DiskKind
+from exporter.text import format_count
 
 _MOST_ORPHANS: Final = 0.2
 _DELETED: Final = "its session was deleted; {age} old"
@@ -24,7 +26,7 @@ _LAST_COPY: Final = (
 
 
 def find(scope: Scope) -> Finding:
-    tally = Tally(scope)
+    found = FindingBuilder(scope)
     older_than = scope.age_of(scope.settings.policies.orphan_files)
     transcripts = orphans = 0
     for file in scope.inventory.files:
@@ -33,22 +35,33 @@ def find(scope: Scope) -> Finding:
             continue
         # Not those of our own runs: one that was stopped may have left any number of them.
         orphans += file.kind is DiskKind.TRANSCRIPTS and file.deletion is Deletion.SEEN
-        found = Candidate(
-            policy=Policy.ORPHAN_FILES,
-            clock=file.modified_at,
-            reason=_LAST_COPY if file.deletion is Deletion.UNPROVEN else _DELETED,
-            files=(file,),
+        group = ItemGroup(
+            Policy.ORPHAN_FILES,
+            file.modified_at,
+            _LAST_COPY if file.deletion is Deletion.UNPROVEN else _DELETED,
+            (session_file_item(file),),
         )
-        tally.consider(found, older_than, _kept_by(file, scope))
+        found.consider(group, older_than, _kept_by(file, scope))
     if orphans > _MOST_ORPHANS * transcripts and not scope.unproven:
         return Finding(
-            candidates=(),
-            kept=[("too_many_orphans", each) for each in tally.finding().candidates],
+            groups=(),
+            kept=[("too_many_orphans", each) for each in found.finding().groups],
             blocked="too_many_orphans",
             why=f"{orphans} of {transcripts} transcripts lost their session, more than "
             f"{_MOST_ORPHANS:.0%}: something else than Hermes may have deleted them",
         )
-    return tally.finding()
+    return found.finding()
+
+
+def warn_of_last_copies(chosen: Iterable[ItemGroup]) -> Iterator[str]:
+    """What a person should know who has named files whose deletion was not seen."""
+    copies = sum(each.reason == _LAST_COPY for each in chosen)
+    if copies:
+        yield (
+            f"{format_count(copies)} of these files may be the last copies of conversations: their "
+            "sessions are not in the database, which may have been restored from a backup. They "
+            "wait in the trash, and `undo` gives them back until it is emptied"
+        )
 
 
 def _kept_by(file: SessionFile, scope: Scope) -> str:

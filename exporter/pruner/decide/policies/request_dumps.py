@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter.pruner.decide.candidates import Candidate, Finding, Scope, Tally
+from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import SessionFile
-from exporter.pruner.decide.policies.files import path_of
+from exporter.pruner.decide.items import ItemGroup, path_of, session_file_item
 from exporter.pruner.models import Policy
 from exporter.snapshot import DiskKind
 
@@ -15,19 +15,19 @@ _WISHES: Final = frozenset({"pinned", "archived", "kept_source", "titled", "rest
 
 
 def find(scope: Scope) -> Finding:
-    tally = Tally(scope)
+    found = FindingBuilder(scope)
     older_than = scope.age_of(scope.settings.policies.request_dumps)
     for file in scope.inventory.files:
         if file.kind is not DiskKind.REQUEST_DUMPS:
             continue
-        found = Candidate(
-            policy=Policy.REQUEST_DUMPS,
-            clock=file.modified_at,
-            reason="a request dump, {age} old",
-            files=(file,),
+        group = ItemGroup(
+            Policy.REQUEST_DUMPS,
+            file.modified_at,
+            "a request dump, {age} old",
+            (session_file_item(file),),
         )
-        tally.consider(found, older_than, _kept_by(file, scope))
-    return tally.finding()
+        found.consider(group, older_than, _kept_by(file, scope))
+    return found.finding()
 
 
 def _kept_by(file: SessionFile, scope: Scope) -> str:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from exporter.pruner.decide.candidates import Candidate, Finding, Scope, Tally
+from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import Archive
+from exporter.pruner.decide.items import ItemGroup, checkpoint_item
 from exporter.pruner.decide.policies.checkpoints import kept_by
 from exporter.pruner.models import Policy
 
 
 def find(scope: Scope) -> Finding:
-    tally = Tally(scope)
+    found = FindingBuilder(scope)
     older_than = scope.age_of(scope.settings.policies.stale_checkpoints)
     for checkpoint in scope.inventory.checkpoints:
         if checkpoint.touched_at <= 0:
             continue  # nothing tells how old it is
         archived = checkpoint.layout is Archive.ARCHIVE
-        found = Candidate(
-            policy=Policy.STALE_CHECKPOINTS,
-            clock=checkpoint.touched_at,
-            reason="an archive of the old layout, {age} old" if archived else "unused for {age}",
-            checkpoint=checkpoint,
+        group = ItemGroup(
+            Policy.STALE_CHECKPOINTS,
+            checkpoint.touched_at,
+            "an archive of the old layout, {age} old" if archived else "unused for {age}",
+            (checkpoint_item(checkpoint),),
         )
-        tally.consider(found, older_than, kept_by(checkpoint, scope))
-    return tally.finding()
+        found.consider(group, older_than, kept_by(checkpoint, scope))
+    return found.finding()

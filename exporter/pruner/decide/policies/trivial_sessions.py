@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from exporter.pruner.decide.candidates import Finding, Scope
+from exporter.pruner.decide.findings import Finding, Scope
 from exporter.pruner.decide.inventory import StockedSession
 from exporter.pruner.decide.policies.conversations import find_sessions, max_messages
 from exporter.pruner.models import Policy

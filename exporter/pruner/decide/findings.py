@@ -1,0 +1,121 @@
+"""What policies look at, and what each has found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from exporter.config.prune import Policies, Prune
+from exporter.config.prune import Policy as PolicySettings
+from exporter.pruner.decide.inventory import Inventory, SessionFile, StockedSession
+from exporter.pruner.decide.items import ItemGroup
+from exporter.pruner.decide.lineage import Lineages
+from exporter.pruner.decide.protection import Protection
+from exporter.pruner.decide.thresholds import relief
+from exporter.pruner.models import ThresholdName
+
+
+class Scope(Struct, frozen=True):
+    """All that policies look at."""
+
+    inventory: Inventory
+    protection: Protection
+    settings: Prune
+    lineages: Lineages
+    files_of: dict[str, list[SessionFile]]
+    """By session: what goes with it when it is deleted."""
+    by_source: dict[str, Policies]
+    """Settings that were looked up already."""
+    by_hand: bool = False
+    older_than_seconds: float | None = None
+    """In place of what the settings say, for a person who asks."""
+    unproven: bool = False
+    """A person takes files that may be last copies, too."""
+
+    @property
+    def now(self) -> float:
+        return self.inventory.taken_at
+
+    def age_of(self, policy: PolicySettings) -> float:
+        """How old a thing must be."""
+        if self.older_than_seconds is not None:
+            return self.older_than_seconds
+        return policy.older_than_seconds
+
+    def policies_for(self, session: StockedSession) -> Policies:
+        found = self.by_source.get(session.source)
+        if found is None:
+            found = self.by_source[session.source] = self.settings.policies_for(session.source)
+        return found
+
+
+class Finding(Struct, frozen=True):
+    """What one policy has found."""
+
+    groups: Sequence[ItemGroup]
+    kept: Sequence[tuple[str, ItemGroup]] = ()
+    """What it would take if it were not for a rule, and that rule."""
+    young: Mapping[ThresholdName, float] = {}
+    """By how much what is not old enough yet would lower each threshold."""
+    protected: Mapping[ThresholdName, float] = {}
+    """The same of what a rule keeps."""
+    oldest: float | None = None
+    """The clock of the oldest thing that this policy is for and no rule keeps."""
+    blocked: str = ""
+    """Why it takes nothing, as a label value."""
+    why: str = ""
+
+
+class Find(Protocol):
+    """A policy: finds what may go, and takes nothing."""
+
+    def __call__(self, scope: Scope) -> Finding: ...
+
+
+class FindingBuilder:
+    """Sorts what a policy is for into what may go, what is too young and what a rule keeps."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._now = scope.now
+        self._groups: list[ItemGroup] = []
+        self._kept: list[tuple[str, ItemGroup]] = []
+        self._young: Counter[ThresholdName] = Counter()
+        self._protected: Counter[ThresholdName] = Counter()
+        self._oldest: float | None = None
+
+    def consider(self, group: ItemGroup, older_than_seconds: float, kept_by: str = "") -> None:
+        """It goes if no rule keeps it and it is older than this."""
+        is_old = self._now - group.clock > older_than_seconds
+        if kept_by and is_old:
+            self._kept.append((kept_by, group))
+            _add(self._protected, group)
+        if kept_by:
+            return
+        self._oldest = group.clock if self._oldest is None else min(group.clock, self._oldest)
+        if is_old:
+            self._groups.append(group)
+        else:
+            _add(self._young, group)
+
+    def finding(self) -> Finding:
+        return Finding(
+            groups=oldest_first(self._groups),
+            kept=self._kept,
+            young=self._young,
+            protected=self._protected,
+            oldest=self._oldest,
+        )
+
+
+def _add(sums: Counter[ThresholdName], group: ItemGroup) -> None:
+    for item in group.items:
+        for threshold in item.lowers:
+            sums[threshold] += relief(item, threshold)
+
+
+def oldest_first(groups: Iterable[ItemGroup]) -> list[ItemGroup]:
+    """By age; those of one age by their names, so that plans come out the same."""
+    return sorted(groups, key=lambda each: (each.clock, each.leading[-1].target))

@@ -1,0 +1,144 @@
+"""What a policy finds: items, each of which becomes one action, in groups that go whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from exporter.hermes.checkpoints import CheckpointLayout
+from exporter.hermes.paths import SESSIONS
+from exporter.pruner.decide.inventory import (
+    Checkpoint,
+    Leftover,
+    SessionFile,
+    StockedSession,
+    TrashedRun,
+)
+from exporter.pruner.decide.thresholds import relief
+from exporter.pruner.expected import ExpectedFile, ExpectedOnDisk, ExpectedSession
+from exporter.pruner.models import Act, Frees, Policy, ThresholdName
+
+_SESSION: Final = (ThresholdName.STATE_DB,)
+_FILE_OF_SESSION: Final = (ThresholdName.TRANSCRIPTS,)
+_FILE: Final = (ThresholdName.TRANSCRIPTS, ThresholdName.DISK_USED)
+_CHECKPOINT: Final = (ThresholdName.CHECKPOINTS, ThresholdName.DISK_USED)
+
+
+class Item(Struct, frozen=True, gc=False):
+    """One thing that a policy may take."""
+
+    kind: Act
+    target: str
+    bytes: int
+    """Allocated bytes of what is on disk, estimated payload of a session."""
+    lowers: tuple[ThresholdName, ...]
+    """The thresholds that it lowers by its bytes, or by one where things are counted."""
+    frees: Frees
+    expected: ExpectedOnDisk | ExpectedSession | None = None
+    """What it must still be like when it is taken."""
+    session: str | None = None
+    """The session that it is, or that it is of."""
+    is_garbage: bool = False
+    """Half a pack or old trash, of no use: in an emergency it may go without the trash."""
+
+
+class ItemGroup(Struct, frozen=True, gc=False):
+    """What goes together or not at all: a conversation with its files, or a single item."""
+
+    policy: Policy
+    clock: float
+    """Its age is counted from here; what has the oldest goes first."""
+    reason: str
+    """With `{age}` where its age is to be told."""
+    items: tuple[Item, ...]
+    """Sessions first, children before parents, then their files."""
+
+    @property
+    def leading(self) -> Sequence[Item]:
+        """What the group is about: its sessions, or its one item. Files follow their session."""
+        if self.items[0].kind is not Act.DELETE_SESSION:
+            return self.items
+        return [item for item in self.items if item.kind is Act.DELETE_SESSION]
+
+    @property
+    def bytes(self) -> int:
+        return sum(item.bytes for item in self.items)
+
+    def relief(self, threshold: ThresholdName) -> int:
+        """By how much it lowers a threshold, in bytes or as a count."""
+        return sum(relief(item, threshold) for item in self.items)
+
+
+def session_item(session: StockedSession, lowers: tuple[ThresholdName, ...] = _SESSION) -> Item:
+    return Item(
+        kind=Act.DELETE_SESSION,
+        target=session.id,
+        bytes=session.payload_bytes,
+        lowers=lowers,
+        frees=Frees.AFTER_UPKEEP,
+        expected=session.expected,
+        session=session.id,
+    )
+
+
+def session_file_item(file: SessionFile, *, after_session: bool = False) -> Item:
+    """A transcript or dump. With its session it is taken `after_session`, and not without it."""
+    session = file.session_id if after_session else None
+    return Item(
+        kind=Act.DELETE_FILE,
+        target=path_of(file),
+        bytes=file.allocated_bytes,
+        # Deleted rows give no block back to the filesystem, so its threshold asks for no session.
+        lowers=_FILE_OF_SESSION if after_session else _FILE,
+        frees=Frees.AT_PURGE,
+        expected=ExpectedFile(file.inode, file.size, file.mtime_ns, session),
+        session=file.session_id,
+    )
+
+
+def leftover_item(file: Leftover) -> Item:
+    return Item(
+        kind=Act.DELETE_FILE,
+        target=file.path,
+        bytes=file.allocated_bytes,
+        lowers=_CHECKPOINT,
+        frees=Frees.AT_PURGE,
+        expected=ExpectedFile(file.inode, file.size, file.mtime_ns),
+        is_garbage=True,
+    )
+
+
+def checkpoint_item(checkpoint: Checkpoint) -> Item:
+    in_store = checkpoint.layout is CheckpointLayout.STORE
+    return Item(
+        kind=Act.DELETE_PROJECT if in_store else Act.DELETE_REPO,
+        target=checkpoint.target,
+        bytes=checkpoint.allocated_bytes,
+        lowers=_CHECKPOINT,
+        # A project goes, but its objects stay in the store until git collects them.
+        frees=Frees.AFTER_UPKEEP if in_store else Frees.AT_PURGE,
+        expected=checkpoint.expected,
+    )
+
+
+def trash_item(run: TrashedRun) -> Item:
+    return Item(
+        kind=Act.PURGE_TRASH,
+        target=run.run,
+        bytes=run.allocated_bytes,
+        lowers=(),  # thresholds count the trash as reclaimed already
+        frees=Frees.NOW,
+        is_garbage=True,
+    )
+
+
+def path_of(file: SessionFile) -> str:
+    """Its path below the home."""
+    return f"{SESSIONS.decode()}/{file.name}"
+
+
+def when_freed(item: Item, *, emergency: bool) -> Frees:
+    """When its bytes come free: in an emergency garbage skips the trash."""
+    return Frees.NOW if emergency and item.is_garbage else item.frees

@@ -1,0 +1,74 @@
+"""What something on disk must still be like when it is taken: noted by the plan, compared again.
+
+A plan carries these as `PruneAction.expected` and the journal as `Intent.before`, by the same keys,
+so fields keep their names. No content and no working directory is in them.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from msgspec import Struct
+
+from exporter.hermes.prunable_names import project_files
+
+
+class ExpectedFile(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A file."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    session: str | None = None
+    """The file is taken only after this session was deleted."""
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> ExpectedFile:
+        return cls(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+class ExpectedFolder(Struct, frozen=True, gc=False):
+    """A shadow repository or an archive, by its folder: git replaces a file in it each time."""
+
+    inode: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> ExpectedFolder:
+        return cls(found.st_ino, found.st_mtime_ns)
+
+
+class ExpectedProject(Struct, frozen=True, gc=False):
+    """A project of the store: its files, of which Hermes writes one before each snapshot."""
+
+    projects_inode: int | None
+    projects_mtime_ns: int | None
+    indexes_inode: int | None
+    indexes_mtime_ns: int | None
+    ledgers_inode: int | None
+    ledgers_mtime_ns: int | None
+
+    @classmethod
+    def of(cls, store: str, name: str) -> ExpectedProject:
+        known: dict[str, int | None] = {}
+        for file in project_files(name):
+            kind = file.partition("/")[0]
+            try:
+                found = os.lstat(os.path.join(store, file))
+            except OSError:
+                found = None
+            known[f"{kind}_inode"] = found.st_ino if found else None
+            known[f"{kind}_mtime_ns"] = found.st_mtime_ns if found else None
+        return cls(**known)
+
+
+ExpectedSession = bytes
+"""What `exporter.hermes.session_state` says of one, as JSON: there may be a hundred thousand."""
+ExpectedOnDisk = ExpectedFile | ExpectedFolder | ExpectedProject
+
+
+def as_keys(expected: ExpectedOnDisk) -> dict[str, str | int | float | None]:
+    """As plans and journals carry it."""
+    found: dict[str, str | int | float | None] = msgspec.to_builtins(expected)
+    return found
