@@ -43,7 +43,7 @@ _FOLD: Final = re.compile(r"^(\w+ by \([\w, ]+\)) \(\s*(.*?)\s*\)(?:\s+or .*)?$"
 _SELECTOR: Final = re.compile(r"(?<![:\w])(hermes_\w+|up)(?![:\w])(?:\{([^}]*)\})?")
 
 
-class Question(Struct, frozen=True):
+class PanelQuery(Struct, frozen=True):
     """What one panel asks Prometheus, with everything selected."""
 
     panel: str
@@ -51,9 +51,9 @@ class Question(Struct, frozen=True):
     instant: bool
 
     @property
-    def without_rules(self) -> Question:
+    def without_rules(self) -> PanelQuery:
         """The same, asked of the series that agents export."""
-        return Question(self.panel, unfolded(self.expression), self.instant)
+        return PanelQuery(self.panel, expanded(self.expression), self.instant)
 
 
 class Group(Struct, frozen=True):
@@ -79,7 +79,7 @@ class Fleet(Struct, frozen=True):
             raise RuntimeError("Prometheus does not tell its processor time")
         return float(found[1])
 
-    def ask(self, question: Question) -> list[dict[str, Any]]:
+    def ask(self, question: PanelQuery) -> list[dict[str, Any]]:
         """The series of the answer: at this moment, or over the last hour for a graph."""
         if question.instant:
             answer = self.server.get("/api/v1/query", query=question.expression, time=str(self.now))
@@ -95,18 +95,18 @@ class Fleet(Struct, frozen=True):
         return series
 
 
-def questions() -> list[Question]:
+def panel_queries() -> list[PanelQuery]:
     """All that the Fleet dashboard asks."""
     dashboard = json.loads((_DASHBOARDS / "grafana" / "hermes-fleet.json").read_text())
     return list(_questions(dashboard, ""))
 
 
-def _questions(part: Any, panel: str) -> Iterator[Question]:
+def _questions(part: Any, panel: str) -> Iterator[PanelQuery]:
     if isinstance(part, dict):
         panel = part.get("title") or panel
         if isinstance(part.get("expr"), str) and not part.get("hide"):
             expression = re.sub(r"\$\w+", ".+", part["expr"])
-            yield Question(panel, expression, instant=bool(part.get("instant")))
+            yield PanelQuery(panel, expression, instant=bool(part.get("instant")))
         else:
             for value in part.values():
                 yield from _questions(value, panel)
@@ -133,7 +133,7 @@ def recorded() -> dict[str, str]:
     return {name: rule for group in groups() for name, rule in group.rules.items()}
 
 
-def unfolded(expression: str) -> str:
+def expanded(expression: str) -> str:
     """The expression with everything recorded replaced by what it is recorded from.
 
     As somebody without rules would write it: a function over the past of a recorded sum becomes

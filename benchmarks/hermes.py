@@ -12,19 +12,19 @@ from typing import Any
 from tests.real.hermes import NEWEST, python_for
 
 
-class Line:
+class ProgramChannel:
     """Orders to a program of `inside/`, and what it answers; its first answer says it is ready."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self.hear()
+        self.receive()
 
-    def tell(self, order: Mapping[str, Any]) -> None:
+    def send(self, order: Mapping[str, Any]) -> None:
         assert self._process.stdin
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
@@ -33,7 +33,7 @@ class Line:
 
 
 @contextmanager
-def line_to(program: str, home: Path) -> Iterator[Line]:
+def channel_to(program: str, home: Path) -> Iterator[ProgramChannel]:
     """Run a program of `inside/` with the newest release; it leaves cleanly when the block ends."""
     hermes = python_for(NEWEST)
     with subprocess.Popen(
@@ -44,13 +44,13 @@ def line_to(program: str, home: Path) -> Iterator[Line]:
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        yield Line(process)
+        yield ProgramChannel(process)
 
 
 class HermesProcess:
     """A Hermes of the newest release that has the home's database open."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ProgramChannel) -> None:
         self._line = line
 
     def append(
@@ -64,7 +64,7 @@ class HermesProcess:
         self, messages: int, sessions: int, *, pause_seconds: float = 0.0, optimize: bool = False
     ) -> None:
         """The same without waiting; `appended` gives the times."""
-        self._line.tell(
+        self._line.send(
             {
                 "messages": messages,
                 "sessions": sessions,
@@ -74,11 +74,11 @@ class HermesProcess:
         )
 
     def appended(self) -> list[float]:
-        return [float(latency) for latency in self._line.hear()]
+        return [float(latency) for latency in self._line.receive()]
 
 
 @contextmanager
 def holding(home: Path) -> Iterator[HermesProcess]:
     """Have a Hermes hold this home's database; it closes it cleanly when the block ends."""
-    with line_to("writer", home) as line:
+    with channel_to("writer", home) as line:
         yield HermesProcess(line)

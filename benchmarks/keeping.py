@@ -7,22 +7,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hermes import Line, line_to
+from benchmarks.hermes import ProgramChannel, channel_to
 
 
-class Keeper:
+class MaintainingHermes:
     """The other end of `inside/keeper.py`."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ProgramChannel) -> None:
         self._line = line
 
     def ask(self, do: str, **arguments: Any) -> Any:
-        self._line.tell({"do": do, **arguments})
-        return self._line.hear()
+        self._line.send({"do": do, **arguments})
+        return self._line.receive()
 
 
 @contextmanager
-def keeping(home: Path) -> Iterator[Keeper]:
+def keeping(home: Path) -> Iterator[MaintainingHermes]:
     """A Hermes of the newest release with this home's database open."""
-    with line_to("keeper", home) as line:
-        yield Keeper(line)
+    with channel_to("keeper", home) as line:
+        yield MaintainingHermes(line)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from benchmarks.measure import Rounds, for_people
+from benchmarks.measure import Rounds, format_times
 
 
 class Verdict(StrEnum):
@@ -48,7 +48,7 @@ class Line(Struct, frozen=True):
 
 def ratio_line(job: str, peer: str, rounds: Rounds, limit: float, note: str = "") -> Line:
     """A line for a time that is measured against a peer."""
-    times = f"{for_people(rounds.ours)} to {for_people(rounds.peer)}"
+    times = f"{format_times(rounds.ours)} to {format_times(rounds.peer)}"
     return Line(
         job=job,
         achieved=rounds.ratio,

@@ -50,7 +50,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
-def for_people(times: Sequence[float]) -> str:
+def format_times(times: Sequence[float]) -> str:
     """The median of some times."""
     seconds = median(times)
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"

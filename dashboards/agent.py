@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards.board import Choices, Line, Section, board, line, parted
+from dashboards.board import PanelRow, Section, VariableSources, board, equal_row, row_of_widths
 from dashboards.panels import (
     ALARM,
     LOOK,
@@ -13,14 +13,14 @@ from dashboards.panels import (
     Column,
     Panel,
     Query,
-    lines,
-    number,
-    rows,
+    graph_panel,
+    stat_panel,
+    table_panel,
     to_host,
 )
 from dashboards.words import COLLECTORS, NO_AGENT, RELOADED, UP
 
-RAW = Choices("hermes_exporter_build_info", "hermes_exporter_build_info", "hermes_home_up")
+RAW = VariableSources("hermes_exporter_build_info", "hermes_exporter_build_info", "hermes_home_up")
 SERIES_LIMIT = 400
 """Per home; see the README."""
 
@@ -31,11 +31,11 @@ def dashboard() -> model.Dashboard:
         "Hermes / Agent",
         "The agents themselves: whether they scan in time, what they cannot see, what they cost.",
         [
-            Section(None, [_numbers(), parted(8, (14, _agents()), (10, _blindness()))]),
-            Section("Scans", [line(8, _ages(), _durations())]),
-            Section("Collectors", [line(8, _collectors(), _failures())]),
-            Section("Scrapes and series", [line(8, _series(), _scrapes())]),
-            Section("Process", [line(8, _memory(), _processor(), _descriptors())]),
+            Section(None, [_numbers(), row_of_widths(8, (14, _agents()), (10, _blindness()))]),
+            Section("Scans", [equal_row(8, _ages(), _durations())]),
+            Section("Collectors", [equal_row(8, _collectors(), _failures())]),
+            Section("Scrapes and series", [equal_row(8, _series(), _scrapes())]),
+            Section("Process", [equal_row(8, _memory(), _processor(), _descriptors())]),
         ],
         choices=RAW,
         since="now-6h",
@@ -43,10 +43,10 @@ def dashboard() -> model.Dashboard:
     )
 
 
-def _numbers() -> Line:
-    return line(
+def _numbers() -> PanelRow:
+    return equal_row(
         5,
-        number(
+        stat_panel(
             "Agents down",
             "Agents that Prometheus could not scrape. Look at the service on that host "
             "(`systemctl status hermes-exporter`), then at the network between.",
@@ -54,7 +54,7 @@ def _numbers() -> Line:
             steps=ALARM,
             no_data="Nothing is scraped under this job",
         ),
-        number(
+        stat_panel(
             "Oldest scan",
             "How long ago the home that waits longest was scanned. More than a few minutes: its "
             "filesystem hangs or it is very large; see Scans below.",
@@ -64,7 +64,7 @@ def _numbers() -> Line:
             steps=((120, LOOK), (600, NOW)),
             no_data=NO_AGENT,
         ),
-        number(
+        stat_panel(
             "Failing collectors",
             "Collectors that broke at the last round; their metrics are missing. The agent's log "
             "names the cause; please report it.",
@@ -72,7 +72,7 @@ def _numbers() -> Line:
             steps=TROUBLE,
             no_data=NO_AGENT,
         ),
-        number(
+        stat_panel(
             "Blind spots",
             "Things that agents cannot see; sessions there stay unknown and nothing is reaped. "
             "`hermes-exporter check` says what to grant.",
@@ -80,7 +80,7 @@ def _numbers() -> Line:
             steps=TROUBLE,
             no_data=NO_AGENT,
         ),
-        number(
+        stat_panel(
             "Failed reloads",
             "Agents whose last reload failed: they run on with the old settings. "
             "`hermes-exporter check` names the line and the fix.",
@@ -88,7 +88,7 @@ def _numbers() -> Line:
             steps=TROUBLE,
             no_data=NO_AGENT,
         ),
-        number(
+        stat_panel(
             "Most series",
             "A home has at most 600 series and the agent about 60. Far more than that times the "
             "homes: please report it.",
@@ -99,7 +99,7 @@ def _numbers() -> Line:
 
 
 def _agents() -> Panel:
-    return rows(
+    return table_panel(
         "Agents",
         "Every agent, with its version and how long it has run. Down: look at the service on the "
         "host. A young one that keeps being young is being killed: look for the kernel's out of "
@@ -140,7 +140,7 @@ def _agents() -> Panel:
 
 
 def _blindness() -> Panel:
-    return rows(
+    return table_panel(
         "What cannot be seen",
         "Each reason for which an agent cannot tell whether sessions of a home are alive. Most "
         "need the agent to run as root on the host itself; `hermes-exporter check` says which "
@@ -160,7 +160,7 @@ def _blindness() -> Panel:
 
 
 def _ages() -> Panel:
-    return lines(
+    return graph_panel(
         "Oldest scans",
         "A saw-tooth of the scan interval is well. A line that climbs is a scan that never ends: "
         "a hanging filesystem, or a database that is locked. The agent's log says which.",
@@ -175,7 +175,7 @@ def _ages() -> Panel:
 
 
 def _durations() -> Panel:
-    return lines(
+    return graph_panel(
         "Longest scans",
         "Long scans are large homes or slow disks; the first one and the full one every six hours "
         "take longer. If it nears the interval raise `scan.interval`.",
@@ -189,7 +189,7 @@ def _durations() -> Panel:
 
 
 def _collectors() -> Panel:
-    return lines(
+    return graph_panel(
         "Slowest collectors",
         "Time to turn a scan into metrics, the worst agent of each collector. Milliseconds are "
         "well. One that is slow can be switched off with `--no-collector.NAME`.",
@@ -204,7 +204,7 @@ def _collectors() -> Panel:
 
 
 def _failures() -> Panel:
-    return lines(
+    return graph_panel(
         "Collectors that failed",
         "Agents on which a collector broke, by collector. Its metrics are missing there and alerts "
         "on them are silent: read that agent's log.",
@@ -220,7 +220,7 @@ def _failures() -> Panel:
 
 
 def _series() -> Panel:
-    return lines(
+    return graph_panel(
         "Series of an agent",
         "What each agent costs Prometheus. It grows with homes only: label values are limited. A "
         "climb without new homes should be reported.",
@@ -230,7 +230,7 @@ def _series() -> Panel:
 
 
 def _scrapes() -> Panel:
-    return lines(
+    return graph_panel(
         "Slowest scrapes",
         "Scrapes are answered from memory in milliseconds, whatever a scan does. Slow ones are the "
         "network, or a host out of processor time.",
@@ -241,7 +241,7 @@ def _scrapes() -> Panel:
 
 
 def _memory() -> Panel:
-    return lines(
+    return graph_panel(
         "Memory of an agent",
         "Resident memory of the agent itself; its workers are not in it. Steady is well. If it "
         "climbs for days, restart the service and report it.",
@@ -254,7 +254,7 @@ def _memory() -> Panel:
 
 
 def _processor() -> Panel:
-    return lines(
+    return graph_panel(
         "Processor time of an agent",
         "Share of one processor; a percent or two at most. More: very many processes on the host, "
         "or a `scan.interval` that is too short.",
@@ -269,7 +269,7 @@ def _processor() -> Panel:
 
 
 def _descriptors() -> Panel:
-    return lines(
+    return graph_panel(
         "Open files of an agent",
         "A share of what the agent may open. Few, and steady. A climb is a leak of the agent's: "
         "restart it and report it.",

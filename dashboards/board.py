@@ -26,7 +26,7 @@ WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PanelRow:
     """Panels side by side: one height, and the widths add up to the grid's."""
 
     height: int
@@ -38,11 +38,11 @@ class Section:
     """Lines of panels below a heading; without a title they stand at the top."""
 
     title: str | None
-    lines: Sequence[Line]
+    lines: Sequence[PanelRow]
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class VariableSources:
     """The series whose labels the variables offer."""
 
     jobs: str
@@ -50,19 +50,19 @@ class Choices:
     homes: str
 
 
-def line(height: int, *panels: Panel) -> Line:
+def equal_row(height: int, *panels: Panel) -> PanelRow:
     """Panels of equal width."""
     width, rest = divmod(WIDTH, len(panels))
     if rest:
         raise ValueError(f"{len(panels)} panels do not divide the grid of {WIDTH} equally")
-    return Line(height, [(width, panel) for panel in panels])
+    return PanelRow(height, [(width, panel) for panel in panels])
 
 
-def parted(height: int, *panels: tuple[int, Panel]) -> Line:
+def row_of_widths(height: int, *panels: tuple[int, Panel]) -> PanelRow:
     """Panels of these widths."""
     if sum(width for width, _ in panels) != WIDTH:
         raise ValueError(f"widths do not add up to {WIDTH}: {[width for width, _ in panels]}")
-    return Line(height, panels)
+    return PanelRow(height, panels)
 
 
 def board(
@@ -71,7 +71,7 @@ def board(
     description: str,
     sections: Sequence[Section],
     *,
-    choices: Choices,
+    choices: VariableSources,
     since: str,
     all_instances: bool,
     annotations: Sequence[Annotation] = (),
@@ -115,7 +115,7 @@ def _links() -> DashboardLink:
     )
 
 
-def _variables(choices: Choices, all_instances: bool) -> list[Builder[model.VariableModel]]:
+def _variables(choices: VariableSources, all_instances: bool) -> list[Builder[model.VariableModel]]:
     source = (
         DatasourceVariable("datasource")
         .label("Data source")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards.board import Choices, Line, Section, board, line, parted
+from dashboards.board import PanelRow, Section, VariableSources, board, equal_row, row_of_widths
 from dashboards.panels import (
     ALARM,
     LOOK,
@@ -19,14 +19,14 @@ from dashboards.panels import (
     Column,
     Panel,
     Query,
-    lines,
-    number,
-    rows,
+    graph_panel,
+    stat_panel,
+    table_panel,
     to_host,
 )
 from dashboards.words import DOWN, KINDS, NO_RULES, OUTCOMES, POLICIES, SOURCES, TOKENS, VERDICTS
 
-RECORDED = Choices(
+RECORDED = VariableSources(
     "job:hermes_agent_up:count", "instance:hermes_agent_up:min", "home:hermes_home_up:min"
 )
 NONE_OF_ALL = "0 * sum(job:hermes_home_up:count{<job>})"
@@ -44,25 +44,25 @@ def dashboard() -> model.Dashboard:
             Section(
                 "Worst first",
                 [
-                    line(7, _leaky(), _filling(), _pressed()),
-                    line(7, _down(), _blind(), _false_reaps()),
-                    parted(7, (16, _growing()), (8, _marathons())),
+                    equal_row(7, _leaky(), _filling(), _pressed()),
+                    equal_row(7, _down(), _blind(), _false_reaps()),
+                    row_of_widths(7, (16, _growing()), (8, _marathons())),
                 ],
             ),
             Section(
                 "Sessions of the fleet",
-                [line(8, _verdicts(), _leaks()), line(8, _sources(), _reasons())],
+                [equal_row(8, _verdicts(), _leaks()), equal_row(8, _sources(), _reasons())],
             ),
             Section(
                 "Disk of the fleet",
                 [
-                    parted(9, (16, _kinds()), (8, _pressure())),
-                    line(8, _reclaimable(), _freed(), _runs()),
+                    row_of_widths(9, (16, _kinds()), (8, _pressure())),
+                    equal_row(8, _reclaimable(), _freed(), _runs()),
                 ],
             ),
             Section(
                 "Use of the fleet",
-                [line(8, _tokens(), _cost(), _calls()), line(8, _versions(), _agents())],
+                [equal_row(8, _tokens(), _cost(), _calls()), equal_row(8, _versions(), _agents())],
             ),
         ],
         choices=RECORDED,
@@ -71,17 +71,17 @@ def dashboard() -> model.Dashboard:
     )
 
 
-def _numbers() -> Line:
-    return line(
+def _numbers() -> PanelRow:
+    return equal_row(
         5,
-        number(
+        stat_panel(
             "Agents down",
             "Hosts whose agent does not answer: nothing is known of them. They are listed below.",
             "sum(job:hermes_agent_up:count_down{<job>})",
             steps=ALARM,
             no_data=NO_RULES,
         ),
-        number(
+        stat_panel(
             "Unreadable homes",
             "Their figures are old or missing, nothing in them is reaped or pruned. They are "
             "listed below; on the host `hermes-exporter check` says why.",
@@ -89,7 +89,7 @@ def _numbers() -> Line:
             steps=ALARM,
             no_data=NO_RULES,
         ),
-        number(
+        stat_panel(
             "Leaked sessions",
             "Open sessions that nobody runs any more. Go to the host at the top of the list below "
             "and see what a reap would end.",
@@ -97,7 +97,7 @@ def _numbers() -> Line:
             steps=TROUBLE,
             no_data=NO_RULES,
         ),
-        number(
+        stat_panel(
             "Full in three days",
             "Homes whose disk fills as it did in the last six hours. Go to the top of the list "
             "below: prune there, or add space.",
@@ -107,7 +107,7 @@ def _numbers() -> Line:
             trend=False,
             no_data=NO_RULES,
         ),
-        number(
+        stat_panel(
             "Homes under pressure",
             "A high mark was crossed and the low mark is not reached yet. It ends by itself where "
             "pruning is enforced; where it only observes, somebody must prune.",
@@ -116,7 +116,7 @@ def _numbers() -> Line:
             trend=False,
             no_data=NO_RULES,
         ),
-        number(
+        stat_panel(
             "False reaps today",
             "Sessions that were ended while in use, and given back. One is too many: set the "
             "reaper of that host to observe and read `hermes-exporter history` there.",
@@ -133,7 +133,7 @@ def _worst(
     title: str, description: str, columns: list[Column], no_data: str, *, ascending: bool = False
 ) -> Panel:
     """Homes with the worst at the top; a click leads to the host."""
-    return rows(
+    return table_panel(
         title,
         description,
         columns,
@@ -312,7 +312,7 @@ def _marathons() -> Panel:
 
 
 def _verdicts() -> Panel:
-    return lines(
+    return graph_panel(
         "Open sessions by verdict",
         "What is known of all open sessions. Dead ones that only grow: reaping is off. Many "
         "unknown ones: agents are blind, see the list above.",
@@ -327,7 +327,7 @@ def _verdicts() -> Panel:
 
 
 def _leaks() -> Panel:
-    return lines(
+    return graph_panel(
         "Leaked, reaped and given back in the last hour",
         "A step up in leaks that stays: compare with the Hermes versions below, a release leaks. "
         "Reaps far above leaks: a storm; set the reapers to observe and look.",
@@ -342,7 +342,7 @@ def _leaks() -> Panel:
 
 
 def _sources() -> Panel:
-    return lines(
+    return graph_panel(
         "Dead sessions by source",
         "Which way of using Hermes leaks. One source alone: its program does not end its sessions; "
         "look at one with `hermes-exporter explain ID` on a host.",
@@ -358,7 +358,7 @@ def _sources() -> Panel:
 
 
 def _reasons() -> Panel:
-    return lines(
+    return graph_panel(
         "Blindness, and gateways that are down",
         "Homes that agents cannot fully see, by reason, and gateways that do not run. A reason "
         "that appears everywhere at once came with a rollout: look at the unit file, or the mount.",
@@ -374,7 +374,7 @@ def _reasons() -> Panel:
 
 
 def _kinds() -> Panel:
-    return lines(
+    return graph_panel(
         "Bytes by kind",
         "What all homes take. The kind that grows tells whose work it is: transcripts, checkpoints "
         "and dumps are the pruner's, the rest is Hermes's or somebody else's.",
@@ -388,7 +388,7 @@ def _kinds() -> Panel:
 
 
 def _pressure() -> Panel:
-    return lines(
+    return graph_panel(
         "Homes under pressure by threshold",
         "Which marks are crossed. Many homes at one threshold: the mark is too low for this fleet, "
         "or pruning is not enforced.",
@@ -401,7 +401,7 @@ def _pressure() -> Panel:
 
 
 def _reclaimable() -> Panel:
-    return lines(
+    return graph_panel(
         "What policies could free",
         "Bytes that each policy could take now. Large and steady: pruning only observes; decide on "
         "`prune.mode: enforce`.",
@@ -414,7 +414,7 @@ def _reclaimable() -> Panel:
 
 
 def _freed() -> Panel:
-    return lines(
+    return graph_panel(
         "Freed by pruning in the last hour",
         "What was given back, by policy. Nothing while homes are under pressure: look at what "
         "stands in the way on a host's dashboard.",
@@ -431,7 +431,7 @@ def _freed() -> Panel:
 
 
 def _runs() -> Panel:
-    return lines(
+    return graph_panel(
         "Prune runs and items in the last hour",
         "Runs by outcome, and items taken. Failed ones: the host's `hermes-exporter history` says "
         "why. Many items at once: a mark was lowered, or a home exploded.",
@@ -451,7 +451,7 @@ def _runs() -> Panel:
 
 
 def _tokens() -> Panel:
-    return lines(
+    return graph_panel(
         "Tokens per minute",
         "What the models were sent and answered. A jump without more messages beside it: sessions "
         "that run in circles; see the marathons above.",
@@ -465,7 +465,7 @@ def _tokens() -> Panel:
 
 
 def _cost() -> Panel:
-    return lines(
+    return graph_panel(
         "Cost per hour",
         "As Hermes estimates it and as providers told it; the two overlap. What has no price is in "
         "neither, so trust tokens first.",
@@ -477,7 +477,7 @@ def _cost() -> Panel:
 
 
 def _calls() -> Panel:
-    return lines(
+    return graph_panel(
         "Messages and calls per minute",
         "The work that is done. API calls that climb while messages do not are retries: look at "
         "the providers.",
@@ -491,7 +491,7 @@ def _calls() -> Panel:
 
 
 def _versions() -> Panel:
-    return lines(
+    return graph_panel(
         "Homes by Hermes version",
         "Upgrades as they spread. Hold it against the leaks above: a release that leaks shows the "
         "same day.",
@@ -502,7 +502,7 @@ def _versions() -> Panel:
 
 
 def _agents() -> Panel:
-    return lines(
+    return graph_panel(
         "Agents by version",
         "Rollouts of this exporter, and the agents that answer not. Mixed versions for long: a "
         "rollout is stuck.",

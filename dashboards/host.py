@@ -5,14 +5,24 @@ from __future__ import annotations
 from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards.annotations import Annotation
-from dashboards.board import Choices, Line, Section, board, line
+from dashboards.board import PanelRow, Section, VariableSources, board, equal_row
 from dashboards.host_disk import disk, retention
 from dashboards.host_health import database, processes
 from dashboards.host_sessions import sessions, usage
-from dashboards.panels import ALARM, LOOK, NOW, PLAIN, TROUBLE, Column, Panel, number, rows
+from dashboards.panels import (
+    ALARM,
+    LOOK,
+    NOW,
+    PLAIN,
+    TROUBLE,
+    Column,
+    Panel,
+    stat_panel,
+    table_panel,
+)
 from dashboards.words import BREAKER, MODE, NO_AGENT, READABLE
 
-RAW = Choices("hermes_exporter_build_info", "hermes_exporter_build_info", "hermes_home_up")
+RAW = VariableSources("hermes_exporter_build_info", "hermes_exporter_build_info", "hermes_home_up")
 """What the variables of the dashboards below Fleet offer."""
 
 
@@ -23,7 +33,7 @@ def dashboard() -> model.Dashboard:
         "One host: its Hermes homes, their sessions, disk, database and gateway. "
         "Choose the host under Instance.",
         [
-            Section(None, [_numbers(), line(6, _homes())]),
+            Section(None, [_numbers(), equal_row(6, _homes())]),
             sessions(),
             usage(),
             disk(),
@@ -59,10 +69,10 @@ def _reaps() -> Annotation:
     )
 
 
-def _numbers() -> Line:
-    return line(
+def _numbers() -> PanelRow:
+    return equal_row(
         5,
-        number(
+        stat_panel(
             "Unreadable homes",
             "Their figures are old or missing and nothing in them is reaped or pruned. "
             "`hermes-exporter check` says why, and what to grant or repair.",
@@ -70,14 +80,14 @@ def _numbers() -> Line:
             steps=ALARM,
             no_data=NO_AGENT,
         ),
-        number(
+        stat_panel(
             "Open sessions",
             "All sessions without an end, whether used or not. What they are is told by the "
             "verdicts below.",
             "sum(hermes_sessions_open{<home>})",
             no_data=NO_AGENT,
         ),
-        number(
+        stat_panel(
             "Leaked sessions",
             "Open and proven dead. See them with `hermes-exporter sessions --verdict dead`, end "
             "them with `hermes-exporter reap`; with `reaper.mode: enforce` the agent does so "
@@ -86,7 +96,7 @@ def _numbers() -> Line:
             steps=TROUBLE,
             no_data="None",
         ),
-        number(
+        stat_panel(
             "Nearest threshold",
             "The value that is nearest to its high mark. From 100% on there is pressure: see which "
             "one under Disk, and what would go with `hermes-exporter prune --pressure`.",
@@ -96,7 +106,7 @@ def _numbers() -> Line:
             steps=((1, LOOK), (1.1, NOW)),
             no_data="No thresholds",
         ),
-        number(
+        stat_panel(
             "Disk full in",
             "If it goes on as in the last six hours. Less than a day: look at Bytes by kind, "
             "prune, or add space now.",
@@ -109,7 +119,7 @@ def _numbers() -> Line:
             trend=False,
             no_data="Not filling",
         ),
-        number(
+        stat_panel(
             "False reaps",
             "Sessions that were ended and then found in use, in the time shown; they were given "
             "back. The goal is zero: set `reaper.mode: observe` and look at `hermes-exporter "
@@ -124,7 +134,7 @@ def _numbers() -> Line:
 
 
 def _homes() -> Panel:
-    return rows(
+    return table_panel(
         "Homes",
         "Every home of this host. Red: look there first. `hermes-exporter status` shows the same "
         "on the host itself.",

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from dashboards.board import Section, line, parted
-from dashboards.panels import LOOK, NOW, QUIET, TROUBLE, Column, Panel, Query, lines, rows, states
+from dashboards.board import Section, equal_row, row_of_widths
+from dashboards.panels import (
+    LOOK,
+    NOW,
+    QUIET,
+    TROUBLE,
+    Column,
+    Panel,
+    Query,
+    graph_panel,
+    state_panel,
+    table_panel,
+)
 from dashboards.words import (
     BLOCKED,
     HIGH,
@@ -25,9 +36,9 @@ def disk() -> Section:
     return Section(
         "Disk",
         [
-            line(10, _by_kind(), _files()),
-            line(8, _filesystem(), _thresholds(), _payload()),
-            line(8, _transcripts(), _checkpoints(), _projects()),
+            equal_row(10, _by_kind(), _files()),
+            equal_row(8, _filesystem(), _thresholds(), _payload()),
+            equal_row(8, _transcripts(), _checkpoints(), _projects()),
         ],
     )
 
@@ -36,14 +47,14 @@ def retention() -> Section:
     return Section(
         "Retention",
         [
-            parted(9, (12, _policies()), (6, _unreachable()), (6, _blocked())),
-            line(8, _freed(), _deleted(), _runs()),
+            row_of_widths(9, (12, _policies()), (6, _unreachable()), (6, _blocked())),
+            equal_row(8, _freed(), _deleted(), _runs()),
         ],
     )
 
 
 def _by_kind() -> Panel:
-    return lines(
+    return graph_panel(
         "Bytes by kind",
         "What the homes take, as `du` counts it. The kind that grows tells what to do: transcripts "
         "and checkpoints are the pruner's (`hermes-exporter prune`), logs and cache are Hermes's "
@@ -58,7 +69,7 @@ def _by_kind() -> Panel:
 
 
 def _files() -> Panel:
-    return lines(
+    return graph_panel(
         "Files by kind",
         "Many small files make scans and backups slow and use up inodes (`df -i`) while bytes are "
         "still free. Checkpoints of the old layout are the usual cause: see what would go with "
@@ -72,7 +83,7 @@ def _files() -> Panel:
 
 
 def _filesystem() -> Panel:
-    return lines(
+    return graph_panel(
         "Use of the filesystem",
         "Of the filesystem that holds each home, with the marks between which the pruner works. "
         "Above the high mark and no run: see what stands in the way below. If the homes are small, "
@@ -93,7 +104,7 @@ def _filesystem() -> Panel:
 
 
 def _transcripts() -> Panel:
-    return lines(
+    return graph_panel(
         "Transcripts and their marks",
         "Bytes of transcripts and request dumps. From the high mark on the pruner takes the oldest "
         "until the low mark is reached; see what it would take with `hermes-exporter prune`. "
@@ -114,7 +125,7 @@ def _transcripts() -> Panel:
 
 
 def _checkpoints() -> Panel:
-    return lines(
+    return graph_panel(
         "Checkpoints and their marks",
         "Bytes of shadow repositories: old layout, shared store and archives. Orphans and stale "
         "projects go first; `hermes-exporter prune --policy orphan_checkpoints` lists them. "
@@ -135,7 +146,7 @@ def _checkpoints() -> Panel:
 
 
 def _payload() -> Panel:
-    return lines(
+    return graph_panel(
         "Content of state.db and its marks",
         "The marks are held against the estimated content, not the file: deleting rows does not "
         "shrink a database file, only VACUUM does (`prune.upkeep.vacuum`, in quiet hours). "
@@ -165,7 +176,7 @@ def _marks(threshold: str) -> list[Query]:
 
 
 def _thresholds() -> Panel:
-    return lines(
+    return graph_panel(
         "How near each threshold is",
         "The worst home's value as a share of its high mark; at 100% pruning begins, or would if "
         "it were allowed to. Raise the mark in the configuration, or let it prune.",
@@ -185,7 +196,7 @@ def _thresholds() -> Panel:
 
 
 def _unreachable() -> Panel:
-    return lines(
+    return graph_panel(
         "Bytes that no policy may free",
         "Above the low mark and kept, by threshold and reason. `trash`: it waits for its keep "
         "time; `hermes-exporter purge` empties it now. Otherwise widen a policy, raise the mark or "
@@ -203,7 +214,7 @@ def _unreachable() -> Panel:
 
 
 def _blocked() -> Panel:
-    return states(
+    return state_panel(
         "Pruning that is blocked",
         "Why a home is not pruned though it is under pressure. `caps`: the plan is too large to "
         "run by itself; read it with `hermes-exporter prune`, then confirm it with `--yes`. Any "
@@ -218,7 +229,7 @@ def _blocked() -> Panel:
 
 
 def _policies() -> Panel:
-    return rows(
+    return table_panel(
         "Policies at work",
         "Proof that retention works. Eligible and old, in enforce mode: the pruner does not do its "
         "work; look at `hermes-exporter history`. In observe mode it is what would go; see it with "
@@ -250,7 +261,7 @@ def _policies() -> Panel:
 
 
 def _freed() -> Panel:
-    return lines(
+    return graph_panel(
         "Freed by pruning in the last hour",
         "What was given back, by policy. Runs without bytes here freed nothing: the trash still "
         "keeps it, or only VACUUM gives it back.",
@@ -266,7 +277,7 @@ def _freed() -> Panel:
 
 
 def _deleted() -> Panel:
-    return lines(
+    return graph_panel(
         "Items pruned in the last hour",
         "Sessions, files and checkpoints that went to the trash, by policy. More than you "
         "expected? `hermes-exporter history` lists the runs, `hermes-exporter undo RUN` gives one "
@@ -282,7 +293,7 @@ def _deleted() -> Panel:
 
 
 def _runs() -> Panel:
-    return lines(
+    return graph_panel(
         "Prune runs in the last hour",
         "Runs by outcome. A failed or partial one says why in `hermes-exporter history`; nothing "
         "is lost, and it is taken up again.",
@@ -298,7 +309,7 @@ def _runs() -> Panel:
 
 
 def _projects() -> Panel:
-    return lines(
+    return graph_panel(
         "Checkpoint projects",
         "Shadow repositories by layout and state. Orphan: the work folder is gone. Stale: unused "
         "for long. Both are the pruner's: `hermes-exporter prune --policy orphan_checkpoints`.",

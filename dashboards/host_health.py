@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from dashboards.board import Section, line
-from dashboards.panels import LOOK, NOW, QUIET, Panel, Query, lines, states
+from dashboards.board import Section, equal_row
+from dashboards.panels import LOOK, NOW, QUIET, Panel, Query, graph_panel, state_panel
 from dashboards.words import NO_AGENT, PROCESSES, SOUND, UP
 
 
 def database() -> Section:
     return Section(
         "Database",
-        [line(8, _size(), _holders(), _integrity())],
+        [equal_row(8, _size(), _holders(), _integrity())],
     )
 
 
 def processes() -> Section:
     return Section(
         "Gateway and processes",
-        [line(8, _gateway(), _starts(), _ticker()), line(8, _processes(), _tasks())],
+        [equal_row(8, _gateway(), _starts(), _ticker()), equal_row(8, _processes(), _tasks())],
     )
 
 
 def _size() -> Panel:
-    return lines(
+    return graph_panel(
         "Pages and WAL of state.db",
         "What the database file holds, what of it is unused, and the write-ahead log. A WAL that "
         "only grows has a reader or writer that never lets go: `hermes-exporter status` names the "
@@ -47,7 +47,7 @@ def _size() -> Panel:
 
 
 def _holders() -> Panel:
-    return lines(
+    return graph_panel(
         "Processes that lost the database",
         "Any above zero is an emergency. Deleted WAL: the process looks healthy and saves nothing; "
         "save its conversation by hand, then restart it. Lost lock: anyone who opens the database "
@@ -63,7 +63,7 @@ def _holders() -> Panel:
 
 
 def _integrity() -> Panel:
-    return states(
+    return state_panel(
         "Database soundness",
         "The last rare check of each database. Damaged: stop Hermes, keep a copy of the home, let "
         "`hermes doctor` repair it. The pruner and the reaper leave a damaged database alone.",
@@ -74,7 +74,7 @@ def _integrity() -> Panel:
 
 
 def _gateway() -> Panel:
-    return states(
+    return state_panel(
         "Gateway",
         "Whether the gateway of each home runs; absent where there never was one. Down: chats get "
         "no answer. Start it, and look at `logs/gateway.log` for why it left.",
@@ -85,7 +85,7 @@ def _gateway() -> Panel:
 
 
 def _starts() -> Panel:
-    return lines(
+    return graph_panel(
         "Starts of the gateway in 10 minutes",
         "More than one or two is a restart storm: stop the supervisor, then look at "
         "`logs/gateway.log`. The age shows how long the present one has run.",
@@ -101,7 +101,7 @@ def _starts() -> Panel:
 
 
 def _ticker() -> Panel:
-    return lines(
+    return graph_panel(
         "Silence of the cron ticker",
         "Hermes's cron goes round every minute. Silent for longer: no job runs. Restart the "
         "gateway; jobs that were missed are not made up for.",
@@ -115,7 +115,7 @@ def _ticker() -> Panel:
 
 
 def _processes() -> Panel:
-    return lines(
+    return graph_panel(
         "Processes that have a database open",
         "Who could be hosting a session. Zero with open sessions: they are dead, or hidden from "
         "the agent. `other` keeps sessions unknown: `hermes-exporter explain ID` names the "
@@ -128,7 +128,7 @@ def _processes() -> Panel:
 
 
 def _tasks() -> Panel:
-    return lines(
+    return graph_panel(
         "Kanban tasks whose worker is dead",
         "Tasks that say they run while their process is gone. Hermes takes them back after a "
         "while; if they stay, give them back on the board.",

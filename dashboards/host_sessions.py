@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dashboards.board import Section, line, parted
-from dashboards.panels import LOOK, NOW, QUIET, Panel, Query, lines, spread
+from dashboards.board import Section, equal_row, row_of_widths
+from dashboards.panels import LOOK, NOW, QUIET, Panel, Query, graph_panel, heatmap_panel
 from dashboards.words import ENDINGS, NO_AGENT, NO_RULES, SOURCES, TOKENS, VERDICTS, WAITS_FOR
 
 
@@ -11,21 +11,21 @@ def sessions() -> Section:
     return Section(
         "Sessions",
         [
-            line(8, _by_verdict(), _by_source()),
-            line(8, _leaks(), _causes(), _idle()),
-            line(8, _unknown(), _unreadable()),
-            parted(9, (16, _messages()), (8, _marathons())),
-            line(8, _ended(), _small(), _streaks()),
+            equal_row(8, _by_verdict(), _by_source()),
+            equal_row(8, _leaks(), _causes(), _idle()),
+            equal_row(8, _unknown(), _unreadable()),
+            row_of_widths(9, (16, _messages()), (8, _marathons())),
+            equal_row(8, _ended(), _small(), _streaks()),
         ],
     )
 
 
 def usage() -> Section:
-    return Section("Usage", [line(8, _tokens(), _models()), line(8, _cost(), _calls())])
+    return Section("Usage", [equal_row(8, _tokens(), _models()), equal_row(8, _cost(), _calls())])
 
 
 def _by_verdict() -> Panel:
-    return lines(
+    return graph_panel(
         "Open sessions by verdict",
         "Sessions whose end was never written. Dead: no process runs them any more; list them "
         "with `hermes-exporter sessions --verdict dead` and see what a reap would do with "
@@ -42,7 +42,7 @@ def _by_verdict() -> Panel:
 
 
 def _unknown() -> Panel:
-    return lines(
+    return graph_panel(
         "Why sessions are unknown",
         "What stands in the way of a verdict. A server, chat or unknown program has the database "
         "open: its sessions are presumed dead after `reaper.presume_after`, or when it ends; "
@@ -56,7 +56,7 @@ def _unknown() -> Panel:
 
 
 def _unreadable() -> Panel:
-    return lines(
+    return graph_panel(
         "Sessions that cannot be read",
         "Rows whose id is no text that Hermes writes. They are counted here alone, and never "
         "touched. Look at the database with `hermes doctor`.",
@@ -68,7 +68,7 @@ def _unreadable() -> Panel:
 
 
 def _by_source() -> Panel:
-    return lines(
+    return graph_panel(
         "Open sessions by source",
         "Where the open sessions come from. A source that climbs after an upgrade leaks: compare "
         "with the Hermes version above, and look at one of its sessions with "
@@ -81,7 +81,7 @@ def _by_source() -> Panel:
 
 
 def _leaks() -> Panel:
-    return lines(
+    return graph_panel(
         "Leaked, reaped and given back in the last hour",
         "New leaks against what was reaped. Leaks without reaps: the reaper only observes, or its "
         "breaker is open; see the modes in the table above. A session given back was ended by "
@@ -99,7 +99,7 @@ def _leaks() -> Panel:
 
 
 def _causes() -> Panel:
-    return lines(
+    return graph_panel(
         "Leaked sessions by cause",
         "How the dead sessions were left. In the middle of a turn: the process was killed or "
         "crashed; look at the host's memory and at Hermes's logs. After a turn: it left without "
@@ -113,7 +113,7 @@ def _causes() -> Panel:
 
 
 def _idle() -> Panel:
-    return lines(
+    return graph_panel(
         "Idle time of open sessions",
         "How long the open sessions have been silent, and how long ago the oldest began. Days of "
         "silence are leaks or chats that nobody will come back to: "
@@ -141,7 +141,7 @@ def _idle() -> Panel:
 
 
 def _messages() -> Panel:
-    return spread(
+    return heatmap_panel(
         "Messages per session",
         "How many sessions have up to so many messages. A dark band at the bottom is empty and "
         "trivial sessions: `hermes-exporter prune --policy empty_sessions` shows what would go. "
@@ -153,7 +153,7 @@ def _messages() -> Panel:
 
 
 def _marathons() -> Panel:
-    return lines(
+    return graph_panel(
         "Marathon sessions",
         "Open sessions near and over the limit of messages, and the longest of all. Ask their "
         "people to begin anew (`/new`), or set `session_reset.max_messages` in the home; nothing "
@@ -173,7 +173,7 @@ def _marathons() -> Panel:
 
 
 def _ended() -> Panel:
-    return lines(
+    return graph_panel(
         "Ended sessions by reason",
         "Sessions that the database still keeps, by how they ended. `reaped` are ours. If it only "
         "grows, no retention is at work: see Retention below.",
@@ -185,7 +185,7 @@ def _ended() -> Panel:
 
 
 def _small() -> Panel:
-    return lines(
+    return graph_panel(
         "Empty, trivial and wrongly ended sessions",
         "Ended sessions without messages, with a few, and with messages written after their end. "
         "The last kind should not be: somebody ended a session that was in use. If its reason is "
@@ -204,7 +204,7 @@ def _small() -> Panel:
 
 
 def _streaks() -> Panel:
-    return lines(
+    return graph_panel(
         "Longest runs of failing and repeated tools",
         "An open session whose tool calls fail, or that calls one tool over and over, burns tokens "
         "for nothing. Find it with `hermes-exporter sessions`, then interrupt it where it runs.",
@@ -218,7 +218,7 @@ def _streaks() -> Panel:
 
 
 def _tokens() -> Panel:
-    return lines(
+    return graph_panel(
         "Tokens per minute by kind",
         "What the models were sent and answered. Much input without `cache_read` means that a "
         "provider's cache is not used. Reasoning tokens are part of the output.",
@@ -234,7 +234,7 @@ def _tokens() -> Panel:
 
 
 def _models() -> Panel:
-    return lines(
+    return graph_panel(
         "Tokens per minute by model",
         "Which models are at work. A model nobody asked for is a fallback: look at the provider's "
         "status and at the home's `config.yaml`.",
@@ -248,7 +248,7 @@ def _models() -> Panel:
 
 
 def _cost() -> Panel:
-    return lines(
+    return graph_panel(
         "Cost per hour",
         "What Hermes reckons it costs: as estimated by itself and as told by the provider. The two "
         "overlap, do not add them up; what has no price is in neither, so trust tokens first.",
@@ -263,7 +263,7 @@ def _cost() -> Panel:
 
 
 def _calls() -> Panel:
-    return lines(
+    return graph_panel(
         "Messages and calls per minute",
         "Messages written, calls of tools and of models. Many calls of models without calls of "
         "tools or messages are retries: look at the provider, and at the runs of failing tools.",

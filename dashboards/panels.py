@@ -67,7 +67,7 @@ TROUBLE: Steps = ((1, LOOK),)
 ALARM: Steps = ((1, NOW),)
 
 
-def number(
+def stat_panel(
     title: str,
     description: str,
     query: str,
@@ -106,7 +106,7 @@ def number(
     return panel
 
 
-def lines(
+def graph_panel(
     title: str,
     description: str,
     queries: Query | Sequence[Query],
@@ -181,7 +181,7 @@ def lines(
     return panel
 
 
-def spread(
+def heatmap_panel(
     title: str, description: str, query: str, *, no_data: str, unit: str, cells: str = "sessions"
 ) -> heatmap.Panel:
     """How a gauge histogram is spread over its buckets, over time.
@@ -224,7 +224,7 @@ def spread(
     )
 
 
-def states(
+def state_panel(
     title: str,
     description: str,
     query: Query,
@@ -269,7 +269,7 @@ class Column:
     width: int | None = None
 
 
-def rows(
+def table_panel(
     title: str,
     description: str,
     columns: Sequence[Column],

@@ -20,18 +20,18 @@ _CALM: Final = [
 """Colours without a meaning: neither orange nor red, which Grafana's own palette soon comes to."""
 
 
-def apart(names: Sequence[str]) -> Mapping[str, str]:
+def distinct_colours(names: Sequence[str]) -> Mapping[str, str]:
     """A colour for each, only to tell them apart; the same in every panel. A remainder is grey."""
     calm = cycle(_CALM)
     return {name: QUIET if name == REMAINDER else next(calm) for name in names}
 
 
-KINDS: Final = apart(sorted(values_of("hermes_disk_bytes", "kind")))
-POLICIES: Final = apart(sorted(values_of("hermes_retention_eligible", "policy")))
-THRESHOLDS: Final = apart(sorted(values_of("hermes_prune_threshold_value", "threshold")))
-TOKENS: Final = apart(sorted(values_of("hermes_tokens_total", "kind")))
-PROCESSES: Final = apart(sorted(values_of("hermes_processes", "kind")))
-PROJECTS: Final = apart(
+KINDS: Final = distinct_colours(sorted(values_of("hermes_disk_bytes", "kind")))
+POLICIES: Final = distinct_colours(sorted(values_of("hermes_retention_eligible", "policy")))
+THRESHOLDS: Final = distinct_colours(sorted(values_of("hermes_prune_threshold_value", "threshold")))
+TOKENS: Final = distinct_colours(sorted(values_of("hermes_tokens_total", "kind")))
+PROCESSES: Final = distinct_colours(sorted(values_of("hermes_processes", "kind")))
+PROJECTS: Final = distinct_colours(
     [
         f"{layout} {state}"
         for layout in values_of("hermes_checkpoint_projects", "layout")
@@ -39,16 +39,16 @@ PROJECTS: Final = apart(
     ]
 )
 # Open sets: the usual ones, and what comes beyond them has Grafana's own palette.
-SOURCES: Final = apart(
+SOURCES: Final = distinct_colours(
     ["cli", "cron", "telegram", "discord", "tui", "api_server", "slack", "desktop", REMAINDER]
 )
-ENDINGS: Final = apart(
+ENDINGS: Final = distinct_colours(
     [
         *("cli_close", "cron_complete", "session_reset", "reaped", "agent_close", "compression"),
         *("tui_close", "ws_orphan_reap", "new_session", "idle", REMAINDER),
     ]
 )
-COLLECTORS: Final = apart(sorted(collector.name for collector in collectors()))
+COLLECTORS: Final = distinct_colours(sorted(collector.name for collector in collectors()))
 
 VERDICTS: Final = {
     "live": WELL,
@@ -59,7 +59,7 @@ VERDICTS: Final = {
 }
 """Colours of the verdicts on open sessions."""
 
-WAITS_FOR: Final = apart([reason.value for reason in UnknownReason])
+WAITS_FOR: Final = distinct_colours([reason.value for reason in UnknownReason])
 """Colours of what stands in the way of a verdict."""
 
 OUTCOMES: Final = {"done": WELL, "partial": LOOK, "failed": NOW}

@@ -153,7 +153,7 @@ class SessionSummary(Struct, frozen=True):
     """Rows that are in none of these figures: no session can be told by their id."""
 
 
-class Turn(StrEnum):
+class TurnState(StrEnum):
     """How the last message of a session left it: the cause shown when it leaked."""
 
     EMPTY = "empty"
@@ -191,7 +191,7 @@ class OpenSession(Struct, frozen=True):
     """Active rows."""
     rows: Count
     """All rows, whatever `active` or `compacted` say."""
-    turn: Turn
+    turn: TurnState
     holds: Annotated[list[Hold], Meta(max_length=8)] = []
     parent_id: SessionId | None = None
     last_heartbeat_at: Timestamp | None = None
@@ -271,7 +271,7 @@ class LockAnswer(StrEnum):
     BLIND = "blind"
 
 
-class DatabaseLook(Struct, frozen=True):
+class DatabaseProbe(Struct, frozen=True):
     """A database's files, as far as they can be known without opening them through SQLite."""
 
     name: Word
@@ -283,13 +283,13 @@ class DatabaseLook(Struct, frozen=True):
     lock_probe: LockAnswer
 
 
-class Look(Struct, frozen=True):
+class Probe(Struct, frozen=True):
     """The first half of a scan: what can be known of a home without opening its databases."""
 
     trouble: Trouble
     detail: Text
-    state: DatabaseLook
-    boards: Annotated[list[DatabaseLook], Meta(max_length=17)]
+    state: DatabaseProbe
+    boards: Annotated[list[DatabaseProbe], Meta(max_length=17)]
     gateway: GatewayFiles | None
     leases: Annotated[list[Lease], Meta(max_length=512)]
     leases_readable: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.fleet import Fleet, Group, Question, fleet, groups, questions
+from benchmarks.fleet import Fleet, Group, PanelQuery, fleet, groups, panel_queries
 from benchmarks.line import Line, Setting, ratio_line
 from benchmarks.measure import Rounds, alternate, timed
 
@@ -15,7 +15,7 @@ _PEER = "the same panels without recording rules"
 
 def run(setting: Setting) -> Iterator[Line]:
     hosts = int(_HOSTS * setting.scale)
-    folded = questions()
+    folded = panel_queries()
     raw = [question.without_rules for question in folded]
     with fleet(hosts) as asked:
         looks = alternate(
@@ -63,4 +63,4 @@ def share_line(shares: dict[str, float], hosts: int) -> Line:
 def _evaluate(asked: Fleet, *chosen: Group) -> None:
     for group in chosen:
         for name, rule in group.rules.items():
-            asked.ask(Question(name, f"count({rule})", instant=True))
+            asked.ask(PanelQuery(name, f"count({rule})", instant=True))

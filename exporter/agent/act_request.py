@@ -16,7 +16,7 @@ from exporter.hermes.process_kinds import ProcessKind
 from exporter.pruner.beside import Beside
 from exporter.pruner.requests import PruneRequest
 from exporter.reaper.plan import HomePlan
-from exporter.reaper.possible_hosts import Line, base_line, key_of
+from exporter.reaper.possible_hosts import HostClass, class_of, process_key
 from exporter.reaper.requests import ReapRequest
 from exporter.workers.protocol import (
     HealRequest,
@@ -51,7 +51,9 @@ def reap_request(
         lock_budget_seconds=own.prune.lock_budget_seconds,
         undoable_seconds=own.prune.trash.keep_seconds,
         processes=tuple(
-            key_of(holder) for holder in evidence.holders if base_line(holder) is not Line.CLEARED
+            process_key(holder)
+            for holder in evidence.holders
+            if class_of(holder) is not HostClass.CLEARED
         ),
         silent=tuple(
             (holder.pid, holder.written)

@@ -16,7 +16,7 @@ from exporter.agent.session_list import public_id
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.errors import RefusedError, WorkerError
-from exporter.reaper.plan import ReapLimits, ReapWish
+from exporter.reaper.plan import ReapLimits, ReapPlanRequest
 from exporter.runs.models import Outcome
 from exporter.snapshot import Trouble
 from exporter.workers import client, protocol
@@ -45,11 +45,11 @@ class AutomaticReaper:
         last = self._last_pass.get(state.home.path)
         return last is None or self._monotonic() - last >= own.interval_seconds
 
-    def wish(self, state: HomeState, settings: Settings) -> ReapWish | None:
+    def wish(self, state: HomeState, settings: Settings) -> ReapPlanRequest | None:
         """What the next scan is to plan; None while no pass is due."""
         if not self.is_due(state, settings):
             return None
-        return ReapWish(ReapLimits.of(settings.for_home(state.home.named_as).reaper))
+        return ReapPlanRequest(ReapLimits.of(settings.for_home(state.home.named_as).reaper))
 
     def act(self, state: HomeState, settings: Settings) -> None:
         """Make the pass, if it is due and the scan went well."""

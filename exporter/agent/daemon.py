@@ -20,7 +20,7 @@ from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import StateStore, state_lock
 from exporter.agent.systemd import ScanDeadline, ServiceManager
-from exporter.collectors.render import Metrics
+from exporter.collectors.render import MetricsRenderer
 from exporter.collectors.view import HostView
 from exporter.config.load import load
 from exporter.config.settings import Settings
@@ -61,7 +61,7 @@ class _Agent:
     def __init__(self, options: Options, settings: Settings, store: StateStore) -> None:
         self._options = options
         self._published = Published()
-        self._metrics = Metrics(options.disabled_collectors, self._collector_failed)
+        self._metrics = MetricsRenderer(options.disabled_collectors, self._collector_failed)
         self._loop = ScanLoop(
             settings, store, named=options.homes, file_patterns=self._metrics.file_patterns
         )

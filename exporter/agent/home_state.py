@@ -10,8 +10,8 @@ import apsw
 
 from exporter.agent.session_list import SessionList
 from exporter.agent.state_store import StateStore
-from exporter.collectors.labels import AllowedValues, Family, by_weight, fit
-from exporter.collectors.view import Counter, HomeView
+from exporter.collectors.labels import AllowedValues, LabelFamily, label_value, most_used_first
+from exporter.collectors.view import CounterValue, HomeView
 from exporter.config.mode import Mode
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
@@ -20,10 +20,10 @@ from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
 from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
-from exporter.reaper.plan import ReapWish
-from exporter.runs.summary import RunReport
+from exporter.reaper.plan import ReapPlanRequest
+from exporter.runs.summary import RunSummary
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
-from exporter.snapshot import KanbanClaim, Look, Snapshot, Trouble
+from exporter.snapshot import KanbanClaim, Probe, Snapshot, Trouble
 from exporter.workers.protocol import Plans, ScanPart, ScanReply, SessionsPage, UsagePage
 
 _PID_REUSE_SLACK_SECONDS = 120.0
@@ -32,10 +32,10 @@ _NOBODY = AllowedValues(frozenset())
 Weights = defaultdict[tuple[str, ...], float]
 
 
-class Wishes(NamedTuple):
+class PlansWanted(NamedTuple):
     """The plans that a scan is to make besides."""
 
-    reap: ReapWish | None = None
+    reap: ReapPlanRequest | None = None
     prune: PruneWish | None = None
 
 
@@ -44,10 +44,10 @@ class HomeState:
 
     def __init__(self, home: Home, store: StateStore) -> None:
         self.home = home
-        self.new_probe: Look | None = None
+        self.new_probe: Probe | None = None
         """Of the scan that is under way; what a scan has seen is shown when it is complete."""
         self.new_evidence: HomeEvidence | None = None
-        self.look: Look | None = None
+        self.look: Probe | None = None
         self.evidence: HomeEvidence | None = None
         self.snapshot: Snapshot | None = None
         self.trouble = Trouble.NONE
@@ -61,12 +61,12 @@ class HomeState:
         self._began = 0.0
         self._scanned_at: float | None = None
         self._scan_seconds = 0.0
-        self._counters: tuple[Counter, ...] = tuple(store.counters(home.path))
+        self._counters: tuple[CounterValue, ...] = tuple(store.counters(home.path))
         self._sources = self._histogram_sources = self._ended = self._end_reasons = _NOBODY
         self._verdicts: tuple[VerdictCount, ...] = ()
         self._leaks: tuple[LeakCount, ...] = ()
         self._unknown: tuple[UnknownCount, ...] = ()
-        self._runs = RunReport()
+        self._runs = RunSummary()
         self.reborn = False
         """A session that a prune deleted seems to be there again."""
         self.plans = Plans()
@@ -155,21 +155,21 @@ class HomeState:
             return
         sources: Weights = defaultdict(float)
         for histogram in sessions.messages:
-            sources[(fit(Family.SOURCE, histogram.source),)] += sum(histogram.buckets)
+            sources[(label_value(LabelFamily.SOURCE, histogram.source),)] += sum(histogram.buckets)
         ended: Weights = defaultdict(float)
         for group in sessions.ended:
-            reason = fit(Family.SOURCE_END_REASON, group.end_reason)
-            ended[fit(Family.SOURCE, group.source), reason] += group.sessions
+            reason = label_value(LabelFamily.SOURCE_END_REASON, group.end_reason)
+            ended[label_value(LabelFamily.SOURCE, group.source), reason] += group.sessions
         after_end: Weights = defaultdict(float)
         for reason, count in sessions.written_after_end.items():
-            after_end[(fit(Family.END_REASON, reason),)] += count
-        self._sources = self._places(Family.SOURCE, sources)
-        self._histogram_sources = self._places(Family.HISTOGRAM_SOURCE, sources)
-        self._ended = self._places(Family.SOURCE_END_REASON, ended)
-        self._end_reasons = self._places(Family.END_REASON, after_end)
+            after_end[(label_value(LabelFamily.END_REASON, reason),)] += count
+        self._sources = self._places(LabelFamily.SOURCE, sources)
+        self._histogram_sources = self._places(LabelFamily.HISTOGRAM_SOURCE, sources)
+        self._ended = self._places(LabelFamily.SOURCE_END_REASON, ended)
+        self._end_reasons = self._places(LabelFamily.END_REASON, after_end)
 
-    def _places(self, family: Family, weights: Weights) -> AllowedValues:
-        return self._store.admit(self.home.path, family, by_weight(weights))
+    def _places(self, family: LabelFamily, weights: Weights) -> AllowedValues:
+        return self._store.admit(self.home.path, family, most_used_first(weights))
 
     def finish(self, now: float, monotonic: float) -> None:
         self._scanned_at = now
@@ -262,7 +262,7 @@ class HomeState:
         return sum(_is_dead(claim, host, started) for claim in claims)
 
 
-def blindness(look: Look, evidence: HomeEvidence | None) -> tuple[str, ...]:
+def blindness(look: Probe, evidence: HomeEvidence | None) -> tuple[str, ...]:
     """What could not be seen of a home before its database was opened."""
     reasons = ["processes"] if evidence is None else [each.value for each in evidence.blind]
     if look.filesystem is not None and look.filesystem.kind in NETWORK_KINDS:

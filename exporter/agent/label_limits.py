@@ -7,14 +7,14 @@ from typing import Final
 
 import apsw
 
-from exporter.collectors.labels import LIMITS, AllowedValues, Family
+from exporter.collectors.labels import LIMITS, AllowedValues, LabelFamily
 from exporter.snapshot import OTHER
 
 _SEPARATOR: Final = "\x1f"
 
 
 def admit(
-    connection: apsw.Connection, home: int, family: Family, values: Iterable[tuple[str, ...]]
+    connection: apsw.Connection, home: int, family: LabelFamily, values: Iterable[tuple[str, ...]]
 ) -> AllowedValues:
     """Give these values places as long as there are any, and remember who has one."""
     known = {

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from exporter.agent.act_request import prune_request
 from exporter.agent.healing import heal_first
-from exporter.agent.home_state import HomeState, Wishes
-from exporter.agent.manual_run import Action, PlannedHome, Progress
+from exporter.agent.home_state import HomeState, PlansWanted
+from exporter.agent.manual_run import AnyAction, OnProgress, PlannedHome
 from exporter.agent.run_result import RunResult
 from exporter.agent.saved_plans import SavedPlan
 from exporter.agent.scan_loop import ScanLoop
@@ -67,9 +67,9 @@ class ManualPrune:
         self.narrowed = command.narrowed
         self.by_pressure = command.by_pressure
 
-    def wish(self, state: HomeState) -> Wishes:
+    def wish(self, state: HomeState) -> PlansWanted:
         own = self._settings.for_home(state.home.named_as)
-        return Wishes(
+        return PlansWanted(
             prune=PruneWish(
                 own.prune,
                 self._memory(state.home),
@@ -84,7 +84,7 @@ class ManualPrune:
         planned = state.plans.prune
         return planned.plan if planned is not None else None
 
-    def digest(self, action: Action) -> str:
+    def digest(self, action: AnyAction) -> str:
         assert isinstance(action, PruneAction)  # noqa: S101 - for the type checker
         content = msgspec.json.encode((action.action, action.policy, action.expected))
         return sha256(content).hexdigest()[:_HASH_DIGITS]
@@ -97,7 +97,7 @@ class ManualPrune:
         ]
         return sha256(msgspec.json.encode(content)).hexdigest()[:_HASH_DIGITS]
 
-    def row(self, label: str, action: Action) -> dict[str, Any]:
+    def row(self, label: str, action: AnyAction) -> dict[str, Any]:
         assert isinstance(action, PruneAction)  # noqa: S101 - for the type checker
         return {
             "action": action.action.value,
@@ -120,7 +120,7 @@ class ManualPrune:
         return False
 
     def act(
-        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: Progress
+        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: OnProgress
     ) -> None:
         home, evidence, planned = each.state.home, each.state.evidence, each.state.plans.prune
         if evidence is None or planned is None:

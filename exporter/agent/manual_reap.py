@@ -10,15 +10,15 @@ from msgspec import structs
 from exporter import logs
 from exporter.agent.act_request import reap_request
 from exporter.agent.healing import heal_first
-from exporter.agent.home_state import HomeState, Wishes
-from exporter.agent.manual_run import Action, PlannedHome, Progress
+from exporter.agent.home_state import HomeState, PlansWanted
+from exporter.agent.manual_run import AnyAction, OnProgress, PlannedHome
 from exporter.agent.run_result import RunResult
 from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.pruner.requests import Narrowed
 from exporter.reaper.models import Verdict
-from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits, ReapWish, digest, hash_of
+from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits, ReapPlanRequest, digest, hash_of
 from exporter.runs.models import END_SESSION
 from exporter.text import counted, listed, visible
 from exporter.workers import protocol
@@ -36,21 +36,21 @@ class ManualReap:
         self._settings = settings
         self.narrowed = Narrowed(sources=tuple(sources))
 
-    def wish(self, state: HomeState) -> Wishes:
+    def wish(self, state: HomeState) -> PlansWanted:
         limits = ReapLimits.of(self._settings.for_home(state.home.named_as).reaper)
-        return Wishes(reap=ReapWish(limits, self.narrowed.sources, by_hand=True))
+        return PlansWanted(reap=ReapPlanRequest(limits, self.narrowed.sources, by_hand=True))
 
     def plan_of(self, state: HomeState) -> HomePlan | None:
         return state.plans.reap
 
-    def digest(self, action: Action) -> str:
+    def digest(self, action: AnyAction) -> str:
         assert isinstance(action, ReapAction)  # noqa: S101 - for the type checker
         return digest(action)
 
     def hash(self, plans: Sequence[PlannedHome]) -> str:
         return hash_of(each.plan for each in plans if isinstance(each.plan, HomePlan))
 
-    def row(self, label: str, action: Action) -> dict[str, Any]:
+    def row(self, label: str, action: AnyAction) -> dict[str, Any]:
         return {
             "action": END_SESSION,
             "home": label,
@@ -73,7 +73,7 @@ class ManualReap:
         return each.state.reaping_has_stopped
 
     def act(
-        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: Progress
+        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: OnProgress
     ) -> None:
         del progress
         home, evidence = each.state.home, each.state.evidence

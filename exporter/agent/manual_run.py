@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from exporter import logs
 from exporter.agent import saved_plans
-from exporter.agent.home_state import HomeState, Wishes
+from exporter.agent.home_state import HomeState, PlansWanted
 from exporter.agent.run_result import RunResult, unknown_sources
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.agent.scan_loop import ScanLoop
@@ -28,8 +28,8 @@ from exporter.runs.recovery import not_known
 from exporter.text import visible
 
 ONLY_OBSERVED: Final = "a home of root is only observed unless it is named, e.g. by --home"
-Action = ReapAction | PruneAction
-Progress = Callable[[str, int, int], None]
+AnyAction = ReapAction | PruneAction
+OnProgress = Callable[[str, int, int], None]
 """Told the label of a home, and how many of how many actions are settled there."""
 
 log = logs.get("run")
@@ -42,29 +42,29 @@ class PlannedHome:
     state: HomeState
     own: HomeSettings
     plan: HomePlan | HomePrunePlan
-    actions: tuple[Action, ...]
+    actions: tuple[AnyAction, ...]
 
 
-class Kind(Protocol):
+class ManualRun(Protocol):
     """What differs between a reap and a prune."""
 
     name: str
     narrowed: Narrowed
     by_pressure: bool
 
-    def wish(self, state: HomeState) -> Wishes:
+    def wish(self, state: HomeState) -> PlansWanted:
         """What a scan is to plan for this home."""
 
     def plan_of(self, state: HomeState) -> HomePlan | HomePrunePlan | None:
         """What the scan has planned; None if it could not."""
 
-    def digest(self, action: Action) -> str:
+    def digest(self, action: AnyAction) -> str:
         """Of the state in which the target was planned."""
 
     def hash(self, plans: Sequence[PlannedHome]) -> str:
         """Of all plans together."""
 
-    def row(self, label: str, action: Action) -> dict[str, Any]:
+    def row(self, label: str, action: AnyAction) -> dict[str, Any]:
         """An action as `--json` prints it."""
 
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
@@ -77,7 +77,7 @@ class Kind(Protocol):
         """True if there is something to do in this home beside the actions of the plan."""
 
     def act(
-        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: Progress
+        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: OnProgress
     ) -> None:
         """Carry out the plan in one home and add what became of it to the result."""
 
@@ -87,7 +87,7 @@ def load_plan(kind: str, state_dir: str, plan_hash: str | None) -> SavedPlan | N
     return saved_plans.load(state_dir, kind, plan_hash) if plan_hash else None
 
 
-def plan(kind: Kind, loop: ScanLoop, view: HostView, saved: SavedPlan | None) -> RunResult:
+def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | None) -> RunResult:
     """The plans of all homes that were read just now; of a saved plan what still holds."""
     unread = [home.label for home in view.homes if not home.up]
     plans = list(_plans(kind, loop, saved, unread))
@@ -106,7 +106,7 @@ def plan(kind: Kind, loop: ScanLoop, view: HostView, saved: SavedPlan | None) ->
 
 
 def _plans(
-    kind: Kind, loop: ScanLoop, saved: SavedPlan | None, unread: list[str]
+    kind: ManualRun, loop: ScanLoop, saved: SavedPlan | None, unread: list[str]
 ) -> Iterator[PlannedHome]:
     items = frozenset(saved.items) if saved is not None else None
     for state in loop.states():
@@ -118,7 +118,7 @@ def _plans(
             log.warn("no plan", home=home.label, why=state.plans.problem)
             unread.append(home.label)
             continue
-        wanted: Iterable[Action] = (
+        wanted: Iterable[AnyAction] = (
             each
             for each in planned.actions
             if items is None or _item(kind, home.path, each) in items
@@ -126,7 +126,7 @@ def _plans(
         yield PlannedHome(state, loop.settings.for_home(home.named_as), planned, tuple(wanted))
 
 
-def execute(kind: Kind, loop: ScanLoop, result: RunResult, progress: Progress) -> None:
+def execute(kind: ManualRun, loop: ScanLoop, result: RunResult, progress: OnProgress) -> None:
     """Carry out the plans, home by home, under one run id."""
     kind.heal_first(loop)
     run = new_run_id(time.time())
@@ -147,7 +147,7 @@ def execute(kind: Kind, loop: ScanLoop, result: RunResult, progress: Progress) -
             result.add(wanted, outcome=RunOutcome.UNKNOWN, run=run, why=not_known(run, error))
 
 
-def try_save(kind: Kind, loop: ScanLoop, state_dir: str, result: RunResult) -> None:
+def try_save(kind: ManualRun, loop: ScanLoop, state_dir: str, result: RunResult) -> None:
     """Keep the plan for `--plan HASH`; where that is not possible, `--yes` alone still is."""
     plan = SavedPlan(
         kind=kind.name,
@@ -165,7 +165,7 @@ def try_save(kind: Kind, loop: ScanLoop, state_dir: str, result: RunResult) -> N
     saved_plans.try_save(state_dir, plan)
 
 
-def unsettled(loop: ScanLoop) -> Iterator[str]:
+def unfinished_run_notes(loop: ScanLoop) -> Iterator[str]:
     """A line for each run that is under way or was killed: a plan shows what it left half done."""
     for state in loop.states():
         for run in filter(None, state.unfinished_runs):
@@ -175,5 +175,5 @@ def unsettled(loop: ScanLoop) -> Iterator[str]:
             )
 
 
-def _item(kind: Kind, path: str, action: Action) -> SavedItem:
+def _item(kind: ManualRun, path: str, action: AnyAction) -> SavedItem:
     return SavedItem(path, action.target, kind.digest(action))

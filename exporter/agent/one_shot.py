@@ -11,7 +11,7 @@ from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.service import HostService
 from exporter.agent.state_store import StateStore, copy_memories, state_lock
-from exporter.collectors.render import Metrics
+from exporter.collectors.render import MetricsRenderer
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
 from exporter.errors import UsageError
@@ -33,7 +33,7 @@ def metrics_text(options: Options) -> tuple[bytes, list[str]]:
     And the homes that could not be read.
     """
     settings = load(options.config_file)
-    metrics = Metrics(options.disabled_collectors, _ignore, of_process=False)
+    metrics = MetricsRenderer(options.disabled_collectors, _ignore, of_process=False)
     with (
         state_lock(options.state_dir),
         closing(StateStore.open(options.state_dir)) as store,

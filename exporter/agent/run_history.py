@@ -16,9 +16,9 @@ from exporter.errors import ExporterError, HomeError, WorkerError
 from exporter.runs.models import (
     ActionState,
     Frees,
-    Kind,
     Outcome,
     Run,
+    RunKind,
     RunOutcome,
     Skipped,
     outcome_of,
@@ -29,7 +29,7 @@ from exporter.workers import protocol
 from exporter.workers.protocol import ActionRow, RunActionsRequest, RunsRequest
 
 _SESSION: Final = "delete_session"
-_UNDOABLE: Final = frozenset({Kind.REAP, Kind.PRUNE})
+_UNDOABLE: Final = frozenset({RunKind.REAP, RunKind.PRUNE})
 _NOT_SEEN: Final = "it could not be seen who uses this home"
 
 RunInHome = tuple[str, Run]
@@ -192,7 +192,7 @@ def _last(runs: list[Run]) -> str:
     taken = [
         each
         for each in acted
-        if each.undoable_until is not None and not each.is_given_back and not each.is_purge
+        if each.undoable_until is not None and not each.is_undone and not each.is_purge
     ]
     if not acted:
         raise ExporterError("no run has taken anything yet; there is nothing to give back")
@@ -221,11 +221,11 @@ def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
     sessions = others = 0
     lines: list[str] = []
     for state, each in runs_of(loop, []):
-        if each.kind is not Kind.PRUNE or run not in (None, each.id):
+        if each.kind is not RunKind.PRUNE or run not in (None, each.id):
             continue
         if each.finished_at is None:
             lines.append(f"run {each.id} was not finished: what it took is not known")
-        if each.finished_at is None or each.is_given_back or each.undoable_until is None:
+        if each.finished_at is None or each.is_undone or each.undoable_until is None:
             continue
         try:
             actions = _actions(loop, state, each.id)
@@ -257,7 +257,7 @@ def purge(loop: ScanLoop, state: HomeState, run: str | None, result: RunResult) 
         if run is not None and run not in {each.id for each in known}:
             return
         if not home.may_write:
-            if any(each.kind is Kind.PRUNE and each.undoable_until for each in known):
+            if any(each.kind is RunKind.PRUNE and each.undoable_until for each in known):
                 not_done(ONLY_OBSERVED)
             return
         if evidence is None:

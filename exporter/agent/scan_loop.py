@@ -20,7 +20,7 @@ from exporter.agent.auto_heal import AutomaticHealer
 from exporter.agent.auto_prune import AutomaticPruner
 from exporter.agent.auto_reap import AutomaticReaper
 from exporter.agent.home_finder import HomeFinder
-from exporter.agent.home_state import HomeState, Wishes
+from exporter.agent.home_state import HomeState, PlansWanted
 from exporter.agent.scan_request import key, scan_request, survey_targets
 from exporter.agent.scheduler import ScanHome, Scheduler, WorkerQueue
 from exporter.agent.state_store import StateStore
@@ -35,7 +35,7 @@ from exporter.evidence.models import HomeEvidence, HomeFiles, Survey
 from exporter.evidence.survey import survey as survey_processes
 from exporter.pruner.models import PruneMemory
 from exporter.reaper.models import Judgement
-from exporter.snapshot import Look, OpenSession, Trouble
+from exporter.snapshot import OpenSession, Probe, Trouble
 from exporter.workers import client, protocol
 from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
@@ -61,7 +61,7 @@ _APART_MAX: Final = 8
 class ScanPurpose:
     """What a scan is for: the plans to make besides, and what need not be read."""
 
-    wish: Callable[[HomeState], Wishes] | None = None
+    wish: Callable[[HomeState], PlansWanted] | None = None
     """The plans that are wished for of a home; None: those that the configuration has due."""
     walk_disk: bool = True
     presume_by_clock: bool = False
@@ -287,7 +287,7 @@ class ScanLoop:
             self._act(state)
 
     def _scan_request(
-        self, state: HomeState, look: Look, surveyed: Mapping[str, HomeEvidence]
+        self, state: HomeState, look: Probe, surveyed: Mapping[str, HomeEvidence]
     ) -> ScanRequest:
         purpose = self._purpose
         wishes = (purpose.wish or self._due)(state)
@@ -302,15 +302,15 @@ class ScanLoop:
             homes=self._states.keys(),
             file_patterns=self._file_patterns,
             every_session=self._every_session,
-            judge_now=self._every_session or wishes != Wishes(),
+            judge_now=self._every_session or wishes != PlansWanted(),
             presume_by_clock=purpose.presume_by_clock,
             wishes=wishes,
             walk_disk=purpose.walk_disk,
         )
 
-    def _due(self, state: HomeState) -> Wishes:
+    def _due(self, state: HomeState) -> PlansWanted:
         """The plans that are due by the configuration."""
-        return Wishes(
+        return PlansWanted(
             self._reaper.wish(state, self.settings) if self._reaper is not None else None,
             self._pruner.wish(state, self.settings) if self._pruner is not None else None,
         )

@@ -6,15 +6,15 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from exporter.agent.home_state import Wishes, blindness
-from exporter.collectors.labels import Family, fit
+from exporter.agent.home_state import PlansWanted, blindness
+from exporter.collectors.labels import LabelFamily, label_value
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
 from exporter.evidence.liveness import lease_alive, start_times
 from exporter.evidence.models import HomeEvidence, HomeFiles
 from exporter.evidence.openers import KnownHolder
-from exporter.reaper.models import HomeFacts, LeaseFact, ReaperRules
-from exporter.snapshot import DatabaseLook, Look
+from exporter.reaper.models import LeaseFact, ProcessFacts, ReaperRules
+from exporter.snapshot import DatabaseProbe, Probe
 from exporter.workers.protocol import ScanRequest
 
 _HOLDERS_MAX: Final = 500
@@ -23,7 +23,7 @@ _HOLDERS_MAX: Final = 500
 
 def scan_request(
     home: Home,
-    look: Look,
+    look: Probe,
     surveyed: Mapping[str, HomeEvidence],
     *,
     settings: Settings,
@@ -35,7 +35,7 @@ def scan_request(
     every_session: bool,
     judge_now: bool,
     presume_by_clock: bool,
-    wishes: Wishes,
+    wishes: PlansWanted,
     walk_disk: bool,
 ) -> ScanRequest:
     """How to read a home that has been looked at.
@@ -90,20 +90,20 @@ def scan_request(
     )
 
 
-def facts(look: Look, evidence: HomeEvidence | None, clock_stepped: bool) -> HomeFacts:
+def facts(look: Probe, evidence: HomeEvidence | None, clock_stepped: bool) -> ProcessFacts:
     """What is known of the home's processes, for the verdicts on its sessions."""
     if evidence is None:
-        return HomeFacts()
+        return ProcessFacts()
     named = sum(len(holder.sessions) for holder in evidence.holders)
     if len(evidence.holders) > _HOLDERS_MAX or named > _HOLDERS_MAX:
-        return HomeFacts(blind=("too_many_processes",))
+        return ProcessFacts(blind=("too_many_processes",))
     started = start_times()
-    return HomeFacts(
+    return ProcessFacts(
         holders=evidence.holders,
         leases=tuple(
             LeaseFact(
                 lease.session_id,
-                fit(Family.SOURCE, lease.surface),
+                label_value(LabelFamily.SOURCE, lease.surface),
                 lease.pid,
                 lease_alive(lease.pid, lease.process_started_at, evidence, started),
             )
@@ -120,12 +120,12 @@ def key(path: str, name: str) -> str:
     return f"{path}\0{name}"
 
 
-def survey_targets(home: Home, look: Look) -> list[HomeFiles]:
+def survey_targets(home: Home, look: Probe) -> list[HomeFiles]:
     """The databases of a home, for the survey to find their holders."""
     return [_files(home, look, each) for each in (look.state, *look.boards)]
 
 
-def _files(home: Home, look: Look, each: DatabaseLook) -> HomeFiles:
+def _files(home: Home, look: Probe, each: DatabaseProbe) -> HomeFiles:
     return HomeFiles(
         key=key(home.path, each.name),
         database=each.database,

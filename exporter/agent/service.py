@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from exporter.agent import manual_run, run_history
 from exporter.agent import status as host_status
-from exporter.agent.home_state import HomeState, Wishes
+from exporter.agent.home_state import HomeState, PlansWanted
 from exporter.agent.manual_prune import ManualPrune, PruneCommand
 from exporter.agent.manual_reap import ManualReap
-from exporter.agent.manual_run import Kind, Progress
+from exporter.agent.manual_run import ManualRun, OnProgress
 from exporter.agent.run_history import RunInHome
 from exporter.agent.run_result import RunResult, unknown_sources
 from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
@@ -33,7 +33,7 @@ _BETWEEN_SCANS_SECONDS: Final = 1.0
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
 """Of a reap: a session is dead only if several scans in a row agree."""
 _SHORTEST_BEGINNING: Final = 4
-_NO_PLANS: Final = ScanPurpose(lambda _: Wishes())
+_NO_PLANS: Final = ScanPurpose(lambda _: PlansWanted())
 
 
 class OpenSessions(Struct, frozen=True):
@@ -176,7 +176,7 @@ class HostService:
         result = manual_run.plan(kind, self._loop, view, saved)
         return self._finish(kind, result, _quietly, execute=execute)
 
-    def prune(self, command: PruneCommand, progress: Progress) -> RunResult:
+    def prune(self, command: PruneCommand, progress: OnProgress) -> RunResult:
         """Plan a prune of every home, and carry it out if asked to."""
         saved = manual_run.load_plan("prune", self._state_dir, command.plan_hash)
         command = command.after(saved)
@@ -190,12 +190,12 @@ class HostService:
         return self._finish(kind, result, progress, execute=command.execute)
 
     def _finish(
-        self, kind: Kind, result: RunResult, progress: Progress, *, execute: bool
+        self, kind: ManualRun, result: RunResult, progress: OnProgress, *, execute: bool
     ) -> RunResult:
         if execute:
             manual_run.execute(kind, self._loop, result, progress)
         else:
-            result.notes += manual_run.unsettled(self._loop)
+            result.notes += manual_run.unfinished_run_notes(self._loop)
             if result.actions:
                 manual_run.try_save(kind, self._loop, self._state_dir, result)
         return result
@@ -263,10 +263,10 @@ class HostService:
     def _scan_with_prune_figures(self) -> HostView:
         """With what an automatic prune would do."""
 
-        def wish(state: HomeState) -> Wishes:
+        def wish(state: HomeState) -> PlansWanted:
             own = self._loop.settings.for_home(state.home.named_as)
             memory = self._loop.prune_memory(state.home)
-            return Wishes(prune=PruneWish(own.prune, memory, own.reaper.end_reason))
+            return PlansWanted(prune=PruneWish(own.prune, memory, own.reaper.end_reason))
 
         self._scan(ScanPurpose(wish))
         return self._loop.keep_prune_reports()

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from exporter.collectors.labels import Family, fit
+from exporter.collectors.labels import LabelFamily, label_value
 from exporter.hermes.session_files import is_own_id
 from exporter.reaper.models import Evidence, JudgedSession, Verdict
 from exporter.snapshot import OpenSession
@@ -78,7 +78,7 @@ class SessionList:
             row = session_row(label, judged.session, judged.verdict, judged.evidence)
             if public:
                 row["id"] = public_id(judged.session.id)
-                row["source"] = fit(Family.SOURCE, judged.session.source)
+                row["source"] = label_value(LabelFamily.SOURCE, judged.session.source)
             yield row
 
 

@@ -22,8 +22,8 @@ import msgspec
 
 from exporter.agent.label_limits import admit
 from exporter.agent.usage_counters import UsageCounter
-from exporter.collectors.labels import AllowedValues, Family
-from exporter.collectors.view import Counter
+from exporter.collectors.labels import AllowedValues, LabelFamily
+from exporter.collectors.view import CounterValue
 from exporter.errors import StateError
 from exporter.pruner.models import PruneMemory
 from exporter.snapshot import SessionUsage
@@ -269,7 +269,7 @@ class StateStore:
         with self._lock, _transaction(self._connection):
             self._connection.execute(_FORGET_SESSIONS, last)
 
-    def counters(self, path: str) -> list[Counter]:
+    def counters(self, path: str) -> list[CounterValue]:
         with self._lock:
             rows: list[Any] = self._connection.execute(
                 "SELECT name, source, model, kind, value FROM counters "
@@ -277,7 +277,7 @@ class StateStore:
                 "ORDER BY name, source, model, kind",
                 (path,),
             ).fetchall()
-        return [Counter(*values) for values in rows]
+        return [CounterValue(*values) for values in rows]
 
     # The pruner's memory
 
@@ -317,7 +317,9 @@ class StateStore:
 
     # Bounded label values
 
-    def admit(self, path: str, family: Family, values: Iterable[tuple[str, ...]]) -> AllowedValues:
+    def admit(
+        self, path: str, family: LabelFamily, values: Iterable[tuple[str, ...]]
+    ) -> AllowedValues:
         """Which of these label values have a place; the first seen keep theirs for good."""
         with self._lock:
             return admit(self._connection, self._home(path), family, values)

@@ -7,7 +7,7 @@ from typing import Any
 from exporter import __version__
 from exporter.collectors.view import HomeView, HostView
 from exporter.config.mode import Mode
-from exporter.config.settings import Home, Settings
+from exporter.config.settings import ConfiguredHome, Settings
 from exporter.reaper.models import Verdict
 from exporter.snapshot import DiskKind, DiskUsage, Trouble
 from exporter.web.published import HomeRow
@@ -28,7 +28,7 @@ def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any
 
 def modes(settings: Settings) -> dict[str, str]:
     """Whether anything may be ended or deleted at all: `enforce` if only one home says so."""
-    sections: tuple[Settings | Home, ...] = (settings, *settings.homes)
+    sections: tuple[Settings | ConfiguredHome, ...] = (settings, *settings.homes)
     return {
         "reaper": _mode(any(each.reaper.mode is Mode.ENFORCE for each in sections)),
         "prune": _mode(any(each.prune.mode is Mode.ENFORCE for each in sections)),

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from exporter.agent.label_limits import admit
-from exporter.collectors.labels import AllowedValues, Family, by_weight, fit
+from exporter.collectors.labels import AllowedValues, LabelFamily, label_value, most_used_first
 from exporter.snapshot import ModelUsage, SessionUsage
 
 _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
@@ -63,20 +63,20 @@ class UsageCounter:
         sources: dict[tuple[str, ...], float] = {}
         models: dict[tuple[str, ...], float] = {}
         for usage in page:
-            source = fit(Family.SOURCE, usage.source)
+            source = label_value(LabelFamily.SOURCE, usage.source)
             sources[(source,)] = sources.get((source,), 0) + 1
             for model in usage.models:
-                pair = source, fit(Family.SOURCE_MODEL, model.model)
+                pair = source, label_value(LabelFamily.SOURCE_MODEL, model.model)
                 models[pair] = models.get(pair, 0) + model.input + model.output
-        self._sources = self._places(Family.SOURCE, sources)
-        self._models = self._places(Family.SOURCE_MODEL, models)
+        self._sources = self._places(LabelFamily.SOURCE, sources)
+        self._models = self._places(LabelFamily.SOURCE_MODEL, models)
 
-    def _places(self, family: Family, weights: dict[tuple[str, ...], float]) -> AllowedValues:
-        return admit(self._connection, self._home, family, by_weight(weights))
+    def _places(self, family: LabelFamily, weights: dict[tuple[str, ...], float]) -> AllowedValues:
+        return admit(self._connection, self._home, family, most_used_first(weights))
 
     def count(self, usage: SessionUsage) -> None:
         """Add what this session has used beyond what was counted of it before."""
-        source = self._sources(fit(Family.SOURCE, usage.source))[0]
+        source = self._sources(label_value(LabelFamily.SOURCE, usage.source))[0]
         before = self._session_before(usage.key)
         counted = before or _NOTHING_COUNTED
         if usage.reborn and before is not None:
@@ -129,7 +129,8 @@ class UsageCounter:
 
     def _count_model(self, usage: SessionUsage, model: ModelUsage) -> None:
         source, name = self._models(
-            fit(Family.SOURCE, usage.source), fit(Family.SOURCE_MODEL, model.model)
+            label_value(LabelFamily.SOURCE, usage.source),
+            label_value(LabelFamily.SOURCE_MODEL, model.model),
         )
         key = _hash_of(model.model)
         before = self._connection.execute(

@@ -20,7 +20,7 @@ NONE: Final = "none"
 """Stands for an empty value: an ended session without an end reason, a session without a model."""
 
 
-class Family(StrEnum):
+class LabelFamily(StrEnum):
     """The kinds of label values that come from a home."""
 
     SOURCE = "source"
@@ -31,12 +31,12 @@ class Family(StrEnum):
     END_REASON = "end_reason"
 
 
-LIMITS: Final[Mapping[Family, int]] = {
-    Family.SOURCE: 7,
-    Family.HISTOGRAM_SOURCE: 3,
-    Family.SOURCE_END_REASON: 13,
-    Family.SOURCE_MODEL: 6,
-    Family.END_REASON: 4,
+LIMITS: Final[Mapping[LabelFamily, int]] = {
+    LabelFamily.SOURCE: 7,
+    LabelFamily.HISTOGRAM_SOURCE: 3,
+    LabelFamily.SOURCE_END_REASON: 13,
+    LabelFamily.SOURCE_MODEL: 6,
+    LabelFamily.END_REASON: 4,
 }
 """Values shown per home, `other` not counted. What they cost is computed in
 `exporter.collectors.series_budget`."""
@@ -44,19 +44,19 @@ LIMITS: Final[Mapping[Family, int]] = {
 _CORE_SOURCES: Final = frozenset({"cli", "tui", "cron", "subagent"})
 """Sources whose sessions leak. When more values are new than places free, these come first."""
 
-_SHAPES: Final[Mapping[Family, re.Pattern[str]]] = {
-    Family.SOURCE: re.compile(r"[a-z][a-z0-9_-]{0,31}"),
-    Family.HISTOGRAM_SOURCE: re.compile(r"[a-z][a-z0-9_-]{0,31}"),
-    Family.SOURCE_END_REASON: re.compile(r"[a-z]{1,24}(_[a-z]{1,24}){0,4}"),
-    Family.SOURCE_MODEL: re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,79}"),
-    Family.END_REASON: re.compile(r"[a-z]{1,24}(_[a-z]{1,24}){0,4}"),
+_SHAPES: Final[Mapping[LabelFamily, re.Pattern[str]]] = {
+    LabelFamily.SOURCE: re.compile(r"[a-z][a-z0-9_-]{0,31}"),
+    LabelFamily.HISTOGRAM_SOURCE: re.compile(r"[a-z][a-z0-9_-]{0,31}"),
+    LabelFamily.SOURCE_END_REASON: re.compile(r"[a-z]{1,24}(_[a-z]{1,24}){0,4}"),
+    LabelFamily.SOURCE_MODEL: re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,79}"),
+    LabelFamily.END_REASON: re.compile(r"[a-z]{1,24}(_[a-z]{1,24}){0,4}"),
 }
 _SECRET: Final = re.compile(
     r"(?i)(^|[^a-z])(sk|pk|ghp|gho|xox[a-z]|key|token|bearer)[-_]|[A-Za-z0-9+]{32,}"
 )
 
 
-def fit(family: Family, value: str) -> str:
+def label_value(family: LabelFamily, value: str) -> str:
     """The value if it may be shown, `none` if there is none, `other` otherwise."""
     if not value:
         return NONE
@@ -65,7 +65,7 @@ def fit(family: Family, value: str) -> str:
     return OTHER
 
 
-def by_weight(weights: Mapping[tuple[str, ...], float]) -> list[tuple[str, ...]]:
+def most_used_first(weights: Mapping[tuple[str, ...], float]) -> list[tuple[str, ...]]:
     """Values in the order in which they get a place: core sources first, then the heaviest."""
     return sorted(
         weights, key=lambda value: (value[0] not in _CORE_SOURCES, -weights[value], value)

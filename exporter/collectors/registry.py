@@ -21,7 +21,7 @@ from exporter.scan.matched_files import check_pattern
 from exporter.snapshot import OTHER
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
     GAUGE_HISTOGRAM = "gauge histogram"
@@ -42,7 +42,7 @@ class Description(Struct, frozen=True):
     """A metric: its name, its meaning, its labels and what they can be."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...]
     bounds: tuple[float, ...] = ()
@@ -70,13 +70,13 @@ def gauge(
 ) -> Description:
     """A value that goes up and down."""
     names, bounded = _names(labels), _bounded(labels)
-    return Description(name, Kind.GAUGE, help_text, names, (), bounded, at_most, no_panel)
+    return Description(name, MetricKind.GAUGE, help_text, names, (), bounded, at_most, no_panel)
 
 
 def counter(name: str, help_text: str, *labels: str | Label, no_panel: str = "") -> Description:
     """A sum that never falls; its name ends in `_total`."""
     names, bounded = _names(labels), _bounded(labels)
-    return Description(name, Kind.COUNTER, help_text, names, (), bounded, None, no_panel)
+    return Description(name, MetricKind.COUNTER, help_text, names, (), bounded, None, no_panel)
 
 
 def gauge_histogram(
@@ -84,7 +84,7 @@ def gauge_histogram(
 ) -> Description:
     """How values are spread now."""
     names, bounded = _names(labels), _bounded(labels)
-    return Description(name, Kind.GAUGE_HISTOGRAM, help_text, names, bounds, bounded)
+    return Description(name, MetricKind.GAUGE_HISTOGRAM, help_text, names, bounds, bounded)
 
 
 def _names(labels: tuple[str | Label, ...]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from exporter.collectors.view import HostView
 SERIES: Final = gauge("hermes_exporter_series", "Series in this scrape, this one included.")
 
 
-class Metrics:
+class MetricsRenderer:
     """The collectors that are switched on, and the client library's own."""
 
     def __init__(

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Final
 
-from exporter.collectors.labels import LIMITS, Family
-from exporter.collectors.registry import Collector, Description, Kind, registered
+from exporter.collectors.labels import LIMITS, LabelFamily
+from exporter.collectors.registry import Collector, Description, MetricKind, registered
 
 SERIES_PER_HOME: Final = 600
 FREE_PER_HOME: Final = 100
@@ -20,11 +20,11 @@ FREE_PER_HOME: Final = 100
 SERIES_OF_AGENT: Final = 60
 """Without the client library's `process_*` and `python_*`."""
 
-_FREE_TEXT: Final[tuple[tuple[frozenset[str], Family], ...]] = (
-    (frozenset({"source", "model"}), Family.SOURCE_MODEL),
-    (frozenset({"source", "end_reason"}), Family.SOURCE_END_REASON),
-    (frozenset({"source"}), Family.SOURCE),
-    (frozenset({"end_reason"}), Family.END_REASON),
+_FREE_TEXT: Final[tuple[tuple[frozenset[str], LabelFamily], ...]] = (
+    (frozenset({"source", "model"}), LabelFamily.SOURCE_MODEL),
+    (frozenset({"source", "end_reason"}), LabelFamily.SOURCE_END_REASON),
+    (frozenset({"source"}), LabelFamily.SOURCE),
+    (frozenset({"end_reason"}), LabelFamily.END_REASON),
 )
 """Labels whose values come from a home; the first that applies to a metric counts."""
 
@@ -34,11 +34,11 @@ def series_of(metric: Description) -> int:
     if metric.at_most is not None:
         return metric.at_most
     labels = set(metric.labels) - {"home"}
-    is_histogram = metric.kind is Kind.GAUGE_HISTOGRAM
+    is_histogram = metric.kind is MetricKind.GAUGE_HISTOGRAM
     values = 1
     for free_text, family in _FREE_TEXT:
         if free_text <= labels:
-            limited = Family.HISTOGRAM_SOURCE if is_histogram else family
+            limited = LabelFamily.HISTOGRAM_SOURCE if is_histogram else family
             values = LIMITS[limited] + 1  # and `other`
             labels -= free_text
             break

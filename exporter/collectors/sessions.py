@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from exporter.collectors.labels import Family, fit
+from exporter.collectors.labels import LabelFamily, label_value
 from exporter.collectors.registry import Label, Samples, collector, gauge, gauge_histogram
 from exporter.collectors.view import HomeView, HostView
 from exporter.snapshot import IDLE_BUCKETS, MESSAGE_BUCKETS, SessionSummary
@@ -109,7 +109,7 @@ def _by_source(home: HomeView, sessions: SessionSummary, samples: Samples) -> No
     for histogram in sessions.messages:
         source = shown_source(home, histogram.source)
         open_now[source] += sessions.open_by_source.get(histogram.source, 0)
-        (few,) = home.histogram_sources(fit(Family.HISTOGRAM_SOURCE, histogram.source))
+        (few,) = home.histogram_sources(label_value(LabelFamily.HISTOGRAM_SOURCE, histogram.source))
         counts, total = histograms.get(few, ([0] * len(histogram.buckets), 0))
         merged = [a + b for a, b in zip(counts, histogram.buckets, strict=True)]
         histograms[few] = (merged, total + histogram.sum)
@@ -142,12 +142,15 @@ def _whole_home(label: str, sessions: SessionSummary, samples: Samples) -> None:
 
 def shown_source(home: HomeView, source: str) -> str:
     """The source as a label value of this home."""
-    return home.sources(fit(Family.SOURCE, source))[0]
+    return home.sources(label_value(LabelFamily.SOURCE, source))[0]
 
 
 def shown_end(home: HomeView, source: str, end_reason: str) -> tuple[str, ...]:
     """Source and end reason as a pair of label values of this home."""
-    return home.ended(fit(Family.SOURCE, source), fit(Family.SOURCE_END_REASON, end_reason))
+    return home.ended(
+        label_value(LabelFamily.SOURCE, source),
+        label_value(LabelFamily.SOURCE_END_REASON, end_reason),
+    )
 
 
 @collector("written_after_end", "sessions that were written to after they had ended", AFTER_END)
@@ -157,6 +160,6 @@ def collect_written_after_end(view: HostView, samples: Samples) -> None:
             continue
         counts: dict[str, int] = defaultdict(int)
         for reason, sessions in home.snapshot.sessions.written_after_end.items():
-            counts[home.end_reasons(fit(Family.END_REASON, reason))[0]] += sessions
+            counts[home.end_reasons(label_value(LabelFamily.END_REASON, reason))[0]] += sessions
         for reason in sorted(counts):
             samples.add(AFTER_END, counts[reason], home.label, reason)

@@ -13,7 +13,7 @@ from exporter.collectors.registry import Label, Samples, collector, gauge
 from exporter.collectors.sessions import shown_source
 from exporter.collectors.view import HomeView, HostView
 from exporter.reaper.models import UnknownReason, Verdict
-from exporter.snapshot import Turn
+from exporter.snapshot import TurnState
 
 BY_VERDICT = gauge(
     "hermes_sessions_open_by_verdict",
@@ -29,7 +29,7 @@ LEAKED = gauge(
     "empty.",
     "home",
     "source",
-    Label("cause", tuple(turn.value for turn in Turn)),
+    Label("cause", tuple(turn.value for turn in TurnState)),
 )
 UNKNOWN = gauge(
     "hermes_sessions_unknown",
@@ -72,5 +72,5 @@ def _leaks(home: HomeView, samples: Samples) -> None:
     for each in home.leaks:
         found[shown_source(home, each.source), each.cause.value] += each.sessions
     for source in sorted({source for source, _ in found}):
-        for cause in Turn:
+        for cause in TurnState:
             samples.add(LEAKED, found[source, cause.value], home.label, source, cause.value)

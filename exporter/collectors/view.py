@@ -9,11 +9,11 @@ from exporter.discovery.homes import RefusedHome
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
-from exporter.runs.summary import RunReport
-from exporter.snapshot import Look, MatchedFiles, Snapshot, Trouble
+from exporter.runs.summary import RunSummary
+from exporter.snapshot import MatchedFiles, Probe, Snapshot, Trouble
 
 
-class Counter(Struct, frozen=True):
+class CounterValue(Struct, frozen=True):
     """One counter series of a home; `model` and `kind` are empty where it has none."""
 
     name: str
@@ -31,12 +31,12 @@ class HomeView(Struct, frozen=True):
     up: bool
     trouble: Trouble
     detail: str
-    look: Look | None
+    look: Probe | None
     snapshot: Snapshot | None
     """Of the last scan, None while the home cannot be read; its parts are None until read once."""
     evidence: HomeEvidence | None
     blind: tuple[str, ...]
-    counters: tuple[Counter, ...]
+    counters: tuple[CounterValue, ...]
     sources: AllowedValues
     histogram_sources: AllowedValues
     ended: AllowedValues
@@ -48,7 +48,7 @@ class HomeView(Struct, frozen=True):
     scanned_at: float | None
     """When the last finished scan ended."""
     scan_seconds: float
-    runs: RunReport
+    runs: RunSummary
     """What reap and prune runs did to the home."""
     prune: PruneReport | None
     """What the pruner would do; None before its first plan."""

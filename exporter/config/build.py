@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from exporter.config.document import Block, Listing, Node, Scalar
-from exporter.config.table import Each, Leaf, PerName, Section, Spec, Words
+from exporter.config.document import MappingNode, Node, ScalarNode, SequenceNode
+from exporter.config.table import Leaf, ListOf, Section, SectionList, SectionsByName, Spec
 from exporter.text import listed, nearest, quoted, shortened, visible
 
 _OFF = ("off", "false")
@@ -34,11 +34,11 @@ class Builder:
 
     def section(self, spec: Section, node: Node, base: Any, key: str) -> Any:
         """`base` with what the document changes. A section without a body changes nothing."""
-        if isinstance(node, Scalar) and node.null:
+        if isinstance(node, ScalarNode) and node.null:
             return base
-        if spec.can_be_off and isinstance(node, Scalar) and node.text in _OFF:
+        if spec.can_be_off and isinstance(node, ScalarNode) and node.text in _OFF:
             return dataclasses.replace(base, off=True)
-        if not isinstance(node, Block):
+        if not isinstance(node, MappingNode):
             or_off = " or the word off" if spec.can_be_off else ""
             self._wrong_type(node, key, f"keys such as '{next(iter(spec.entries))}:'{or_off}")
             return base
@@ -47,7 +47,9 @@ class Builder:
         # Whoever gives a key of what is off elsewhere wants it here.
         changes: dict[str, Any] = {"off": False} if spec.can_be_off and given else {}
         # Lists of sections come last: they start from what their neighbours turned out to be.
-        for name in sorted(given, key=lambda name: isinstance(spec.entries[name].spec, Each)):
+        for name in sorted(
+            given, key=lambda name: isinstance(spec.entries[name].spec, SectionList)
+        ):
             entry = spec.entries[name]
             current = dataclasses.replace(base, **changes)
             changes[entry.attribute] = self._value(
@@ -58,7 +60,7 @@ class Builder:
             self._check(spec, node, value, key)
         return value
 
-    def _given(self, spec: Section, node: Block, key: str) -> dict[str, Node]:
+    def _given(self, spec: Section, node: MappingNode, key: str) -> dict[str, Node]:
         """The known keys that the file gives; unknown and repeated ones are problems."""
         given: dict[str, Node] = {}
         lines: dict[str, int] = {}
@@ -82,17 +84,17 @@ class Builder:
         match spec:
             case Leaf():
                 return self._leaf(spec, node, base, key)
-            case Words():
+            case ListOf():
                 return self._words(spec, node, base, key)
             case Section():
                 return self.section(spec, node, base, key)
-            case PerName():
+            case SectionsByName():
                 return self._per_name(spec, node, base, key)
-            case Each():
+            case SectionList():
                 return self._each(spec, node, around, key)
 
-    def _leaf(self, spec: Leaf | Words, node: Node, base: Any, key: str) -> Any:
-        if not isinstance(node, Scalar):
+    def _leaf(self, spec: Leaf | ListOf, node: Node, base: Any, key: str) -> Any:
+        if not isinstance(node, ScalarNode):
             self._wrong_type(node, key, "one value")
             return base
         if node.null:
@@ -105,18 +107,18 @@ class Builder:
             self._add(node, key, str(error))
             return base
 
-    def _words(self, spec: Words, node: Node, base: Any, key: str) -> Any:
-        if not isinstance(node, Listing):
+    def _words(self, spec: ListOf, node: Node, base: Any, key: str) -> Any:
+        if not isinstance(node, SequenceNode):
             self._wrong_type(node, key, "a list, e.g. [cli, cron]")
             return base
         return tuple(
             self._leaf(spec, item, None, f"{key}[{index}]") for index, item in enumerate(node.items)
         )
 
-    def _per_name(self, spec: PerName, node: Node, base: Any, key: str) -> Any:
-        if isinstance(node, Scalar) and node.null:
+    def _per_name(self, spec: SectionsByName, node: Node, base: Any, key: str) -> Any:
+        if isinstance(node, ScalarNode) and node.null:
             return base
-        if not isinstance(node, Block):
+        if not isinstance(node, MappingNode):
             self._wrong_type(node, key, "names with keys of their own")
             return base
         values = dict(base)
@@ -132,10 +134,10 @@ class Builder:
             values[name.text] = self.section(spec.section, value, start, where)
         return values
 
-    def _each(self, spec: Each, node: Node, around: Any, key: str) -> Any:
-        if isinstance(node, Scalar) and node.null:
+    def _each(self, spec: SectionList, node: Node, around: Any, key: str) -> Any:
+        if isinstance(node, ScalarNode) and node.null:
             return ()
-        if not isinstance(node, Listing):
+        if not isinstance(node, SequenceNode):
             self._wrong_type(node, key, "a list, e.g. [{path: ~/.hermes}]")
             return ()
         start = spec.section.kind(**{name: getattr(around, name) for name in spec.inherits})
@@ -150,14 +152,14 @@ class Builder:
             values.append(value)
         return tuple(values)
 
-    def _check(self, spec: Section, node: Block, value: Any, key: str) -> None:
+    def _check(self, spec: Section, node: MappingNode, value: Any, key: str) -> None:
         if spec.check is not None and not spec.check(value):
             fix = spec.check_rule + "".join(_unsaid(spec, node, value))
             self._add(node.entries[-1][0] if node.entries else node, key, fix)
 
     def _wrong_type(self, node: Node, key: str, expected: str) -> None:
-        found = {Block: "a mapping", Listing: "a list"}.get(type(node))
-        if isinstance(node, Scalar):
+        found = {MappingNode: "a mapping", SequenceNode: "a list"}.get(type(node))
+        if isinstance(node, ScalarNode):
             found = "nothing" if node.null else quoted(node.text)
         self._add(node, key, f"expected {expected}, found {found}")
 
@@ -165,7 +167,7 @@ class Builder:
         self.problems.append(Problem(node.line, key, fix))
 
 
-def _unsaid(spec: Section, node: Block, value: Any) -> Iterator[str]:
+def _unsaid(spec: Section, node: MappingNode, value: Any) -> Iterator[str]:
     """Where the values come from that a check has met and the section does not name."""
     given = {name.text for name, _ in node.entries}
     for name in spec.checked:

@@ -27,7 +27,7 @@ class DocumentError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarNode:
     line: int
     text: str
     null: bool
@@ -35,20 +35,20 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class SequenceNode:
     line: int
     items: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MappingNode:
     """A mapping, in the order of the file and with its duplicates: the reader decides on those."""
 
     line: int
-    entries: tuple[tuple[Scalar, Node], ...]
+    entries: tuple[tuple[ScalarNode, Node], ...]
 
 
-Node: TypeAlias = Scalar | Listing | Block
+Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
 
 
 def parse(text: str) -> Node | None:
@@ -60,7 +60,7 @@ def parse(text: str) -> Node | None:
             raise DocumentError(_line(event), "a second document; put everything into one")
         if isinstance(event, yaml.NodeEvent):
             root = _node(event, events, depth=1)
-    return None if isinstance(root, Scalar) and root.null else root
+    return None if isinstance(root, ScalarNode) and root.null else root
 
 
 def _guarded(text: str) -> Iterator[yaml.Event]:
@@ -87,11 +87,11 @@ def _node(event: yaml.NodeEvent, events: Iterator[yaml.Event], depth: int) -> No
         raise DocumentError(line, "tags (!name) are not allowed")
     if isinstance(event, yaml.ScalarEvent):
         plain = event.style is None
-        return Scalar(line, event.value, null=plain and event.value in ("", "~", "null"))
+        return ScalarNode(line, event.value, null=plain and event.value in ("", "~", "null"))
     if isinstance(event, yaml.SequenceStartEvent):
-        return Listing(line, tuple(_children(events, yaml.SequenceEndEvent, depth)))
+        return SequenceNode(line, tuple(_children(events, yaml.SequenceEndEvent, depth)))
     children = _children(events, yaml.MappingEndEvent, depth)
-    return Block(line, tuple((_key(key), next(children)) for key in children))
+    return MappingNode(line, tuple((_key(key), next(children)) for key in children))
 
 
 def _children(events: Iterator[yaml.Event], end: type[yaml.Event], depth: int) -> Iterator[Node]:
@@ -102,8 +102,8 @@ def _children(events: Iterator[yaml.Event], end: type[yaml.Event], depth: int) -
             yield _node(event, events, depth + 1)
 
 
-def _key(node: Node) -> Scalar:
-    if not isinstance(node, Scalar):
+def _key(node: Node) -> ScalarNode:
+    if not isinstance(node, ScalarNode):
         raise DocumentError(node.line, "a key must be a word")
     return node
 

@@ -35,7 +35,7 @@ def read(path: str) -> tuple[Settings, list[str]]:
     """
     # The YAML parser costs more to import than all the rest; without a file nobody needs it.
     from exporter.config.build import Builder
-    from exporter.config.document import Block, DocumentError, parse
+    from exporter.config.document import DocumentError, MappingNode, parse
     from exporter.config.table import section_of
 
     name = visible(path)
@@ -49,7 +49,7 @@ def read(path: str) -> tuple[Settings, list[str]]:
         return defaults, [f"{where}: {visible(error.reason)}"]
     if root is None:
         return defaults, []
-    if not isinstance(root, Block):
+    if not isinstance(root, MappingNode):
         return defaults, [f"{name}:{root.line}: expected keys, e.g. 'scan:', at the top"]
     builder = Builder()
     settings: Settings = builder.section(section_of(Settings), root, defaults, "")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from exporter.config.mode import MODE, Mode
-from exporter.config.table import Leaf, nested, nested_with, per_name, setting, settings, words
+from exporter.config.table import Leaf, list_of, nested, nested_with, per_name, setting, settings
 from exporter.config.units import (
     COUNT,
     DURATION,
@@ -140,7 +140,7 @@ class SourcePolicies:
 
 @settings
 class Keep:
-    sources: tuple[str, ...] = words(WORD, (), "sessions of these sources")
+    sources: tuple[str, ...] = list_of(WORD, (), "sessions of these sources")
     titled: bool = setting(SWITCH, "false", "sessions with a title (Hermes titles nearly all)")
     archived: bool = setting(SWITCH, "true", "archived sessions")
     newest: int = setting(COUNT, "20", "the newest sessions of each home")

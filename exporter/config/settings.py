@@ -12,14 +12,14 @@ from exporter.config.mode import MODE, Mode
 from exporter.config.prune import Prune
 from exporter.config.table import (
     Leaf,
-    each,
+    list_of,
     nested,
     nested_with,
     optional,
     required,
+    section_list,
     setting,
     settings,
-    words,
 )
 from exporter.config.units import (
     ADDRESS,
@@ -40,7 +40,7 @@ REAPABLE_SOURCES = ("cli", "tui", "cron", "subagent", "curator", "webhook", "api
 
 
 @settings
-class Scan:
+class ScanSettings:
     interval_seconds: float = setting(DURATION, "15s", "time between two scans of a home")
     full_interval_seconds: float = setting(
         DURATION, "6h", "time in which every file is looked at again, changed or not"
@@ -81,7 +81,7 @@ class Reaper:
     heartbeat_timeout_seconds: float = setting(
         DURATION, "90s", "age up to which a heartbeat proves life"
     )
-    sources: tuple[str, ...] = words(
+    sources: tuple[str, ...] = list_of(
         choice("source", REAPABLE_SOURCES),
         ("cli", "tui", "cron", "subagent", "curator"),
         "sources whose sessions can be reaped at all; webhook and api_server only if named here",
@@ -114,7 +114,7 @@ class Marathon:
 
 
 @settings
-class Limits:
+class ScanLimits:
     descriptors_per_user: int = setting(
         COUNT,
         "20000",
@@ -133,7 +133,7 @@ class Alerts:
 
 
 @settings
-class Home:
+class ConfiguredHome:
     path: str = required(HOME_PATH, "the HERMES_HOME directory; `~` is expanded", empty="")
     name: str | None = optional(HOME_NAME, "its `home` label; by default made from the path")
     profiles: bool = setting(
@@ -153,17 +153,17 @@ class HomeSettings:
 
 @settings
 class Settings:
-    homes: tuple[Home, ...] = each(
-        Home,
+    homes: tuple[ConfiguredHome, ...] = section_list(
+        ConfiguredHome,
         inherits=("reaper", "prune"),
         unique=("path", "name"),
         about="the homes to watch; by default every home on this host",
     )
-    scan: Scan = nested(Scan, "looking at homes")
+    scan: ScanSettings = nested(ScanSettings, "looking at homes")
     reaper: Reaper = nested(Reaper, "ending sessions whose process is gone")
     marathon: Marathon = nested(Marathon, "when a session is too long")
     prune: Prune = nested(Prune, "giving back disk")
-    limits: Limits = nested(Limits, "what one user or one home may cost in a scan")
+    limits: ScanLimits = nested(ScanLimits, "what one user or one home may cost in a scan")
     alerts: Alerts = nested(Alerts, "what alerts link to")
 
     def for_home(self, name_or_path: str) -> HomeSettings:
@@ -171,7 +171,7 @@ class Settings:
         chosen = self._home(name_or_path) or self
         return HomeSettings(chosen.reaper, chosen.prune)
 
-    def _home(self, name_or_path: str) -> Home | None:
+    def _home(self, name_or_path: str) -> ConfiguredHome | None:
         for home in self.homes:
             if name_or_path in (home.name, home.path):
                 return home

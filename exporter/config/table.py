@@ -28,7 +28,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ListOf:
     """A key with a list of values."""
 
     unit: Unit[Any]
@@ -57,7 +57,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class PerName:
+class SectionsByName:
     """A key whose keys are names the user chooses, each with the same section."""
 
     name: Unit[str]
@@ -66,7 +66,7 @@ class PerName:
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class SectionList:
     """A key with a list of sections, which may override some of their neighbours' keys."""
 
     section: Section
@@ -76,7 +76,7 @@ class Each:
     about: str
 
 
-Spec = Leaf | Words | Section | PerName | Each
+Spec = Leaf | ListOf | Section | SectionsByName | SectionList
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ def required(unit: Unit[T], about: str, empty: T) -> T:
     return _field(Leaf(unit, None, about, required=True), empty)
 
 
-def words(unit: Unit[T], default: tuple[str, ...], about: str) -> tuple[T, ...]:
+def list_of(unit: Unit[T], default: tuple[str, ...], about: str) -> tuple[T, ...]:
     """A list; what is given replaces the default."""
-    return _field(Words(unit, default, about), tuple(unit.parse(text) for text in default))
+    return _field(ListOf(unit, default, about), tuple(unit.parse(text) for text in default))
 
 
 def nested(kind: type[T], about: str, noun: str = "key") -> T:
@@ -148,15 +148,15 @@ def nested_with(
 def per_name(name: Unit[str], kind: type[T], about: str, noun: str = "key") -> Mapping[str, T]:
     """Sections under names the user chooses; none by default."""
     empty: Mapping[str, T] = {}
-    spec = PerName(name, dataclasses.replace(section_of(kind), noun=noun), about)
+    spec = SectionsByName(name, dataclasses.replace(section_of(kind), noun=noun), about)
     return dataclasses.field(default_factory=lambda: empty, metadata={"spec": spec})
 
 
-def each(
+def section_list(
     kind: type[T], inherits: tuple[str, ...], unique: tuple[str, ...], about: str
 ) -> tuple[T, ...]:
     """A list of sections; each starts from the surrounding section's values of `inherits`."""
-    return _field(Each(section_of(kind), inherits, unique, about), ())
+    return _field(SectionList(section_of(kind), inherits, unique, about), ())
 
 
 def section_of(kind: type) -> Section:

@@ -102,8 +102,11 @@ def outlines(shape: Shape, *, now: float, days: float, rng: Random) -> list[Outl
 def message_counts(shape: Shape, rng: Random) -> list[int]:
     """Messages per session, in no order, adding up to `shape.messages` exactly."""
     short = [rng.randint(1, 5) for _ in range(shape.short - shape.empty)]
-    spread = shape.longest - 101
-    long = [shape.longest, *(101 + int(spread * rng.random() ** 4) for _ in range(shape.long - 1))]
+    heatmap_panel = shape.longest - 101
+    long = [
+        shape.longest,
+        *(101 + int(heatmap_panel * rng.random() ** 4) for _ in range(shape.long - 1)),
+    ]
     rest = shape.sessions - shape.short - shape.long
     wanted = shape.messages - sum(short) - sum(long)
     if not 6 * rest <= wanted <= 100 * rest:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from exporter.hermes.schema import Schema
-from exporter.snapshot import Turn
+from exporter.snapshot import TurnState
 
 _FIRST_LOOK_MESSAGES: Final = 6
 """So many decide nearly every time; they are read of all sessions at once."""
@@ -26,14 +26,14 @@ _ERROR_PREFIX_CHARACTERS: Final = 500
 class Conversation(NamedTuple):
     """The end of one session's messages."""
 
-    turn: Turn
+    turn: TurnState
     tool_error_streak: int
     tool_repeat_streak: int
 
 
-NO_CONVERSATION: Final = Conversation(Turn.EMPTY, 0, 0)
-_JUST_ASKED: Final = Conversation(Turn.MID_TURN, 0, 0)
-_ANSWERED: Final = Conversation(Turn.AFTER_TURN, 0, 0)
+NO_CONVERSATION: Final = Conversation(TurnState.EMPTY, 0, 0)
+_JUST_ASKED: Final = Conversation(TurnState.MID_TURN, 0, 0)
+_ANSWERED: Final = Conversation(TurnState.AFTER_TURN, 0, 0)
 
 
 class TurnQuery:
@@ -128,7 +128,7 @@ def _walk_back(newest: Iterable[Sequence[Any]]) -> tuple[Conversation, bool]:
         if errors_end and repeats_end:
             decided = True
             break
-    return Conversation(Turn.MID_TURN, errors, repeats), decided
+    return Conversation(TurnState.MID_TURN, errors, repeats), decided
 
 
 def _failed(name: str, content: str) -> str:

@@ -8,8 +8,8 @@ from msgspec import Struct, structs
 
 from exporter.evidence.models import Holder
 from exporter.hermes.home_facts import has_plugin_folders, read_config
-from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
-from exporter.reaper.watched_idleness import read_moment
+from exporter.reaper.possible_hosts import HostClass, ProcessKey, class_of, process_key
+from exporter.reaper.watched_idleness import read_boot_time
 
 
 class Beside(Struct, frozen=True):
@@ -29,12 +29,14 @@ class Beside(Struct, frozen=True):
         cls, holders: Iterable[Holder], server_seconds: float | None, *, plugins: bool = False
     ) -> Beside | None:
         """Those that a survey found; None if there are none."""
-        lines = [(key_of(each), base_line(each, plugins=plugins)) for each in holders]
-        servers = tuple(key for key, line in lines if line is Line.SERVER)
-        chats = tuple(key for key, line in lines if line not in (Line.SERVER, Line.CLEARED))
+        lines = [(process_key(each), class_of(each, plugins=plugins)) for each in holders]
+        servers = tuple(key for key, line in lines if line is HostClass.SERVER)
+        chats = tuple(
+            key for key, line in lines if line not in (HostClass.SERVER, HostClass.CLEARED)
+        )
         if not servers and not chats:
             return None
-        moment = read_moment()
+        moment = read_boot_time()
         return cls(moment.boot_id, moment.monotonic, chats, servers, server_seconds)
 
 

@@ -14,7 +14,7 @@ from exporter.pruner.gather.inventory_reader import Asked, Learnt, Stock, Stockt
 from exporter.pruner.gather.unchanged import Resting
 from exporter.pruner.models import HomePrunePlan, PruneMemory, PruneReport
 from exporter.pruner.requests import PruneWish
-from exporter.reaper.models import HomeFacts, ReaperRules
+from exporter.reaper.models import ProcessFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import ForkPool, die_with_parent, is_single_threaded
 from exporter.snapshot import DiskReport
@@ -25,7 +25,7 @@ class Seen(Struct, frozen=True):
 
     home: str
     owner: int
-    facts: HomeFacts
+    facts: ProcessFacts
     disk: DiskScanner
     walked: DiskReport
     before_open: Callable[[], None]

@@ -6,7 +6,7 @@ from typing import Final
 
 from exporter.hermes import database
 from exporter.runs.journal import journal_of, journal_was_lost, running_on
-from exporter.runs.models import Kind
+from exporter.runs.models import RunKind
 from exporter.text import counted
 from exporter.writing.session_end import count_ended
 from exporter.writing.target import Target
@@ -41,7 +41,7 @@ def stop_if_journal_lost(target: Target, end_reason: str) -> str:
             tripped = journal.tripped()
             if tripped is not None:  # after what the plan was made from had been read
                 return tripped.why
-            if journal.has_runs(Kind.REAP) or journal.accepts_unrecorded_reaps(end_reason):
+            if journal.has_runs(RunKind.REAP) or journal.accepts_unrecorded_reaps(end_reason):
                 return ""
     ended = _count_ended(target, end_reason)
     if not ended and not journal_was_lost(target.home, target.owner):

@@ -14,7 +14,7 @@ from msgspec import structs
 from exporter.errors import DatabaseError, HomeError
 from exporter.hermes import database
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
-from exporter.runs.journal import Runs
+from exporter.runs.journal import RunJournal
 from exporter.runs.models import (
     ENDS,
     REOPEN_SESSION,
@@ -121,7 +121,7 @@ class _EndWork(Work):
                 settled.append(Settled.of(action, change.take(writer, action)))
         self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
         # With the commit, which grows with the rows.
-        self._size.took(len(settled), writer.held_seconds - transaction.checked_seconds)
+        self._size.record(len(settled), writer.held_seconds - transaction.checked_seconds)
         done = {each.number for each in settled if each.state is ActionState.DONE}
         back = change.confirm(writer, [action for action in batch if action.number in done])
         return [
@@ -182,7 +182,9 @@ def read_ends(target: Target, session_ids: Iterable[str]) -> dict[str, End]:
     return read_with_retry(target, lambda connection: ends_of(connection, wanted))
 
 
-def _killed(target: Target, journal: Runs, run: Run, actions: Sequence[Action]) -> list[Settled]:
+def _killed(
+    target: Target, journal: RunJournal, run: Run, actions: Sequence[Action]
+) -> list[Settled]:
     """What became of actions of killed reaps, and of those that take them back."""
     del journal, run
     return _what_happened(target, actions, KILLED)

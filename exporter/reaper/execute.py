@@ -25,14 +25,14 @@ from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NO_CONVERSATION
 from exporter.reaper.change_ends import BY_ACTION, Change, change_ends, read_ends, written_end
 from exporter.reaper.models import Proof
-from exporter.reaper.plan import Expected, HomePlan, ReapAction
+from exporter.reaper.plan import HomePlan, OpenSessionState, ReapAction
 from exporter.reaper.possible_hosts import ProcessKey
 from exporter.reaper.requests import UNDOABLE_SECONDS
 from exporter.runs.folder import RunError
 from exporter.runs.journal import running_on
-from exporter.runs.models import END_SESSION, Action, Intent, Kind, Outcome, RunOutcome, Skipped
+from exporter.runs.models import END_SESSION, Action, Intent, Outcome, RunKind, RunOutcome, Skipped
 from exporter.runs.recovery import not_known, recover
-from exporter.runs.take_actions import CalledOffError, RunRecord
+from exporter.runs.take_actions import AbortedError, RunRecord
 from exporter.scan.session_table import open_session
 from exporter.snapshot import OpenSession
 from exporter.text import cut
@@ -89,7 +89,7 @@ def execute(
             ]
             record = RunRecord(runs)
             record.begin(
-                Kind.REAP,
+                RunKind.REAP,
                 intents,
                 run=run_id,
                 plan=plan_hash,
@@ -220,12 +220,12 @@ class _Ending(Change):
         """Raise if a new process opened the database. Called before and under the write lock."""
         new_openers = writer.new_openers()
         if new_openers:
-            raise CalledOffError(f"process {new_openers[0]} has opened the database since")
+            raise AbortedError(f"process {new_openers[0]} has opened the database since")
         # A chat that was silent is cleared; the resume of an open session shows only in what it
         # writes to its terminal.
         for pid, written in self._silent:
             if _has_written(self._target.proc, pid, written):
-                raise CalledOffError(f"process {pid} has written something since")
+                raise AbortedError(f"process {pid} has written something since")
 
     def check(self, writer: Writer) -> None:
         # A resume of an open session writes into its row what is there already, and SQLite then
@@ -233,7 +233,7 @@ class _Ending(Change):
         self._check_openers(writer)
         self._notice(writer)
         if not self._routing.readable:
-            raise CalledOffError("it cannot be read any more which chats lead to which session")
+            raise AbortedError("it cannot be read any more which chats lead to which session")
 
     def take(self, writer: Writer, action: Action) -> str:
         connection, session_id = writer.connection, action.intent.target
@@ -278,7 +278,7 @@ class _Ending(Change):
         """`session` is exactly what a scan would see now; None unless it is open."""
         if session is None:
             return _how_it_ended(end_of(connection, session_id))
-        if Expected.of(session) != self._expected[session_id]:
+        if OpenSessionState.of(session) != self._expected[session_id]:
             return "it has been active since it was judged"
         holds = [*session.holds, *self._routing.holds.get(session_id, ())]
         if holds:

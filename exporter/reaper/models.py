@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from exporter.evidence.models import Holder, Liveness
-from exporter.snapshot import Count, LockAnswer, OpenSession, SessionId, Text, Turn, Word
+from exporter.snapshot import Count, LockAnswer, OpenSession, SessionId, Text, TurnState, Word
 
 
 class Verdict(StrEnum):
@@ -44,7 +44,7 @@ class UnknownReason(StrEnum):
     ROUTING = "routing"
 
 
-class Says(StrEnum):
+class SpeaksFor(StrEnum):
     """What a piece of evidence speaks for."""
 
     LIVE = "live"
@@ -60,7 +60,7 @@ class Evidence(Struct, frozen=True):
     """One piece of evidence; the detail names processes by PID and kind, never by arguments."""
 
     kind: Word
-    says: Says
+    says: SpeaksFor
     detail: Text
 
 
@@ -101,7 +101,7 @@ class LeaseFact(Struct, frozen=True):
     liveness: Liveness
 
 
-class HomeFacts(Struct, frozen=True):
+class ProcessFacts(Struct, frozen=True):
     """What the agent has found out about the processes of one home."""
 
     holders: tuple[Holder, ...] = ()
@@ -155,5 +155,5 @@ class LeakCount(Struct, frozen=True):
     """Dead sessions by whether their last message left a turn open."""
 
     source: Word
-    cause: Turn
+    cause: TurnState
     sessions: Count

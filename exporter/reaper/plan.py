@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from exporter.reaper.models import Evidence, JudgedSession, Proof, Says, Verdict
+from exporter.reaper.models import Evidence, JudgedSession, Proof, SpeaksFor, Verdict
 from exporter.snapshot import Count, OpenSession, SessionId, Text, Timestamp, Word
 from exporter.text import format_age
 
@@ -27,7 +27,7 @@ _EVIDENCE_MAX: Final = 4
 _HASH_DIGITS: Final = 16
 
 
-class Expected(Struct, frozen=True):
+class OpenSessionState(Struct, frozen=True):
     """What the verdict was made from. The session is ended only while all of it still holds."""
 
     source: Word
@@ -38,7 +38,7 @@ class Expected(Struct, frozen=True):
     messages: Count
 
     @classmethod
-    def of(cls, session: OpenSession) -> Expected:
+    def of(cls, session: OpenSession) -> OpenSessionState:
         return cls(
             source=session.source,
             started_at=session.started_at,
@@ -54,7 +54,7 @@ class ReapAction(Struct, frozen=True):
 
     target: SessionId
     reason: Text
-    expected: Expected
+    expected: OpenSessionState
     evidence: Annotated[tuple[Evidence, ...], Meta(max_length=_EVIDENCE_MAX)] = ()
     proof: Proof = Proof.PROVEN
 
@@ -87,7 +87,7 @@ class ReapLimits(Struct, frozen=True):
         )
 
 
-class ReapWish(Struct, frozen=True):
+class ReapPlanRequest(Struct, frozen=True):
     """What a plan is asked for."""
 
     limits: ReapLimits = ReapLimits()
@@ -208,13 +208,13 @@ def _breaker(home: JudgedHome, wanted: int) -> tuple[Blocked, str]:
 
 def _action(judged: JudgedSession, now: float) -> ReapAction:
     session = judged.session
-    proof = [each for each in judged.evidence if each.says is Says.DEAD][:_EVIDENCE_MAX]
+    proof = [each for each in judged.evidence if each.says is SpeaksFor.DEAD][:_EVIDENCE_MAX]
     said = "; ".join(each.detail for each in proof)
     idle = f"idle for {format_age(now - session.last_activity_at)}"
     return ReapAction(
         target=session.id,
         reason=f"{idle}; {said}"[:300] if said else idle,
-        expected=Expected.of(session),
+        expected=OpenSessionState.of(session),
         evidence=tuple(proof),
         proof=judged.proof or Proof.PRESUMED,
     )

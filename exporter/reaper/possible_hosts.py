@@ -39,7 +39,7 @@ NEVER_SEEN: Final = inf
 NEVER_ABSENT: Final = -1
 
 
-class Line(StrEnum):
+class HostClass(StrEnum):
     """A line of the table, in the order of the time that it asks for."""
 
     CLEARED = "cleared"
@@ -48,21 +48,21 @@ class Line(StrEnum):
     UNKNOWN_PROGRAM = "unknown_program"
 
 
-_ORDER: Final = {line: place for place, line in enumerate(Line)}
+_ORDER: Final = {line: place for place, line in enumerate(HostClass)}
 _KINDS: Final = {
-    ProcessKind.MAINTENANCE: Line.CLEARED,
-    ProcessKind.GATEWAY: Line.SERVER,
-    ProcessKind.CRON: Line.SERVER,
-    ProcessKind.CLI: Line.CHAT,
-    ProcessKind.ONESHOT: Line.CHAT,
-    ProcessKind.TUI: Line.CHAT,
-    ProcessKind.DASHBOARD: Line.CHAT,
-    ProcessKind.ACP: Line.CHAT,
-    ProcessKind.SLASH_WORKER: Line.CHAT,
+    ProcessKind.MAINTENANCE: HostClass.CLEARED,
+    ProcessKind.GATEWAY: HostClass.SERVER,
+    ProcessKind.CRON: HostClass.SERVER,
+    ProcessKind.CLI: HostClass.CHAT,
+    ProcessKind.ONESHOT: HostClass.CHAT,
+    ProcessKind.TUI: HostClass.CHAT,
+    ProcessKind.DASHBOARD: HostClass.CHAT,
+    ProcessKind.ACP: HostClass.CHAT,
+    ProcessKind.SLASH_WORKER: HostClass.CHAT,
 }
 
 
-class Presence(NamedTuple):
+class FirstSeen(NamedTuple):
     """When the agent saw a session for the first time."""
 
     seen_at: float = NEVER_SEEN
@@ -71,17 +71,17 @@ class Presence(NamedTuple):
     """The last scan at which it did not exist."""
 
 
-UNSEEN: Final = Presence()
+UNSEEN: Final = FirstSeen()
 """Of a session that the agent does not keep track of: no process is cleared by times."""
 
 
-class Hosts(Struct, frozen=True):
+class PossibleHosts(Struct, frozen=True):
     """What a number of processes, taken together, could be running.
 
     It is asked for every session of a home, so the answer takes no longer for more processes.
     """
 
-    line: Line = Line.CLEARED
+    line: HostClass = HostClass.CLEARED
     """Of the processes that no time clears of any session."""
     one_shot_began_at: float = inf
     """Seconds since boot: the first one-shot that is cleared of what was seen before it."""
@@ -90,20 +90,20 @@ class Hosts(Struct, frozen=True):
     stopped: tuple[int, ...] = ()
     """PIDs of processes that are stopped or frozen, and not cleared of everything."""
 
-    def line_for(self, presence: Presence) -> Line:
+    def class_for(self, presence: FirstSeen) -> HostClass:
         """The line that decides about a session."""
-        if _ORDER[self.line] >= _ORDER[Line.CHAT]:
+        if _ORDER[self.line] >= _ORDER[HostClass.CHAT]:
             return self.line
         one_shot = self.one_shot_began_at != inf and presence.seen_at >= self.one_shot_began_at
         if one_shot or presence.absent_scan < self.chats_silent_scan:
-            return Line.CHAT
+            return HostClass.CHAT
         return self.line
 
 
-NO_HOSTS: Final = Hosts()
+NO_HOSTS: Final = PossibleHosts()
 
 
-def key_of(holder: Holder) -> ProcessKey:
+def process_key(holder: Holder) -> ProcessKey:
     return holder.pid, holder.start_ticks
 
 
@@ -113,21 +113,21 @@ def hosts_of(
     plugins: bool = False,
     silent_since: Mapping[ProcessKey, int] | None = None,
     ticks_per_second: int = 100,
-) -> Hosts:
+) -> PossibleHosts:
     """What these processes could be running.
 
     `silent_since` has, for each process, the first scan since which it has written nothing.
     """
-    line, one_shot, silent = Line.CLEARED, inf, NEVER_ABSENT
+    line, one_shot, silent = HostClass.CLEARED, inf, NEVER_ABSENT
     stopped: list[int] = []
     for holder in holders:
-        base = base_line(holder, plugins=plugins)
-        if base is Line.CLEARED:
+        base = class_of(holder, plugins=plugins)
+        if base is HostClass.CLEARED:
             continue
         if holder.stopped:
             stopped.append(holder.pid)
-        since = (silent_since or {}).get(key_of(holder))
-        if plugins or base is not Line.CHAT:
+        since = (silent_since or {}).get(process_key(holder))
+        if plugins or base is not HostClass.CHAT:
             line = _larger(line, base)
         elif holder.kind is ProcessKind.ONESHOT and not holder.may_resume:
             one_shot = min(one_shot, holder.start_ticks / ticks_per_second)
@@ -135,26 +135,26 @@ def hosts_of(
             silent = max(silent, since)
         else:
             line = _larger(line, base)
-    return Hosts(line, one_shot, silent, tuple(stopped))
+    return PossibleHosts(line, one_shot, silent, tuple(stopped))
 
 
-def needed_seconds(line: Line, rules: ReaperRules) -> float | None:
+def required_idle_seconds(line: HostClass, rules: ReaperRules) -> float | None:
     """For how long a session must be idle beside this line; None: it is never dead."""
     match line:
-        case Line.CLEARED:
+        case HostClass.CLEARED:
             return rules.min_idle_seconds
-        case Line.SERVER:
+        case HostClass.SERVER:
             return rules.presume_server_seconds
     return rules.presume_chat_seconds
 
 
-def base_line(holder: Holder, *, plugins: bool = False) -> Line:
+def class_of(holder: Holder, *, plugins: bool = False) -> HostClass:
     """The line of a process, before any time clears it of a session."""
     if holder.ours or holder.stranger:  # a stranger can only read: no agent runs in it
-        return Line.CLEARED
-    line = _KINDS.get(holder.kind, Line.UNKNOWN_PROGRAM)
-    return Line.CHAT if plugins and line is Line.SERVER else line
+        return HostClass.CLEARED
+    line = _KINDS.get(holder.kind, HostClass.UNKNOWN_PROGRAM)
+    return HostClass.CHAT if plugins and line is HostClass.SERVER else line
 
 
-def _larger(one: Line, other: Line) -> Line:
+def _larger(one: HostClass, other: HostClass) -> HostClass:
     return one if _ORDER[one] >= _ORDER[other] else other

@@ -9,14 +9,14 @@ from msgspec import structs
 from exporter.reaper import breaker
 from exporter.reaper.execute import execute
 from exporter.reaper.plan import Blocked
-from exporter.reaper.reopen import Healed, reopen_active
+from exporter.reaper.reopen import HealedReaps, reopen_active
 from exporter.reaper.requests import ReapRequest
 from exporter.runs.journal import journal_of
 from exporter.runs.models import Outcome, RunOutcome
 from exporter.writing.target import Target
 
 
-class Suspicious(Protocol):
+class PossiblyResumed(Protocol):
     """Knows from the last scan which reaped sessions may have gone on."""
 
     @property
@@ -27,14 +27,16 @@ class Suspicious(Protocol):
         """What was seen to have gone on after a reap has been put right."""
 
 
-def reap(order: ReapRequest, target: Target, seen: Suspicious) -> Outcome:
+def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
     """Take back what was wrong, then end what is dead; raise HomeError, RunError, DatabaseError.
 
     The plan was made from the scan just before; each session is compared again when it is ended.
     """
     suspects = seen.suspects
     healed = (
-        Healed() if suspects == frozenset() else reopen_active(target, order.processes, suspects)
+        HealedReaps()
+        if suspects == frozenset()
+        else reopen_active(target, order.processes, suspects)
     )
     if healed.complete:
         seen.healed()

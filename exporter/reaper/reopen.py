@@ -29,7 +29,7 @@ from exporter.reaper.execute import CHILDREN_MAX
 from exporter.reaper.models import Proof
 from exporter.reaper.possible_hosts import ProcessKey
 from exporter.runs.folder import RunError
-from exporter.runs.journal import Runs, journal_of, running_on
+from exporter.runs.journal import RunJournal, journal_of, running_on
 from exporter.runs.models import (
     CORRECT_END,
     ENDS,
@@ -39,9 +39,9 @@ from exporter.runs.models import (
     Action,
     ActionState,
     Intent,
-    Kind,
     Outcome,
     Reversal,
+    RunKind,
     RunOutcome,
     Skipped,
 )
@@ -66,7 +66,7 @@ _AT_ONCE: Final = 200
 # Healing
 
 
-class Healed(Struct, frozen=True):
+class HealedReaps(Struct, frozen=True):
     """What was put right."""
 
     mistakes: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Healed(Struct, frozen=True):
 
 def reopen_active(
     target: Target, processes: Collection[ProcessKey], only: Collection[str] | None = None
-) -> Healed:
+) -> HealedReaps:
     """Put right what was ended wrongly; `processes` have the database open and are not cleared.
 
     `only` these sessions are looked at; None: all that carry an end of ours. In a process of the
@@ -88,38 +88,38 @@ def reopen_active(
     """
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None:
-            return Healed()
-        ends = standing_ends(journal, only)
+            return HealedReaps()
+        ends = current_ends(journal, only)
         if not journal.unfinished_runs() and not _find(target, ends, processes):
-            return Healed()
+            return HealedReaps()
     with running_on(target, "heal") as runs:
         recover(target, runs, BY_ACTION)
-        intents = _find(target, standing_ends(runs, only), processes)
+        intents = _find(target, current_ends(runs, only), processes)
         if not intents:
-            return Healed()
+            return HealedReaps()
         record = RunRecord(runs)
-        record.begin(Kind.HEAL, intents)
+        record.begin(RunKind.HEAL, intents)
         _stop_if_proven(runs, intents)
         outcome = change_ends(target, record, _Replacing())
     done = set(outcome.done)
     found = [each for each in intents if each.target in done]
-    return Healed(
+    return HealedReaps(
         tuple(each.target for each in found if each.before["mistake"]),
         tuple(each.target for each in found if not each.before["mistake"]),
         complete=not outcome.why,
     )
 
 
-def standing_ends(journal: Runs, only: Collection[str] | None) -> list[Action]:
+def current_ends(journal: RunJournal, only: Collection[str] | None) -> list[Action]:
     """For each session the last end that we wrote and did not take back."""
     newest: dict[str, Action] = {}
-    for each in journal.standing(*ENDS):  # the newest first
+    for each in journal.done_actions(*ENDS):  # the newest first
         if only is None or each.intent.target in only:
             newest.setdefault(each.intent.target, each)
     return list(newest.values())
 
 
-def _stop_if_proven(runs: Runs, healed: Sequence[Intent]) -> None:
+def _stop_if_proven(runs: RunJournal, healed: Sequence[Intent]) -> None:
     """A wrong proof means that we do not see all processes: a person has to look."""
     wrong = [
         each
@@ -264,7 +264,7 @@ def undo(run: str, target: Target) -> Outcome:
             if not intents:
                 return Outcome(run, RunOutcome.DONE, skipped=failed)
             record = RunRecord(runs)
-            record.begin(Kind.UNDO, intents, by_hand=True)
+            record.begin(RunKind.UNDO, intents, by_hand=True)
             outcome = change_ends(target, record, _Replacing())
     except RunError as error:
         if record is None or not record.run:
@@ -275,7 +275,7 @@ def undo(run: str, target: Target) -> Outcome:
 
 
 def _still_as_reaped(
-    run: str, target: Target, runs: Runs
+    run: str, target: Target, runs: RunJournal
 ) -> tuple[list[Intent], tuple[Skipped, ...]]:
     """What to do about sessions that are as the reap left them; the others, and why not."""
     moved = {
@@ -317,8 +317,8 @@ def _as_it_stands(action: Action, moved: Mapping[tuple[str, int], Action]) -> Ac
     return action
 
 
-def _refuse_unless_reap(run: str, kind: Kind) -> None:
-    if kind is not Kind.REAP:
+def _refuse_unless_reap(run: str, kind: RunKind) -> None:
+    if kind is not RunKind.REAP:
         raise RunError(f"run {run} is no reap but one of kind {kind.value}; nothing was done")
 
 

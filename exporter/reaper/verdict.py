@@ -23,24 +23,24 @@ from exporter.evidence.models import Holder, Liveness
 from exporter.hermes.heartbeats import BACKEND_SOURCES
 from exporter.reaper.models import (
     Evidence,
-    HomeFacts,
     Judgement,
     LeaseFact,
+    ProcessFacts,
     Proof,
     ReaperRules,
     Rule,
-    Says,
+    SpeaksFor,
     UnknownReason,
     Verdict,
 )
 from exporter.reaper.possible_hosts import (
     NO_HOSTS,
     UNSEEN,
-    Hosts,
-    Line,
-    Presence,
+    FirstSeen,
+    HostClass,
+    PossibleHosts,
     hosts_of,
-    needed_seconds,
+    required_idle_seconds,
 )
 from exporter.snapshot import Hold, LockAnswer, OpenSession
 from exporter.text import format_age
@@ -57,25 +57,25 @@ _HOLDS: Final = {
     Hold.RESTORED: "an undo opened it again",
 }
 _WAITS_FOR: Final = {
-    Line.SERVER: UnknownReason.SERVER,
-    Line.CHAT: UnknownReason.CHAT,
-    Line.UNKNOWN_PROGRAM: UnknownReason.UNKNOWN_PROGRAM,
+    HostClass.SERVER: UnknownReason.SERVER,
+    HostClass.CHAT: UnknownReason.CHAT,
+    HostClass.UNKNOWN_PROGRAM: UnknownReason.UNKNOWN_PROGRAM,
 }
 _MAY: Final = {
-    Line.CLEARED: "cannot be running it",
-    Line.SERVER: "may be in a turn on it",
-    Line.CHAT: "may have it on screen or in memory",
-    Line.UNKNOWN_PROGRAM: "may have it in memory",
+    HostClass.CLEARED: "cannot be running it",
+    HostClass.SERVER: "may be in a turn on it",
+    HostClass.CHAT: "may have it on screen or in memory",
+    HostClass.UNKNOWN_PROGRAM: "may have it in memory",
 }
 
 
 class Context(Struct, frozen=True):
     """All that the sessions of a home are judged by, at one moment."""
 
-    facts: HomeFacts
+    facts: ProcessFacts
     rules: ReaperRules
     now: float
-    hosts: Hosts = NO_HOSTS
+    hosts: PossibleHosts = NO_HOSTS
     named: frozenset[str] = frozenset()
     """Sessions that a living process names, with all their descendants."""
     silent_since: dict[tuple[int, int], int] = {}
@@ -83,7 +83,7 @@ class Context(Struct, frozen=True):
     ticks_per_second: int = 100
 
 
-class Subject(NamedTuple):
+class WatchedSession(NamedTuple):
     """A session, and what was watched of it."""
 
     session: OpenSession
@@ -91,7 +91,7 @@ class Subject(NamedTuple):
     """Watched, of the session and of its open descendants: the shortest of these."""
     active_at: float | None = None
     """Newest activity of its open descendants, by Hermes's clocks."""
-    presence: Presence = UNSEEN
+    presence: FirstSeen = UNSEEN
     parent_is_live: bool = False
 
 
@@ -109,19 +109,19 @@ PRESUMED: Final = Conclusion(Verdict.DEAD, Proof.PRESUMED)
 _UNKNOWN: Final = {reason: Conclusion(Verdict.UNKNOWN, reason=reason) for reason in UnknownReason}
 
 
-def conclude(subject: Subject, context: Context) -> Conclusion:
+def decide(subject: WatchedSession, context: Context) -> Conclusion:
     """The verdict alone, as if this were the only scan."""
     for rule in _RULES:
         found = rule.fails(subject, context)
         if found is not None:
             return found
-    line = context.hosts.line_for(subject.presence)
-    return PROVEN if line is Line.CLEARED else PRESUMED
+    line = context.hosts.class_for(subject.presence)
+    return PROVEN if line is HostClass.CLEARED else PRESUMED
 
 
-def judge(subject: Subject, context: Context) -> Judgement:
+def judge(subject: WatchedSession, context: Context) -> Judgement:
     """The verdict with every piece of evidence and every rule."""
-    found = conclude(subject, context)
+    found = decide(subject, context)
     evidence = [
         *_holds(subject),
         *_signs_of_life(subject, context),
@@ -142,12 +142,12 @@ def judge(subject: Subject, context: Context) -> Judgement:
 
 class _Rule(NamedTuple):
     name: str
-    fails: Callable[[Subject, Context], Conclusion | None]
+    fails: Callable[[WatchedSession, Context], Conclusion | None]
     """The verdict if the rule does not hold; None if it does."""
-    why: Callable[[Subject, Context], str]
+    why: Callable[[WatchedSession, Context], str]
 
 
-def _is_live(subject: Subject, context: Context) -> Conclusion | None:
+def _is_live(subject: WatchedSession, context: Context) -> Conclusion | None:
     session, rules = subject.session, context.rules
     # Most sessions have been idle for long and show no sign: they are done with here.
     if (
@@ -162,15 +162,15 @@ def _is_live(subject: Subject, context: Context) -> Conclusion | None:
     return LIVE if any(_signs_of_life(subject, context)) else None
 
 
-def _is_held(subject: Subject, _: Context) -> Conclusion | None:
+def _is_held(subject: WatchedSession, _: Context) -> Conclusion | None:
     return HELD if subject.session.holds or subject.parent_is_live else None
 
 
-def _is_exempt(subject: Subject, context: Context) -> Conclusion | None:
+def _is_exempt(subject: WatchedSession, context: Context) -> Conclusion | None:
     return None if subject.session.source in context.rules.sources else EXEMPT
 
 
-def _is_unseen(subject: Subject, context: Context) -> Conclusion | None:
+def _is_unseen(subject: WatchedSession, context: Context) -> Conclusion | None:
     facts = context.facts
     if facts.blind == ("routing",):
         return _UNKNOWN[UnknownReason.ROUTING]
@@ -180,27 +180,27 @@ def _is_unseen(subject: Subject, context: Context) -> Conclusion | None:
     return None
 
 
-def _may_be_run(subject: Subject, context: Context) -> Conclusion | None:
+def _may_be_run(subject: WatchedSession, context: Context) -> Conclusion | None:
     """Whether the session has not been idle for as long as the table asks."""
-    line = context.hosts.line_for(subject.presence)
-    if line is Line.CLEARED:
+    line = context.hosts.class_for(subject.presence)
+    if line is HostClass.CLEARED:
         return None  # idle for min_idle: it would be live otherwise
     if context.hosts.stopped:
         return _UNKNOWN[UnknownReason.STOPPED]
-    needed = needed_seconds(line, context.rules)
+    needed = required_idle_seconds(line, context.rules)
     if needed is None or idle_seconds(subject, context) < needed:
         return _UNKNOWN[_WAITS_FOR[line]]
     return None
 
 
-def idle_seconds(subject: Subject, context: Context) -> float:
+def idle_seconds(subject: WatchedSession, context: Context) -> float:
     """What counts for a presumption."""
     if context.rules.presume_by_clock:
         return context.now - _active_at(subject)
     return subject.idle_seconds
 
 
-def _active_at(subject: Subject) -> float:
+def _active_at(subject: WatchedSession) -> float:
     own, children = subject.session.last_activity_at, subject.active_at
     return own if children is None else max(own, children)
 
@@ -208,14 +208,14 @@ def _active_at(subject: Subject) -> float:
 # The evidence
 
 
-def _holds(subject: Subject) -> Iterator[Evidence]:
+def _holds(subject: WatchedSession) -> Iterator[Evidence]:
     for hold in subject.session.holds:
-        yield Evidence(hold.value, Says.HELD, _HOLDS[hold])
+        yield Evidence(hold.value, SpeaksFor.HELD, _HOLDS[hold])
     if subject.parent_is_live:
-        yield Evidence("parent", Says.HELD, "its parent session is live")
+        yield Evidence("parent", SpeaksFor.HELD, "its parent session is live")
 
 
-def _signs_of_life(subject: Subject, context: Context) -> Iterator[Evidence]:
+def _signs_of_life(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     session, facts, rules = subject.session, context.facts, context.rules
     if session.id in context.named:
         yield from _names(session, facts)
@@ -243,7 +243,7 @@ def _turn_signs(session: OpenSession, context: Context) -> Iterator[Evidence]:
         yield _says_live("turn_lease", "a conversation it may belong to is in the middle of a turn")
 
 
-def _names(session: OpenSession, facts: HomeFacts) -> Iterator[Evidence]:
+def _names(session: OpenSession, facts: ProcessFacts) -> Iterator[Evidence]:
     """Names only accuse: they clear their process of no other session."""
     direct = False
     for lease in facts.leases:
@@ -261,26 +261,26 @@ def _names(session: OpenSession, facts: HomeFacts) -> Iterator[Evidence]:
 
 
 def _says_live(kind: str, detail: str) -> Evidence:
-    return Evidence(kind, Says.LIVE, detail)
+    return Evidence(kind, SpeaksFor.LIVE, detail)
 
 
-def _exempt(subject: Subject, context: Context) -> Iterator[Evidence]:
+def _exempt(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     if subject.session.source not in context.rules.sources:
-        yield Evidence("source", Says.EXEMPT, _source_reason(subject, context))
+        yield Evidence("source", SpeaksFor.EXEMPT, _source_reason(subject, context))
 
 
-def _processes(subject: Subject, context: Context) -> Iterator[Evidence]:
+def _processes(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     """The processes that have the database open, those that may have the session first."""
     lines = ((each, _line(each, subject, context)) for each in context.facts.holders)
-    waits = ((each, line) for each, line in lines if line is not Line.CLEARED)
+    waits = ((each, line) for each, line in lines if line is not HostClass.CLEARED)
     for holder, line in islice(waits, _PROCESSES_SHOWN):
-        yield Evidence(line.value, Says.BLIND, _process_detail(holder, line, subject, context))
+        yield Evidence(line.value, SpeaksFor.BLIND, _process_detail(holder, line, subject, context))
     for lease in _doubtful_leases(subject.session, context.facts):
         said = f"process {lease.pid} leases it, and it cannot be told whether it lives"
-        yield Evidence("lease", Says.BLIND, said)
+        yield Evidence("lease", SpeaksFor.BLIND, said)
 
 
-def _line(holder: Holder, subject: Subject, context: Context) -> Line:
+def _line(holder: Holder, subject: WatchedSession, context: Context) -> HostClass:
     """The line of one process for this session."""
     alone = hosts_of(
         (holder,),
@@ -288,14 +288,16 @@ def _line(holder: Holder, subject: Subject, context: Context) -> Line:
         silent_since=context.silent_since,
         ticks_per_second=context.ticks_per_second,
     )
-    return alone.line_for(subject.presence)
+    return alone.class_for(subject.presence)
 
 
-def _process_detail(holder: Holder, line: Line, subject: Subject, context: Context) -> str:
+def _process_detail(
+    holder: Holder, line: HostClass, subject: WatchedSession, context: Context
+) -> str:
     said = f"process {holder.pid} ({holder.kind.value}) {_MAY[line]}"
     if holder.stopped:
         return f"{said}; it is stopped, and nothing counts as idle beside it"
-    needed = needed_seconds(line, context.rules)
+    needed = required_idle_seconds(line, context.rules)
     if needed is None:
         return f"{said}: dead only when that process ends, as presume_after is off"
     left = needed - idle_seconds(subject, context)
@@ -304,7 +306,7 @@ def _process_detail(holder: Holder, line: Line, subject: Subject, context: Conte
     return f"{said}: dead after {format_age(left)} more of watched idleness, or when it ends"
 
 
-def _doubtful_leases(session: OpenSession, facts: HomeFacts) -> list[LeaseFact]:
+def _doubtful_leases(session: OpenSession, facts: ProcessFacts) -> list[LeaseFact]:
     return [
         lease
         for lease in facts.leases
@@ -312,36 +314,36 @@ def _doubtful_leases(session: OpenSession, facts: HomeFacts) -> list[LeaseFact]:
     ]
 
 
-def _blind_spots(subject: Subject, context: Context) -> Iterator[Evidence]:
+def _blind_spots(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     for why in context.facts.blind:
-        yield Evidence("blindness", Says.BLIND, f"cannot be seen: {why}")
+        yield Evidence("blindness", SpeaksFor.BLIND, f"cannot be seen: {why}")
     if not subject.session.clocks_sane:
-        yield Evidence("clock", Says.BLIND, "its own clocks make no sense, which protects it")
+        yield Evidence("clock", SpeaksFor.BLIND, "its own clocks make no sense, which protects it")
 
 
-def _kernel(subject: Subject, context: Context) -> Iterator[Evidence]:
+def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
     """What the kernel says of the database."""
     facts = context.facts
     if facts.lock_probe is LockAnswer.FREE:
-        yield Evidence("lock", Says.DEAD, "the kernel knows of no lock on the database")
+        yield Evidence("lock", SpeaksFor.DEAD, "the kernel knows of no lock on the database")
     elif facts.lock_probe is LockAnswer.HELD_UNSEEN:
-        yield Evidence("lock", Says.BLIND, "a process that cannot be seen holds a lock")
+        yield Evidence("lock", SpeaksFor.BLIND, "a process that cannot be seen holds a lock")
     if _is_unseen(subject, context) is not None:
         return
     if not facts.holders:
-        yield Evidence("nobody", Says.DEAD, "no process on this host has the database open")
-    elif context.hosts.line_for(subject.presence) is Line.CLEARED:
+        yield Evidence("nobody", SpeaksFor.DEAD, "no process on this host has the database open")
+    elif context.hosts.class_for(subject.presence) is HostClass.CLEARED:
         pids = ", ".join(f"{each.pid} ({each.kind.value})" for each in facts.holders[:8])
-        yield Evidence("cleared", Says.DEAD, f"none of {pids} can be running it")
+        yield Evidence("cleared", SpeaksFor.DEAD, f"none of {pids} can be running it")
     elif _may_be_run(subject, context) is None:
         idle = format_age(idle_seconds(subject, context))
-        yield Evidence("watched", Says.DEAD, f"it was watched standing still for {idle}")
+        yield Evidence("watched", SpeaksFor.DEAD, f"it was watched standing still for {idle}")
 
 
 # What is said of the rules
 
 
-def _sign_reason(subject: Subject, context: Context) -> str:
+def _sign_reason(subject: WatchedSession, context: Context) -> str:
     first = next(_signs_of_life(subject, context), None)
     if first is not None:
         return first.detail
@@ -349,18 +351,18 @@ def _sign_reason(subject: Subject, context: Context) -> str:
     return f"idle for {idle}, no process names it, no heartbeat"
 
 
-def _held_reason(subject: Subject, _: Context) -> str:
+def _held_reason(subject: WatchedSession, _: Context) -> str:
     first = next(_holds(subject), None)
     return first.detail if first is not None else "nothing points at it"
 
 
-def _source_reason(subject: Subject, context: Context) -> str:
+def _source_reason(subject: WatchedSession, context: Context) -> str:
     if subject.session.source in context.rules.sources:
         return "sessions of this source may be reaped"
     return f"only sessions of {', '.join(context.rules.sources)} are ever reaped"
 
 
-def _sight_reason(subject: Subject, context: Context) -> str:
+def _sight_reason(subject: WatchedSession, context: Context) -> str:
     first = next(_blind_spots(subject, context), None)
     if first is not None:
         return first.detail
@@ -372,9 +374,9 @@ def _sight_reason(subject: Subject, context: Context) -> str:
     return "every process of this host can be seen"
 
 
-def _table_reason(subject: Subject, context: Context) -> str:
-    line = context.hosts.line_for(subject.presence)
-    if line is Line.CLEARED:
+def _table_reason(subject: WatchedSession, context: Context) -> str:
+    line = context.hosts.class_for(subject.presence)
+    if line is HostClass.CLEARED:
         if not context.facts.holders:
             return "no process has the database open"
         return "no process that has the database open can be running it"
@@ -394,7 +396,7 @@ _RULES: Final = (
 
 
 def context_of(
-    facts: HomeFacts,
+    facts: ProcessFacts,
     rules: ReaperRules,
     now: float,
     *,

@@ -11,10 +11,10 @@ from msgspec import structs
 
 from exporter.evidence.models import Liveness
 from exporter.reaper.models import (
-    HomeFacts,
     JudgedSession,
     Judgement,
     LeakCount,
+    ProcessFacts,
     Proof,
     ReaperRules,
     Rule,
@@ -23,8 +23,8 @@ from exporter.reaper.models import (
     Verdict,
     VerdictCount,
 )
-from exporter.reaper.verdict import Conclusion, Context, Subject, conclude, context_of, judge
-from exporter.reaper.watched_idleness import Moment, WatchedIdleness, read_moment
+from exporter.reaper.verdict import Conclusion, Context, WatchedSession, context_of, decide, judge
+from exporter.reaper.watched_idleness import BootTime, WatchedIdleness, read_boot_time
 from exporter.snapshot import OTHER, OpenSession
 
 _STRONGEST: Final = 4
@@ -39,7 +39,7 @@ class VerdictHistory:
     they are asked for.
     """
 
-    def __init__(self, moment: Callable[[], Moment] = read_moment) -> None:
+    def __init__(self, moment: Callable[[], BootTime] = read_boot_time) -> None:
         self.watched = WatchedIdleness(moment)
         self._agreed: dict[str, int] = {}
         self._concluded: dict[str, Conclusion] = {}
@@ -48,12 +48,12 @@ class VerdictHistory:
         self._descendants: dict[str, tuple[float, float]] = {}
         """See `_Family.newest`."""
         self._children_of_live: set[str] = set()
-        self._context = Context(HomeFacts(), ReaperRules(), 0.0)
+        self._context = Context(ProcessFacts(), ReaperRules(), 0.0)
 
     def update(
         self,
         sessions: Mapping[str, OpenSession],
-        facts: HomeFacts,
+        facts: ProcessFacts,
         rules: ReaperRules,
         now: float,
         *,
@@ -81,7 +81,7 @@ class VerdictHistory:
             ticks_per_second=os.sysconf("SC_CLK_TCK"),
         )
         self._children_of_live = set()
-        alone = {key: conclude(self._subject(each), context) for key, each in sessions.items()}
+        alone = {key: decide(self._subject(each), context) for key, each in sessions.items()}
         self._children_of_live = {
             key
             for key, session in sessions.items()
@@ -91,19 +91,19 @@ class VerdictHistory:
         for key, session in sessions.items():
             found = alone[key]
             if key in self._children_of_live:
-                found = conclude(self._subject(session), context)
+                found = decide(self._subject(session), context)
             concluded[key] = self._confirm(key, found, rules)
         if concluded != self._concluded:
             self._concluded = concluded
             self.revision += 1
         self._agreed = {key: n for key, n in self._agreed.items() if key in sessions}
 
-    def _subject(self, session: OpenSession) -> Subject:
+    def _subject(self, session: OpenSession) -> WatchedSession:
         idle, active_at = self.watched.idle_seconds(session.id), None
         if session.id in self._descendants:
             shortest, active_at = self._descendants[session.id]
             idle = min(idle, shortest)
-        return Subject(
+        return WatchedSession(
             session,
             idle,
             active_at,
@@ -218,7 +218,7 @@ class _Family:
         return found
 
 
-def _named(facts: HomeFacts) -> set[str]:
+def _named(facts: ProcessFacts) -> set[str]:
     """Sessions that a living process names or leases."""
     named = {mapped.id for holder in facts.holders for mapped in holder.sessions}
     named.update(lease.session_id for lease in facts.leases if lease.liveness is Liveness.ALIVE)

@@ -20,10 +20,10 @@ from msgspec import Struct
 
 from exporter.evidence.boot import read_boot_id
 from exporter.evidence.models import Holder
-from exporter.reaper.possible_hosts import UNSEEN, Presence, ProcessKey, key_of
+from exporter.reaper.possible_hosts import UNSEEN, FirstSeen, ProcessKey, process_key
 from exporter.snapshot import OpenSession
 
-KEPT_MAX: Final = 15_000
+SESSIONS_MAX: Final = 15_000
 """Sessions that outlive a worker, those idle for longest first; the others count as grown then."""
 _HEADER: Final = struct.Struct("<4s16sdd")
 _ENTRY: Final = struct.Struct("<Qqdd")
@@ -32,7 +32,7 @@ _NO_FINGERPRINT: Final = -1
 """Python's hash is never this."""
 
 
-class Moment(Struct, frozen=True):
+class BootTime(Struct, frozen=True):
     """The clocks that no one can set, read together."""
 
     boot_id: str
@@ -41,22 +41,22 @@ class Moment(Struct, frozen=True):
     since_boot: float
 
 
-def read_moment() -> Moment:
+def read_boot_time() -> BootTime:
     boot_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return Moment(read_boot_id() or "", time.monotonic(), time.clock_gettime(boot_clock))
+    return BootTime(read_boot_id() or "", time.monotonic(), time.clock_gettime(boot_clock))
 
 
 class _Watched(NamedTuple):
     fingerprint: int
     since: float
     """On the watch's own time: when it was first seen as it is."""
-    presence: Presence
+    presence: FirstSeen
 
 
 class WatchedIdleness:
     """What was seen of the open sessions of one home, scan after scan."""
 
-    def __init__(self, now: Callable[[], Moment] = read_moment) -> None:
+    def __init__(self, now: Callable[[], BootTime] = read_boot_time) -> None:
         self._read_moment = now
         self._sessions: dict[str, _Watched] = {}
         self._earlier: dict[int, _Watched] = {}
@@ -64,7 +64,7 @@ class WatchedIdleness:
         self._writers: dict[ProcessKey, tuple[int, int]] = {}
         """What each process had written, and the first scan that saw this."""
         self._scan = -1
-        self._last: Moment | None = None
+        self._last: BootTime | None = None
         self._loaded_at: float | None = None
         """When an earlier worker of this boot made its last scan."""
         self._wall = 0.0
@@ -93,7 +93,7 @@ class WatchedIdleness:
         self._scan += 1
         self._advance(self._read_moment(), any(_stands_still(each) for each in holders))
         self._note_writers(holders)
-        old = Presence(self._moment.since_boot)
+        old = FirstSeen(self._moment.since_boot)
         new = old if begun_anew or not self._scan else old._replace(absent_scan=self._scan - 1)
         began_before, self._wall = self._wall, now
         moved = _with_ancestors(grown, sessions)
@@ -114,16 +114,16 @@ class WatchedIdleness:
             self._sessions[session_id] = known
         self._earlier = {}
 
-    def _recall(self, session_id: str, presence: Presence) -> _Watched:
+    def _recall(self, session_id: str, presence: FirstSeen) -> _Watched:
         """What an earlier worker knew of a session that this one sees for the first time."""
         earlier = self._earlier.get(_key(session_id)) if self._earlier else None
         return earlier if earlier is not None else _Watched(_NO_FINGERPRINT, 0.0, presence)
 
     @property
-    def _moment(self) -> Moment:
-        return self._last if self._last is not None else Moment("", 0.0, 0.0)
+    def _moment(self) -> BootTime:
+        return self._last if self._last is not None else BootTime("", 0.0, 0.0)
 
-    def _advance(self, moment: Moment, stopped: bool) -> None:
+    def _advance(self, moment: BootTime, stopped: bool) -> None:
         """Time between two scans does not count if a process was stopped at either of them."""
         before = self._last.monotonic if self._last is not None else self._loaded_at
         if before is not None and (stopped or self._stopped):
@@ -138,9 +138,11 @@ class WatchedIdleness:
         writers: dict[ProcessKey, tuple[int, int]] = {}
         for holder in holders:
             if holder.written is not None:
-                known = self._writers.get(key_of(holder))
+                known = self._writers.get(process_key(holder))
                 same = known is not None and known[0] == holder.written
-                writers[key_of(holder)] = known if known and same else (holder.written, self._scan)
+                writers[process_key(holder)] = (
+                    known if known and same else (holder.written, self._scan)
+                )
         self._writers = writers
 
     # What verdicts ask
@@ -150,7 +152,7 @@ class WatchedIdleness:
         known = self._sessions.get(session_id)
         return 0.0 if known is None else max(0.0, self._time() - known.since)
 
-    def presence(self, session_id: str) -> Presence:
+    def presence(self, session_id: str) -> FirstSeen:
         known = self._sessions.get(session_id)
         return UNSEEN if known is None else known.presence
 
@@ -166,7 +168,7 @@ class WatchedIdleness:
         boot = _boot(self._moment.boot_id)
         if boot is None:
             return b""
-        kept = sorted(self._sessions.items(), key=lambda item: item[1].since)[:KEPT_MAX]
+        kept = sorted(self._sessions.items(), key=lambda item: item[1].since)[:SESSIONS_MAX]
         entries = (
             _ENTRY.pack(_key(session_id), each.fingerprint, each.since, each.presence.seen_at)
             for session_id, each in kept
@@ -189,9 +191,9 @@ class WatchedIdleness:
         self._loaded_at = last_scan if same_boot else None
         for key, mark, since, seen_at in _ENTRY.iter_unpack(data[_HEADER.size :]):
             self._earlier[key] = (
-                _Watched(mark, since, Presence(seen_at))
+                _Watched(mark, since, FirstSeen(seen_at))
                 if same_boot
-                else _Watched(_NO_FINGERPRINT, 0.0, Presence(0.0))
+                else _Watched(_NO_FINGERPRINT, 0.0, FirstSeen(0.0))
             )
 
 

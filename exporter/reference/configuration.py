@@ -9,7 +9,15 @@ import sys
 from collections.abc import Iterator
 
 from exporter.config.settings import Settings
-from exporter.config.table import Each, Leaf, PerName, Section, Spec, Words, section_of
+from exporter.config.table import (
+    Leaf,
+    ListOf,
+    Section,
+    SectionList,
+    SectionsByName,
+    Spec,
+    section_of,
+)
 
 _INTRODUCTION = """\
 # Configuration
@@ -74,9 +82,9 @@ def _sample(section: Section, indent: str) -> Iterator[str]:
     for key, entry in section.entries.items():
         spec = entry.spec
         match spec:
-            case Each():
+            case SectionList():
                 yield _HOMES_SAMPLE.format(about=spec.about)
-            case PerName():
+            case SectionsByName():
                 yield _SOURCES_SAMPLE.format(about=spec.about)
             case Section() if not spec.inline:
                 yield _commented(f"{indent}{key}:", spec.about)
@@ -93,11 +101,11 @@ def _commented(text: str, about: str) -> str:
 def _tables(root: Section) -> Iterator[str]:
     for key, entry in root.entries.items():
         spec = entry.spec
-        section = spec.section if isinstance(spec, Each) else spec
+        section = spec.section if isinstance(spec, SectionList) else spec
         if isinstance(section, Section):
             yield f"\n## {key}\n\n{spec.about[0].upper()}{spec.about[1:]}.\n\n"
             yield "| key | value | default | meaning |\n| --- | --- | --- | --- |\n"
-            yield from _rows(section, f"{key}[]." if isinstance(spec, Each) else f"{key}.")
+            yield from _rows(section, f"{key}[]." if isinstance(spec, SectionList) else f"{key}.")
 
 
 def _rows(section: Section, prefix: str) -> Iterator[str]:
@@ -107,7 +115,7 @@ def _rows(section: Section, prefix: str) -> Iterator[str]:
             yield f"| `{prefix}{key}` | keys | | {spec.about} |\n"
             yield from _rows(spec, f"{prefix}{key}.")
         else:
-            name = f"{prefix}{key}" + (".NAME" if isinstance(spec, PerName) else "")
+            name = f"{prefix}{key}" + (".NAME" if isinstance(spec, SectionsByName) else "")
             default = _default(spec)
             shown = f"`{default}`" if default else ""
             yield f"| `{name}` | {_value(spec)} | {shown} | {spec.about} |\n"
@@ -117,7 +125,7 @@ def _default(spec: Spec) -> str:
     match spec:
         case Leaf():
             return '""' if spec.default == "" else spec.default or ""
-        case Words():
+        case ListOf():
             return f"[{', '.join(spec.default)}]"
         case Section() if spec.inline:
             values = {key: _default(entry.spec) for key, entry in spec.entries.items()}
@@ -129,14 +137,14 @@ def _value(spec: Spec) -> str:
     match spec:
         case Leaf():
             return spec.unit.name + (", required" if spec.required else "")
-        case Words():
+        case ListOf():
             return f"list, each {spec.unit.name}"
         case Section() if spec.inline:
             keys = ", ".join(
                 f"`{key}`: {_value(entry.spec)}" for key, entry in spec.entries.items()
             )
             return f"{keys}; or `off`" if spec.can_be_off else keys
-        case PerName():
+        case SectionsByName():
             return "any of " + ", ".join(f"`{key}`" for key in spec.section.entries)
     return "keys"
 

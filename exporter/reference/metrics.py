@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from exporter import collectors
-from exporter.collectors.labels import LIMITS, Family
+from exporter.collectors.labels import LIMITS, LabelFamily
 from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS, Description, Label
 from exporter.collectors.render import SERIES
 from exporter.collectors.series_budget import SERIES_PER_HOME, worst_case
@@ -58,10 +58,12 @@ def _declared() -> Iterator[Description]:
 def _limits() -> str:
     worst = worst_case(_declared())
     return f"""
-Label values from a home are few and fit to be seen: at most {LIMITS[Family.SOURCE] + 1} sources
-({LIMITS[Family.HISTOGRAM_SOURCE] + 1} in `hermes_session_messages`), \
-{LIMITS[Family.SOURCE_END_REASON] + 1} pairs of source and end reason and
-{LIMITS[Family.SOURCE_MODEL] + 1} pairs of source and model per home, `other` included. The first
+Label values from a home are few and fit to be seen: at most \
+{LIMITS[LabelFamily.SOURCE] + 1} sources
+({LIMITS[LabelFamily.HISTOGRAM_SOURCE] + 1} in `hermes_session_messages`), \
+{LIMITS[LabelFamily.SOURCE_END_REASON] + 1} pairs of source and end reason and
+{LIMITS[LabelFamily.SOURCE_MODEL] + 1} pairs of source and model per home, \
+`other` included. The first
 seen keep their places for good; what comes later, or does not look like something Hermes writes,
 is `other`, and of a pair both parts are. `none` stands for an empty value.
 

@@ -29,16 +29,24 @@ from exporter.runs.folder import (
 )
 from exporter.runs.journal_file import FILE, VERSION, opened, prepare, transaction, version_of
 from exporter.runs.journal_reader import JournalReader
-from exporter.runs.models import WHY_MAX, ActionState, Intent, Kind, RunOutcome, Settled
+from exporter.runs.models import WHY_MAX, ActionState, Intent, RunKind, RunOutcome, Settled
 from exporter.runs.reserve import has_reserve, make_reserve, release_reserve
 from exporter.runs.salvage import is_damaged, salvage
 from exporter.text import cut
 from exporter.writing.target import Target
 
-__all__ = ["FILE", "VERSION", "Runs", "journal_of", "journal_was_lost", "new_run_id", "running"]
+__all__ = [
+    "FILE",
+    "VERSION",
+    "RunJournal",
+    "journal_of",
+    "journal_was_lost",
+    "new_run_id",
+    "running",
+]
 
 
-def running_on(target: Target, purpose: str) -> AbstractContextManager[Runs]:
+def running_on(target: Target, purpose: str) -> AbstractContextManager[RunJournal]:
     """The journal of the home that is to be acted on, under its run lock."""
     return running(target.home, target.owner, purpose, target.clock)
 
@@ -46,7 +54,7 @@ def running_on(target: Target, purpose: str) -> AbstractContextManager[Runs]:
 @contextmanager
 def running(
     home: str, owner: int, purpose: str, clock: Callable[[], float] = time.time
-) -> Iterator[Runs]:
+) -> Iterator[RunJournal]:
     """Yield the journal under the home's run lock; both are made if need be.
 
     Raise RunBusyError if another run is under way, RunError if the folder is not fit for use.
@@ -64,7 +72,7 @@ def running(
             try:
                 with opened(path or "") as connection:
                     is_new = prepare(connection, path or "")
-                    runs = Runs(connection, clock, folder)
+                    runs = RunJournal(connection, clock, folder)
                     if is_new and was_run_before:
                         runs.trip("the run journal was lost, and with it what it protected")
                     yield runs
@@ -79,7 +87,7 @@ def running(
 @contextmanager
 def journal_of(
     home: str, owner: int, clock: Callable[[], float] = time.time
-) -> Iterator[Runs | None]:
+) -> Iterator[RunJournal | None]:
     """Yield the journal to read it, without the lock; None if this home has none."""
     with run_folder(home, owner) as folder:
         path = folder.file(FILE) if folder is not None else None
@@ -88,7 +96,7 @@ def journal_of(
             return
         with opened(path) as connection:
             # A run that was killed when it was about to begin has left an empty file.
-            yield Runs(connection, clock, folder) if version_of(connection, path) else None
+            yield RunJournal(connection, clock, folder) if version_of(connection, path) else None
 
 
 def journal_was_lost(home: str, owner: int) -> bool:
@@ -100,7 +108,7 @@ def journal_was_lost(home: str, owner: int) -> bool:
         return journal is None
 
 
-class Runs(JournalReader):
+class RunJournal(JournalReader):
     """An open journal; it is written under the run lock."""
 
     def __init__(
@@ -113,7 +121,7 @@ class Runs(JournalReader):
 
     def begin(
         self,
-        kind: Kind,
+        kind: RunKind,
         intents: Sequence[Intent],
         *,
         run: str = "",
@@ -176,7 +184,7 @@ class Runs(JournalReader):
         if is_damaged(self._connection):
             raise JournalDamagedError("the run journal is damaged")
 
-    def not_undoable(self, run: str) -> None:
+    def set_not_undoable(self, run: str) -> None:
         """Note that a run cannot be undone any more: its trash is gone."""
         self._connection.execute("UPDATE runs SET undoable_until = NULL WHERE id = ?", (run,))
 

@@ -14,12 +14,12 @@ from exporter.runs.models import (
     WHY_MAX,
     Action,
     ActionState,
+    BreakerTrip,
     Intent,
-    Kind,
     Reversal,
     Run,
+    RunKind,
     RunOutcome,
-    Trip,
 )
 from exporter.text import cut
 
@@ -30,15 +30,15 @@ class JournalReader:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
-    def tripped(self) -> Trip | None:
+    def tripped(self) -> BreakerTrip | None:
         found = self._connection.execute("SELECT tripped_at, why FROM breaker").fetchone()
-        return Trip(*found) if found else None
+        return BreakerTrip(*found) if found else None
 
     def list_runs(self) -> list[Run]:
         """All runs, the newest first."""
         return self._runs("1")
 
-    def has_runs(self, kind: Kind) -> bool:
+    def has_runs(self, kind: RunKind) -> bool:
         """Whether any run of this kind was ever begun."""
         return bool(
             self._connection.execute(
@@ -75,7 +75,7 @@ class JournalReader:
         """All actions of a run, in order."""
         return self._actions("run = ? ORDER BY number", run)
 
-    def standing(self, *actions: str) -> list[Action]:
+    def done_actions(self, *actions: str) -> list[Action]:
         """Actions of these names that were done and not taken back, in any run; newest first."""
         return self._actions(
             "state = 'done' AND action IN (SELECT value FROM json_each(?)) "
@@ -87,7 +87,7 @@ class JournalReader:
         """All actions of this name, whatever became of them."""
         return self._actions("action = ?", action)
 
-    def standing_targets(self, *actions: str) -> frozenset[str]:
+    def done_targets(self, *actions: str) -> frozenset[str]:
         """What those actions were done to, or may have been."""
         rows: list[Any] = self._connection.execute(
             "SELECT DISTINCT target FROM actions WHERE state IN ('done', 'intended') "
@@ -193,7 +193,7 @@ class JournalReader:
             ).get
         )
 
-    def count_runs(self, kind: Kind) -> dict[str, tuple[int, float]]:
+    def count_runs(self, kind: RunKind) -> dict[str, tuple[int, float]]:
         """How many runs of this kind had which outcome, and when the last of them ended."""
         rows: list[Any] = self._connection.execute(
             "SELECT outcome, COUNT(*), MAX(finished_at) FROM runs "
@@ -202,7 +202,7 @@ class JournalReader:
         ).fetchall()
         return {outcome: (count, last) for outcome, count, last in rows}
 
-    def count_by_policy(self, kind: Kind) -> dict[str, tuple[int, int]]:
+    def count_by_policy(self, kind: RunKind) -> dict[str, tuple[int, int]]:
         """What runs of this kind ever did by each policy: actions, and bytes freed at once."""
         rows: list[Any] = self._connection.execute(
             "SELECT policy, COUNT(*), "
@@ -244,7 +244,7 @@ def _understood() -> Iterator[None]:
 def _run(row: Sequence[Any]) -> Run:
     return Run(
         id=row[0],
-        kind=Kind(row[1]),
+        kind=RunKind(row[1]),
         plan=row[2],
         by_hand=bool(row[3]),
         started_at=row[4],

@@ -28,7 +28,7 @@ ENDS: Final = (END_SESSION, MOVE_END, CORRECT_END)
 """The actions that leave an end which we wrote."""
 
 
-class Kind(StrEnum):
+class RunKind(StrEnum):
     """What a run is for."""
 
     REAP = "reap"
@@ -192,7 +192,7 @@ class Run(Struct, frozen=True):
     """One run; `finished_at` and `outcome` are None while it is under way, or was killed."""
 
     id: str
-    kind: Kind
+    kind: RunKind
     plan: str
     """The hash of the plan that was executed; empty if there was none."""
     by_hand: bool
@@ -211,7 +211,7 @@ class Run(Struct, frozen=True):
     """What all of its actions are; empty if they differ, or there is none."""
 
     @property
-    def is_given_back(self) -> bool:
+    def is_undone(self) -> bool:
         """True if there is nothing left that an undo could restore."""
         return self.finished_at is not None and self.undone == self.actions
 
@@ -221,7 +221,7 @@ class Run(Struct, frozen=True):
         return self.sole_action == "purge_trash"
 
     @property
-    def word(self) -> str:
+    def label(self) -> str:
         """What people call it."""
         return "purge" if self.is_purge else self.kind.value
 
@@ -229,18 +229,18 @@ class Run(Struct, frozen=True):
         """The run as `history --json` prints it."""
         return {
             "run": self.id,
-            "kind": self.word,
+            "kind": self.label,
             "home": home,
             "started_at": self.started_at,
             "finished_at": self.finished_at,
             "outcome": self.outcome.value if self.outcome else None,
             "actions": self.actions,
             "bytes": self.bytes,
-            "undoable_until": None if self.is_given_back else self.undoable_until,
+            "undoable_until": None if self.is_undone else self.undoable_until,
         }
 
 
-class Trip(Struct, frozen=True):
+class BreakerTrip(Struct, frozen=True):
     """Why automatic runs have stopped until a person makes one by hand."""
 
     tripped_at: float

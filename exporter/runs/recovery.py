@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from exporter.errors import HomeError
 from exporter.runs.folder import run_folder
-from exporter.runs.journal import Runs, running_on
+from exporter.runs.journal import RunJournal, running_on
 from exporter.runs.models import WHY_MAX, Action, ActionState, Run, RunOutcome, Settled, skip
 from exporter.text import cut
 from exporter.writing.target import Target
 
 KILLED: Final = "the run was killed"
-FindOut = Callable[[Target, Runs, Run, Sequence[Action]], list[Settled]]
+FindOut = Callable[[Target, RunJournal, Run, Sequence[Action]], list[Settled]]
 """What became of open actions of a run, all of one kind; INTENDED with a reason: cannot be told."""
 
 
@@ -34,7 +34,7 @@ class Recovered(Struct, frozen=True):
     """Runs that stay open for the next time, and why."""
 
 
-def recover(target: Target, journal: Runs, by_action: Mapping[str, FindOut]) -> Recovered:
+def recover(target: Target, journal: RunJournal, by_action: Mapping[str, FindOut]) -> Recovered:
     """Settle all runs that were not finished; under the run lock.
 
     The kinds of action are settled in the order of `by_action`. A run with an action of another
@@ -79,12 +79,12 @@ def not_known(run: str, why: object) -> str:
     return cut(f"not known what was done; `hermes-exporter undo {run}` ({why})", WHY_MAX)
 
 
-def open_actions(journal: Runs, run: str) -> list[Action]:
+def open_actions(journal: RunJournal, run: str) -> list[Action]:
     """The actions of a run of which it is not known what became of them."""
     return [each for each in journal.actions(run) if each.state is ActionState.INTENDED]
 
 
-def give_up(journal: Runs, run: str, why: str) -> None:
+def abandon(journal: RunJournal, run: str, why: str) -> None:
     """Finish a run of which the rest will never be known."""
     journal.settle(run, skip(open_actions(journal, run), why))
     _finish(journal, run, why)
@@ -92,7 +92,7 @@ def give_up(journal: Runs, run: str, why: str) -> None:
 
 def _recover_run(
     target: Target,
-    journal: Runs,
+    journal: RunJournal,
     run: Run,
     opened: Sequence[Action],
     by_action: Mapping[str, FindOut],
@@ -110,6 +110,6 @@ def _recover_run(
     return ""
 
 
-def _finish(journal: Runs, run: str, why: str) -> None:
+def _finish(journal: RunJournal, run: str, why: str) -> None:
     done = any(each.state is ActionState.DONE for each in journal.actions(run))
     journal.finish(run, RunOutcome.PARTIAL if done else RunOutcome.FAILED, why)

@@ -18,7 +18,7 @@ import msgspec
 
 from exporter.runs.folder import RunFolder
 from exporter.runs.journal_file import FILE, opened, prepare, transaction
-from exporter.runs.models import UNREADABLE, ActionState, Kind, RunOutcome
+from exporter.runs.models import UNREADABLE, ActionState, RunKind, RunOutcome
 
 DAMAGED: Final = f"{FILE}.damaged"
 _NEW: Final = f"{FILE}.new"
@@ -127,8 +127,8 @@ def _run_of(run: object, actions: Sequence[Sequence[Any]], now: float) -> Sequen
     names = {row[2] for row in actions} - {UNREADABLE}
     if not isinstance(run, str) or not names:
         return None
-    kind = Kind.PRUNE if any(name.startswith(("delete_", "purge_")) for name in names) else None
-    kind = kind or (Kind.REAP if "end_session" in names else Kind.UNDO)
+    kind = RunKind.PRUNE if any(name.startswith(("delete_", "purge_")) for name in names) else None
+    kind = kind or (RunKind.REAP if "end_session" in names else RunKind.UNDO)
     left_open = any(row[12] == ActionState.INTENDED.value for row in actions)
     outcome = None if left_open else RunOutcome.PARTIAL.value
     finished_at = None if left_open else now
@@ -138,7 +138,7 @@ def _run_of(run: object, actions: Sequence[Sequence[Any]], now: float) -> Sequen
 def _is_run(row: Sequence[Any]) -> bool:
     """Whether this is what a run writes."""
     try:
-        Kind(row[1])
+        RunKind(row[1])
         _ = row[6] is None or RunOutcome(row[6])
         return isinstance(row[0], str) and _are((str, int), row[2:4]) and _are((float,), row[4:5])
     except ValueError:

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from exporter.runs.folder import NAME, RunError
 from exporter.runs.journal import FILE, journal_of
-from exporter.runs.models import Kind, Run, RunOutcome, Trip
+from exporter.runs.models import BreakerTrip, Run, RunKind, RunOutcome
 from exporter.snapshot import Count, Timestamp, Word
 
 _LAST_RUNS: Final = 10
@@ -29,10 +29,10 @@ class ReapCount(Struct, frozen=True):
     sessions: Count
 
 
-Tally = Annotated[list[ReapCount], Meta(max_length=2 * _SOURCES_MAX)]
+ReapCounts = Annotated[list[ReapCount], Meta(max_length=2 * _SOURCES_MAX)]
 
 
-class PruneRuns(Struct, frozen=True):
+class PruneRunCount(Struct, frozen=True):
     """Prunes that ended in one way."""
 
     outcome: RunOutcome
@@ -40,7 +40,7 @@ class PruneRuns(Struct, frozen=True):
     last_at: Timestamp
 
 
-class Deleted(Struct, frozen=True):
+class DeletedByPolicy(Struct, frozen=True):
     """What prunes have ever done by one policy, whatever was given back since."""
 
     policy: Word
@@ -49,33 +49,33 @@ class Deleted(Struct, frozen=True):
     """What came free at once: what waits in the trash comes free when that is emptied."""
 
 
-class RunReport(Struct, frozen=True):
+class RunSummary(Struct, frozen=True):
     """What has been done to a home, as far as the agent shows it."""
 
     readable: bool = True
     """False if there is a journal that cannot be read: then the rest of this is not known."""
 
-    reaped: Tally = []
+    reaped: ReapCounts = []
     """Sessions ever ended by us, whatever became of them since."""
-    reopened: Tally = []
+    reopened: ReapCounts = []
     """Those of them that a process was on, and that were put right."""
     to_heal: bool = False
     """A session that was reaped may have gone on."""
     reborn: Count = 0
     """Sessions that came back while their past was in the trash, and were given it back."""
-    tripped: Trip | None = None
-    pruned: Annotated[list[PruneRuns], Meta(max_length=8)] = []
-    deleted: Annotated[list[Deleted], Meta(max_length=16)] = []
+    tripped: BreakerTrip | None = None
+    pruned: Annotated[list[PruneRunCount], Meta(max_length=8)] = []
+    deleted: Annotated[list[DeletedByPolicy], Meta(max_length=16)] = []
     last: Annotated[list[Run], Meta(max_length=_LAST_RUNS)] = []
     """The newest first."""
     unfinished: Annotated[list[Word], Meta(max_length=_LAST_RUNS)] = []
     """Runs that are under way, or were killed; the oldest first."""
 
 
-class RunMemory(Struct, frozen=True):
+class KnownRuns(Struct, frozen=True):
     """All that a worker knows of the runs in its home."""
 
-    report: RunReport = RunReport()
+    report: RunSummary = RunSummary()
     restored: Mapping[str, float] = {}
     """What an undo gave back, and when."""
     ended: frozenset[str] = frozenset()
@@ -98,12 +98,12 @@ class RunReader:
         self._ends = ends
         self._deletion = deletion
         self._seen: tuple[int, int, int, int] | None = None
-        self._memory = RunMemory()
+        self._memory = KnownRuns()
 
-    def read(self, owner: int) -> RunMemory:
+    def read(self, owner: int) -> KnownRuns:
         seen = self._look()
         if seen != self._seen or not self._memory.readable:
-            self._memory = self._read(owner) if seen is not None else RunMemory()
+            self._memory = self._read(owner) if seen is not None else KnownRuns()
             self._seen = seen if _settled(seen) else None
         return self._memory
 
@@ -117,26 +117,26 @@ class RunReader:
             return (0, 0, 0, 0)
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
-    def _read(self, owner: int) -> RunMemory:
+    def _read(self, owner: int) -> KnownRuns:
         try:
             with journal_of(self._home, owner) as runs:
                 if runs is None:
-                    return RunMemory()
-                return RunMemory(
+                    return KnownRuns()
+                return KnownRuns(
                     _valid(
-                        RunReport(
+                        RunSummary(
                             reaped=_bounded(runs.count_reaped(self._action)),
                             reopened=_bounded(runs.count_mistakes(*self._ends)),
                             reborn=runs.count_healed(self._deletion),
                             tripped=runs.tripped(),
                             pruned=[
-                                PruneRuns(RunOutcome(outcome), count, last)
-                                for outcome, (count, last) in runs.count_runs(Kind.PRUNE).items()
+                                PruneRunCount(RunOutcome(outcome), count, last)
+                                for outcome, (count, last) in runs.count_runs(RunKind.PRUNE).items()
                             ],
                             deleted=[
-                                Deleted(policy[:128], items, freed)
+                                DeletedByPolicy(policy[:128], items, freed)
                                 for policy, (items, freed) in runs.count_by_policy(
-                                    Kind.PRUNE
+                                    RunKind.PRUNE
                                 ).items()
                             ][:16],
                             last=runs.list_runs()[:_LAST_RUNS],
@@ -144,11 +144,11 @@ class RunReader:
                         )
                     ),
                     msgspec.convert(runs.restored(), dict[str, float]),
-                    runs.standing_targets(*self._ends),
+                    runs.done_targets(*self._ends),
                     in_trash=runs.targets_in_trash(self._deletion),
                 )
         except (RunError, ValueError, TypeError, msgspec.MsgspecError):
-            return RunMemory(RunReport(readable=False), readable=False)
+            return KnownRuns(RunSummary(readable=False), readable=False)
 
 
 def _settled(seen: tuple[int, int, int, int] | None) -> bool:
@@ -156,12 +156,12 @@ def _settled(seen: tuple[int, int, int, int] | None) -> bool:
     return seen is None or time.time_ns() - seen[2] > _TICK_NS
 
 
-def _valid(report: RunReport) -> RunReport:
+def _valid(report: RunSummary) -> RunSummary:
     """Raise if the agent would not take it: whoever owns a home may write anything into it."""
     encoded = msgspec.json.encode(report)
     if len(encoded) > _REPORT_BYTES_MAX:
         raise ValueError("no run of ours has that much to say")
-    return msgspec.json.decode(encoded, type=RunReport)
+    return msgspec.json.decode(encoded, type=RunSummary)
 
 
 def _bounded(tally: Mapping[tuple[str, str], int]) -> list[ReapCount]:

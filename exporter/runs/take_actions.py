@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from exporter.errors import HomeError
-from exporter.runs.journal import Runs
+from exporter.runs.journal import RunJournal
 from exporter.runs.models import (
     Action,
     ActionState,
     Intent,
-    Kind,
     Outcome,
+    RunKind,
     Settled,
     Skipped,
     intended,
@@ -32,14 +32,14 @@ Progress = Callable[[int, int], None]
 """Told how many of how many actions are settled."""
 
 
-class CalledOffError(Exception):
+class AbortedError(Exception):
     """Something has changed that concerns every action: none of them may be taken now."""
 
 
 class RunRecord:
     """One run under way: its actions, and what the journal knows of each."""
 
-    def __init__(self, journal: Runs, progress: Progress | None = None) -> None:
+    def __init__(self, journal: RunJournal, progress: Progress | None = None) -> None:
         self.run = ""
         """Its id; empty until the journal has it. From then on something may have been done."""
         self.actions: Sequence[Action] = ()
@@ -49,7 +49,7 @@ class RunRecord:
         self._journal = journal
         self._progress = progress
 
-    def begin(self, kind: Kind, intents: Sequence[Intent], **noted: Any) -> None:
+    def begin(self, kind: RunKind, intents: Sequence[Intent], **noted: Any) -> None:
         """Note the run and all that it is about to do."""
         self.run = self._journal.begin(kind, intents, **noted)
         self.actions = intended(self.run, intents)
@@ -137,7 +137,7 @@ def take_all(target: Target, record: RunRecord, actions: Sequence[Action], work:
         try:
             work.take_some(waiting, settled)
             called_off = 0
-        except CalledOffError as reason:
+        except AbortedError as reason:
             called_off = 1 if settled else called_off + 1
             pause = called_off < work.patient_rounds
             if not pause:

@@ -25,7 +25,7 @@ _RUN: Final = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{4,16}")
 _NAME_BYTES: Final = 200
 
 
-class TrashRun:
+class RunTrash:
     """What one run took, held open: names below it cannot be redirected."""
 
     def __init__(self, path: str, descriptor: int) -> None:
@@ -33,7 +33,7 @@ class TrashRun:
         self.descriptor = descriptor
 
 
-def is_run(name: str) -> bool:
+def is_run_id(name: str) -> bool:
     """Whether this has the shape of a run's id, so that it may be a folder's name."""
     return _RUN.fullmatch(name) is not None
 
@@ -52,15 +52,15 @@ def trash_folder(folder: RunFolder, *, create: bool = False) -> Iterator[int | N
 
 
 @contextmanager
-def trash_of(folder: RunFolder, run: str, *, create: bool = False) -> Iterator[TrashRun | None]:
+def trash_of(folder: RunFolder, run: str, *, create: bool = False) -> Iterator[RunTrash | None]:
     """The trash of one run; None if there is none and it is not to be made."""
-    if not is_run(run):
+    if not is_run_id(run):
         raise RunError(f"{run!r} is no id of a run; nothing was done")
     with _opened(folder.descriptor, (*PATH, run), create=create) as descriptor:
         if descriptor is None:
             yield None
         else:
-            yield TrashRun(os.path.join(folder.path, *PATH, run), descriptor)
+            yield RunTrash(os.path.join(folder.path, *PATH, run), descriptor)
 
 
 @contextmanager

@@ -14,12 +14,12 @@ from exporter.errors import DatabaseError
 from exporter.hermes import database, gateway_files, kanban, leases
 from exporter.hermes.sqlite_locks import probe_shm
 from exporter.scan.filesystem import filesystem_of
-from exporter.snapshot import DatabaseLook, FileIdentity, LockAnswer, Look, Trouble
+from exporter.snapshot import DatabaseProbe, FileIdentity, LockAnswer, Probe, Trouble
 
 STATE: Final = "state.db"
 
 
-def probe_home(home: str, owner: int) -> Look:
+def probe_home(home: str, owner: int) -> Probe:
     """Look at a home without opening anything."""
     trouble, detail = Trouble.NONE, ""
     try:
@@ -28,7 +28,7 @@ def probe_home(home: str, owner: int) -> Look:
     except (DatabaseError, OSError) as error:
         trouble, detail = trouble_of(home, error)
     found_leases = leases.read_leases(home)
-    return Look(
+    return Probe(
         trouble=trouble,
         detail=detail,
         state=_probe_database(home, STATE),
@@ -65,7 +65,7 @@ def trouble_of(home: str, error: DatabaseError | OSError) -> tuple[Trouble, str]
     return Trouble.IO_ERROR, f"cannot read {home}: {error.strerror}"[:300]
 
 
-def _probe_database(home: str, name: str) -> DatabaseLook:
+def _probe_database(home: str, name: str) -> DatabaseProbe:
     path = os.path.join(home, name)
     files, journal = database.DatabaseFiles(None, None, None), None
     try:
@@ -73,7 +73,7 @@ def _probe_database(home: str, name: str) -> DatabaseLook:
         journal = database.read_journal(path) if _is_regular(files.database) else None
     except OSError:
         pass  # the reading will say why
-    return DatabaseLook(
+    return DatabaseProbe(
         name=name[:128],
         database=_identity(files.database),
         wal=_identity(files.wal),

@@ -31,7 +31,7 @@ class Application(Protocol):
     def respond(self, request: Request) -> Response | Awaitable[Response]: ...
 
 
-class Host(Protocol):
+class ServerSide(Protocol):
     """What a connection needs from its server."""
 
     application: Application
@@ -46,7 +46,7 @@ class Host(Protocol):
     def date(self) -> str: ...
 
 
-class State(Enum):
+class ConnectionState(Enum):
     WAITING = auto()
     """For a request, or for the rest of one."""
     WORKING = auto()
@@ -60,7 +60,7 @@ class State(Enum):
 class Connection(asyncio.BufferedProtocol):
     """All connections read into one buffer of the server, so an idle one takes little memory."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ServerSide) -> None:
         self._host = host
         self._transport: asyncio.Transport | None = None
         self._received = b""
@@ -79,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         """A `_step` is scheduled."""
         self._discarded = 0
         self._task: asyncio.Task[None] | None = None
-        self.state = State.WAITING
+        self.state = ConnectionState.WAITING
         self.served = False
         self.stalled_since: float | None = None
         """Since when the client has not taken what was written last."""
@@ -105,11 +105,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._host.read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.state is State.LEAVING:
+        if self.state is ConnectionState.LEAVING:
             self._discard(nbytes)
             return
         self._received += bytes(self._host.read_buffer[:nbytes])
-        if self.state is State.WAITING:
+        if self.state is ConnectionState.WAITING:
             self._serve()
 
     def pause_writing(self) -> None:
@@ -125,17 +125,17 @@ class Connection(asyncio.BufferedProtocol):
         """End the connection, because its deadline has passed."""
         if self._transport is None:
             return
-        if self.state is not State.WAITING:
+        if self.state is not ConnectionState.WAITING:
             self._transport.abort()
         elif self._received or self._request:
             self._refuse(message(408, "the request took too long"))
         else:
             self._leave()
 
-    def give_way(self) -> None:
+    def make_room(self) -> None:
         """End the connection, because another needs its place or the server stops."""
-        if self.state is not State.WAITING:
-            self.state = State.LEAVING
+        if self.state is not ConnectionState.WAITING:
+            self.state = ConnectionState.LEAVING
             self._host.leaving(self)  # before it is closed, so that its place is free at once
             self.abort()
         elif self._received or self._request:
@@ -146,7 +146,9 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         """True if no byte of a request has arrived."""
-        return self.state is State.WAITING and not self._received and self._request is None
+        return (
+            self.state is ConnectionState.WAITING and not self._received and self._request is None
+        )
 
     def abort(self) -> None:
         """Reset the connection."""
@@ -197,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._request
 
     def _work(self, request: Request) -> None:
-        self.state = State.WORKING
+        self.state = ConnectionState.WORKING
         try:
             answer = self._host.application.respond(request)
         except Exception as error:  # noqa: BLE001 - one failing page must not end the server
@@ -220,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
     # Responses.
 
     def _answer(self, request: Request, response: Response) -> None:
-        self.state = State.SENDING
+        self.state = ConnectionState.SENDING
         self.served = True
         self._keep_alive = request.keep_alive and not self._host.draining
         head = response.head(self._host.date(), "keep-alive" if self._keep_alive else "close")
@@ -250,9 +252,9 @@ class Connection(asyncio.BufferedProtocol):
         self._stepping = False
         if self._transport is None or self.stalled_since is not None:
             return
-        if self.state is State.SENDING:
+        if self.state is ConnectionState.SENDING:
             self._send_piece()
-        elif self.state is State.WAITING and self._received:
+        elif self.state is ConnectionState.WAITING and self._received:
             self._transport.resume_reading()
             self._serve()
 
@@ -272,7 +274,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._keep_alive:
             self._leave()
             return
-        self.state = State.WAITING
+        self.state = ConnectionState.WAITING
         self._begun = False
         self.waiting_since = self._host.loop.time()
         self.deadline = self.waiting_since + self._host.limits.idle_seconds
@@ -306,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
         response that says what was wrong.
         """
         transport = self._transport
-        self.state = State.LEAVING
+        self.state = ConnectionState.LEAVING
         self.deadline = self._host.loop.time() + self._host.limits.linger_seconds
         may_linger = self._host.leaving(self)
         if transport is None:

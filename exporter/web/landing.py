@@ -10,7 +10,7 @@ from html import escape
 
 from exporter import __version__
 from exporter.text import format_age, format_size
-from exporter.web.published import Content, HomeRow
+from exporter.web.published import HomeRow, PublishedContent
 from exporter.web.response import Response
 
 _MOST_ROWS = 200
@@ -34,7 +34,7 @@ _SECURITY_POLICY = (
 
 
 def landing_page(
-    content: Content, telemetry_path: str, clock: Callable[[], float] = time.time
+    content: PublishedContent, telemetry_path: str, clock: Callable[[], float] = time.time
 ) -> Response:
     """Return the page for this content."""
     page = f"""<!doctype html>
@@ -73,7 +73,7 @@ def _links(telemetry_path: str) -> str:
     return "".join(f'<a href="{escape(path)}">{name}</a>' for path, name in links.items())
 
 
-def _homes(content: Content, now: float) -> str:
+def _homes(content: PublishedContent, now: float) -> str:
     if not content.ready:
         return "<p>The first scan is under way.</p>"
     refused = _refused(content.refused)

@@ -27,7 +27,7 @@ class HomeRow(Struct, frozen=True):
     """When the last complete scan ended."""
 
 
-class Content(Struct, frozen=True):
+class PublishedContent(Struct, frozen=True):
     """Everything that HTTP shows, as of one moment."""
 
     metrics: Rendered | None = None
@@ -48,10 +48,10 @@ class Published:
     """
 
     def __init__(self) -> None:
-        self._content = Content()
+        self._content = PublishedContent()
 
     @property
-    def content(self) -> Content:
+    def content(self) -> PublishedContent:
         """The newest content. It never changes, so a response is never partly old, partly new."""
         return self._content
 
@@ -66,4 +66,4 @@ class Published:
         refused: int = 0,
     ) -> None:
         """Replace everything at once."""
-        self._content = Content(metrics, status, sessions, homes, ready, refused)
+        self._content = PublishedContent(metrics, status, sessions, homes, ready, refused)

@@ -9,7 +9,7 @@ import time
 
 import msgspec
 
-from exporter.web.connection import Application, Connection, State
+from exporter.web.connection import Application, Connection, ConnectionState
 from exporter.web.limits import DEFAULT_LIMITS, Limits
 from exporter.web.listen import BACKLOG, format_address, inherited_listener, open_listener
 from exporter.web.response import http_date
@@ -60,7 +60,7 @@ class Server:
         for _ in range(3):
             await asyncio.sleep(0)
         for connection in [each for each in self._serving if each.idle]:
-            connection.give_way()
+            connection.make_room()
         try:
             async with asyncio.timeout(grace_seconds):
                 await self._gone()
@@ -89,7 +89,7 @@ class Server:
             inactive = self._first_to_give_way()
             if inactive is None:
                 return False
-            inactive.give_way()
+            inactive.make_room()
         self._serving.add(connection)
         return True
 
@@ -120,7 +120,7 @@ class Server:
         now = self.loop.time()
         candidates: list[tuple[int, float, Connection]] = []
         for each in self._serving:
-            if each.state is State.WAITING:
+            if each.state is ConnectionState.WAITING:
                 order, since = (2 if each.served else 0), each.waiting_since
             elif each.stalled_since is not None:
                 order, since = 1, each.stalled_since

@@ -23,7 +23,7 @@ from exporter.reaper.reopen import undo as undo_reap
 from exporter.reaper.requests import ReapRequest
 from exporter.runs.folder import RunError, run_folder
 from exporter.runs.journal import journal_of
-from exporter.runs.models import Kind, Outcome, Run, RunOutcome, Skipped
+from exporter.runs.models import Outcome, Run, RunKind, RunOutcome, Skipped
 from exporter.runs.recovery import recover_home
 from exporter.workers.home import WorkerHome
 from exporter.workers.privilege import release_memory
@@ -35,9 +35,9 @@ from exporter.workers.protocol import (
     PurgeRequest,
     RecoverReply,
     RecoverRequest,
+    Reporter,
     RunActionsRequest,
     RunsRequest,
-    Teller,
     UndoRequest,
     UpkeepDone,
     UpkeepRequest,
@@ -45,7 +45,7 @@ from exporter.workers.protocol import (
 from exporter.writing.target import Target
 
 
-def reap(home: WorkerHome, request: ReapRequest, teller: Teller) -> Outcome:
+def reap(home: WorkerHome, request: ReapRequest, teller: Reporter) -> Outcome:
     """End what the plan names."""
     del teller
     target = _target(request)
@@ -53,7 +53,7 @@ def reap(home: WorkerHome, request: ReapRequest, teller: Teller) -> Outcome:
     return reap_home(request, target, home)
 
 
-def prune(home: WorkerHome, request: PruneRequest, teller: Teller) -> Outcome:
+def prune(home: WorkerHome, request: PruneRequest, teller: Reporter) -> Outcome:
     """Execute a plan, in a worker that need not be the one that made it."""
     del home
     target = _target(request)
@@ -73,7 +73,7 @@ def prune(home: WorkerHome, request: PruneRequest, teller: Teller) -> Outcome:
     return outcome
 
 
-def purge(home: WorkerHome, request: PurgeRequest, teller: Teller) -> Outcome:
+def purge(home: WorkerHome, request: PurgeRequest, teller: Reporter) -> Outcome:
     """Empty the trash of one run, or all of it."""
     del home, teller
     with run_folder(request.home, request.owner) as folder:
@@ -84,7 +84,7 @@ def purge(home: WorkerHome, request: PurgeRequest, teller: Teller) -> Outcome:
     return purge_trash(request.run, target)
 
 
-def undo(home: WorkerHome, request: UndoRequest, teller: Teller) -> Outcome:
+def undo(home: WorkerHome, request: UndoRequest, teller: Reporter) -> Outcome:
     """Give back what a run took from one home."""
     del home
     target = _target(request)
@@ -93,14 +93,14 @@ def undo(home: WorkerHome, request: UndoRequest, teller: Teller) -> Outcome:
         if journal is None:
             raise RunError(f"there is no run {request.run} in {request.home}")
         kind = journal.find(request.run).kind
-    if kind is not Kind.PRUNE:
+    if kind is not RunKind.PRUNE:
         return undo_reap(request.run, target)
     outcome = undo_prune(request.run, target, progress=teller.progress)
     notes = tuple(Skipped(each.target, f"given back, but {each.why}") for each in outcome.notes)
     return structs.replace(outcome, skipped=(*outcome.skipped, *notes), notes=())
 
 
-def heal(home: WorkerHome, request: HealRequest, teller: Teller) -> HealReply:
+def heal(home: WorkerHome, request: HealRequest, teller: Reporter) -> HealReply:
     """Give sessions that were born again the past that a prune took."""
     del home, teller
     healed = heal_reborn(_target(request))
@@ -108,7 +108,7 @@ def heal(home: WorkerHome, request: HealRequest, teller: Teller) -> HealReply:
     return HealReply(len(healed.sessions), len(healed.left), why[:300])
 
 
-def settle(home: WorkerHome, request: RecoverRequest, teller: Teller) -> RecoverReply:
+def settle(home: WorkerHome, request: RecoverRequest, teller: Reporter) -> RecoverReply:
     """Find out what runs that were killed had done."""
     del home, teller
     recovered = recover_home(Target(request.home, request.owner, request.openers), BY_ACTION)
@@ -116,7 +116,7 @@ def settle(home: WorkerHome, request: RecoverRequest, teller: Teller) -> Recover
     return RecoverReply(list(recovered.settled[:PAGE_ITEMS]), left[:PAGE_ITEMS])
 
 
-def upkeep(home: WorkerHome, request: UpkeepRequest, teller: Teller) -> list[UpkeepDone]:
+def upkeep(home: WorkerHome, request: UpkeepRequest, teller: Reporter) -> list[UpkeepDone]:
     """VACUUM and `git gc` of a home that no process uses, as the evidence shows."""
     del home, teller
     order = UpkeepOrder(
@@ -133,14 +133,14 @@ def upkeep(home: WorkerHome, request: UpkeepRequest, teller: Teller) -> list[Upk
     ]
 
 
-def list_runs(home: WorkerHome, request: RunsRequest, teller: Teller) -> list[Run]:
+def list_runs(home: WorkerHome, request: RunsRequest, teller: Reporter) -> list[Run]:
     """The runs in one home, the newest first."""
     del home, teller
     with journal_of(request.home, request.owner) as journal:
         return journal.list_runs() if journal is not None else []
 
 
-def show_run(home: WorkerHome, request: RunActionsRequest, teller: Teller) -> list[ActionRow]:
+def show_run(home: WorkerHome, request: RunActionsRequest, teller: Reporter) -> list[ActionRow]:
     """What one run did to one home, in order."""
     del home, teller
     with journal_of(request.home, request.owner) as journal:

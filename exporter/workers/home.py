@@ -13,22 +13,22 @@ from exporter.errors import DatabaseError, HomeError
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import (
-    HomeFacts,
     JudgedSession,
     LeakCount,
+    ProcessFacts,
     UnknownCount,
     Verdict,
     VerdictCount,
 )
-from exporter.reaper.plan import HomePlan, JudgedHome, ReapWish, plan_reap
+from exporter.reaper.plan import HomePlan, JudgedHome, ReapPlanRequest, plan_reap
 from exporter.reaper.verdict_history import VerdictHistory
-from exporter.reaper.watched_idleness import Moment, read_moment
+from exporter.reaper.watched_idleness import BootTime, read_boot_time
 from exporter.runs.models import END_SESSION, ENDS
-from exporter.runs.summary import RunMemory, RunReader
+from exporter.runs.summary import KnownRuns, RunReader
 from exporter.scan.home import HomeScanner
 from exporter.scan.probe import STATE, probe_home, trouble_of
 from exporter.scan.session_table import SessionTable, session_key, with_holds
-from exporter.snapshot import Hold, Look, OpenSession, SessionUsage, Trouble
+from exporter.snapshot import Hold, OpenSession, Probe, SessionUsage, Trouble
 from exporter.workers.privilege import release_memory
 from exporter.workers.protocol import (
     PAGE_ITEMS,
@@ -37,11 +37,11 @@ from exporter.workers.protocol import (
     Plans,
     ProbeRequest,
     PrunePlanResult,
+    Reporter,
     ScanPart,
     ScanReply,
     ScanRequest,
     SessionsPage,
-    Teller,
     UsagePage,
 )
 
@@ -64,7 +64,7 @@ class WorkerHome:
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        moment: Callable[[], Moment] = read_moment,
+        moment: Callable[[], BootTime] = read_boot_time,
     ) -> None:
         self._home = home
         self._clock = clock
@@ -74,7 +74,7 @@ class WorkerHome:
         self._open: dict[str, OpenSession] = {}
         """The open sessions with everything that holds them."""
         self._run_reader = RunReader(home, END_SESSION, ENDS)
-        self._runs = RunMemory()
+        self._runs = KnownRuns()
         self._in_trash: frozenset[str] = frozenset()
         self._keys_in_trash: frozenset[int] = frozenset()
         self._judged_at = float("-inf")
@@ -97,11 +97,11 @@ class WorkerHome:
         self._sessions_sent_at = float("-inf")
         self._sessions_sent = (-1, -1)
         self._reads = 0
-        self._facts: HomeFacts
+        self._facts: ProcessFacts
         """What the last verdicts were made from."""
         self._stocktaker: Stocktaker | None = None
 
-    def probe(self, owner: int) -> Look:
+    def probe(self, owner: int) -> Probe:
         """What can be known of the home while no connection is open."""
         return probe_home(self._home, owner)
 
@@ -279,7 +279,7 @@ class WorkerHome:
         if not self._verdicts_are_new:
             raise HomeError(f"{self._home} was not read and judged at the last look")
 
-    def _plan_reap(self, wish: ReapWish, owner: int) -> HomePlan:
+    def _plan_reap(self, wish: ReapPlanRequest, owner: int) -> HomePlan:
         tripped = self._runs.report.tripped
         now = self._clock()
         home = JudgedHome(
@@ -376,12 +376,12 @@ def _reaped_since(home: str, owner: int, moment: float) -> int:
 # The handlers of `protocol.CALLS`
 
 
-def probe(home: WorkerHome, request: ProbeRequest, teller: Teller) -> Look:
+def probe(home: WorkerHome, request: ProbeRequest, teller: Reporter) -> Probe:
     del teller
     return home.probe(request.owner)
 
 
-def scan(home: WorkerHome, request: ScanRequest, teller: Teller) -> Plans:
+def scan(home: WorkerHome, request: ScanRequest, teller: Reporter) -> Plans:
     for part in home.read(request):
         teller.part(part)
     if request.reap is not None or request.prune is not None:
@@ -389,6 +389,6 @@ def scan(home: WorkerHome, request: ScanRequest, teller: Teller) -> Plans:
     return home.plans(request)
 
 
-def explain(home: WorkerHome, request: ExplainRequest, teller: Teller) -> ExplainReply:
+def explain(home: WorkerHome, request: ExplainRequest, teller: Reporter) -> ExplainReply:
     del teller
     return home.explain(request.session_id)

@@ -22,24 +22,24 @@ from exporter.pruner.decide.thresholds import Pressure
 from exporter.pruner.models import HomePrunePlan, PruneMemory, PruneReport, Target
 from exporter.pruner.requests import PruneRequest, PruneWish
 from exporter.reaper.models import (
-    HomeFacts,
     JudgedSession,
     Judgement,
     LeakCount,
+    ProcessFacts,
     ReaperRules,
     UnknownCount,
     VerdictCount,
 )
-from exporter.reaper.plan import HomePlan, ReapWish
+from exporter.reaper.plan import HomePlan, ReapPlanRequest
 from exporter.reaper.requests import ReapRequest
 from exporter.runs.models import ActionState, Outcome, Run, Skipped
-from exporter.runs.summary import RunReport
+from exporter.runs.summary import RunSummary
 from exporter.scan.home import ScanOptions
 from exporter.snapshot import (
     Bytes,
     Count,
-    Look,
     OpenSession,
+    Probe,
     SessionUsage,
     Snapshot,
     Text,
@@ -70,13 +70,13 @@ class ScanRequest(ScanOptions, frozen=True):
 
     every_session: bool
     """Send the open sessions even where there are so many that it is done rarely."""
-    facts: HomeFacts = HomeFacts()
+    facts: ProcessFacts = ProcessFacts()
     rules: ReaperRules = ReaperRules()
     undone_seconds: float = 0.0
     """For how long a session that an undo opened is left alone."""
     watched: bytes = b""
     """To a new worker: what an earlier one watched."""
-    reap: ReapWish | None = None
+    reap: ReapPlanRequest | None = None
     """Also plan a reap from what was read."""
     prune: PruneWish | None = None
     """Also plan a prune from what was read."""
@@ -98,7 +98,7 @@ class ScanReply(Struct, frozen=True, tag="scanned"):
     snapshot: Snapshot
     verdicts: Annotated[list[VerdictCount], Meta(max_length=256)] = []
     leaks: Annotated[list[LeakCount], Meta(max_length=256)] = []
-    runs: RunReport = RunReport()
+    runs: RunSummary = RunSummary()
     unknown: Annotated[list[UnknownCount], Meta(max_length=16)] = []
     watched: Annotated[bytes, Meta(max_length=_WATCHED_BYTES_MAX)] | None = None
     """What is to be given to the next worker of this home; None if it has not changed."""
@@ -276,7 +276,7 @@ Part = TypeVar("Part")
 Reply = TypeVar("Reply")
 
 
-class Teller(Protocol):
+class Reporter(Protocol):
     """How a handler tells of what it does before its reply."""
 
     def part(self, part: object) -> None: ...
@@ -284,7 +284,7 @@ class Teller(Protocol):
     def progress(self, settled: int, total: int) -> None: ...
 
 
-Handler = Callable[[Any, Any, Teller], Any]
+Handler = Callable[[Any, Any, Reporter], Any]
 """Of what the worker keeps of the home, the request, and a teller."""
 
 
@@ -367,8 +367,8 @@ _LIST_SECONDS: Final = 60.0
 _ACT_SECONDS: Final = 900.0
 """A run goes on in steps, between which Hermes gets its turn."""
 
-PROBE: Final[Call[ProbeRequest, None, Look]] = Call(
-    "probe", ProbeRequest, Look, f"{_HOME}:probe", seconds=_LOOK_SECONDS
+PROBE: Final[Call[ProbeRequest, None, Probe]] = Call(
+    "probe", ProbeRequest, Probe, f"{_HOME}:probe", seconds=_LOOK_SECONDS
 )
 SCAN: Final[Call[ScanRequest, ScanPart, Plans]] = Call(
     "scan",

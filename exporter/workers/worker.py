@@ -103,7 +103,7 @@ def _answer_all(channel: socket.socket) -> None:
 
 
 def _answer(
-    call: Call[Any, Any, Any], home: WorkerHome, request: Any, teller: protocol.Teller
+    call: Call[Any, Any, Any], home: WorkerHome, request: Any, teller: protocol.Reporter
 ) -> Any:
     """Once more if the journal turned out to be damaged: the first try has mended it."""
     try:

@@ -63,13 +63,13 @@ class BatchSize:
                 return max(1, taken)
         return max(1, len(works))
 
-    def took(self, work: int, seconds: float) -> None:
+    def record(self, work: int, seconds: float) -> None:
         """Learn from what so much took; the next size is at most `growth` times as large."""
         if work:
             fastest = median(self._unit_seconds) / self._growth
             self._unit_seconds.append(max(seconds / work, fastest))
 
-    def was_too_long(self, work: int, seconds: float) -> None:
+    def record_too_long(self, work: int, seconds: float) -> None:
         """It was rolled back: the next size is at most half as large."""
         slow = max(2 * median(self._unit_seconds), seconds / (work + 1))
         self._unit_seconds.clear()

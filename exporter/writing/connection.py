@@ -36,7 +36,7 @@ from exporter.snapshot import FileIdentity, Trouble
 LOCK_BUDGET_SECONDS: Final = 0.05
 LOCK_LIMIT_SECONDS: Final = 0.25
 """A transaction that lasts longer is taken back."""
-PATIENCE_SECONDS: Final = 5.0
+LOCK_WAIT_SECONDS: Final = 5.0
 BUSY_TIMEOUT_MS: Final = 50
 _RETRY_SECONDS: Final = (0.005, 0.05)
 _PROGRESS_EVERY_STEPS: Final = 1_000
@@ -183,7 +183,7 @@ def writing(
     owner: int,
     openers: KnownOpeners,
     before_open: Callable[[], None] = lambda: None,
-    lock_wait_seconds: float = PATIENCE_SECONDS,
+    lock_wait_seconds: float = LOCK_WAIT_SECONDS,
     lock_budget_seconds: float = LOCK_BUDGET_SECONDS,
     lock_limit_seconds: float = LOCK_LIMIT_SECONDS,
     proc: str = "/proc",

@@ -10,19 +10,19 @@ import apsw
 from exporter.writing.batch_size import BatchSize
 from exporter.writing.connection import LOCK_LIMIT_SECONDS, Transaction, Writer
 from exporter.writing.pacing import ATTEMPTS, Pacer, checkpoint, pause_for_writers
-from exporter.writing.search_index import SearchIndex, merge_a_little, put_in_again, weights
-from exporter.writing.session_rows import SessionParts, probe_layout
+from exporter.writing.search_index import SearchIndex, add_to_index, merge_pages, weights
+from exporter.writing.session_rows import StoredSession, probe_session_tables
 
 _LOOKED_AT: Final = 5_000
 """So many messages at most are changed in one transaction."""
 _MERGE_AHEAD_SECONDS: Final = 5.0
 
 
-def index_again(
+def reindex(
     pacer: Pacer,
     writer: Writer,
     index: SearchIndex,
-    sessions: Sequence[SessionParts],
+    sessions: Sequence[StoredSession],
     message_ids: Container[int] | None = None,
 ) -> None:
     """Put messages of sessions, all or these, into the text index.
@@ -36,7 +36,7 @@ def index_again(
 
     def put_in(message_id: int) -> None:
         parts = whose[message_id]
-        put_in_again(writer.connection, index, parts.messages, [message_id], parts.cut)
+        add_to_index(writer.connection, index, parts.messages, [message_id], parts.cut)
 
     change_index(pacer, writer, index, work, todo, put_in)
 
@@ -117,7 +117,9 @@ def merge_index(pacer: Pacer, seconds: float) -> None:
     what is not merged now.
     """
     with pacer.target.writing() as writer:
-        _merge(pacer, writer, probe_layout(writer.connection).index.tables, seconds, whole=True)
+        _merge(
+            pacer, writer, probe_session_tables(writer.connection).index.tables, seconds, whole=True
+        )
 
 
 def _merge(
@@ -141,14 +143,14 @@ def _merge(
             writer.new_openers()  # raises if a process has lost its locks
             try:
                 with writer.transaction():
-                    went_on = merge_a_little(writer.connection, table, sign * pages)
+                    went_on = merge_pages(writer.connection, table, sign * pages)
             except apsw.InterruptError:
                 if size.is_least:
                     break
-                size.was_too_long(pages, LOCK_LIMIT_SECONDS)
+                size.record_too_long(pages, LOCK_LIMIT_SECONDS)
                 went_on = True
             else:
-                size.took(pages, writer.held_seconds)
+                size.record(pages, writer.held_seconds)
                 pacer.longest_hold_seconds = max(pacer.longest_hold_seconds, writer.held_seconds)
                 pause_for_writers(target, writer.held_seconds)
             sign = 1

@@ -48,11 +48,11 @@ class Pacer:
                 seconds = transaction.work_seconds
         except apsw.InterruptError:
             if planned:
-                size.was_too_long(planned, LOCK_LIMIT_SECONDS)
+                size.record_too_long(planned, LOCK_LIMIT_SECONDS)
             raise
         finally:
             self.longest_hold_seconds = max(self.longest_hold_seconds, writer.held_seconds)
-        size.took(transaction.done, seconds)
+        size.record(transaction.done, seconds)
         pause_for_writers(self.target, writer.held_seconds)
 
 

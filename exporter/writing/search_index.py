@@ -109,11 +109,13 @@ def _squeezed(sql: str) -> str:
     return re.sub(r"\s*([(),;])\s*", r"\1", sql.casefold()).strip()
 
 
-Cut = dict[str, list[int]]
+IndexedUpToNul = dict[str, list[int]]
 """By table of the index, the messages that are indexed only up to their first NUL."""
 
 
-def find_cut(connection: apsw.Connection, index: SearchIndex, messages: TableRows) -> Cut:
+def find_indexed_up_to_nul(
+    connection: apsw.Connection, index: SearchIndex, messages: TableRows
+) -> IndexedUpToNul:
     """Which of these messages are indexed only up to their first NUL."""
     suspects = [(row, text) for row, text in _texts(messages) if b"\0" in text]
     if not suspects:
@@ -183,18 +185,20 @@ def weights(messages: TableRows) -> dict[int, int]:
     return {message_id: 1 + len(text) // _BYTES_OF_ONE for message_id, text in _texts(messages)}
 
 
-def take_out(
-    connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int], cut: Cut
+def remove_from_index(
+    connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int], cut: IndexedUpToNul
 ) -> None:
     """Take messages out of the index; they themselves stay."""
     wanted = set(message_ids)
-    shorten(connection, {table: [n for n in ids if n in wanted] for table, ids in cut.items()})
+    truncate_indexed_texts(
+        connection, {table: [n for n in ids if n in wanted] for table, ids in cut.items()}
+    )
     for message_id in message_ids:
         for table in index.tables:
             connection.execute(f"DELETE FROM {quoted(table)} WHERE rowid = ?", (message_id,))
 
 
-def shorten(connection: apsw.Connection, cut: Cut) -> None:
+def truncate_indexed_texts(connection: apsw.Connection, cut: IndexedUpToNul) -> None:
     """Before they are taken out: leave of their texts in the index what is indexed of them."""
     with _shadow_tables(connection, cut):
         for table, message_ids in cut.items():
@@ -208,7 +212,7 @@ def shorten(connection: apsw.Connection, cut: Cut) -> None:
 
 
 @contextmanager
-def _shadow_tables(connection: apsw.Connection, cut: Cut) -> Iterator[None]:
+def _shadow_tables(connection: apsw.Connection, cut: IndexedUpToNul) -> Iterator[None]:
     """Write to the tables behind the index meanwhile, if there is anything to write."""
     if not any(cut.values()):
         yield
@@ -237,12 +241,12 @@ def not_in_index(connection: apsw.Connection, index: SearchIndex, session_id: st
     ]
 
 
-def put_in_again(
+def add_to_index(
     connection: apsw.Connection,
     index: SearchIndex,
     messages: TableRows,
     message_ids: Iterable[int],
-    cut: Cut,
+    cut: IndexedUpToNul,
 ) -> None:
     """Index messages that are there, or whose rows are yet to come; those in it already stay.
 
@@ -256,7 +260,7 @@ def put_in_again(
                     _put_in(connection, table, message_id, text, is_cut=is_cut)
 
 
-def numbers_are_taken(connection: apsw.Connection, highest: int) -> bool:
+def ids_are_reserved(connection: apsw.Connection, highest: int) -> bool:
     """Whether Hermes gives a new message a higher number than this one.
 
     It does wherever that number was ever in use; in a database that was begun anew it may not have
@@ -268,7 +272,7 @@ def numbers_are_taken(connection: apsw.Connection, highest: int) -> bool:
     return bool(found)
 
 
-def take_numbers(connection: apsw.Connection, highest: int) -> None:
+def reserve_ids(connection: apsw.Connection, highest: int) -> None:
     """Have Hermes give out only higher numbers from now on, as putting a row back does."""
     if connection.execute("SELECT 1 FROM sqlite_sequence WHERE name = 'messages'").fetchone():
         statement = "UPDATE sqlite_sequence SET seq = MAX(seq, ?) WHERE name = 'messages'"
@@ -291,7 +295,7 @@ def _put_in(
         )
 
 
-def strays_among(
+def find_orphan_entries(
     connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int]
 ) -> list[int]:
     """Of these those that are in the index though there is no such message."""
@@ -308,16 +312,16 @@ def _has(connection: apsw.Connection, table: str, column: str, message_id: int) 
     return connection.execute(query, (message_id,)).fetchone() is not None
 
 
-def take_out_strays(
-    connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int], cut: Cut
+def remove_orphan_entries(
+    connection: apsw.Connection, index: SearchIndex, message_ids: Iterable[int], cut: IndexedUpToNul
 ) -> None:
     """Take out of the index what was put there ahead of rows that never came."""
     for message_id in message_ids:
         if not _has(connection, "messages", "id", message_id):
-            take_out(connection, index, [message_id], cut)
+            remove_from_index(connection, index, [message_id], cut)
 
 
-def merge_a_little(connection: apsw.Connection, table: str, pages: int) -> bool:
+def merge_pages(connection: apsw.Connection, table: str, pages: int) -> bool:
     """Merge so many pages of an index, in a transaction of its caller; False if none were left.
 
     Deleted messages leave tombstones; only merging gives their pages back.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from exporter.writing.session_rows import SESSIONS, SessionParts, plain_text
+from exporter.writing.session_rows import SESSIONS, StoredSession, plain_text
 
 _JSON_CONTENT: Final = "\x00json:"
 """How Hermes marks content that is not a string."""
 
 
-def export_line(parts: SessionParts) -> bytes:
+def export_line(parts: StoredSession) -> bytes:
     """A session with its active messages, as Hermes exports it and can import it."""
     messages = [
         _message(parts.messages.named(number)) for number in range(len(parts.messages.rows))

@@ -16,21 +16,21 @@ import msgspec
 from exporter.hermes.merge_plan import MergePlan, plan_merge, renumbered
 from exporter.hermes.table_rows import TableRows, parameter, placeholder, quoted, read_rows
 from exporter.writing.search_index import (
-    Cut,
+    IndexedUpToNul,
     SearchIndex,
-    put_in_again,
-    take_numbers,
-    take_out,
+    add_to_index,
+    remove_from_index,
+    reserve_ids,
 )
 from exporter.writing.session_rows import (
     MESSAGES,
     SESSIONS,
-    Layout,
-    SessionParts,
-    adopt_children,
+    SessionTables,
+    StoredSession,
     exists,
     free_title,
     put_rows,
+    relink_children,
     restore_session,
 )
 
@@ -66,10 +66,10 @@ _PRESENT: Final = (
 )
 """What says how the session is now. Everything else of a row is as it was."""
 
-Shape = tuple[Any, ...]
+MessagesStamp = tuple[Any, ...]
 
 
-def needs_merge(connection: apsw.Connection, parts: SessionParts) -> bool:
+def needs_merge(connection: apsw.Connection, parts: StoredSession) -> bool:
     """Whether a session of its id is there, or other messages have the ids of its own."""
     return exists(connection, parts.id) or not are_free(connection, parts.message_ids())
 
@@ -82,11 +82,13 @@ def are_free(connection: apsw.Connection, message_ids: Sequence[int]) -> bool:
     return found is None
 
 
-def read_messages(connection: apsw.Connection, layout: Layout, session_id: str) -> TableRows:
+def read_messages(connection: apsw.Connection, layout: SessionTables, session_id: str) -> TableRows:
     return read_rows(connection, MESSAGES, layout.columns[MESSAGES], "session_id = ?", session_id)
 
 
-def shape_of(connection: apsw.Connection, layout: Layout, session_id: str) -> Shape:
+def messages_stamp(
+    connection: apsw.Connection, layout: SessionTables, session_id: str
+) -> MessagesStamp:
     """What differs if anything but the text of a message has changed; cheap."""
     flags = [name for name in ("active", "compacted") if name in layout.columns[MESSAGES]]
     sums = "".join(f", TOTAL({name})" for name in flags)
@@ -98,7 +100,7 @@ def shape_of(connection: apsw.Connection, layout: Layout, session_id: str) -> Sh
 
 
 def plan_for(
-    connection: apsw.Connection, layout: Layout, parts: SessionParts, reserved: int = 0
+    connection: apsw.Connection, layout: SessionTables, parts: StoredSession, reserved: int = 0
 ) -> MergePlan:
     """What is missing of the messages of a session."""
     return plan_merge(
@@ -110,7 +112,7 @@ def plan_for(
     )
 
 
-def is_back(connection: apsw.Connection, layout: Layout, parts: SessionParts) -> bool:
+def is_restored(connection: apsw.Connection, layout: SessionTables, parts: StoredSession) -> bool:
     """Whether all of a session is there, whatever was added to it since."""
     row = _row(connection, layout, parts.id)
     if row is None or not _is_same_row(parts, row):
@@ -121,8 +123,8 @@ def is_back(connection: apsw.Connection, layout: Layout, parts: SessionParts) ->
 
 def merge_row(
     connection: apsw.Connection,
-    layout: Layout,
-    parts: SessionParts,
+    layout: SessionTables,
+    parts: StoredSession,
     plan: MergePlan,
     coming: Container[str],
 ) -> str:
@@ -139,16 +141,18 @@ def merge_row(
             _add_usage(connection, layout, rows)
         elif table not in (SESSIONS, MESSAGES):
             put_rows(connection, layout, table, rows, present_wins=True)
-    adopt_children(connection, parts)
+    relink_children(connection, parts)
     return note
 
 
-def _row(connection: apsw.Connection, layout: Layout, session_id: str) -> dict[str, Any] | None:
+def _row(
+    connection: apsw.Connection, layout: SessionTables, session_id: str
+) -> dict[str, Any] | None:
     found = read_rows(connection, SESSIONS, layout.columns[SESSIONS], "id = ?", session_id)
     return found.named(0) if found.rows else None
 
 
-def _is_same_row(parts: SessionParts, present: dict[str, Any]) -> bool:
+def _is_same_row(parts: StoredSession, present: dict[str, Any]) -> bool:
     return bool(parts.tables[SESSIONS].named(0)["started_at"] == present["started_at"])
 
 
@@ -207,7 +211,7 @@ _USAGE_KEYS: Final = (
 )
 
 
-def _add_usage(connection: apsw.Connection, layout: Layout, rows: TableRows) -> None:
+def _add_usage(connection: apsw.Connection, layout: SessionTables, rows: TableRows) -> None:
     """Add what was used of each model to what has been used of it since."""
     for place, row in enumerate(rows.rows):
         old = rows.named(place)
@@ -228,11 +232,13 @@ def _add_usage(connection: apsw.Connection, layout: Layout, rows: TableRows) -> 
             put_rows(connection, layout, _USAGE, TableRows(rows.columns, [row]))
 
 
-def put_messages(connection: apsw.Connection, layout: Layout, rows: TableRows, cut: Cut) -> None:
+def put_messages(
+    connection: apsw.Connection, layout: SessionTables, rows: TableRows, cut: IndexedUpToNul
+) -> None:
     """Put messages back; where the index is known its triggers must not fire."""
     put_rows(connection, layout, MESSAGES, rows)
     if layout.index.known:
-        put_in_again(connection, layout.index, rows, rows.column("id"), cut)
+        add_to_index(connection, layout.index, rows, rows.column("id"), cut)
 
 
 def reserve_numbers(connection: apsw.Connection, count: int) -> int:
@@ -241,7 +247,7 @@ def reserve_numbers(connection: apsw.Connection, count: int) -> int:
         "SELECT MAX(COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0), "
         "COALESCE((SELECT MAX(id) FROM messages), 0))"
     ).get
-    take_numbers(connection, int(highest) + count)
+    reserve_ids(connection, int(highest) + count)
     return int(highest) + 1
 
 
@@ -250,13 +256,13 @@ def move_message(
     index: SearchIndex,
     message: TableRows,
     number: int,
-    cut: Cut,
+    cut: IndexedUpToNul,
 ) -> None:
     """Give one message another id; where the index is known its triggers must not fire."""
     old = message.column("id")[0]
     if index.known:
-        take_out(connection, index, [old], cut)
+        remove_from_index(connection, index, [old], cut)
     connection.execute("UPDATE messages SET id = ? WHERE id = ?", (number, old))
     if index.known:
         moved = {table: [number] for table, message_ids in cut.items() if old in message_ids}
-        put_in_again(connection, index, renumbered(message, [number]), [number], moved)
+        add_to_index(connection, index, renumbered(message, [number]), [number], moved)

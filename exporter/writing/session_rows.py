@@ -25,11 +25,11 @@ from exporter.hermes.table_rows import (
     read_rows,
 )
 from exporter.writing.search_index import (
-    Cut,
+    IndexedUpToNul,
     SearchIndex,
-    find_cut,
+    find_indexed_up_to_nul,
     probe_search_index,
-    shorten,
+    truncate_indexed_texts,
 )
 
 SESSIONS: Final = "sessions"
@@ -46,7 +46,7 @@ class Reference(Struct, frozen=True):
     """Its rows go with the session; otherwise they are in the way."""
 
 
-class Layout(Struct, frozen=True):
+class SessionTables(Struct, frozen=True):
     """All tables of a database that a session is kept in."""
 
     schema: Schema
@@ -55,13 +55,13 @@ class Layout(Struct, frozen=True):
     columns: dict[str, tuple[str, ...]]
 
 
-class SessionParts(Struct, frozen=True, array_like=True):
+class StoredSession(Struct, frozen=True, array_like=True):
     """A session as it is stored: every row of it in every table, and who names it as parent."""
 
     id: str
     tables: dict[str, TableRows]
     children: list[str]
-    cut: Cut = {}
+    cut: IndexedUpToNul = {}
     """Messages that the text index holds only in part."""
 
     @property
@@ -82,7 +82,7 @@ class SessionParts(Struct, frozen=True, array_like=True):
         return any(self.cut.values())
 
 
-def probe_layout(connection: apsw.Connection) -> Layout:
+def probe_session_tables(connection: apsw.Connection) -> SessionTables:
     """Find every table that refers to sessions; raise DatabaseError if none may be deleted."""
     schema = probe_schema(connection)
     # First: SQLite cannot even list its tables if it lacks what one of them needs.
@@ -92,7 +92,7 @@ def probe_layout(connection: apsw.Connection) -> Layout:
     tables |= {each.table for each in references if each.ours}
     if schema.has("state_meta", "key", "value"):
         tables.add("state_meta")
-    return Layout(
+    return SessionTables(
         schema=schema,
         index=index,
         references=tuple(references),
@@ -123,8 +123,12 @@ def _undeclared(schema: Schema) -> list[Reference]:
 
 
 def read_session(
-    connection: apsw.Connection, layout: Layout, session_id: str, *, look_at_index: bool = True
-) -> SessionParts | None:
+    connection: apsw.Connection,
+    layout: SessionTables,
+    session_id: str,
+    *,
+    look_at_index: bool = True,
+) -> StoredSession | None:
     """All of a session; None if there is none. In a transaction of its caller."""
 
     def rows(table: str, column: str, value: str) -> TableRows:
@@ -140,8 +144,10 @@ def read_session(
             tables[each.table] = rows(each.table, each.column, session_id)
     if "state_meta" in layout.columns:
         tables["state_meta"] = rows("state_meta", "key", _GOAL + session_id)
-    cut = find_cut(connection, layout.index, tables[MESSAGES]) if look_at_index else {}
-    return SessionParts(session_id, tables, _children(connection, session_id), cut)
+    cut = (
+        find_indexed_up_to_nul(connection, layout.index, tables[MESSAGES]) if look_at_index else {}
+    )
+    return StoredSession(session_id, tables, _children(connection, session_id), cut)
 
 
 def has_begun_at(connection: apsw.Connection, session_id: str, began_at: object) -> bool:
@@ -158,7 +164,7 @@ def _children(connection: apsw.Connection, session_id: str) -> list[str]:
     return [child for (child,) in found]
 
 
-def delegates_of(connection: apsw.Connection, layout: Layout, session_id: str) -> list[str]:
+def delegates_of(connection: apsw.Connection, layout: SessionTables, session_id: str) -> list[str]:
     """The children that Hermes deletes with their parent."""
     if not layout.schema.has(SESSIONS, "model_config", "parent_session_id"):
         return []
@@ -171,7 +177,7 @@ def delegates_of(connection: apsw.Connection, layout: Layout, session_id: str) -
     return [child for (child,) in found]
 
 
-def who_is_in_the_way(connection: apsw.Connection, layout: Layout, session_id: str) -> str:
+def blocking_table(connection: apsw.Connection, layout: SessionTables, session_id: str) -> str:
     """A table with rows of this session that we do not know what to do with; '' if none."""
     for each in layout.references:
         if not each.ours:
@@ -184,10 +190,12 @@ def who_is_in_the_way(connection: apsw.Connection, layout: Layout, session_id: s
     return ""
 
 
-def delete_session(connection: apsw.Connection, layout: Layout, parts: SessionParts) -> None:
+def delete_session(
+    connection: apsw.Connection, layout: SessionTables, parts: StoredSession
+) -> None:
     """Delete it with all its rows, in a transaction of its caller."""
     session_id = parts.id
-    shorten(connection, parts.cut)
+    truncate_indexed_texts(connection, parts.cut)
     connection.execute(
         "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?", (session_id,)
     )
@@ -202,14 +210,14 @@ def delete_session(connection: apsw.Connection, layout: Layout, parts: SessionPa
     connection.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
 
 
-class Misfit(Exception):  # noqa: N818 - it names what is found, not a fault of ours
+class RestoreError(Exception):
     """A session cannot be put back as it was; the message says what has changed."""
 
 
 def restore_session(
     connection: apsw.Connection,
-    layout: Layout,
-    parts: SessionParts,
+    layout: SessionTables,
+    parts: StoredSession,
     coming: Container[str] = (),
     *,
     with_messages: bool = True,
@@ -229,7 +237,7 @@ def restore_session(
         if connection.in_transaction:
             connection.execute("ROLLBACK TO restoring; RELEASE restoring")
         if isinstance(error, apsw.ConstraintError):
-            raise Misfit(_in_whose_place(connection, parts, str(error))) from error
+            raise RestoreError(_in_whose_place(connection, parts, str(error))) from error
         raise
     connection.execute("RELEASE restoring")
     return note
@@ -237,8 +245,8 @@ def restore_session(
 
 def _restore(
     connection: apsw.Connection,
-    layout: Layout,
-    parts: SessionParts,
+    layout: SessionTables,
+    parts: StoredSession,
     coming: Container[str],
     *,
     with_messages: bool,
@@ -258,7 +266,7 @@ def _restore(
     for table, rows in parts.tables.items():
         if table != SESSIONS and (with_messages or table != MESSAGES):
             put_rows(connection, layout, table, rows, present_wins=table in _BY_OTHER_KEYS)
-    adopt_children(connection, parts)
+    relink_children(connection, parts)
     return "; ".join(notes)
 
 
@@ -278,7 +286,7 @@ def free_title(connection: apsw.Connection, title: Any, session_id: str) -> tupl
     return similar, "another session has its title now, so its own was changed a little"
 
 
-def adopt_children(connection: apsw.Connection, parts: SessionParts) -> None:
+def relink_children(connection: apsw.Connection, parts: StoredSession) -> None:
     """Make it the parent of its children again, unless they have another by now."""
     for child in parts.children:
         connection.execute(
@@ -301,7 +309,7 @@ def _with(rows: TableRows, column: str, value: Any) -> TableRows:
 
 def put_rows(
     connection: apsw.Connection,
-    layout: Layout,
+    layout: SessionTables,
     table: str,
     rows: TableRows,
     *,
@@ -332,21 +340,21 @@ def _in_free_places(
     return stay + [[*row[:index], None, *row[index + 1 :]] for row in move]
 
 
-def _kept_columns(layout: Layout, table: str, rows: TableRows) -> list[int]:
+def _kept_columns(layout: SessionTables, table: str, rows: TableRows) -> list[int]:
     """Columns that there still are; raise if one with something in it is gone."""
     there = layout.columns.get(table)
     if there is None:
-        raise Misfit(f"this Hermes has no table {table} any more")
+        raise RestoreError(f"this Hermes has no table {table} any more")
     kept = []
     for index, name in enumerate(rows.columns):
         if name in there:
             kept.append(index)
         elif name != ROWID and any(row[index] is not None for row in rows.rows):
-            raise Misfit(f"this Hermes has no column {table}.{name} any more")
+            raise RestoreError(f"this Hermes has no column {table}.{name} any more")
     return kept
 
 
-def _in_whose_place(connection: apsw.Connection, parts: SessionParts, error: str) -> str:
+def _in_whose_place(connection: apsw.Connection, parts: StoredSession, error: str) -> str:
     if exists(connection, parts.id):
         return "there is a session of its id again"
     return f"it does not fit in any more: {error[:120]}"
@@ -362,7 +370,7 @@ def plain_text(value: Any) -> Any:
 
 
 def same_session(
-    first: SessionParts, second: SessionParts | None, gone: Container[object] = ()
+    first: StoredSession, second: StoredSession | None, gone: Container[object] = ()
 ) -> bool:
     """Whether nothing of a session has changed but that it lost a parent which is among the gone.
 

@@ -16,7 +16,7 @@ from exporter.hermes import database
 from exporter.snapshot import Trouble
 from exporter.writing.connection import (
     LOCK_BUDGET_SECONDS,
-    PATIENCE_SECONDS,
+    LOCK_WAIT_SECONDS,
     Writer,
     check_openers,
     refuse_unwritable,
@@ -39,7 +39,7 @@ class Target:
     openers: KnownOpeners = field(default_factory=KnownOpeners)
     """Every process that had the database open in the survey that the plan is based on."""
     lock_budget_seconds: float = LOCK_BUDGET_SECONDS
-    lock_wait_seconds: float = PATIENCE_SECONDS
+    lock_wait_seconds: float = LOCK_WAIT_SECONDS
     pause_seconds: float = 0.1
     """Between two transactions, so that Hermes can write."""
     proc: str = "/proc"

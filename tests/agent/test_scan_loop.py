@@ -20,16 +20,16 @@ from exporter.collectors.view import HomeView
 from exporter.config.settings import Settings
 from exporter.reaper.models import JudgedSession, Verdict
 from exporter.snapshot import (
-    DatabaseLook,
+    DatabaseProbe,
     DiskReport,
     LockAnswer,
-    Look,
     MatchedFiles,
     OpenSession,
+    Probe,
     SessionUsage,
     Snapshot,
     Trouble,
-    Turn,
+    TurnState,
 )
 from exporter.workers import protocol
 from exporter.workers.frames import pack
@@ -48,10 +48,10 @@ def part(content: object) -> bytes:
     return pack(protocol.PART, content)
 
 
-NO_FILES = DatabaseLook("state.db", None, None, None, None, LockAnswer.BLIND)
+NO_FILES = DatabaseProbe("state.db", None, None, None, None, LockAnswer.BLIND)
 LOOK = pack(
     protocol.DONE,
-    Look(Trouble.NONE, "", NO_FILES, [], None, [], leases_readable=True, filesystem=None),
+    Probe(Trouble.NONE, "", NO_FILES, [], None, [], leases_readable=True, filesystem=None),
 )
 SNAPSHOT = Snapshot(
     scanned_at=1.0,
@@ -77,7 +77,7 @@ SESSIONS = part(
     protocol.SessionsPage(
         [
             JudgedSession(
-                OpenSession(os.urandom(250).hex(), "cli", 1.0, 1.0, True, 1, 1, Turn.EMPTY),
+                OpenSession(os.urandom(250).hex(), "cli", 1.0, 1.0, True, 1, 1, TurnState.EMPTY),
                 Verdict.UNKNOWN,
                 (),
             )

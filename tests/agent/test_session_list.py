@@ -6,14 +6,14 @@ import os
 
 from exporter.agent.session_list import SessionList
 from exporter.reaper.models import JudgedSession, Verdict
-from exporter.snapshot import OpenSession, Turn
+from exporter.snapshot import OpenSession, TurnState
 
 
 def page(sessions: int = 100) -> list[JudgedSession]:
     """Sessions whose names hardly compress."""
     return [
         JudgedSession(
-            OpenSession(os.urandom(250).hex(), "cli", 1.0, 1.0, True, 1, 1, Turn.EMPTY),
+            OpenSession(os.urandom(250).hex(), "cli", 1.0, 1.0, True, 1, 1, TurnState.EMPTY),
             Verdict.UNKNOWN,
             (),
         )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.agent.state_store import StateStore, copy_memories, state_lock
-from exporter.collectors.labels import LIMITS, Family
+from exporter.collectors.labels import LIMITS, LabelFamily
 from exporter.errors import StateError
 from exporter.pruner.models import PruneMemory
 from exporter.snapshot import ModelUsage, SessionUsage
@@ -254,12 +254,12 @@ def test_label_values_are_bounded_and_the_first_seen_keep_their_places(tmp_path:
     sources = [f"source{number}" for number in range(40)]
     scan(opened, *(usage(n, rows=1, source=source) for n, source in enumerate(sources)))
     shown = {counter.source for counter in opened.counters(HOME) if counter.name == "messages"}
-    assert len(shown) == LIMITS[Family.SOURCE] + 1
+    assert len(shown) == LIMITS[LabelFamily.SOURCE] + 1
     assert "other" in shown
     assert value(opened, "messages") == 40, "what has no place of its own is still counted"
     opened.close()
     again = StateStore.open(str(tmp_path))
-    kept = again.admit(HOME, Family.SOURCE, [("newcomer",)])
+    kept = again.admit(HOME, LabelFamily.SOURCE, [("newcomer",)])
     assert kept("newcomer") == ("other",)
     assert kept(sources[0]) == (sources[0],)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.collectors.labels import Family, fit
+from exporter.collectors.labels import LabelFamily, label_value
 
 
 @pytest.mark.parametrize("source", ["cli", "telegram", "api_server", "wecom-callback", "x1"])
 def test_sources_that_hermes_writes_are_shown(source: str) -> None:
-    assert fit(Family.SOURCE, source) == source
+    assert label_value(LabelFamily.SOURCE, source) == source
 
 
 @pytest.mark.parametrize("reason", ["cli_close", "reaped", "resume_pending_expired", "idle"])
 def test_end_reasons_that_hermes_writes_are_shown(reason: str) -> None:
-    assert fit(Family.END_REASON, reason) == reason
+    assert label_value(LabelFamily.END_REASON, reason) == reason
 
 
 @pytest.mark.parametrize(
@@ -22,28 +22,28 @@ def test_end_reasons_that_hermes_writes_are_shown(reason: str) -> None:
     ["hermes-4-405b", "vendor/model-x-4.5", "gpt-9:beta", "nousresearch/hermes-4@fp8", "m"],
 )
 def test_models_are_shown(model: str) -> None:
-    assert fit(Family.SOURCE_MODEL, model) == model
+    assert label_value(LabelFamily.SOURCE_MODEL, model) == model
 
 
 @pytest.mark.parametrize(
     ("family", "value"),
     [
-        (Family.SOURCE, "Ada Lovelace"),
-        (Family.SOURCE, "/home/ada/secret"),
-        (Family.SOURCE, "x" * 33),
-        (Family.END_REASON, "user ada@example.org asked"),
-        (Family.END_REASON, "token_sk-12345"),
-        (Family.SOURCE_MODEL, "sk-proj-0123456789abcdef"),
-        (Family.SOURCE_MODEL, "model with spaces"),
-        (Family.SOURCE_MODEL, "a" * 100),
-        (Family.SOURCE_MODEL, "0123456789abcdef0123456789abcdef"),
-        (Family.SOURCE, "cli\nhermes_home_up 0"),
-        (Family.SOURCE, "čli"),
+        (LabelFamily.SOURCE, "Ada Lovelace"),
+        (LabelFamily.SOURCE, "/home/ada/secret"),
+        (LabelFamily.SOURCE, "x" * 33),
+        (LabelFamily.END_REASON, "user ada@example.org asked"),
+        (LabelFamily.END_REASON, "token_sk-12345"),
+        (LabelFamily.SOURCE_MODEL, "sk-proj-0123456789abcdef"),
+        (LabelFamily.SOURCE_MODEL, "model with spaces"),
+        (LabelFamily.SOURCE_MODEL, "a" * 100),
+        (LabelFamily.SOURCE_MODEL, "0123456789abcdef0123456789abcdef"),
+        (LabelFamily.SOURCE, "cli\nhermes_home_up 0"),
+        (LabelFamily.SOURCE, "čli"),
     ],
 )
-def test_anything_else_is_other(family: Family, value: str) -> None:
-    assert fit(family, value) == "other"
+def test_anything_else_is_other(family: LabelFamily, value: str) -> None:
+    assert label_value(family, value) == "other"
 
 
 def test_nothing_is_none() -> None:
-    assert fit(Family.END_REASON, "") == "none"
+    assert label_value(LabelFamily.END_REASON, "") == "none"

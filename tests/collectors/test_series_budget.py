@@ -7,7 +7,7 @@ import pytest
 from exporter import collectors
 from exporter.collectors import prune
 from exporter.collectors.prune import POLICY
-from exporter.collectors.registry import Description, Kind, Label, Samples, gauge
+from exporter.collectors.registry import Description, Label, MetricKind, Samples, gauge
 from exporter.collectors.series_budget import (
     FREE_PER_HOME,
     SERIES_OF_AGENT,
@@ -46,7 +46,9 @@ def test_a_metric_too_many_breaks_the_budget() -> None:
 
 
 def test_every_line_of_a_histogram_counts() -> None:
-    histogram = Description("hermes_x", Kind.GAUGE_HISTOGRAM, "X.", ("home", "source"), (1.0, 2.0))
+    histogram = Description(
+        "hermes_x", MetricKind.GAUGE_HISTOGRAM, "X.", ("home", "source"), (1.0, 2.0)
+    )
     lines = ("1.0", "2.0", "+Inf", "_sum", "_count")
     assert series_of(histogram) == len(lines) * 4
 

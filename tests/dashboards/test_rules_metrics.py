@@ -11,7 +11,12 @@ from typing import Any
 import yaml
 
 from exporter import collectors
-from exporter.collectors.registry import COLLECTOR_DURATION, COLLECTOR_SUCCESS, Description, Kind
+from exporter.collectors.registry import (
+    COLLECTOR_DURATION,
+    COLLECTOR_SUCCESS,
+    Description,
+    MetricKind,
+)
 from exporter.collectors.render import SERIES
 from exporter.collectors.series_budget import values_of
 from tests.real.hermes import REPOSITORY
@@ -35,7 +40,7 @@ def exported() -> dict[str, str]:
     Of gauge histograms only the buckets are called the same in both formats.
     """
     return {
-        f"{name}_bucket" if each.kind is Kind.GAUGE_HISTOGRAM else name: name
+        f"{name}_bucket" if each.kind is MetricKind.GAUGE_HISTOGRAM else name: name
         for name, each in descriptions().items()
     }
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from exporter.evidence.openers import KnownOpeners
 from exporter.reaper import reopen
 from exporter.reaper.execute import execute
-from exporter.reaper.plan import Expected, HomePlan, ReapAction
-from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
+from exporter.reaper.plan import HomePlan, OpenSessionState, ReapAction
+from exporter.reaper.possible_hosts import HostClass, ProcessKey, class_of, process_key
 from exporter.workers.home import WorkerHome
 from exporter.writing.target import Target
 from tests.support.evidence import evidence
@@ -21,7 +21,7 @@ def reap_in_use(home: Path, session: str) -> str:
     Return why it is not ended all the same, if there is something that names it held.
     """
     (row,) = [each for each in scan(WorkerHome(str(home)), home).sessions if each.id == session]
-    plan = HomePlan("home", (ReapAction(session, "a test", Expected.of(row)),))
+    plan = HomePlan("home", (ReapAction(session, "a test", OpenSessionState.of(row)),))
     outcome = execute(plan, _site(home), end_reason="reaped", processes=_processes(home))
     assert (session,) in (outcome.done, tuple(each.target for each in outcome.skipped)), outcome
     return "".join(each.why for each in outcome.skipped)
@@ -41,4 +41,4 @@ def _site(home: Path) -> Target:
 def _processes(home: Path) -> tuple[ProcessKey, ...]:
     """Those that have the database open and may run a session."""
     holders = evidence(home).holders
-    return tuple(key_of(each) for each in holders if base_line(each) is not Line.CLEARED)
+    return tuple(process_key(each) for each in holders if class_of(each) is not HostClass.CLEARED)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exporter.demo import schema
 from exporter.reaper.execute import execute
-from exporter.reaper.plan import Expected, HomePlan, ReapAction
+from exporter.reaper.plan import HomePlan, OpenSessionState, ReapAction
 from exporter.reaper.reopen import undo
 from tests.support.reaping import REASON, site
 
@@ -58,9 +58,9 @@ def write_home(home: Path, sessions: dict[str, dict[str, Any]]) -> None:
     connection.close()
 
 
-def expected(row: dict[str, Any], change: str | None) -> Expected:
+def expected(row: dict[str, Any], change: str | None) -> OpenSessionState:
     """What a verdict would have been made from, had the session not changed since."""
-    return Expected(
+    return OpenSessionState(
         source="tui" if change == "source" else row["source"],
         started_at=BEGAN,
         last_activity_at=BEGAN + max(row["messages"], default=0) + (change == "clock"),

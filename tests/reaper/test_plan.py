@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from exporter.config.settings import Reaper
-from exporter.reaper.models import Evidence, JudgedSession, Says, Verdict
+from exporter.reaper.models import Evidence, JudgedSession, SpeaksFor, Verdict
 from exporter.reaper.plan import (
     FEW,
     Blocked,
@@ -18,10 +18,10 @@ from exporter.reaper.plan import (
     ReapPlan,
     plan_reap,
 )
-from exporter.snapshot import Hold, OpenSession, Turn
+from exporter.snapshot import Hold, OpenSession, TurnState
 
 NOW = 1_800_000_000.0
-PROOF = Evidence("nobody", Says.DEAD, "no process on this host has the database open")
+PROOF = Evidence("nobody", SpeaksFor.DEAD, "no process on this host has the database open")
 
 
 def judged(
@@ -40,7 +40,7 @@ def judged(
         clocks_sane=True,
         messages=rows,
         rows=rows,
-        turn=Turn.AFTER_TURN,
+        turn=TurnState.AFTER_TURN,
     )
     return JudgedSession(session, verdict, (PROOF,))
 
@@ -153,12 +153,12 @@ anything = st.builds(
         clocks_sane=st.booleans(),
         messages=st.integers(0, 9),
         rows=st.integers(0, 9),
-        turn=st.sampled_from(Turn),
+        turn=st.sampled_from(TurnState),
         holds=st.lists(st.sampled_from(Hold), max_size=2),
     ),
     verdict=st.sampled_from(Verdict),
     evidence=st.lists(
-        st.builds(Evidence, st.just("kind"), st.sampled_from(Says), st.text(max_size=300)),
+        st.builds(Evidence, st.just("kind"), st.sampled_from(SpeaksFor), st.text(max_size=300)),
         max_size=4,
     ).map(tuple),
 )

@@ -13,7 +13,7 @@ from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.reopen import undo
 from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
-from exporter.runs.models import Kind
+from exporter.runs.models import RunKind
 from exporter.snapshot import Hold
 from exporter.workers.home import WorkerHome
 from exporter.workers.protocol import ScanRequest, SessionsPage
@@ -84,7 +84,7 @@ def test_what_was_given_back_is_not_given_back_again(home: Path) -> None:
     assert again.done == ()
     assert {each.target for each in again.skipped} == set(first.done)
     assert all("given back already" in each.why for each in again.skipped)
-    assert [each.kind for each in history(home)] == [Kind.UNDO, Kind.REAP]
+    assert [each.kind for each in history(home)] == [RunKind.UNDO, RunKind.REAP]
 
 
 def test_restored_sessions_are_held_for_as_long_as_they_are_to_be_kept(home: Path) -> None:

@@ -18,10 +18,10 @@ from exporter.reaper import reopen
 from exporter.reaper.breaker import close
 from exporter.reaper.execute import execute
 from exporter.reaper.plan import Blocked, JudgedHome, plan_reap
-from exporter.reaper.reopen import Healed, reopen_active
+from exporter.reaper.reopen import HealedReaps, reopen_active
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import journal_of, running
-from exporter.runs.models import END_SESSION, ENDS, Kind
+from exporter.runs.models import END_SESSION, ENDS, RunKind
 from exporter.runs.summary import RunReader
 from tests.real.hermes import python_for
 from tests.support.evidence import evidence
@@ -63,10 +63,10 @@ def home(template: Path, tmp_path: Path) -> Path:
     return shutil.copytree(template, tmp_path / "home")
 
 
-NOTHING = Healed()
+NOTHING = HealedReaps()
 
 
-def healed(home: Path) -> Healed:
+def healed(home: Path) -> HealedReaps:
     """Heal as the agent does after a scan."""
     place = site(home, KnownOpeners.of(evidence(home)))
     return reopen_active(place, processes(home))
@@ -91,13 +91,16 @@ def test_a_presumed_session_that_gets_a_message_is_open_again_within_one_pass(
         assert healed(home) == NOTHING
         hermes.ask("append", session=FIRST)
         before = dump(home)
-        assert healed(home) == Healed(mistakes=(FIRST,))
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
         assert hermes.ask("show", session=FIRST)["ended_at"] is None
         assert open_sessions(home) == {FIRST}
         expected = before[FIRST] | {"ended_at": "NULL", "end_reason": "NULL"}
         assert dump(home) == before | {FIRST: expected}
         assert healed(home) == NOTHING
-    assert [(run.kind, run.actions) for run in history(home)] == [(Kind.HEAL, 1), (Kind.REAP, 3)]
+    assert [(run.kind, run.actions) for run in history(home)] == [
+        (RunKind.HEAL, 1),
+        (RunKind.REAP, 3),
+    ]
     assert counted(home, "reaped") == {"presumed": 3}
     assert counted(home, "reopened") == {"presumed": 1}
     assert not stopped(home), "a presumption may be wrong"
@@ -109,7 +112,7 @@ def test_a_proof_that_was_wrong_stops_automatic_reaping_until_a_person_reaps(
     with hermes_process(python_for(version), home, *ONE_SHOT) as hermes:
         reap(home)
         hermes.ask("append", session=FIRST)
-        assert healed(home) == Healed(mistakes=(FIRST,))
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
         assert counted(home, "reopened") == {"proven": 1}
         hermes.ask("leak", session="20260101_090000_aaaaaa")
         judged, _ = judge(home)
@@ -131,7 +134,7 @@ def test_a_session_that_another_process_takes_up_later_is_a_resume_and_stops_not
     reap(home)
     with hermes_process(python_for(version), home, *GATEWAY) as hermes:
         hermes.ask("append", session=FIRST)
-        assert healed(home) == Healed(resumed=(FIRST,))
+        assert healed(home) == HealedReaps(resumed=(FIRST,))
         assert open_sessions(home) == {FIRST}
     assert counted(home, "reopened") == {}
     assert not stopped(home)
@@ -143,7 +146,7 @@ def test_activity_of_a_process_that_has_left_again_moves_the_end(home: Path, ver
     for _ in range(2):
         with hermes_process(python_for(version), home, *GATEWAY) as hermes:
             hermes.ask("append", session=FIRST)
-        assert healed(home) == Healed(resumed=(FIRST,))
+        assert healed(home) == HealedReaps(resumed=(FIRST,))
         assert healed(home) == NOTHING
         row = dump(home)[FIRST]
         assert row["end_reason"] == "'reaped'"
@@ -163,7 +166,7 @@ def test_a_row_that_hermes_opened_itself_is_left_to_hermes(home: Path, version: 
         hermes.ask("end", session=FIRST)
         hermes.ask("append", session=FIRST)
         assert healed(home) == NOTHING
-    assert [run.kind for run in history(home)] == [Kind.REAP]
+    assert [run.kind for run in history(home)] == [RunKind.REAP]
 
 
 def test_a_session_is_not_opened_again_merely_because_others_are_active(
@@ -184,7 +187,7 @@ def test_a_message_with_an_older_time_is_activity_too(home: Path) -> None:
         "INSERT INTO messages (session_id, role, content, timestamp) "
         f"VALUES ('{FIRST}', 'user', 'hello', 1000000.0);",
     )
-    assert healed(home) == Healed(resumed=(FIRST,))
+    assert healed(home) == HealedReaps(resumed=(FIRST,))
     assert healed(home) == NOTHING
 
 
@@ -209,7 +212,7 @@ def test_a_child_that_goes_on_from_it_gives_the_session_the_end_that_hermes_writ
 ) -> None:
     reap(home)
     child(home, "20260101_100000_bbbbbb", SUMMARY)
-    assert healed(home) == Healed(resumed=(FIRST,))
+    assert healed(home) == HealedReaps(resumed=(FIRST,))
     row = dump(home)[FIRST]
     assert (row["ended_at"], row["end_reason"]) == ("1800000000.5", "'compression'")
     assert healed(home) == NOTHING
@@ -221,9 +224,9 @@ def test_a_session_that_grows_after_all_is_opened_again_whatever_its_children_sa
     with hermes_process(python_for(version), home, *GATEWAY) as hermes:
         reap(home)
         child(home, "20260101_100000_bbbbbb", SUMMARY)
-        assert healed(home) == Healed(mistakes=(FIRST,))
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
         hermes.ask("append", session=FIRST)
-        assert healed(home) == Healed(mistakes=(FIRST,))
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
         assert open_sessions(home) >= {FIRST}
 
 
@@ -269,7 +272,7 @@ def test_healing_waits_for_no_other_run(home: Path, version: str) -> None:
         hermes.ask("append", session=FIRST)
         with running(str(home), 0, "prune"), pytest.raises(RunBusyError):
             healed(home)
-        assert healed(home) == Healed(mistakes=(FIRST,))
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
 
 
 def test_a_session_that_grew_right_before_it_went_on_in_a_child_is_corrected_once(
@@ -280,7 +283,7 @@ def test_a_session_that_grew_right_before_it_went_on_in_a_child_is_corrected_onc
         reap(home)
         hermes.ask("append", session=FIRST)
         child(home, "20260101_100000_bbbbbb", SUMMARY)
-        assert healed(home) == Healed(mistakes=(FIRST,))
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
         assert dump(home)[FIRST]["end_reason"] == "'compression'"
         assert healed(home) == NOTHING
 
@@ -290,7 +293,7 @@ def test_a_child_whose_start_is_no_time_leaves_the_end_where_it_was(home: Path) 
     before = dump(home)[FIRST]["ended_at"]
     child(home, "20260101_100000_bbbbbb", SUMMARY)
     sql(home, "UPDATE sessions SET started_at = 'x' WHERE id = '20260101_100000_bbbbbb';")
-    assert healed(home) == Healed(resumed=(FIRST,))
+    assert healed(home) == HealedReaps(resumed=(FIRST,))
     row = dump(home)[FIRST]
     assert (row["ended_at"], row["end_reason"]) == (before, "'compression'")
 
@@ -302,8 +305,8 @@ def test_what_could_not_be_put_right_is_said_and_tried_again(home: Path, version
         hermes.ask("append", session=FIRST)
         with write_lock_held(home):
             place = site(home, KnownOpeners.of(evidence(home)), patience_seconds=0.2)
-            assert reopen_active(place, processes(home)) == Healed(complete=False)
-        assert healed(home) == Healed(mistakes=(FIRST,))
+            assert reopen_active(place, processes(home)) == HealedReaps(complete=False)
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
 
 
 _HOLD = """
@@ -338,7 +341,7 @@ def test_text_that_is_not_utf8_costs_no_other_session_its_healing(home: Path, ve
         )
         hermes.ask("append", session=FIRST)
         hermes.ask("append", session=other)
-        assert healed(home) == Healed(mistakes=(other,))
+        assert healed(home) == HealedReaps(mistakes=(other,))
 
 
 def test_a_chat_that_writes_after_the_verdict_is_no_longer_cleared(

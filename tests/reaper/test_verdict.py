@@ -9,24 +9,24 @@ from msgspec import structs
 from exporter.evidence.models import Holder, Liveness, NamedSession
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
 from exporter.reaper.models import (
-    HomeFacts,
     LeaseFact,
+    ProcessFacts,
     Proof,
     ReaperRules,
-    Says,
+    SpeaksFor,
     UnknownReason,
     Verdict,
 )
-from exporter.reaper.possible_hosts import Line, Presence, hosts_of
-from exporter.reaper.verdict import Subject, conclude, context_of, judge
+from exporter.reaper.possible_hosts import FirstSeen, HostClass, hosts_of
+from exporter.reaper.verdict import WatchedSession, context_of, decide, judge
 from exporter.reaper.verdict_history import VerdictHistory
-from exporter.reaper.watched_idleness import Moment
-from exporter.snapshot import Hold, LockAnswer, OpenSession, Turn
+from exporter.reaper.watched_idleness import BootTime
+from exporter.snapshot import Hold, LockAnswer, OpenSession, TurnState
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0
 RULES = ReaperRules()
-NOBODY = HomeFacts(lock_probe=LockAnswer.FREE, blind=())
+NOBODY = ProcessFacts(lock_probe=LockAnswer.FREE, blind=())
 
 
 def session(
@@ -49,7 +49,7 @@ def session(
         clocks_sane=sane,
         messages=rows,
         rows=rows,
-        turn=Turn.AFTER_TURN,
+        turn=TurnState.AFTER_TURN,
         holds=holds or [],
         parent_id=parent,
         last_heartbeat_at=heartbeat,
@@ -93,31 +93,31 @@ def holder(
     )
 
 
-def facts(*holders: Holder, **changes: object) -> HomeFacts:
-    found = HomeFacts(holders=holders, lock_probe=LockAnswer.HELD, blind=())
+def facts(*holders: Holder, **changes: object) -> ProcessFacts:
+    found = ProcessFacts(holders=holders, lock_probe=LockAnswer.HELD, blind=())
     return structs.replace(found, **changes)
 
 
 def verdict(
-    one: OpenSession, seen: HomeFacts, rules: ReaperRules = RULES, *, watched: float = 0.0
+    one: OpenSession, seen: ProcessFacts, rules: ReaperRules = RULES, *, watched: float = 0.0
 ) -> Verdict:
     """`watched` is for how long the agent has watched it standing still."""
-    return conclude(Subject(one, watched), context_of(seen, rules, NOW)).verdict
+    return decide(WatchedSession(one, watched), context_of(seen, rules, NOW)).verdict
 
 
-def waits_for(one: OpenSession, seen: HomeFacts, watched: float = 0.0) -> UnknownReason | None:
-    return conclude(Subject(one, watched), context_of(seen, RULES, NOW)).reason
+def waits_for(one: OpenSession, seen: ProcessFacts, watched: float = 0.0) -> UnknownReason | None:
+    return decide(WatchedSession(one, watched), context_of(seen, RULES, NOW)).reason
 
 
-def proof(one: OpenSession, seen: HomeFacts, watched: float = 0.0) -> Proof | None:
-    return conclude(Subject(one, watched), context_of(seen, RULES, NOW)).proof
+def proof(one: OpenSession, seen: ProcessFacts, watched: float = 0.0) -> Proof | None:
+    return decide(WatchedSession(one, watched), context_of(seen, RULES, NOW)).proof
 
 
 def test_an_idle_session_is_proven_dead_where_no_process_has_the_database_open() -> None:
     assert verdict(session(), NOBODY) is Verdict.DEAD
-    found = judge(Subject(session()), context_of(NOBODY, RULES, NOW))
+    found = judge(WatchedSession(session()), context_of(NOBODY, RULES, NOW))
     assert all(rule.holds for rule in found.rules)
-    assert found.evidence[-1].says is Says.DEAD
+    assert found.evidence[-1].says is SpeaksFor.DEAD
     assert found.proof is Proof.PROVEN
 
 
@@ -179,12 +179,12 @@ def test_a_living_lease_is_life_a_doubtful_one_protects_and_a_dead_one_does_not(
 
 def looked(
     sessions: dict[str, OpenSession],
-    *seen: HomeFacts,
+    *seen: ProcessFacts,
     rules: ReaperRules = RULES,
     hours: float = 0.0,
 ) -> VerdictHistory:
     """Three scans in a row, with so many hours of watched time between the first two."""
-    moments = iter([Moment("", 0.0, 1000.0), *[Moment("", hours * HOUR, 1000.0)] * 9])
+    moments = iter([BootTime("", 0.0, 1000.0), *[BootTime("", hours * HOUR, 1000.0)] * 9])
     history = VerdictHistory(lambda: next(moments))
     for each in (seen * 3)[:3]:
         history.update(sessions, each, rules, NOW)
@@ -294,7 +294,7 @@ def test_a_silent_child_keeps_its_parent_from_being_presumed() -> None:
     def family(rows: int) -> dict[str, OpenSession]:
         return {"p": session("p"), "c": session("c", source="subagent", parent="p", rows=rows)}
 
-    moments = iter([Moment("", hours * HOUR, 0.0) for hours in (0.0, 2.5, 3.0, 3.1)])
+    moments = iter([BootTime("", hours * HOUR, 0.0) for hours in (0.0, 2.5, 3.0, 3.1)])
     history = VerdictHistory(lambda: next(moments))
     for rows in (1, 2, 2, 2):  # the child grew at the second scan
         history.update(family(rows), facts(holder(ProcessKind.GATEWAY)), RULES, NOW)
@@ -372,58 +372,58 @@ leases = st.builds(
     st.sampled_from(list(Liveness)),
 )
 all_facts = st.builds(
-    HomeFacts,
+    ProcessFacts,
     holders=st.lists(holders, max_size=4).map(tuple),
     leases=st.lists(leases, max_size=2).map(tuple),
     lock_probe=st.sampled_from(list(LockAnswer)),
     blind=st.lists(st.sampled_from(["permissions", "network_fs"]), max_size=1).map(tuple),
     plugins=st.booleans(),
 )
-presences = st.builds(Presence, st.floats(0, 1000), st.integers(-1, 3))
+presences = st.builds(FirstSeen, st.floats(0, 1000), st.integers(-1, 3))
 watched_times = st.floats(0, 1e6)
 
 
 @given(sessions, all_facts, watched_times)
 def test_never_dead_with_any_sign_of_life_or_anything_unseen(
-    one: OpenSession, seen: HomeFacts, watched: float
+    one: OpenSession, seen: ProcessFacts, watched: float
 ) -> None:
-    found = judge(Subject(one, watched), context_of(seen, RULES, NOW))
+    found = judge(WatchedSession(one, watched), context_of(seen, RULES, NOW))
     if found.verdict is Verdict.DEAD:
         assert not seen.blind
         assert seen.lock_probe is not LockAnswer.HELD_UNSEEN
         assert one.source in RULES.sources
         assert not one.holds
         assert one.clocks_sane
-        assert Says.LIVE not in {evidence.says for evidence in found.evidence}
+        assert SpeaksFor.LIVE not in {evidence.says for evidence in found.evidence}
         if found.proof is Proof.PROVEN:
-            assert Says.BLIND not in {evidence.says for evidence in found.evidence}
+            assert SpeaksFor.BLIND not in {evidence.says for evidence in found.evidence}
 
 
 @given(all_facts, presences)
 def test_processes_together_are_on_the_largest_line_of_any(
-    seen: HomeFacts, presence: Presence
+    seen: ProcessFacts, presence: FirstSeen
 ) -> None:
     silent = {(each.pid, each.start_ticks): each.pid % 3 for each in seen.holders}
-    order = list(Line)
+    order = list(HostClass)
 
     def line(*holders: Holder) -> int:
         found = hosts_of(holders, plugins=seen.plugins, silent_since=silent)
-        return order.index(found.line_for(presence))
+        return order.index(found.class_for(presence))
 
     assert line(*seen.holders) == max((line(each) for each in seen.holders), default=0)
 
 
 @given(sessions, all_facts, watched_times)
 def test_the_verdict_and_the_chain_of_rules_agree(
-    one: OpenSession, seen: HomeFacts, watched: float
+    one: OpenSession, seen: ProcessFacts, watched: float
 ) -> None:
-    found = judge(Subject(one, watched), context_of(seen, RULES, NOW))
+    found = judge(WatchedSession(one, watched), context_of(seen, RULES, NOW))
     assert (found.verdict is Verdict.DEAD) == all(rule.holds for rule in found.rules)
 
 
 @given(sessions, all_facts, holders, watched_times)
 def test_one_more_process_never_makes_a_session_dead(
-    one: OpenSession, seen: HomeFacts, more: Holder, watched: float
+    one: OpenSession, seen: ProcessFacts, more: Holder, watched: float
 ) -> None:
     if verdict(one, seen, watched=watched) is not Verdict.DEAD:
         with_more = structs.replace(seen, holders=(*seen.holders, more))
@@ -432,7 +432,7 @@ def test_one_more_process_never_makes_a_session_dead(
 
 @given(sessions, all_facts, st.sampled_from(list(Hold)), watched_times)
 def test_one_more_hold_or_blindness_never_makes_a_session_dead(
-    one: OpenSession, seen: HomeFacts, hold: Hold, watched: float
+    one: OpenSession, seen: ProcessFacts, hold: Hold, watched: float
 ) -> None:
     held = structs.replace(one, holds=[*one.holds, hold])
     assert verdict(held, seen, watched=watched) is not Verdict.DEAD
@@ -442,8 +442,8 @@ def test_one_more_hold_or_blindness_never_makes_a_session_dead(
 
 @given(sessions, all_facts, st.floats(0, 1e6), watched_times)
 def test_a_dead_session_stays_dead_as_time_goes_by(
-    one: OpenSession, seen: HomeFacts, later: float, watched: float
+    one: OpenSession, seen: ProcessFacts, later: float, watched: float
 ) -> None:
     if verdict(one, seen, watched=watched) is Verdict.DEAD:
         context = context_of(seen, RULES, NOW + later)
-        assert conclude(Subject(one, watched + later), context).verdict is Verdict.DEAD
+        assert decide(WatchedSession(one, watched + later), context).verdict is Verdict.DEAD

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.reaper.execute import execute
-from exporter.reaper.models import HomeFacts, Verdict
+from exporter.reaper.models import ProcessFacts, Verdict
 from exporter.reaper.plan import JudgedHome, plan_reap
-from exporter.reaper.verdict import Subject, conclude, context_of
+from exporter.reaper.verdict import WatchedSession, context_of, decide
 from exporter.snapshot import OpenSession
 from tests.real.hermes import NEWEST, python_for
 from tests.reaper.test_verdict import NOW, RULES, all_facts, session, sessions, verdict
@@ -62,7 +62,7 @@ def test_where_the_clock_is_ahead_nothing_dies_of_looking_idle(tmp_path: Path) -
 
 @given(sessions, all_facts, st.floats(0, 100 * YEAR))
 def test_however_late_it_is_only_what_looked_alive_by_its_clocks_alone_can_die_of_it(
-    one: OpenSession, seen: HomeFacts, late: float
+    one: OpenSession, seen: ProcessFacts, late: float
 ) -> None:
     """Whatever else spoke for a session speaks for it at any time."""
     idle_for_long = session(
@@ -74,5 +74,5 @@ def test_however_late_it_is_only_what_looked_alive_by_its_clocks_alone_can_die_o
         sane=one.clocks_sane,
     )
     if verdict(idle_for_long, seen) is not Verdict.DEAD:
-        later = conclude(Subject(idle_for_long), context_of(seen, RULES, NOW + late))
+        later = decide(WatchedSession(idle_for_long), context_of(seen, RULES, NOW + late))
         assert later.verdict is not Verdict.DEAD

@@ -6,8 +6,8 @@ from msgspec import structs
 
 from exporter.evidence.models import Holder
 from exporter.hermes.process_kinds import ProcessKind
-from exporter.reaper.possible_hosts import NEVER_ABSENT, Presence
-from exporter.reaper.watched_idleness import KEPT_MAX, Moment, WatchedIdleness, read_moment
+from exporter.reaper.possible_hosts import NEVER_ABSENT, FirstSeen
+from exporter.reaper.watched_idleness import SESSIONS_MAX, BootTime, WatchedIdleness, read_boot_time
 from exporter.snapshot import OpenSession
 from tests.reaper.test_verdict import NOW, holder, session
 
@@ -19,7 +19,7 @@ class Host:
     """A host whose clocks the test moves, and an agent on it that is restarted at will."""
 
     def __init__(self) -> None:
-        self.moment = Moment(BOOT, 1000.0, 1000.0)
+        self.moment = BootTime(BOOT, 1000.0, 1000.0)
         self.watch = WatchedIdleness(lambda: self.moment)
         self.sessions = {"a": session("a")}
         self.holders: tuple[Holder, ...] = ()
@@ -148,7 +148,7 @@ def test_every_session_counts_as_grown_at_the_first_scan_of_a_boot() -> None:
     host.scan()
     host.scan(after=86400.0)
     host.restart_agent()
-    host.moment = Moment(NEXT_BOOT, 30.0, 30.0)
+    host.moment = BootTime(NEXT_BOOT, 30.0, 30.0)
     kept_before_boot = WatchedIdleness(lambda: host.moment)
     kept_before_boot.load(_dumped(host.sessions))
     host.watch = kept_before_boot
@@ -156,7 +156,7 @@ def test_every_session_counts_as_grown_at_the_first_scan_of_a_boot() -> None:
 
 
 def _dumped(sessions: dict[str, OpenSession]) -> bytes:
-    earlier = WatchedIdleness(lambda: Moment(BOOT, 9000.0, 9000.0))
+    earlier = WatchedIdleness(lambda: BootTime(BOOT, 9000.0, 9000.0))
     earlier.observe(sessions, (), now=0.0)
     return earlier.dump()
 
@@ -170,14 +170,14 @@ def test_damaged_or_foreign_bytes_are_as_nothing() -> None:
 
 
 def test_where_the_boot_has_no_name_nothing_outlives_a_worker() -> None:
-    watch = WatchedIdleness(lambda: Moment("", 5.0, 5.0))
+    watch = WatchedIdleness(lambda: BootTime("", 5.0, 5.0))
     watch.observe({"a": session("a")}, (), now=0.0)
     assert watch.dump() == b""
 
 
 def test_what_is_kept_is_bounded_and_those_idle_for_longest_come_first() -> None:
     host = Host()
-    host.sessions = {str(number): session(str(number)) for number in range(KEPT_MAX)}
+    host.sessions = {str(number): session(str(number)) for number in range(SESSIONS_MAX)}
     host.scan()
     host.sessions["a"] = session("a")
     host.scan(after=60.0)
@@ -192,15 +192,15 @@ def test_the_first_sight_of_a_session_is_kept_by_the_boot_clock() -> None:
     host.scan()
     host.sessions["b"] = session("b")
     host.scan(after=60.0, asleep=100.0)
-    assert host.watch.presence("a") == Presence(1000.0, NEVER_ABSENT)
-    assert host.watch.presence("b") == Presence(1160.0, 0)
+    assert host.watch.presence("a") == FirstSeen(1000.0, NEVER_ABSENT)
+    assert host.watch.presence("b") == FirstSeen(1160.0, 0)
     host.restart_agent()
     host.scan(after=60.0)
-    assert host.watch.presence("b") == Presence(1160.0, NEVER_ABSENT)
+    assert host.watch.presence("b") == FirstSeen(1160.0, NEVER_ABSENT)
 
 
 def test_what_was_seen_in_an_earlier_boot_was_seen_before_every_process_of_this_one() -> None:
-    watch = WatchedIdleness(lambda: Moment(NEXT_BOOT, 30.0, 30.0))
+    watch = WatchedIdleness(lambda: BootTime(NEXT_BOOT, 30.0, 30.0))
     watch.load(_dumped({"a": session("a")}))
     watch.observe({"a": session("a"), "b": session("b")}, (), now=0.0)
     assert watch.presence("a").seen_at == 0.0
@@ -270,6 +270,6 @@ def test_a_process_is_silent_since_the_first_scan_with_its_present_count() -> No
 
 
 def test_the_real_clocks_can_be_read() -> None:
-    moment = read_moment()
+    moment = read_boot_time()
     assert moment.boot_id
     assert 0 < moment.monotonic <= moment.since_boot + 1

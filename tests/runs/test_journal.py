@@ -15,8 +15,8 @@ import apsw
 import pytest
 
 from exporter.runs.folder import RunBusyError, RunError
-from exporter.runs.journal import Runs, journal_of, running
-from exporter.runs.models import ActionState, Intent, Kind, Reversal, RunOutcome, Settled
+from exporter.runs.journal import RunJournal, journal_of, running
+from exporter.runs.models import ActionState, Intent, Reversal, RunKind, RunOutcome, Settled
 from tests.real.hermes import REPOSITORY
 from tests.support.evidence import NOBODY
 
@@ -31,13 +31,13 @@ def home(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def run_in(home: Path, at: float = 1_769_850_600.0) -> Iterator[Runs]:
+def run_in(home: Path, at: float = 1_769_850_600.0) -> Iterator[RunJournal]:
     with running(str(home), os.getuid(), "reap", lambda: at) as runs:
         yield runs
 
 
 @contextmanager
-def reading(home: Path) -> Iterator[Runs | None]:
+def reading(home: Path) -> Iterator[RunJournal | None]:
     with journal_of(str(home), os.getuid()) as runs:
         yield runs
 
@@ -61,7 +61,7 @@ def test_a_run_has_a_readable_id_that_sorts_by_time(home: Path) -> None:
     ids = []
     for at in (1_769_850_600.0, 1_769_850_601.0, 1_800_000_000.0):
         with run_in(home, at) as runs:
-            ids.append(runs.begin(Kind.REAP, []))
+            ids.append(runs.begin(RunKind.REAP, []))
     assert re.fullmatch("20260131T091000-[0-9a-f]{4}", ids[0])
     assert sorted(ids) == ids
 
@@ -76,7 +76,7 @@ def test_what_is_intended_is_there_before_anything_is_done(home: Path) -> None:
         evidence=[{"kind": "nobody", "says": "dead", "detail": "nobody"}],
     )
     with run_in(home) as runs:
-        run = runs.begin(Kind.REAP, [intent], plan="abc", by_hand=True, undoable_seconds=60)
+        run = runs.begin(RunKind.REAP, [intent], plan="abc", by_hand=True, undoable_seconds=60)
     with reading(home) as journal:
         assert journal is not None
         (action,) = journal.actions(run)
@@ -88,7 +88,7 @@ def test_what_is_intended_is_there_before_anything_is_done(home: Path) -> None:
 
 def test_history_counts_what_was_done(home: Path) -> None:
     with run_in(home) as runs:
-        run = runs.begin(Kind.PRUNE, intents("a", "b", "c", size=100))
+        run = runs.begin(RunKind.PRUNE, intents("a", "b", "c", size=100))
         runs.settle(run, [Settled(0, DONE), Settled(1, SKIPPED, "it moved")])
         runs.settle(run, [Settled(2, DONE)])
         runs.finish(run, RunOutcome.DONE)
@@ -112,16 +112,16 @@ def test_history_counts_what_was_done(home: Path) -> None:
 
 def test_what_a_run_takes_back_is_undone_with_it(home: Path) -> None:
     with run_in(home) as runs:
-        run = runs.begin(Kind.PRUNE, intents("a", "b"))
+        run = runs.begin(RunKind.PRUNE, intents("a", "b"))
         runs.settle(run, [Settled(0, DONE), Settled(1, DONE)])
         runs.finish(run, RunOutcome.DONE)
         back = [
             Intent("restore", name, "", reverses=Reversal(run, n)) for n, name in enumerate("ab")
         ]
-        undo = runs.begin(Kind.UNDO, back)
+        undo = runs.begin(RunKind.UNDO, back)
         runs.settle(undo, [Settled(0, DONE), Settled(1, SKIPPED, "gone")])
         assert [each.state for each in runs.actions(run)] == [ActionState.UNDONE, DONE]
-        assert [each.intent.target for each in runs.standing("delete")] == ["b"]
+        assert [each.intent.target for each in runs.done_actions("delete")] == ["b"]
         assert runs.restored_since(0) == {"a"}
         assert runs.restored_since(1_769_850_601.0) == set()
         assert runs.find(run).actions == 2
@@ -130,7 +130,7 @@ def test_what_a_run_takes_back_is_undone_with_it(home: Path) -> None:
 def test_the_rate_of_actions_is_known_over_all_runs(home: Path) -> None:
     for at in (1000.0, 1050.0, 1100.0):
         with run_in(home, at) as runs:
-            run = runs.begin(Kind.PRUNE, intents("a", "b"))
+            run = runs.begin(RunKind.PRUNE, intents("a", "b"))
             runs.settle(run, [Settled(0, DONE), Settled(1, SKIPPED)])
     with run_in(home) as runs:
         assert runs.done_since("delete", 1040.0) == 2
@@ -178,7 +178,7 @@ def test_a_journal_that_is_none_is_said_to_be(home: Path) -> None:
 
 def test_history_can_be_read_while_a_run_is_under_way(home: Path) -> None:
     with run_in(home) as runs:
-        run = runs.begin(Kind.REAP, intents("a"))
+        run = runs.begin(RunKind.REAP, intents("a"))
         with reading(home) as journal:
             assert journal is not None
             assert [each.id for each in journal.list_runs()] == [run]

@@ -14,8 +14,8 @@ import pytest
 
 from exporter.runs.folder import RunError
 from exporter.runs.journal import journal_of, running
-from exporter.runs.models import Action, ActionState, Intent, Kind, RunOutcome, Settled
-from exporter.runs.summary import ReapCount, RunMemory, RunReader
+from exporter.runs.models import Action, ActionState, Intent, RunKind, RunOutcome, Settled
+from exporter.runs.summary import KnownRuns, ReapCount, RunReader
 
 _LOCK = """
 import sqlite3, sys
@@ -30,7 +30,7 @@ sys.stdin.read()
 def journal(tmp_path: Path) -> Path:
     """Of a home in which one session was reaped, and was given back."""
     with running(str(tmp_path), os.geteuid(), "test") as runs:
-        for kind in (Kind.REAP, Kind.UNDO):
+        for kind in (RunKind.REAP, RunKind.UNDO):
             intent = Intent("end_session", "a", "dead", before={"source": "cli"})
             run = runs.begin(kind, [intent])
             runs.settle(run, [Settled(0, ActionState.DONE)])
@@ -39,7 +39,7 @@ def journal(tmp_path: Path) -> Path:
     return tmp_path / ".hermes-exporter" / "journal.db"
 
 
-def read(journal: Path) -> RunMemory:
+def read(journal: Path) -> KnownRuns:
     return RunReader(str(journal.parent.parent), "end_session", ["end_session"]).read(os.geteuid())
 
 

@@ -15,9 +15,9 @@ from exporter.pruner.apply.repositories import RepoEffect
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunError, run_folder
 from exporter.runs.journal import running
-from exporter.runs.models import Action, Kind
+from exporter.runs.models import Action, RunKind
 from exporter.runs.remove_tree import measure_tree, remove_tree
-from exporter.runs.trash import is_run, trash_of
+from exporter.runs.trash import is_run_id, trash_of
 from tests.real.hermes import VERSIONS, python_for
 from tests.support.disk_homes import du, make_shadow_repo
 from tests.support.removers import RUN, action, picture, planned_file, planned_repo, take, trash
@@ -43,7 +43,7 @@ def test_no_backup_of_hermes_carries_the_trash_along(
     make_shadow_repo(home / "checkpoints", "0123456789abcdef", tmp_path / "work")
     owner = os.geteuid()
     with running(str(home), owner, "prune") as runs:
-        runs.begin(Kind.PRUNE, [])
+        runs.begin(RunKind.PRUNE, [])
     taken = planned_file(home, "sessions/session_a.json")
     repo = planned_repo(home, "checkpoints/0123456789abcdef", 1)
     assert take(FileEffect(str(home), owner), home, taken) == [""]
@@ -57,7 +57,7 @@ def test_no_backup_of_hermes_carries_the_trash_along(
 
 @pytest.mark.parametrize("run", ["", ".", "..", "../..", "a/b", "x", "20260101T000000-abcd/.."])
 def test_only_the_id_of_a_run_names_a_trash(home: Path, run: str) -> None:
-    assert not is_run(run)
+    assert not is_run_id(run)
     with run_folder(str(home), os.geteuid(), create=True) as folder:
         assert folder is not None
         with pytest.raises(RunError), trash_of(folder, run, create=True):

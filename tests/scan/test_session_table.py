@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from exporter.hermes.session_queries import MessageStats, SessionRecord, SessionRow
 from exporter.hermes.turns import Conversation
 from exporter.scan.session_table import SessionTable, session_key
-from exporter.snapshot import SessionSummary, Turn
+from exporter.snapshot import SessionSummary, TurnState
 
 NOW = 1_800_000_000.0
-SAID = Conversation(Turn.AFTER_TURN, 0, 0)
+SAID = Conversation(TurnState.AFTER_TURN, 0, 0)
 
 
 def record(

@@ -22,7 +22,7 @@ import pytest
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.runs.models import Kind, Outcome, RunOutcome
+from exporter.runs.models import Outcome, RunKind, RunOutcome
 from tests.real.command import run, run_json
 from tests.real.elsewhere import as_user
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
@@ -192,10 +192,10 @@ import msgspec
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.models import HomePrunePlan
 from exporter.writing.target import Target
-from exporter.runs.journal import Runs
+from exporter.runs.journal import RunJournal
 def die(*words):
     os.kill(os.getpid(), signal.SIGKILL)
-Runs.settle = die
+RunJournal.settle = die
 plan = msgspec.json.decode(sys.stdin.buffer.read(), type=HomePrunePlan)
 execute(plan, Target(plan.home, os.geteuid()), keep_seconds=3600.0)
 """
@@ -485,7 +485,7 @@ def test_a_damaged_journal_keeps_what_can_be_read_and_blocks_nothing(
     said = run("undo", first, *where)
     assert said.returncode in (0, 3), said.stdout + said.stderr
     assert {*sessions(home)} >= set(NAMES[1:])
-    assert {each.id for each in history(home) if each.kind is Kind.PRUNE} == {first, second}
+    assert {each.id for each in history(home) if each.kind is RunKind.PRUNE} == {first, second}
     assert (home / ".hermes-exporter/journal.db.damaged").exists()
     run_json("prune", "--yes", *where)
     assert run_json("purge", "--yes", *where)["outcome"] == "done"

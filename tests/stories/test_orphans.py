@@ -14,7 +14,7 @@ from exporter.pruner.apply.execute import execute
 from exporter.pruner.decide.inventory import Deletion
 from exporter.pruner.models import Act, HomePrunePlan, Policy
 from exporter.runs.journal import running_on
-from exporter.runs.models import Intent, Kind
+from exporter.runs.models import Intent, RunKind
 from tests.pruner.decide.policies.test_orphan_files import NEW, OLD, TIGHT, Home
 from tests.real.agent import Agent, agent
 from tests.real.command import refusal, run, run_json
@@ -202,7 +202,9 @@ def test_what_an_unfinished_run_may_have_deleted_waits_for_its_recovery(tmp_path
     home.look()
     place = site(home.path)
     with running_on(place, "prune") as runs:
-        runs.begin(Kind.PRUNE, [Intent(Act.DELETE_SESSION.value, name, "old") for name in OLD[:9]])
+        runs.begin(
+            RunKind.PRUNE, [Intent(Act.DELETE_SESSION.value, name, "old") for name in OLD[:9]]
+        )
     home.delete(*OLD[:9])
     stock = take_stock(home.path, home.memory, days_later=3).inventory
     lost = [file.deletion for file in stock.files if file.session_id is None]

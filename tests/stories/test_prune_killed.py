@@ -15,7 +15,7 @@ import pytest
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs.journal import journal_of
-from exporter.runs.models import ActionState, Kind
+from exporter.runs.models import ActionState, RunKind
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.support.kill_times import Instants
@@ -150,7 +150,7 @@ def kill_again_and_again(crew: Crew, home: Path, tmp_path: Path, kills: int) -> 
                 check_whole_or_gone(home, gateway, original)
                 write_plan(home)
             check_pruned(home, gateway)
-            for run in [run.id for run in history(home) if run.kind is Kind.PRUNE]:
+            for run in [run.id for run in history(home) if run.kind is RunKind.PRUNE]:
                 if not has_trash(home, run):
                     continue
                 while crew.work_and_die(undos, home, run, gateway.pid):
@@ -193,7 +193,7 @@ def check_journal(home: Path) -> None:
         states = [
             each.state
             for run in runs.list_runs()
-            if run.kind is Kind.PRUNE
+            if run.kind is RunKind.PRUNE
             for each in runs.actions(run.id)
         ]
     assert ActionState.INTENDED not in states

@@ -16,7 +16,7 @@ from exporter.reaper.change_ends import BY_ACTION
 from exporter.reaper.execute import _intent, execute
 from exporter.reaper.plan import HomePlan
 from exporter.runs.journal import journal_of, running
-from exporter.runs.models import ActionState, Kind, RunOutcome
+from exporter.runs.models import ActionState, RunKind, RunOutcome
 from exporter.runs.recovery import recover
 from tests.real.hermes import NEWEST, python_for
 from tests.support.home_scans import sql
@@ -114,7 +114,9 @@ def kill_again_and_again(crew: Crew, home: Path, tmp_path: Path, kills: int) -> 
                 killed += 1
                 gateway.ask("append", session="chat")
             check_reaped(home, original)
-            for run in [run.id for run in history(home) if run.kind is Kind.REAP and run.actions]:
+            for run in [
+                run.id for run in history(home) if run.kind is RunKind.REAP and run.actions
+            ]:
                 while crew.work_and_die(undos, home, run, gateway.pid):
                     killed += 1
             check_undone(home, original)
@@ -163,7 +165,7 @@ def test_what_a_killed_run_left_open_is_settled_by_the_next(home: Path) -> None:
     shutil.rmtree(home / ".hermes-exporter")
     with running(str(home), 0, "reap") as runs:
         run = runs.begin(
-            Kind.REAP, [_intent(each, REASON, (), []) for each in (written, unwritten)]
+            RunKind.REAP, [_intent(each, REASON, (), []) for each in (written, unwritten)]
         )
     for _ in range(2):
         with running(str(home), 0, "reap") as runs:

@@ -18,8 +18,8 @@ from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.reaper.execute import execute as reap
 from exporter.reaper.reopen import undo as undo_reap
-from exporter.runs.journal import Runs
-from exporter.runs.models import Kind, RunOutcome
+from exporter.runs.journal import RunJournal
+from exporter.runs.models import RunKind, RunOutcome
 from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, python_for
 from tests.support.fault_injection import faulty_python, run_with
@@ -38,7 +38,7 @@ SESSIONS = 6
 
 # The disk is full from the first time that something is to be noted as done.
 _FILL = """
-settle = module.Runs.settle
+settle = module.RunJournal.settle
 def full(*words):
     place = {place!r}
     for size in (1 << 20, 4096, 1):
@@ -49,13 +49,13 @@ def full(*words):
             except OSError:
                 pass
     return settle(*words)
-module.Runs.settle = full
+module.RunJournal.settle = full
 """
 _DIE = """
 import os, signal
 def die(*words):
     os.kill(os.getpid(), signal.SIGKILL)
-module.Runs.settle = die
+module.RunJournal.settle = die
 """
 
 
@@ -181,7 +181,7 @@ def test_an_undo_that_could_not_note_what_it_gave_back_says_so_and_can_be_repeat
 @contextmanager
 def nothing_can_be_noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """From the first note of what was done no file may be written."""
-    settle = Runs.settle
+    settle = RunJournal.settle
 
     def limited(*words: Any) -> None:
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -192,7 +192,7 @@ def nothing_can_be_noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Runs, "settle", limited)
+        patch.setattr(RunJournal, "settle", limited)
         yield
 
 
@@ -231,4 +231,4 @@ def test_a_reap_and_its_undo_at_the_limit_of_a_quota(
     assert open_sessions(home) == set(leaked)
     undo_reap(outcome.run, place)
     assert unfinished(home) == []
-    assert [each.undone for each in history(home) if each.kind is Kind.REAP] == [3]
+    assert [each.undone for each in history(home) if each.kind is RunKind.REAP] == [3]

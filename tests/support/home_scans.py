@@ -15,9 +15,9 @@ from typing import Any
 
 from exporter.evidence.openers import KnownHolder
 from exporter.snapshot import (
-    Look,
     MessageHistogram,
     OpenSession,
+    Probe,
     SessionSummary,
     SessionUsage,
     Snapshot,
@@ -35,7 +35,7 @@ Trace = dict[str, tuple[Any, ...]]
 class Scan:
     """One scan of a home: all that the worker has told."""
 
-    look: Look
+    look: Probe
     usage: list[SessionUsage]
     sessions: list[OpenSession]
     snapshot: Snapshot

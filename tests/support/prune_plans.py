@@ -15,14 +15,14 @@ from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.thresholds import Pressure, assess, read_levels
 from exporter.pruner.gather.inventory_reader import Asked, Stock, Stocktaker
 from exporter.pruner.models import Act, HomePrunePlan, PruneMemory
-from exporter.reaper.models import HomeFacts
+from exporter.reaper.models import ProcessFacts
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.snapshot import DiskKind, LockAnswer
 from tests.real.hermes import Hermes
 
 NOW = 1_790_000_000.0
 DAY = 86400.0
-SEEN = HomeFacts(blind=(), lock_probe=LockAnswer.FREE)
+SEEN = ProcessFacts(blind=(), lock_probe=LockAnswer.FREE)
 """Every process can be seen, and none has the database open."""
 CALM = Safeguards(facts=SEEN)
 
@@ -112,7 +112,7 @@ def take_stock(
     memory: PruneMemory | None = None,
     *,
     days_later: float = 0.0,
-    facts: HomeFacts = SEEN,
+    facts: ProcessFacts = SEEN,
     taker: Stocktaker | None = None,
     **asked: Any,
 ) -> Stock:

@@ -15,11 +15,11 @@ from typing import Any
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.execute import execute
-from exporter.reaper.models import HomeFacts, JudgedSession, ReaperRules
+from exporter.reaper.models import JudgedSession, ProcessFacts, ReaperRules
 from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
-from exporter.reaper.possible_hosts import Line, ProcessKey, base_line, key_of
+from exporter.reaper.possible_hosts import HostClass, ProcessKey, class_of, process_key
 from exporter.reaper.verdict_history import VerdictHistory
-from exporter.reaper.watched_idleness import Moment
+from exporter.reaper.watched_idleness import BootTime
 from exporter.runs.journal import journal_of
 from exporter.runs.models import Outcome, Run
 from exporter.snapshot import LockAnswer
@@ -83,14 +83,14 @@ def judge(
     """The verdicts on a home's open sessions, from a real scan and a real survey."""
     look = scan(WorkerHome(str(home), clock=clock), home)
     found = evidence(home)
-    facts = HomeFacts(
+    facts = ProcessFacts(
         holders=found.holders,
         lock_probe=look.look.state.lock_probe,
         blind=tuple(blindness.value for blindness in found.blind),
     )
     if facts.lock_probe is LockAnswer.BLIND and not found.holders:
-        facts = HomeFacts(holders=(), lock_probe=LockAnswer.FREE, blind=facts.blind)
-    history = VerdictHistory(lambda: Moment("", time.monotonic(), since_boot=0.0))
+        facts = ProcessFacts(holders=(), lock_probe=LockAnswer.FREE, blind=facts.blind)
+    history = VerdictHistory(lambda: BootTime("", time.monotonic(), since_boot=0.0))
     sessions = {session.id: session for session in look.sessions}
     for _ in range(RULES.confirmations):
         history.update(sessions, facts, RULES, clock())
@@ -118,7 +118,9 @@ def reap(home: Path) -> Outcome:
 def processes(home: Path) -> tuple[ProcessKey, ...]:
     """Those that have the database open and may run a session."""
     return tuple(
-        key_of(each) for each in evidence(home).holders if base_line(each) is not Line.CLEARED
+        process_key(each)
+        for each in evidence(home).holders
+        if class_of(each) is not HostClass.CLEARED
     )
 
 

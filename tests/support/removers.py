@@ -13,7 +13,7 @@ from exporter.pruner.expected import ExpectedFile, ExpectedFolder, ExpectedProje
 from exporter.pruner.models import Act, Policy
 from exporter.runs.folder import run_folder
 from exporter.runs.models import Action, ActionState, Intent
-from exporter.runs.trash import TrashRun, trash_of
+from exporter.runs.trash import RunTrash, trash_of
 
 RUN = "20260101T000000-abcd"
 
@@ -53,7 +53,7 @@ def planned_project(home: Path, name: str, number: int = 0) -> Action:
 
 
 @contextmanager
-def trash(home: Path, run: str = RUN, owner: int | None = None) -> Iterator[TrashRun]:
+def trash(home: Path, run: str = RUN, owner: int | None = None) -> Iterator[RunTrash]:
     owner = os.geteuid() if owner is None else owner
     with run_folder(str(home), owner, create=True) as folder:
         assert folder is not None

@@ -114,7 +114,7 @@ def _briefly(runs: Sequence[tuple[str, Run]], now: float) -> str:
     _, run = runs[0]
     begun = min(each.started_at for _, each in runs)
     who = "by hand" if run.by_hand else "by the agent"
-    return f"{run.id} ({run.word} {who}, begun {format_age(max(0, now - begun))} ago)"
+    return f"{run.id} ({run.label} {who}, begun {format_age(max(0, now - begun))} ago)"
 
 
 def undone(result: Outcome) -> Iterator[Block]:

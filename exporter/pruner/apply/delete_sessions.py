@@ -21,18 +21,24 @@ from exporter.pruner.apply.recheck import DeletedByThisRun, Recheck
 from exporter.pruner.apply.session_trash import Kept, Overview, keep, kept_sessions, overview
 from exporter.runs.folder import RunError
 from exporter.runs.models import Action, ActionState, Settled, skip
-from exporter.runs.take_actions import CalledOffError, Work
-from exporter.runs.trash import TrashRun
+from exporter.runs.take_actions import AbortedError, Work
+from exporter.runs.trash import RunTrash
 from exporter.writing.connection import without_triggers
-from exporter.writing.index_upkeep import back_off, in_slices, index_again, until_due
+from exporter.writing.index_upkeep import back_off, in_slices, reindex, until_due
 from exporter.writing.pacing import ALONE_AFTER, ATTEMPTS, Pacer, checkpoint
-from exporter.writing.search_index import Cut, not_in_index, probe_search_index, take_out, weights
+from exporter.writing.search_index import (
+    IndexedUpToNul,
+    not_in_index,
+    probe_search_index,
+    remove_from_index,
+    weights,
+)
 from exporter.writing.session_rows import (
-    SessionParts,
+    StoredSession,
     delete_session,
     exists,
     has_begun_at,
-    probe_layout,
+    probe_session_tables,
     read_session,
 )
 from exporter.writing.target import Target, read_with_retry
@@ -56,7 +62,7 @@ class _UnitSkippedError(Exception):
 class _Prepared:
     """A unit that has been read, and is in the trash."""
 
-    def __init__(self, unit: Unit, parts: Sequence[SessionParts]) -> None:
+    def __init__(self, unit: Unit, parts: Sequence[StoredSession]) -> None:
         self.unit = unit
         self.parts = parts
         self.work = {k: v for each in parts for k, v in weights(each.messages).items()}
@@ -79,7 +85,7 @@ class SessionDeleter(Work):
     rows, and a unit that does not fit needs several. The trash is written before the first.
     """
 
-    def __init__(self, pacer: Pacer, trash: TrashRun) -> None:
+    def __init__(self, pacer: Pacer, trash: RunTrash) -> None:
         self.kept_bytes = 0
         """What the sessions take in the trash."""
         self._pacer = pacer
@@ -208,7 +214,7 @@ class SessionDeleter(Work):
         writer = recheck.writer
 
         def take_one_out(message_id: int) -> None:
-            take_out(writer.connection, recheck.layout.index, [message_id], each.cut)
+            remove_from_index(writer.connection, recheck.layout.index, [message_id], each.cut)
 
         recheck.check_openers()
         planned = sum(each.work[number] for number in part)
@@ -226,7 +232,7 @@ class SessionDeleter(Work):
     def _index_again(self, recheck: Recheck, each: _Prepared) -> None:
         """Have a session found by search again that stays after all."""
         index = recheck.layout.index
-        index_again(self._pacer, recheck.writer, index, each.parts, set(each.out_of_index))
+        reindex(self._pacer, recheck.writer, index, each.parts, set(each.out_of_index))
         each.out_of_index = []
 
     def _patiently(self, recheck: Recheck, step: Callable[[], Answer]) -> Answer:
@@ -238,7 +244,7 @@ class SessionDeleter(Work):
         for seconds in _PATIENCE_SECONDS:
             try:
                 return step()
-            except CalledOffError:
+            except AbortedError:
                 self._target.sleep(seconds)
                 recheck.refresh()
         return step()
@@ -292,9 +298,9 @@ def _kept(each: _Prepared) -> list[Kept]:
     return [Kept(action.number, parts) for action, parts in zip(each.unit, each.parts, strict=True)]
 
 
-def _cut(parts: Sequence[SessionParts]) -> Cut:
+def _cut(parts: Sequence[StoredSession]) -> IndexedUpToNul:
     """Of several sessions, the messages that the text index holds only in part."""
-    cut: Cut = {}
+    cut: IndexedUpToNul = {}
     for each in parts:
         for table, message_ids in each.cut.items():
             cut.setdefault(table, []).extend(message_ids)
@@ -305,7 +311,7 @@ def _cut(parts: Sequence[SessionParts]) -> Cut:
 
 
 def what_was_deleted(
-    target: Target, actions: Sequence[Action], trash: TrashRun | None, otherwise: str
+    target: Target, actions: Sequence[Action], trash: RunTrash | None, otherwise: str
 ) -> list[Settled]:
     """Which of these sessions have been taken: those that are in the trash, and nowhere else.
 
@@ -340,7 +346,7 @@ def what_was_deleted(
     return settled
 
 
-def _mend_index(target: Target, there: set[str], trash: TrashRun | None) -> None:
+def _mend_index(target: Target, there: set[str], trash: RunTrash | None) -> None:
     """Only sessions of the newest file can have been in the middle of leaving the index."""
     newest = next(kept_sessions(trash, newest_only=True), []) if trash is not None else []
     suspects = [each.parts for each in newest if each.parts.id in there]
@@ -354,6 +360,6 @@ def _mend_index(target: Target, there: set[str], trash: TrashRun | None) -> None
     found = read_with_retry(target, lacking)
     if any(found):
         with target.writing() as writer:
-            index = probe_layout(writer.connection).index
+            index = probe_session_tables(writer.connection).index
             lost = {message_id for message_ids in found for message_id in message_ids}
-            index_again(Pacer(target), writer, index, suspects, lost)
+            reindex(Pacer(target), writer, index, suspects, lost)

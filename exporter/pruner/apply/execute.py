@@ -33,21 +33,21 @@ from exporter.pruner.beside import Beside
 from exporter.pruner.decide.trash_wait import BESIDE, why_not_purged
 from exporter.pruner.models import Act, HomePrunePlan, Policy, PruneAction
 from exporter.runs.folder import RunError, RunFolder
-from exporter.runs.journal import Runs, running_on
+from exporter.runs.journal import RunJournal, running_on
 from exporter.runs.models import (
     Action,
     ActionState,
     Frees,
     Intent,
-    Kind,
     Outcome,
+    RunKind,
     RunOutcome,
     Settled,
     skip,
 )
-from exporter.runs.recovery import give_up, not_known, recover
+from exporter.runs.recovery import abandon, not_known, recover
 from exporter.runs.take_actions import Progress, RunRecord, take_all
-from exporter.runs.trash import TrashRun, trash_folder, trash_of
+from exporter.runs.trash import RunTrash, trash_folder, trash_of
 from exporter.writing.index_upkeep import merge_index
 from exporter.writing.pacing import Pacer
 from exporter.writing.target import Target
@@ -126,7 +126,7 @@ class _Pruning:
     def __init__(
         self,
         target: Target,
-        runs: Runs,
+        runs: RunJournal,
         record: RunRecord,
         *,
         beside: Beside | None = None,
@@ -173,7 +173,7 @@ class _Pruning:
             record.why = f"cannot write the trash: {error.strerror}"
             record.settle(skip(record.open(noted), record.why))
         if remove_if_empty(self._runs.folder, record.run):
-            self._runs.not_undoable(record.run)
+            self._runs.set_not_undoable(record.run)
         note_purged(self._runs, record.run)
         outcome = record.finish()
         if any(is_session(each) and record.is_done(each) for each in noted):
@@ -203,7 +203,7 @@ class _Pruning:
         ]
         while True:
             try:
-                self._record.begin(Kind.PRUNE, intents, **run)
+                self._record.begin(RunKind.PRUNE, intents, **run)
                 return taken
             except apsw.FullError:
                 if not garbage:
@@ -229,7 +229,7 @@ class _Pruning:
             return
         take_all(self._target, record, actions, deleter)
 
-    def _take_others(self, actions: Sequence[Action], trash: TrashRun | None) -> None:
+    def _take_others(self, actions: Sequence[Action], trash: RunTrash | None) -> None:
         taken = {each.intent.target for each in taken_sessions(self._runs, self._record.run)}
         waiting: list[Settled] = []
         for each in self._record.open(actions):
@@ -324,5 +324,5 @@ def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
         pruning = _Pruning(target, runs, RunRecord(runs), purging=by_hand)
         outcome = pruning.execute(actions, by_hand=by_hand)
         for name in unsettled.keys() & set(outcome.done):
-            give_up(runs, name, "its trash was purged before it was known what it had done")
+            abandon(runs, name, "its trash was purged before it was known what it had done")
         return outcome

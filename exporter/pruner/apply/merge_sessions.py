@@ -18,18 +18,18 @@ from exporter.hermes.table_rows import TableRows
 from exporter.writing.connection import Writer, without_triggers
 from exporter.writing.index_upkeep import back_off
 from exporter.writing.pacing import ATTEMPTS, Pacer
-from exporter.writing.search_index import Cut, find_cut, weights
+from exporter.writing.search_index import IndexedUpToNul, find_indexed_up_to_nul, weights
 from exporter.writing.session_merge import (
-    Shape,
+    MessagesStamp,
     merge_row,
+    messages_stamp,
     move_message,
     plan_for,
     put_messages,
     read_messages,
     reserve_numbers,
-    shape_of,
 )
-from exporter.writing.session_rows import Layout, Misfit, SessionParts
+from exporter.writing.session_rows import RestoreError, SessionTables, StoredSession
 
 _PLANS_MAX: Final = 200
 """Each time that Hermes writes to the session the rest is planned anew."""
@@ -46,7 +46,7 @@ class SessionMerge:
         self._pacer = pacer
 
     def merge(
-        self, writer: Writer, layout: Layout, parts: SessionParts, coming: Container[str]
+        self, writer: Writer, layout: SessionTables, parts: StoredSession, coming: Container[str]
     ) -> str:
         """Give a session all that it lacks; return what is different from how it was, or ''.
 
@@ -57,10 +57,10 @@ class SessionMerge:
                 return _Merging(self, writer, layout, parts, coming).run()
             except _ChangedError:
                 self._pacer.target.sleep(self._pacer.target.pause_seconds)
-        raise Misfit("Hermes writes to it all the time; try again later")
+        raise RestoreError("Hermes writes to it all the time; try again later")
 
     @contextmanager
-    def transaction(self, writer: Writer, layout: Layout, weight: int) -> Iterator[None]:
+    def transaction(self, writer: Writer, layout: SessionTables, weight: int) -> Iterator[None]:
         """One short transaction of so much work; the text index is kept without its triggers."""
         writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
         quiet = without_triggers(writer) if layout.index.known else nullcontext()
@@ -86,8 +86,8 @@ class _Merging:
         self,
         owner: SessionMerge,
         writer: Writer,
-        layout: Layout,
-        parts: SessionParts,
+        layout: SessionTables,
+        parts: StoredSession,
         coming: Container[str],
     ) -> None:
         self._owner = owner
@@ -95,7 +95,7 @@ class _Merging:
         self._layout = layout
         self._parts = parts
         self._coming = coming
-        self._shape: Shape = ()
+        self._shape: MessagesStamp = ()
         self._note = ""
 
     def run(self) -> str:
@@ -112,7 +112,9 @@ class _Merging:
             except apsw.InterruptError as error:
                 attempts += 1
                 if attempts == ATTEMPTS:
-                    raise Misfit("its messages cannot be put back in short transactions") from error
+                    raise RestoreError(
+                        "its messages cannot be put back in short transactions"
+                    ) from error
                 continue
             left = TableRows(left.columns, left.rows[: len(left.rows) - len(batch.rows)])
             is_first, attempts = False, 0
@@ -125,7 +127,7 @@ class _Merging:
         connection = self._writer.connection
         connection.execute("BEGIN")
         try:
-            self._shape = shape_of(connection, self._layout, self._parts.id)
+            self._shape = messages_stamp(connection, self._layout, self._parts.id)
             return plan_for(connection, self._layout, self._parts, reserved)
         finally:
             connection.execute("COMMIT")
@@ -139,11 +141,11 @@ class _Merging:
             if with_row:
                 note = merge_row(connection, layout, parts, plan, self._coming)
             put_messages(connection, layout, batch, cut)
-            shape = shape_of(connection, layout, parts.id)
+            shape = messages_stamp(connection, layout, parts.id)
         self._shape, self._note = shape, note or self._note
 
     def _refuse_if_changed(self) -> None:
-        if shape_of(self._writer.connection, self._layout, self._parts.id) != self._shape:
+        if messages_stamp(self._writer.connection, self._layout, self._parts.id) != self._shape:
             raise _ChangedError
 
     def _make_room(self, count: int) -> int:
@@ -153,7 +155,7 @@ class _Merging:
             self._refuse_if_changed()
             first = reserve_numbers(connection, count)
         left = read_messages(connection, layout, self._parts.id)
-        cut = find_cut(connection, layout.index, left)
+        cut = find_indexed_up_to_nul(connection, layout.index, left)
         last, attempts = first + count, 0
         while left.rows:
             batch = self._owner.newest(left)
@@ -162,14 +164,16 @@ class _Merging:
             except apsw.InterruptError as error:
                 attempts += 1
                 if attempts == ATTEMPTS:
-                    raise Misfit("its messages cannot be moved in short transactions") from error
+                    raise RestoreError(
+                        "its messages cannot be moved in short transactions"
+                    ) from error
                 continue
             last -= len(batch.rows)
             left = TableRows(left.columns, left.rows[: len(left.rows) - len(batch.rows)])
             attempts = 0
         return first
 
-    def _move(self, batch: TableRows, last: int, cut: Cut) -> None:
+    def _move(self, batch: TableRows, last: int, cut: IndexedUpToNul) -> None:
         connection, layout = self._writer.connection, self._layout
         shape = self._shape
         with self._owner.transaction(self._writer, layout, 2 * sum(weights(batch).values())):
@@ -177,11 +181,11 @@ class _Merging:
             for place, row in enumerate(batch.rows):
                 number = last - len(batch.rows) + place
                 move_message(connection, layout.index, TableRows(batch.columns, [row]), number, cut)
-            shape = shape_of(connection, layout, self._parts.id)
+            shape = messages_stamp(connection, layout, self._parts.id)
         self._shape = shape
 
 
-def _renumbered_cut(parts: SessionParts, plan: MergePlan) -> Cut:
+def _renumbered_cut(parts: StoredSession, plan: MergePlan) -> IndexedUpToNul:
     """Which of the missing messages the text index held only in part, by the ids they get."""
     new = dict(zip(plan.old_ids, plan.missing.column("id"), strict=True))
     return {table: [new[n] for n in numbers if n in new] for table, numbers in parts.cut.items()}

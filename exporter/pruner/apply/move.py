@@ -22,7 +22,7 @@ from exporter.pruner.apply.home_folder import (
 )
 from exporter.pruner.apply.rename import put_back, rename_new
 from exporter.runs.models import Action
-from exporter.runs.trash import TrashRun, name_in_trash
+from exporter.runs.trash import RunTrash, name_in_trash
 
 
 class MovingEffect(ABC):
@@ -47,7 +47,7 @@ class MovingEffect(ABC):
     def _delete(self, action: Action, folder: int, name: bytes) -> None:
         """Without a trash: delete it, or raise if it is not surely garbage."""
 
-    def take(self, action: Action, trash: TrashRun | None) -> str:
+    def take(self, action: Action, trash: RunTrash | None) -> str:
         path = os.fsencode(action.intent.target)
         folder_path, name = split(path)
         try:
@@ -64,7 +64,7 @@ class MovingEffect(ABC):
             return said(error)
         return ""
 
-    def taken(self, action: Action, trash: TrashRun | None) -> bool:
+    def taken(self, action: Action, trash: RunTrash | None) -> bool:
         if trash is None:
             return self._is_gone(action)
         kept = name_in_trash(action)
@@ -79,7 +79,7 @@ class MovingEffect(ABC):
         make_durable(trash.descriptor)
         return True
 
-    def restore(self, action: Action, trash: TrashRun) -> str:
+    def restore(self, action: Action, trash: RunTrash) -> str:
         folder_path, name = split(os.fsencode(action.intent.target))
         kept = name_in_trash(action)
         try:
@@ -97,7 +97,7 @@ class MovingEffect(ABC):
             return said(error)
         return ""
 
-    def _move(self, action: Action, folder: int, name: bytes, trash: TrashRun) -> None:
+    def _move(self, action: Action, folder: int, name: bytes, trash: RunTrash) -> None:
         kept = name_in_trash(action)
         rename_new(folder, name, trash.descriptor, kept)
         try:

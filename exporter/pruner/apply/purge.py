@@ -15,7 +15,7 @@ from exporter.pruner.apply.home_folder import is_there, make_durable
 from exporter.runs.folder import RunFolder
 from exporter.runs.models import Action
 from exporter.runs.remove_tree import measure_tree, remove_tree
-from exporter.runs.trash import TrashRun, is_run, trash_folder
+from exporter.runs.trash import RunTrash, is_run_id, trash_folder
 
 _DOOMED: Final = "purging-"
 
@@ -28,10 +28,10 @@ class PurgeEffect:
         self._why_not = why_not
         """Why the trash of a run has to wait; '' if it has not."""
 
-    def take(self, action: Action, trash: TrashRun | None) -> str:
+    def take(self, action: Action, trash: RunTrash | None) -> str:
         del trash
         run = action.intent.target
-        if not is_run(run):
+        if not is_run_id(run):
             return "it is no id of a run"
         if why := self._why_not(run):
             return why
@@ -44,7 +44,7 @@ class PurgeEffect:
             make_durable(above)
         return f"not all of it could be deleted: {problems[0]}" if problems else ""
 
-    def taken(self, action: Action, trash: TrashRun | None) -> bool:
+    def taken(self, action: Action, trash: RunTrash | None) -> bool:
         """What was begun is brought to its end."""
         del trash
         with trash_folder(self._folder) as above:
@@ -53,7 +53,7 @@ class PurgeEffect:
             _remove_doomed(above)
             return not is_there(above, action.intent.target.encode())
 
-    def restore(self, action: Action, trash: TrashRun) -> str:
+    def restore(self, action: Action, trash: RunTrash) -> str:
         del action, trash
         return "what was purged is gone for good"
 
@@ -65,7 +65,7 @@ class PurgeEffect:
             return {
                 name: measure_tree(above, name.encode())
                 for name in sorted(os.listdir(above))
-                if is_run(name)
+                if is_run_id(name)
             }
 
 

@@ -15,8 +15,8 @@ from exporter.pruner.apply.recovery import BY_ACTION
 from exporter.pruner.apply.undo import RunRestorer
 from exporter.pruner.decide.trash_wait import find_reborn
 from exporter.pruner.models import Act
-from exporter.runs.journal import Runs, journal_of, running_on
-from exporter.runs.models import Action, ActionState, Kind, Skipped
+from exporter.runs.journal import RunJournal, journal_of, running_on
+from exporter.runs.models import Action, ActionState, RunKind, Skipped
 from exporter.runs.recovery import recover
 from exporter.runs.trash import trash_of
 from exporter.writing.target import Target
@@ -48,12 +48,12 @@ def heal_reborn(target: Target, *, besides: str = "") -> Healed:
         return _heal(target, runs, besides)
 
 
-def _heal(target: Target, runs: Runs, besides: str) -> Healed:
+def _heal(target: Target, runs: RunJournal, besides: str) -> Healed:
     reborn = find_reborn(target, runs.targets_in_trash(_DELETION))
     # A session may have been pruned twice: the newer past goes in front of the present first.
     by_run: dict[str, None] = {
         each.run: None
-        for each in runs.standing(_DELETION)
+        for each in runs.done_actions(_DELETION)
         if each.intent.target in reborn and each.run != besides
     }
     healed: list[str] = []
@@ -66,7 +66,7 @@ def _heal(target: Target, runs: Runs, besides: str) -> Healed:
                 run,
                 target,
                 runs,
-                kind=Kind.HEAL,
+                kind=RunKind.HEAL,
                 reason="Hermes has gone on with the session",
                 wanted=lambda action: _belongs_to(action, reborn),
             )

@@ -18,19 +18,19 @@ from exporter.hermes.routing import RoutingReader, routing_file
 from exporter.hermes.schema import schema_cookie
 from exporter.hermes.session_state import FoundSession, SessionStateReader, first_difference
 from exporter.runs.models import Action
-from exporter.runs.take_actions import CalledOffError
+from exporter.runs.take_actions import AbortedError
 from exporter.text import cut
 from exporter.writing.connection import Writer
 from exporter.writing.session_end import has_turn_lease
 from exporter.writing.session_rows import (
     SESSIONS,
-    Layout,
-    SessionParts,
+    SessionTables,
+    StoredSession,
+    blocking_table,
     delegates_of,
-    probe_layout,
+    probe_session_tables,
     read_session,
     same_session,
-    who_is_in_the_way,
 )
 from exporter.writing.target import Target
 
@@ -58,7 +58,7 @@ class DeletedByThisRun:
         self._ids: set[str] = set()
         self._children: Counter[Any] = Counter()
 
-    def add(self, parts: SessionParts) -> None:
+    def add(self, parts: StoredSession) -> None:
         self._ids.add(parts.id)
         self._children[parts.tables[SESSIONS].named(0).get("parent_session_id")] += 1
 
@@ -73,7 +73,7 @@ class DeletedByThisRun:
 class Recheck:
     """Checks sessions that one connection is about to delete."""
 
-    layout: Layout
+    layout: SessionTables
 
     def __init__(self, target: Target, gone: DeletedByThisRun, writer: Writer) -> None:
         self.writer = writer
@@ -88,7 +88,7 @@ class Recheck:
     def refresh(self) -> None:
         """Read anew what takes long, before the write lock is held."""
         connection = self.writer.connection
-        self.layout = probe_layout(connection)
+        self.layout = probe_session_tables(connection)
         self._expected = SessionStateReader(self.layout.schema)
         self._routing.read(connection, self.layout.schema, self._target.clock())
         self._version = None
@@ -106,7 +106,7 @@ class Recheck:
         """
         new_openers = self.writer.new_openers()
         if new_openers:
-            raise CalledOffError(f"process {new_openers[0]} has opened the database since")
+            raise AbortedError(f"process {new_openers[0]} has opened the database since")
         self._checked_at = self._target.monotonic()
 
     def check_under_lock(self) -> None:
@@ -118,7 +118,7 @@ class Recheck:
             return
         connection = self.writer.connection
         if schema_cookie(connection) != self.layout.schema.cookie:
-            raise CalledOffError("the tables of the database have changed since")
+            raise AbortedError("the tables of the database have changed since")
 
     def _read_version(self) -> tuple[int, database.FileState | None]:
         """What changes when another process writes the database or the file of chats."""
@@ -137,7 +137,7 @@ class Recheck:
             connection, self.layout.schema, now, moved=[each.row for each in found.values()]
         )
         if not routing.readable:
-            raise CalledOffError("it cannot be read any more which chats lead to which session")
+            raise AbortedError("it cannot be read any more which chats lead to which session")
         for action in unit:
             session_id = action.intent.target
             if session_id not in found:
@@ -152,7 +152,7 @@ class Recheck:
                 return _of(session_id, ids, why)
         return ""
 
-    def why_not_exactly(self, unit: Sequence[Action], parts: Sequence[SessionParts]) -> str:
+    def why_not_exactly(self, unit: Sequence[Action], parts: Sequence[StoredSession]) -> str:
         """The same, and whether every row still is what is in the trash."""
         why = self.why_not(unit)
         if why or not self._changed:
@@ -182,7 +182,7 @@ class Recheck:
     def _relatives(self, connection: apsw.Connection, session_id: str, ids: Sequence[str]) -> str:
         if any(child not in ids for child in delegates_of(connection, self.layout, session_id)):
             return "it has delegated to a session that is not to go with it"
-        table = who_is_in_the_way(connection, self.layout, session_id)
+        table = blocking_table(connection, self.layout, session_id)
         return f"the table {table} refers to it" if table else ""
 
 

@@ -20,10 +20,10 @@ from exporter.pruner.apply.restore_sessions import what_was_restored
 from exporter.pruner.apply.session_trash import overview
 from exporter.pruner.models import Act
 from exporter.reaper import change_ends
-from exporter.runs.journal import Runs
+from exporter.runs.journal import RunJournal
 from exporter.runs.models import WHY_MAX, Action, ActionState, Frees, Run, Settled
 from exporter.runs.recovery import KILLED, FindOut
-from exporter.runs.trash import TrashRun, trash_of
+from exporter.runs.trash import RunTrash, trash_of
 from exporter.text import cut
 from exporter.writing.target import Target
 
@@ -32,19 +32,19 @@ GIVE_BACK: Final = "give_back"
 _SESSION: Final = Act.DELETE_SESSION.value
 
 
-def note_purged(runs: Runs, run: str) -> None:
+def note_purged(runs: RunJournal, run: str) -> None:
     """What a run has purged cannot be undone any more."""
     for each in runs.actions(run):
         if each.intent.action == Act.PURGE_TRASH.value and each.state is ActionState.DONE:
-            runs.not_undoable(each.intent.target)
+            runs.set_not_undoable(each.intent.target)
 
 
-def trash_for(action: Action, trash: TrashRun | None) -> TrashRun | None:
+def trash_for(action: Action, trash: RunTrash | None) -> RunTrash | None:
     """Where this action puts what it takes; None if it is gone for good."""
     return None if _frees_now(action) else trash
 
 
-def restore(effect: Effect, original: Action, trash: TrashRun | None) -> str:
+def restore(effect: Effect, original: Action, trash: RunTrash | None) -> str:
     """Restore one thing that is no session; '' or why not."""
     if trash is None or _frees_now(original):
         return "it was not put into the trash"
@@ -60,14 +60,14 @@ def session_of(action: Action) -> str | None:
     return session if isinstance(session, str) else None
 
 
-def taken_sessions(runs: Runs, run: str) -> list[Action]:
+def taken_sessions(runs: RunJournal, run: str) -> list[Action]:
     """The actions by which a run took sessions that were not restored since."""
     return [
         each for each in runs.actions(run) if is_session(each) and each.state is ActionState.DONE
     ]
 
 
-def sessions_away(runs: Runs, run: str, trash: TrashRun | None) -> set[str]:
+def sessions_away(runs: RunJournal, run: str, trash: RunTrash | None) -> set[str]:
     """Sessions that this run took and that can still come back: their files wait with them."""
     taken = taken_sessions(runs, run)
     if not taken or trash is None:
@@ -87,24 +87,26 @@ def _frees_now(action: Action) -> bool:
 # Killed runs
 
 
-def _deleted(target: Target, runs: Runs, run: Run, actions: Sequence[Action]) -> list[Settled]:
+def _deleted(
+    target: Target, runs: RunJournal, run: Run, actions: Sequence[Action]
+) -> list[Settled]:
     """Which sessions a prune has deleted."""
     with trash_of(runs.folder, run.id) as trash:
         return what_was_deleted(target, actions, trash, KILLED)
 
 
-def _taken(target: Target, runs: Runs, run: Run, actions: Sequence[Action]) -> list[Settled]:
+def _taken(target: Target, runs: RunJournal, run: Run, actions: Sequence[Action]) -> list[Settled]:
     """What else a prune has taken; it takes the files of the sessions that it has deleted."""
     effects = effects_on(target, runs.folder)
     gone = {each.intent.target for each in taken_sessions(runs, run.id)}
 
-    def take(action: Action, trash: TrashRun | None) -> str:
+    def take(action: Action, trash: RunTrash | None) -> str:
         effect, place = effects[Act(action.intent.action)], trash_for(action, trash)
         if place is None and not _frees_now(action):
             return "its trash is gone"  # and nothing is ever taken without one
         if effect.taken(action, place):
             if action.intent.action == Act.PURGE_TRASH.value:
-                runs.not_undoable(action.intent.target)
+                runs.set_not_undoable(action.intent.target)
             return ""
         return effect.take(action, place) if session_of(action) in gone else KILLED
 
@@ -112,7 +114,9 @@ def _taken(target: Target, runs: Runs, run: Run, actions: Sequence[Action]) -> l
         return [_settled(each, take, trash) for each in actions]
 
 
-def _restored(target: Target, runs: Runs, run: Run, actions: Sequence[Action]) -> list[Settled]:
+def _restored(
+    target: Target, runs: RunJournal, run: Run, actions: Sequence[Action]
+) -> list[Settled]:
     """What an undo has restored; it restores the files of the sessions that are back."""
     effects = effects_on(target, runs.folder)
     settled: list[Settled] = []
@@ -135,7 +139,7 @@ def _restored(target: Target, runs: Runs, run: Run, actions: Sequence[Action]) -
 
 
 def _bring_back(
-    effects: Mapping[Act, Effect], away: set[str], original: Action, trash: TrashRun | None
+    effects: Mapping[Act, Effect], away: set[str], original: Action, trash: RunTrash | None
 ) -> str:
     """Restore one thing that is no session, unless the undo has not come to its session."""
     effect = effects[Act(original.intent.action)]
@@ -146,7 +150,7 @@ def _bring_back(
 
 
 def _settled(
-    action: Action, step: Callable[[Action, TrashRun | None], str], trash: TrashRun | None
+    action: Action, step: Callable[[Action, RunTrash | None], str], trash: RunTrash | None
 ) -> Settled:
     """What became of one action; damage that hides it concerns no other."""
     try:

@@ -11,7 +11,7 @@ from exporter.pruner.apply.store_projects import ProjectEffect
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunFolder
 from exporter.runs.models import Action
-from exporter.runs.trash import TrashRun
+from exporter.runs.trash import RunTrash
 from exporter.writing.target import Target
 
 
@@ -29,7 +29,7 @@ def effects_on(target: Target, folder: RunFolder) -> dict[Act, Effect]:
     }
 
 
-def take(effect: Effect, action: Action, trash: TrashRun | None) -> str:
+def take(effect: Effect, action: Action, trash: RunTrash | None) -> str:
     """Take one action; '' or why it was left alone."""
     try:
         return effect.take(action, trash)

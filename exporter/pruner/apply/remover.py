@@ -10,20 +10,20 @@ from __future__ import annotations
 from typing import Protocol
 
 from exporter.runs.models import Action
-from exporter.runs.trash import TrashRun
+from exporter.runs.trash import RunTrash
 
 
 class Effect(Protocol):
     """Takes, and gives back, actions of one kind."""
 
-    def take(self, action: Action, trash: TrashRun | None) -> str:
+    def take(self, action: Action, trash: RunTrash | None) -> str:
         """Take it if everything expected still holds; return '' or why it was left alone.
 
         Without a trash it is gone for good: only for what is provably garbage, in an emergency.
         """
 
-    def taken(self, action: Action, trash: TrashRun | None) -> bool:
+    def taken(self, action: Action, trash: RunTrash | None) -> bool:
         """Whether a run that was killed had taken it; what was half done is finished or undone."""
 
-    def restore(self, action: Action, trash: TrashRun) -> str:
+    def restore(self, action: Action, trash: RunTrash) -> str:
         """Put it back exactly as it was; return '' or why not. Never overwrite what is newer."""

@@ -21,29 +21,29 @@ from exporter.pruner.apply.merge_sessions import SessionMerge
 from exporter.pruner.apply.session_trash import kept_sessions, why_not_kept
 from exporter.runs.models import Action, ActionState, Settled, skip
 from exporter.runs.take_actions import Work
-from exporter.runs.trash import TrashRun
+from exporter.runs.trash import RunTrash
 from exporter.writing.batch_size import BatchSize
 from exporter.writing.connection import Writer, without_triggers
-from exporter.writing.index_upkeep import change_index, index_again
+from exporter.writing.index_upkeep import change_index, reindex
 from exporter.writing.pacing import ALONE_AFTER, ATTEMPTS, Pacer, checkpoint
 from exporter.writing.search_index import (
     SearchIndex,
+    add_to_index,
+    find_orphan_entries,
+    ids_are_reserved,
     not_in_index,
-    numbers_are_taken,
     probe_search_index,
-    put_in_again,
-    strays_among,
-    take_numbers,
-    take_out_strays,
+    remove_orphan_entries,
+    reserve_ids,
     weights,
 )
-from exporter.writing.session_merge import is_back, needs_merge
+from exporter.writing.session_merge import is_restored, needs_merge
 from exporter.writing.session_rows import (
-    Layout,
-    Misfit,
-    SessionParts,
+    RestoreError,
+    SessionTables,
+    StoredSession,
     exists,
-    probe_layout,
+    probe_session_tables,
     restore_session,
 )
 from exporter.writing.target import Target, read_with_retry
@@ -59,7 +59,7 @@ class SessionRestorer(Work):
     rows, and the text index is filled before the rows come.
     """
 
-    def __init__(self, pacer: Pacer, trash: TrashRun) -> None:
+    def __init__(self, pacer: Pacer, trash: RunTrash) -> None:
         self._pacer = pacer
         self._target = pacer.target
         self._trash = trash
@@ -94,13 +94,13 @@ class SessionRestorer(Work):
 
     def _restore_file(
         self,
-        found: Sequence[tuple[Action, SessionParts]],
+        found: Sequence[tuple[Action, StoredSession]],
         coming: set[str],
         settled: list[Settled],
     ) -> None:
         with self._target.writing() as writer:
             writer.connection.pragma("cache_size", -CACHE_KIBIBYTES)
-            layout = probe_layout(writer.connection)
+            layout = probe_session_tables(writer.connection)
             waiting = list(found)
             while waiting:
                 some = self._restore_some(writer, layout, waiting, coming)
@@ -111,8 +111,8 @@ class SessionRestorer(Work):
     def _restore_some(
         self,
         writer: Writer,
-        layout: Layout,
-        waiting: Sequence[tuple[Action, SessionParts]],
+        layout: SessionTables,
+        waiting: Sequence[tuple[Action, StoredSession]],
         coming: set[str],
     ) -> list[Settled]:
         """The first of these, in one transaction; what became of those that were dealt with."""
@@ -145,18 +145,18 @@ class SessionRestorer(Work):
     def _merge(
         self,
         writer: Writer,
-        layout: Layout,
+        layout: SessionTables,
         action: Action,
-        parts: SessionParts,
+        parts: StoredSession,
         coming: set[str],
     ) -> Settled:
         try:
             note = self._merging.merge(writer, layout, parts, coming)
-        except Misfit as reason:
+        except RestoreError as reason:
             return Settled(action.number, ActionState.SKIPPED, str(reason))
         return Settled(action.number, ActionState.DONE, note)
 
-    def _weight(self, parts: SessionParts) -> int:
+    def _weight(self, parts: StoredSession) -> int:
         """How much there is to do for the text index; reckoned once."""
         if parts.id not in self._weights:
             self._weights[parts.id] = sum(weights(parts.messages).values())
@@ -165,8 +165,8 @@ class SessionRestorer(Work):
     def _restore_indexed(
         self,
         writer: Writer,
-        layout: Layout,
-        batch: Sequence[tuple[Action, SessionParts]],
+        layout: SessionTables,
+        batch: Sequence[tuple[Action, StoredSession]],
         coming: set[str],
     ) -> list[Settled]:
         new = [
@@ -175,7 +175,7 @@ class SessionRestorer(Work):
             if parts.id not in self._indexed and not exists(writer.connection, parts.id)
         ]
         self._take_numbers(writer, [number for parts in new for number in parts.message_ids()])
-        index_again(self._pacer, writer, layout.index, new)
+        reindex(self._pacer, writer, layout.index, new)
         self._indexed |= {parts.id for parts in new}
         # The text index has the messages already, so the triggers must not put them in again.
         with without_triggers(writer):
@@ -188,16 +188,16 @@ class SessionRestorer(Work):
 
     def _take_numbers(self, writer: Writer, message_ids: Sequence[int]) -> None:
         highest = max(message_ids, default=0)
-        if highest and not numbers_are_taken(writer.connection, highest):
+        if highest and not ids_are_reserved(writer.connection, highest):
             writer.new_openers()  # raises if a process has lost its locks
             with self._pacer.transaction(writer, 0):
-                take_numbers(writer.connection, highest)
+                reserve_ids(writer.connection, highest)
 
     def _restore(
         self,
         writer: Writer,
-        layout: Layout,
-        batch: Sequence[tuple[Action, SessionParts]],
+        layout: SessionTables,
+        batch: Sequence[tuple[Action, StoredSession]],
         coming: set[str],
         size: BatchSize,
     ) -> list[Settled]:
@@ -215,7 +215,7 @@ class SessionRestorer(Work):
         return settled
 
     def _take_strays(
-        self, writer: Writer, index: SearchIndex, sessions: Sequence[SessionParts]
+        self, writer: Writer, index: SearchIndex, sessions: Sequence[StoredSession]
     ) -> None:
         """Take out of the text index what is there, if perhaps only in part, of these."""
         for parts in sessions:
@@ -224,16 +224,16 @@ class SessionRestorer(Work):
 
 
 def _restored(
-    writer: Writer, layout: Layout, action: Action, parts: SessionParts, coming: set[str]
+    writer: Writer, layout: SessionTables, action: Action, parts: StoredSession, coming: set[str]
 ) -> Settled:
     try:
         note = restore_session(writer.connection, layout, parts, coming)
-    except Misfit as reason:
+    except RestoreError as reason:
         return Settled(action.number, ActionState.SKIPPED, str(reason))
     if layout.index.known:
         # Hermes may have made the index anew since they were put there.
         lost = not_in_index(writer.connection, layout.index, parts.id)
-        put_in_again(writer.connection, layout.index, parts.messages, lost, parts.cut)
+        add_to_index(writer.connection, layout.index, parts.messages, lost, parts.cut)
     return Settled(action.number, ActionState.DONE, note)
 
 
@@ -249,13 +249,13 @@ def take_strays(
     pacer: Pacer,
     writer: Writer,
     index: SearchIndex,
-    parts: SessionParts,
+    parts: StoredSession,
     message_ids: Sequence[int],
 ) -> None:
     """Take messages out of the text index that were put there and have no rows."""
 
     def take(message_id: int) -> None:
-        take_out_strays(writer.connection, index, [message_id], parts.cut)
+        remove_orphan_entries(writer.connection, index, [message_id], parts.cut)
 
     change_index(pacer, writer, index, weights(parts.messages), message_ids, take)
 
@@ -264,7 +264,7 @@ def take_strays(
 
 
 def what_was_restored(
-    target: Target, actions: Sequence[Action], trash: TrashRun | None, otherwise: str
+    target: Target, actions: Sequence[Action], trash: RunTrash | None, otherwise: str
 ) -> list[Settled]:
     """Which of these sessions are back; what is left in the index without its rows goes.
 
@@ -277,12 +277,12 @@ def what_was_restored(
     suspects = _in_trash(trash, targets)
 
     def look(connection: apsw.Connection) -> set[str]:
-        layout = probe_layout(connection)
+        layout = probe_session_tables(connection)
         return {
             session_id
             for session_id in targets
             if (
-                is_back(connection, layout, suspects[session_id])
+                is_restored(connection, layout, suspects[session_id])
                 if session_id in suspects
                 else exists(connection, session_id)
             )
@@ -299,11 +299,11 @@ def what_was_restored(
     ]
 
 
-def _in_trash(trash: TrashRun | None, targets: set[str]) -> dict[str, SessionParts]:
+def _in_trash(trash: RunTrash | None, targets: set[str]) -> dict[str, StoredSession]:
     """Those of these that the trash has; of several copies the newest."""
     if trash is None:
         return {}
-    found: dict[str, SessionParts] = {}
+    found: dict[str, StoredSession] = {}
     for file in kept_sessions(trash):
         for kept in file:
             if kept.parts.id in targets:
@@ -311,17 +311,17 @@ def _in_trash(trash: TrashRun | None, targets: set[str]) -> dict[str, SessionPar
     return found
 
 
-def _clear_index(target: Target, suspects: Sequence[SessionParts]) -> None:
+def _clear_index(target: Target, suspects: Sequence[StoredSession]) -> None:
     if not suspects:
         return
 
     def strays(connection: apsw.Connection) -> list[list[int]]:
         index = probe_search_index(connection, probe_schema(connection))
-        return [strays_among(connection, index, parts.message_ids()) for parts in suspects]
+        return [find_orphan_entries(connection, index, parts.message_ids()) for parts in suspects]
 
     found = read_with_retry(target, strays)
     if any(found):
         with target.writing() as writer:
-            index, pacer = probe_layout(writer.connection).index, Pacer(target)
+            index, pacer = probe_session_tables(writer.connection).index, Pacer(target)
             for parts, message_ids in zip(suspects, found, strict=True):
                 take_strays(pacer, writer, index, parts, message_ids)

@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from exporter.runs.trash import TrashRun
+from exporter.runs.trash import RunTrash
 from exporter.writing.session_export import export_line
-from exporter.writing.session_rows import SessionParts
+from exporter.writing.session_rows import StoredSession
 
 _ROWS: Final = re.compile(r"sessions-([0-9]{6})\.rows\.gz")
 _LEVEL: Final = 1
@@ -36,10 +36,10 @@ class Kept(Struct, frozen=True, array_like=True):
     """A session in the trash, with the number of the action that took it."""
 
     number: int
-    parts: SessionParts
+    parts: StoredSession
 
 
-def keep(trash: TrashRun, sessions: Sequence[Kept]) -> int:
+def keep(trash: RunTrash, sessions: Sequence[Kept]) -> int:
     """Write sessions to the trash, durably; return how many bytes that took.
 
     Raise OSError if that is not possible: then nothing may be deleted.
@@ -53,11 +53,11 @@ def keep(trash: TrashRun, sessions: Sequence[Kept]) -> int:
     return size
 
 
-def _last(trash: TrashRun) -> int:
+def _last(trash: RunTrash) -> int:
     return max((number for number, _ in _files(trash)), default=0)
 
 
-def _files(trash: TrashRun) -> list[tuple[int, str]]:
+def _files(trash: RunTrash) -> list[tuple[int, str]]:
     matches = map(_ROWS.fullmatch, os.listdir(trash.descriptor))
     return sorted((int(match[1]), match[0]) for match in matches if match)
 
@@ -68,7 +68,7 @@ def _packed(content: bytes) -> bytes:
     return packer.compress(content) + packer.flush()
 
 
-def _write(trash: TrashRun, name: str, compressed: bytes) -> int:
+def _write(trash: RunTrash, name: str, compressed: bytes) -> int:
     unfinished = f"{name}.unfinished"
     descriptor = os.open(unfinished, _CREATE, 0o600, dir_fd=trash.descriptor)
     with open(descriptor, "wb") as file:
@@ -87,7 +87,7 @@ class KeptFile(Struct, frozen=True):
     """What cannot be read of it, if anything."""
 
 
-def kept_sessions(trash: TrashRun, *, newest_only: bool = False) -> Iterator[list[Kept]]:
+def kept_sessions(trash: RunTrash, *, newest_only: bool = False) -> Iterator[list[Kept]]:
     """The sessions of a run that can be read, file by file, the newest file first.
 
     A session may be in several, if it was not taken at first: the newest is the one that counts.
@@ -105,7 +105,7 @@ class Overview(Struct, frozen=True):
     """What cannot be read, if anything; the first of it."""
 
 
-def overview(trash: TrashRun) -> Overview:
+def overview(trash: RunTrash) -> Overview:
     """Which sessions can be read, and what is damaged."""
     began_at: dict[int, object] = {}
     damage = ""
@@ -116,13 +116,13 @@ def overview(trash: TrashRun) -> Overview:
     return Overview(began_at, damage)
 
 
-def why_not_kept(trash: TrashRun) -> str:
+def why_not_kept(trash: RunTrash) -> str:
     """Why a session that this run took cannot be found in its trash."""
     damage = overview(trash).damage
     return f"its rows are damaged: {damage}" if damage else "it is not in the trash"
 
 
-def _kept_files(trash: TrashRun, *, newest_only: bool = False) -> Iterator[KeptFile]:
+def _kept_files(trash: RunTrash, *, newest_only: bool = False) -> Iterator[KeptFile]:
     files = _files(trash)[::-1]
     for _, name in files[:1] if newest_only else files:
         path = os.path.join(trash.path, name)

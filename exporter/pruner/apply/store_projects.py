@@ -44,7 +44,7 @@ from exporter.pruner.apply.rename import put_back, rename_new
 from exporter.pruner.expected import ExpectedProject
 from exporter.runs.models import Action
 from exporter.runs.remove_tree import remove_tree
-from exporter.runs.trash import TrashRun, name_in_trash
+from exporter.runs.trash import RunTrash, name_in_trash
 
 _ABOUT: Final = "about.json"
 _BUNDLE: Final = "snapshots.bundle"
@@ -93,7 +93,7 @@ class ProjectEffect:
         self._monotonic = monotonic
         self._sleep = sleep
 
-    def take(self, action: Action, trash: TrashRun | None) -> str:
+    def take(self, action: Action, trash: RunTrash | None) -> str:
         project = action.intent.target
         try:
             if not is_prunable_project(os.fsencode(project)):
@@ -120,7 +120,7 @@ class ProjectEffect:
             return said(error)
         return ""
 
-    def taken(self, action: Action, trash: TrashRun | None) -> bool:
+    def taken(self, action: Action, trash: RunTrash | None) -> bool:
         if trash is None:
             return False
         kept = name_in_trash(action)
@@ -145,7 +145,7 @@ class ProjectEffect:
         self._move_files(action, trash)
         return True
 
-    def restore(self, action: Action, trash: TrashRun) -> str:
+    def restore(self, action: Action, trash: RunTrash) -> str:
         kept = name_in_trash(action)
         project = action.intent.target
         try:
@@ -232,7 +232,7 @@ class ProjectEffect:
 
     # Taking
 
-    def _pack(self, action: Action, tip: str | None, trash: TrashRun) -> None:
+    def _pack(self, action: Action, tip: str | None, trash: RunTrash) -> None:
         """Make the folder in the trash, good and durable, under its own name."""
         kept = name_in_trash(action)
         part = kept + _PART
@@ -280,7 +280,7 @@ class ProjectEffect:
             if git_store.read_tip(self._store, project) is not None:
                 raise
 
-    def _move_files(self, action: Action, trash: TrashRun) -> None:
+    def _move_files(self, action: Action, trash: RunTrash) -> None:
         """Those that are as they were planned; what Hermes has written since is not ours."""
         project = action.intent.target
         expected = dict(_kinds(project, action.intent.before))
@@ -296,7 +296,7 @@ class ProjectEffect:
                         put_back(target, kind, folder, name)
                     make_durable(target, folder)
 
-    def _is_forgotten(self, about: _About, trash: TrashRun, kept: bytes) -> bool:
+    def _is_forgotten(self, about: _About, trash: RunTrash, kept: bytes) -> bool:
         """Whether a run that was killed had come past the point from which it goes on."""
         tip = git_store.read_tip(self._store, about.project)
         if about.tip is None:
@@ -308,7 +308,7 @@ class ProjectEffect:
 
     # Giving back
 
-    def _refuse_if_newer(self, about: _About, trash: TrashRun, kept: bytes) -> None:
+    def _refuse_if_newer(self, about: _About, trash: RunTrash, kept: bytes) -> None:
         tip = git_store.read_tip(self._store, about.project)
         if tip is not None and tip != about.tip:
             raise SkipError("Hermes has made new snapshots of it; the old stay in the trash")
@@ -346,7 +346,7 @@ class ProjectEffect:
         with self._place.folder(folder_path) as folder:
             os.utime(name, ns=times, dir_fd=folder, follow_symlinks=False)
 
-    def _put_files_back(self, project: str, trash: TrashRun, kept: bytes) -> None:
+    def _put_files_back(self, project: str, trash: RunTrash, kept: bytes) -> None:
         with _folder(trash.descriptor, kept) as source:
             for file in project_files(project):
                 path = STORE + b"/" + os.fsencode(file)
@@ -402,7 +402,7 @@ def _write(folder: int, name: str, content: bytes) -> None:
         os.close(descriptor)
 
 
-def _read_about(trash: TrashRun, kept: bytes) -> _About | None:
+def _read_about(trash: RunTrash, kept: bytes) -> _About | None:
     """None if there is no such project in the trash; its folder is made whole or not at all."""
     if not is_there(trash.descriptor, kept):
         return None

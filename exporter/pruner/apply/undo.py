@@ -19,15 +19,15 @@ from exporter.pruner.apply.registry import effects_on
 from exporter.pruner.apply.restore_sessions import SessionRestorer
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunError
-from exporter.runs.journal import Runs, journal_of, running_on
+from exporter.runs.journal import RunJournal, journal_of, running_on
 from exporter.runs.models import (
     UNREADABLE,
     Action,
     ActionState,
     Intent,
-    Kind,
     Outcome,
     Reversal,
+    RunKind,
     RunOutcome,
     Settled,
     Skipped,
@@ -35,7 +35,7 @@ from exporter.runs.models import (
 )
 from exporter.runs.recovery import not_known, recover
 from exporter.runs.take_actions import Progress, RunRecord, take_all
-from exporter.runs.trash import TrashRun, trash_of
+from exporter.runs.trash import RunTrash, trash_of
 from exporter.writing.pacing import Pacer
 from exporter.writing.target import Target
 
@@ -50,7 +50,7 @@ def undo(run: str, target: Target, *, progress: Progress | None = None) -> Outco
         if journal is None:
             raise RunError(f"there is no run {run} in {target.home}")
         kind = journal.find(run).kind
-        if kind is not Kind.PRUNE:
+        if kind is not RunKind.PRUNE:
             raise RunError(f"run {run} is no prune but one of kind {kind.value}; nothing was done")
     restorer: RunRestorer | None = None
     try:
@@ -74,9 +74,9 @@ class RunRestorer:
         self,
         run: str,
         target: Target,
-        runs: Runs,
+        runs: RunJournal,
         *,
-        kind: Kind = Kind.UNDO,
+        kind: RunKind = RunKind.UNDO,
         reason: str = "",
         wanted: Callable[[Action], bool] = lambda _: True,
         progress: Progress | None = None,
@@ -96,7 +96,7 @@ class RunRestorer:
         """Whether the journal has it: from then on something may have been restored."""
         return self._record.run != ""
 
-    def restore(self, trash: TrashRun) -> Outcome:
+    def restore(self, trash: RunTrash) -> Outcome:
         actions = [each for each in self._runs.actions(self._run) if self._wanted(each)]
         earlier = _not_to_be_restored(actions)
         done = [each for each in actions if each.state is ActionState.DONE][::-1]
@@ -104,7 +104,7 @@ class RunRestorer:
             return Outcome(self._run, RunOutcome.DONE, skipped=earlier)
         record = self._record
         intents = [_restoring(each, self._reason) for each in done]
-        record.begin(self._kind, intents, by_hand=self._kind is Kind.UNDO)
+        record.begin(self._kind, intents, by_hand=self._kind is RunKind.UNDO)
         pairs = list(zip(record.actions, done, strict=True))
         try:
             # Rows, then their files: killed in between, no transcript is without its session.
@@ -122,7 +122,7 @@ class RunRestorer:
             longest_hold_seconds=self._pacer.longest_hold_seconds,
         )
 
-    def _restore_sessions(self, actions: Sequence[Action], trash: TrashRun) -> None:
+    def _restore_sessions(self, actions: Sequence[Action], trash: RunTrash) -> None:
         if not actions:
             return
         try:
@@ -133,7 +133,7 @@ class RunRestorer:
             return
         take_all(self._target, self._record, actions, SessionRestorer(self._pacer, trash))
 
-    def _restore_others(self, pairs: Sequence[tuple[Action, Action]], trash: TrashRun) -> None:
+    def _restore_others(self, pairs: Sequence[tuple[Action, Action]], trash: RunTrash) -> None:
         away = sessions_away(self._runs, self._run, trash)
         for each, original in pairs:
             if session_of(original) in away:

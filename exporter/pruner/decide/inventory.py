@@ -15,7 +15,7 @@ from msgspec import Struct
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.hermes.own_pruning import OwnPruning
 from exporter.pruner.expected import ExpectedFolder, ExpectedProject
-from exporter.reaper.models import HomeFacts, ReaperRules
+from exporter.reaper.models import ProcessFacts, ReaperRules
 from exporter.snapshot import DiskKind, Filesystem, Hold
 
 
@@ -151,7 +151,7 @@ class TrashedRun(Struct, frozen=True):
 class Safeguards(Struct, frozen=True):
     """What speaks for sessions besides their own rows."""
 
-    facts: HomeFacts = HomeFacts()
+    facts: ProcessFacts = ProcessFacts()
     rules: ReaperRules = ReaperRules()
     """How long a session must be idle beside which process."""
     holds: Mapping[str, list[Hold]] = {}

@@ -16,7 +16,7 @@ from exporter.config.prune import Prune
 from exporter.evidence.models import Liveness
 from exporter.pruner.decide.inventory import Inventory, Link, Safeguards, StockedSession
 from exporter.pruner.decide.lineage import Lineages
-from exporter.reaper.possible_hosts import UNSEEN, Line, hosts_of, needed_seconds
+from exporter.reaper.possible_hosts import UNSEEN, HostClass, hosts_of, required_idle_seconds
 from exporter.snapshot import Hold, LockAnswer
 
 _ID_CHARACTERS: Final = 512
@@ -75,9 +75,11 @@ class _Beside:
         facts, rules = guards.facts, guards.rules
         self._named = {mapped.id for holder in facts.holders for mapped in holder.sessions}
         hosts = hosts_of(facts.holders, plugins=facts.plugins)
-        line = hosts.line_for(UNSEEN)
-        self._needed_seconds = None if line is Line.CLEARED else needed_seconds(line, rules)
-        off = line is not Line.CLEARED and self._needed_seconds is None
+        line = hosts.class_for(UNSEEN)
+        self._needed_seconds = (
+            None if line is HostClass.CLEARED else required_idle_seconds(line, rules)
+        )
+        off = line is not HostClass.CLEARED and self._needed_seconds is None
         self._never = off or bool(hosts.stopped)  # time beside a stopped process counts for nothing
 
     def may_be_used(self, session: StockedSession, now: float) -> bool:

@@ -21,8 +21,8 @@ from exporter.hermes import database
 from exporter.hermes.schema import probe_schema
 from exporter.pruner.beside import Beside
 from exporter.pruner.models import Act
-from exporter.reaper.watched_idleness import read_moment
-from exporter.runs.journal import Runs
+from exporter.reaper.watched_idleness import read_boot_time
+from exporter.runs.journal import RunJournal
 from exporter.runs.models import ActionState
 from exporter.writing.target import Target, read_with_retry
 
@@ -46,7 +46,7 @@ def find_reborn(site: Target, session_ids: Collection[str]) -> set[str]:
     return read_with_retry(site, there)
 
 
-def why_not_purged(site: Target, runs: Runs, run: str) -> str:
+def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
     """Why the trash of a run is not to be emptied by a rule, by what it still may heal; or ''."""
     deletions = [each for each in runs.actions(run) if each.intent.action == _DELETION]
     deleted = {each.intent.target for each in deletions if each.state is ActionState.DONE}
@@ -68,7 +68,7 @@ def why_not_purged(site: Target, runs: Runs, run: str) -> str:
 
 def _waits_for(site: Target, beside: Beside) -> int | None:
     """The process that the trash waits for, by its PID."""
-    now = read_moment()
+    now = read_boot_time()
     if now.boot_id != beside.boot_id:
         return None  # a process of another boot has ended
     for pid, start_ticks in beside.chats:

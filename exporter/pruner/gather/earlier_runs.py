@@ -14,7 +14,7 @@ from exporter.errors import HomeError
 from exporter.pruner.decide.inventory import StockedSession, TrashedRun
 from exporter.pruner.models import ITEMS_MAX, Act
 from exporter.runs.folder import run_folder
-from exporter.runs.journal import Runs, journal_of
+from exporter.runs.journal import RunJournal, journal_of
 from exporter.runs.models import ENDS, Run
 from exporter.runs.remove_tree import measure_tree
 from exporter.runs.trash import trash_folder
@@ -60,7 +60,7 @@ def read_runs(home: str, asked: Asked, sessions: Sequence[StockedSession], now: 
                 given_back=frozenset(runs.restored()),
                 projects=tuple(
                     (each.settled_at or 0.0, each.intent.bytes)
-                    for each in runs.standing(Act.DELETE_PROJECT.value)
+                    for each in runs.done_actions(Act.DELETE_PROJECT.value)
                 ),
             )
     except (HomeError, OSError):
@@ -68,7 +68,7 @@ def read_runs(home: str, asked: Asked, sessions: Sequence[StockedSession], now: 
 
 
 def _reaped(
-    runs: Runs | None, sessions: Sequence[StockedSession], asked: Asked, now: float
+    runs: RunJournal | None, sessions: Sequence[StockedSession], asked: Asked, now: float
 ) -> tuple[dict[str, float], dict[str, float]]:
     """When sessions that carry our end were reaped; of strangers, when they were first seen.
 
@@ -76,7 +76,7 @@ def _reaped(
     """
     noted: dict[tuple[str, float | None], float] = {}
     if runs is not None and sessions:
-        for each in runs.standing(*ENDS):
+        for each in runs.done_actions(*ENDS):
             key = (each.intent.target, each.intent.after.get("ended_at"))
             noted.setdefault(key, each.settled_at or now)
     reaped_at: dict[str, float] = {}

@@ -42,7 +42,7 @@ from exporter.pruner.gather.seen_deletions import Look, Runs, witness
 from exporter.pruner.gather.session_files import list_files, owners_of, with_owners
 from exporter.pruner.gather.unchanged import Rest
 from exporter.pruner.models import ITEMS_MAX, WORKDIRS_MAX, PruneMemory, Seen, WitnessMemory
-from exporter.reaper.models import HomeFacts, ReaperRules
+from exporter.reaper.models import ProcessFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.filesystem import filesystem_of
 from exporter.scan.mount_namespaces import MountNamespaces, Process
@@ -63,7 +63,7 @@ class Asked(Struct, frozen=True):
     """What the agent tells a worker for the taking of stock."""
 
     owner: int
-    facts: HomeFacts = HomeFacts()
+    facts: ProcessFacts = ProcessFacts()
     rules: ReaperRules = ReaperRules()
     memory: PruneMemory = PruneMemory()
     end_reason: str = "reaped"

@@ -19,7 +19,7 @@ from exporter.hermes.routing import routing_file
 from exporter.pruner.decide.report import threshold_reports
 from exporter.pruner.decide.thresholds import Pressure, Reading, assess, disk_reading
 from exporter.pruner.models import PruneMemory, PruneReport, ThresholdName
-from exporter.reaper.models import HomeFacts
+from exporter.reaper.models import ProcessFacts
 from exporter.runs.folder import NAME as RUNS
 from exporter.scan.filesystem import filesystem_of
 from exporter.snapshot import DiskReport
@@ -56,7 +56,7 @@ class Rest:
         self._path = database.database_path(home)
         self._last: _Look | None = None
 
-    def mark(self, facts: HomeFacts, settings: Prune, walked: DiskReport) -> tuple[Any, ...]:
+    def mark(self, facts: ProcessFacts, settings: Prune, walked: DiskReport) -> tuple[Any, ...]:
         """All that moves when a new look would find something else.
 
         Only while no connection is open.

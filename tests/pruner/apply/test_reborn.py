@@ -19,7 +19,7 @@ from exporter.pruner.beside import Beside
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
-from exporter.runs.models import END_SESSION, ENDS, Kind
+from exporter.runs.models import END_SESSION, ENDS, RunKind
 from exporter.runs.summary import RunReader
 from exporter.writing import pacing
 from exporter.writing.target import Target
@@ -92,7 +92,10 @@ def test_a_session_that_hermes_goes_on_with_gets_its_past_back(home: Path, versi
         assert heal_reborn(beside_all(home)).sessions == ()
         assert hermes.ask("show", session=OTHER) is None
         assert hermes.ask("broken") == []
-    assert [(run.kind, run.actions) for run in history(home)] == [(Kind.HEAL, 1), (Kind.PRUNE, 2)]
+    assert [(run.kind, run.actions) for run in history(home)] == [
+        (RunKind.HEAL, 1),
+        (RunKind.PRUNE, 2),
+    ]
     report = RunReader(str(home), END_SESSION, ENDS).read(os.getuid()).report
     assert (report.reborn, report.reopened) == (1, [])
 

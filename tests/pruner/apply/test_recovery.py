@@ -15,7 +15,7 @@ from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.models import HomePrunePlan
 from exporter.runs.journal import journal_of
-from exporter.runs.models import Kind
+from exporter.runs.models import RunKind
 from tests.real.agent import agent
 from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
@@ -43,7 +43,7 @@ from exporter.pruner.apply import execute as pruning, undo as undoing
 from exporter.pruner.apply import move as moving
 from exporter.pruner.models import HomePrunePlan
 from exporter.writing.target import Target
-from exporter.runs.journal import Runs
+from exporter.runs.journal import RunJournal
 home, what, last = sys.argv[1], sys.argv[2], int(sys.argv[3])
 steps = 0
 def step():
@@ -58,7 +58,7 @@ def fatal(function):
         step()
         return answer
     return wrapped
-Runs.settle, Runs.finish = fatal(Runs.settle), fatal(Runs.finish)
+RunJournal.settle, RunJournal.finish = fatal(RunJournal.settle), fatal(RunJournal.finish)
 moving.rename_new, moving.put_back = fatal(moving.rename_new), fatal(moving.put_back)
 site = Target(home, os.geteuid(), pause_seconds=0.001)
 if what == "prune":
@@ -104,7 +104,7 @@ def purge_nothing(home: Path) -> None:
 
 def give_all_back(home: Path) -> None:
     for each in history(home):
-        if each.kind is Kind.PRUNE and (home / TRASH / each.id).is_dir():
+        if each.kind is RunKind.PRUNE and (home / TRASH / each.id).is_dir():
             undo(each.id, site(home))
 
 
@@ -181,7 +181,7 @@ def test_a_session_that_hermes_goes_on_with_before_recovery_counts_as_taken(
         hermes.ask("create", session=session_names(1)[0], source="cli")
         hermes.ask("append", session=session_names(1)[0])
     settle(home)
-    [run_id] = [each.id for each in history(home) if each.kind is Kind.PRUNE]
+    [run_id] = [each.id for each in history(home) if each.kind is RunKind.PRUNE]
     with journal_of(str(home), 0) as runs:
         assert runs is not None
         states = {each.intent.target: each.state.value for each in runs.actions(run_id)}

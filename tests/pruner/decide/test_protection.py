@@ -12,7 +12,7 @@ from exporter.config.prune import Keep, Policies, Policy, Prune
 from exporter.evidence.models import Holder, Liveness, NamedSession
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
 from exporter.pruner.decide.inventory import Inventory, Link, Safeguards
-from exporter.reaper.models import HomeFacts, LeaseFact, ReaperRules
+from exporter.reaper.models import LeaseFact, ProcessFacts, ReaperRules
 from exporter.snapshot import Hold, LockAnswer
 from tests.support.prune_plans import (
     CALM,
@@ -139,7 +139,7 @@ def test_what_an_undo_gave_back_goes_only_by_hand() -> None:
 @pytest.mark.parametrize(
     ("safeguards", "reason"),
     [
-        (Safeguards(HomeFacts()), "not_looked_yet"),
+        (Safeguards(ProcessFacts()), "not_looked_yet"),
         (Safeguards(structs.replace(SEEN, blind=("hidepid",))), "hidepid"),
         (Safeguards(structs.replace(SEEN, lock_probe=LockAnswer.HELD_UNSEEN)), "pid_namespace"),
         (Safeguards(SEEN, unreadable=("routing",)), "routing"),

@@ -13,7 +13,7 @@ from exporter.pruner.apply.undo import undo
 from exporter.pruner.decide.inventory import Archive, Inventory, Link, Workdir
 from exporter.pruner.gather.inventory_reader import Stocktaker
 from exporter.pruner.models import Act, HomePrunePlan, Policy, PruneMemory
-from exporter.reaper.models import HomeFacts
+from exporter.reaper.models import ProcessFacts
 from exporter.snapshot import DiskKind
 from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for
 from tests.real.holders import holder
@@ -236,7 +236,7 @@ def test_a_session_that_a_living_cli_may_have_in_memory_stays(home: tuple[Hermes
         "    db.end_session('its', 'reaped')\n",
     )
     with holder(hermes, path, []):
-        facts = HomeFacts(holders=evidence(path).holders, blind=())
+        facts = ProcessFacts(holders=evidence(path).holders, blind=())
         beside = take_stock(path, facts=facts, end_reason="none").inventory
         assert targets(all_that_may_go(beside)) == ["old"]
         assert kept(all_that_may_go(beside)) == {"possible_host": 1}

@@ -16,7 +16,7 @@ from exporter.pruner.gather.inventory_reader import Stocktaker
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.planning import Planned, Seen, plan
 from exporter.pruner.requests import PruneWish
-from exporter.reaper.models import HomeFacts, ReaperRules
+from exporter.reaper.models import ProcessFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import is_single_threaded
 from tests.support.prune_plans import SEEN
@@ -131,7 +131,7 @@ def test_under_pressure_only_a_home_that_is_observed_is_at_rest(
 
 def test_nothing_is_believed_of_processes_that_were_not_looked_for(tmp_path: Path) -> None:
     looker = Looker(small_home(tmp_path / "home"))
-    looker.facts = HomeFacts()
+    looker.facts = ProcessFacts()
     assert looker.look().plan.blocked == "not_looked_yet"
 
 

@@ -20,7 +20,7 @@ from exporter.config.prune import Keep, Prune
 from exporter.evidence.procfs import read_stat
 from exporter.pruner.decide.inventory import Checkpoint, Workdir
 from exporter.pruner.models import Policy, PruneMemory
-from exporter.reaper.models import HomeFacts
+from exporter.reaper.models import ProcessFacts
 from exporter.scan.mount_namespaces import MountNamespaces, Process
 from exporter.snapshot import LockAnswer
 from tests.real.elsewhere import as_user
@@ -75,10 +75,10 @@ class Home:
         actions = plan(found.inventory, Prune(keep=Keep(newest=0))).actions
         return [each.target for each in actions if each.policy is Policy.ORPHAN_CHECKPOINTS]
 
-    def _facts(self) -> HomeFacts:
+    def _facts(self) -> ProcessFacts:
         if not (self.path / "state.db").exists():
-            return HomeFacts(blind=(), lock_probe=LockAnswer.FREE)
-        return HomeFacts(holders=evidence(self.path).holders, blind=())
+            return ProcessFacts(blind=(), lock_probe=LockAnswer.FREE)
+        return ProcessFacts(holders=evidence(self.path).holders, blind=())
 
     @contextmanager
     def container(self) -> Iterator[int]:
