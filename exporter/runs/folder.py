@@ -32,7 +32,7 @@ class RunBusyError(RunError):
 
 
 class RunFullError(RunError):
-    """There is no space to note a run; whatever frees space has to come first."""
+    """There is no space to note a run: something must be deleted first."""
 
 
 class JournalDamagedError(RunError):
@@ -74,7 +74,7 @@ class RunFolder:
 def run_folder(home: str, owner: int, *, create: bool = False) -> Iterator[RunFolder | None]:
     """The home's folder; None if there is none and it is not to be made.
 
-    Raise RunError if it is a symlink, somebody else's or open to others.
+    Raise RunError if it is a symlink, belongs to another user or is open to others.
     """
     if os.geteuid() != owner:
         raise RunError(f"only the owner of {home} (uid {owner}) acts on it; nothing was done")
@@ -101,7 +101,7 @@ def run_folder(home: str, owner: int, *, create: bool = False) -> Iterator[RunFo
 
 
 def unusable(path: str, error: OSError) -> RunError:
-    """What to raise where something in the folder cannot be made or opened."""
+    """What to raise if something in the folder cannot be made or opened."""
     kind = RunFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else RunError
     return kind(f"cannot use {path}: {error.strerror}; nothing was done")
 
@@ -119,7 +119,7 @@ def _open(home: str, owner: int, *, create: bool) -> int | None:
         try:
             os.mkdir(NAME, 0o700, dir_fd=above)
         except FileExistsError:
-            pass  # another run was quicker; whose it is gets checked all the same
+            pass  # another run was quicker; the owner is checked all the same
         return os.open(NAME, _DIRECTORY, dir_fd=above)
     finally:
         os.close(above)
@@ -148,7 +148,7 @@ def run_lock(folder: RunFolder, purpose: str) -> Iterator[None]:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{purpose} by process {os.getpid()}\n".encode(), 0)
         except OSError:
-            pass  # a full disk: the lock is what counts, not who is named in it
+            pass  # a full disk: the lock counts, not the name in it
         yield
     finally:
         os.close(descriptor)

@@ -207,7 +207,7 @@ class RunJournal(JournalReader):
 
 _ALL: Final = "*"
 
-# Left to itself SQLite would look at everything that was ever done.
+# Without the `+` SQLite would read every action that was ever done.
 _TAKE_BACK: Final = """
     UPDATE actions SET state = 'undone', why = ?
      WHERE +state = 'done' AND (run, number) IN (

@@ -1,4 +1,4 @@
-"""A little space in the home's folder, given up when the disk is full.
+"""A little space in the home's folder, released when the disk is full.
 
 What frees space must be noted first, and on a full disk not even that fits. So a run leaves some
 space occupied for the next one, which lets go of it when there is no other.
@@ -20,7 +20,7 @@ _PLENTY: Final = 32
 
 
 def has_reserve(folder: RunFolder) -> bool:
-    """Whether an earlier run has come to its end here; False also where it was given up."""
+    """True if an earlier run has ended here; False also if the reserve was released."""
     try:
         os.stat(NAME, dir_fd=folder.descriptor, follow_symlinks=False)
     except OSError:
@@ -29,7 +29,7 @@ def has_reserve(folder: RunFolder) -> bool:
 
 
 def release_reserve(folder: RunFolder) -> None:
-    """If the disk is full, let go of what was kept for that."""
+    """If the disk is full, release the space that was kept for that."""
     if _free_bytes(folder) < _SCARCE * SIZE_BYTES:
         try:
             os.unlink(NAME, dir_fd=folder.descriptor)
@@ -45,7 +45,7 @@ def make_reserve(folder: RunFolder) -> None:
     try:
         descriptor = os.open(NAME, flags, 0o600, dir_fd=folder.descriptor)
     except OSError:
-        return  # most often because it is there
+        return  # most often because it exists
     try:
         os.posix_fallocate(descriptor, 0, SIZE_BYTES)
     except OSError:

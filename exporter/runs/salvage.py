@@ -25,11 +25,11 @@ _NEW: Final = f"{FILE}.new"
 _WHY: Final = "its entry in the run journal was damaged"
 _RUN: Final = 9
 _ACTION: Final = 15
-"""So many columns have the tables."""
+"""How many columns the tables have."""
 
 
 def is_damaged(connection: apsw.Connection) -> bool:
-    """Whether not all of a journal can be read; reads all of it."""
+    """True if not all of a journal can be read; reads all of it."""
     try:
         whole = connection.pragma("quick_check") == "ok"
         runs = connection.execute("SELECT * FROM runs").fetchall()
@@ -50,7 +50,7 @@ def salvage(folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
     _unlink(folder, DAMAGED)
     place = folder.descriptor
     os.link(FILE, DAMAGED, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
-    # SQLite would take this for the rollback of whatever file has the journal's name.
+    # SQLite would roll back any file of the journal's name with this.
     _unlink(folder, f"{FILE}-journal")
     os.rename(_NEW, FILE, src_dir_fd=place, dst_dir_fd=place)
     os.fsync(place)

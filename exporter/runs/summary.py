@@ -1,4 +1,4 @@
-"""What a home's run journal says, for those who judge, plan and show; read again when it moves."""
+"""What a home's run journal says, for verdicts, plans and metrics; read again when it changes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from exporter.runs.folder import NAME, RunError
 from exporter.runs.journal import FILE, journal_of
 from exporter.runs.models import BreakerTrip, Run, RunKind, RunOutcome
 from exporter.snapshot import Count, Timestamp, Word
+from exporter.text import cut
 
 _LAST_RUNS: Final = 10
 _TICK_NS: Final = 2_000_000_000
@@ -50,7 +51,7 @@ class DeletedByPolicy(Struct, frozen=True):
 
 
 class RunSummary(Struct, frozen=True):
-    """What has been done to a home, as far as the agent shows it."""
+    """What was done to a home, as far as the agent shows it."""
 
     readable: bool = True
     """False if there is a journal that cannot be read: then the rest of this is not known."""
@@ -58,7 +59,7 @@ class RunSummary(Struct, frozen=True):
     reaped: ReapCounts = []
     """Sessions ever ended by us, whatever became of them since."""
     reopened: ReapCounts = []
-    """Those of them that a process was on, and that were put right."""
+    """Those of them that a process was running, and that were put right."""
     to_heal: bool = False
     """A session that was reaped may have gone on."""
     reborn: Count = 0
@@ -81,7 +82,7 @@ class KnownRuns(Struct, frozen=True):
     ended: frozenset[str] = frozenset()
     """Sessions that may still carry an end which we wrote."""
     in_trash: frozenset[str] = frozenset()
-    """Sessions whose rows wait in the trash: one of them that is there was born again."""
+    """Sessions whose rows are in the trash: one that exists was made again by Hermes."""
     readable: bool = True
     """False if there is a journal and it cannot be read: what it protects is not known then."""
 
@@ -108,7 +109,7 @@ class RunReader:
         return self._memory
 
     def _look(self) -> tuple[int, int, int, int] | None:
-        """What moves with every write. A folder that cannot be looked into must be told apart."""
+        """What changes with every write. A folder that cannot be read must be told apart."""
         try:
             found = os.lstat(os.path.join(self._home, NAME, FILE))
         except FileNotFoundError:
@@ -134,7 +135,7 @@ class RunReader:
                                 for outcome, (count, last) in runs.count_runs(RunKind.PRUNE).items()
                             ],
                             deleted=[
-                                DeletedByPolicy(policy[:128], items, freed)
+                                DeletedByPolicy(cut(policy, 128), items, freed)
                                 for policy, (items, freed) in runs.count_by_policy(
                                     RunKind.PRUNE
                                 ).items()
@@ -152,12 +153,12 @@ class RunReader:
 
 
 def _settled(seen: tuple[int, int, int, int] | None) -> bool:
-    """Two writes within one tick of the clock leave the same time: what is young is read again."""
+    """Two writes within one tick of the clock leave the same time: a new file is read again."""
     return seen is None or time.time_ns() - seen[2] > _TICK_NS
 
 
 def _valid(report: RunSummary) -> RunSummary:
-    """Raise if the agent would not take it: whoever owns a home may write anything into it."""
+    """Raise if the agent would refuse it: the owner may write anything into the journal."""
     encoded = msgspec.json.encode(report)
     if len(encoded) > _REPORT_BYTES_MAX:
         raise ValueError("no run of ours has that much to say")
@@ -166,4 +167,4 @@ def _valid(report: RunSummary) -> RunSummary:
 
 def _bounded(tally: Mapping[tuple[str, str], int]) -> list[ReapCount]:
     most = sorted(tally.items(), key=lambda each: (-each[1], each[0]))[: 2 * _SOURCES_MAX]
-    return [ReapCount(source[:128], proof[:128], count) for (source, proof), count in most]
+    return [ReapCount(cut(source, 128), cut(proof, 128), count) for (source, proof), count in most]

@@ -1,10 +1,10 @@
 """The trash of a home: `.hermes-exporter/backups/trash/<run>/`, on the home's own filesystem.
 
-Hermes's own backup leaves out every folder called `backups`, wherever it lies; so the trash is in
-one, and no backup carries along what was pruned.
+Hermes's own backup leaves out every folder called `backups`, at any depth. So the trash is in one,
+and no backup contains what was pruned.
 
-What a run took lies there under the number of its action, so that no two things can clash. The way
-back is in the journal: the target of that action.
+What a run took lies there under the number of its action, so that no two things can clash. The
+journal says where it came from: the target of that action.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class RunTrash:
 
 
 def is_run_id(name: str) -> bool:
-    """Whether this has the shape of a run's id, so that it may be a folder's name."""
+    """True if this has the form of a run's id, so that it may be a folder's name."""
     return _RUN.fullmatch(name) is not None
 
 
 def name_in_trash(action: Action) -> bytes:
-    """Under which name something waits in the trash of its run; a person can tell what it is."""
+    """Its name in the trash of its run; a person can tell what it is."""
     name = os.fsencode(os.path.basename(action.intent.target))
     return b"%06d-%s" % (action.number, name[:_NAME_BYTES])
 

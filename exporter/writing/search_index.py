@@ -3,8 +3,8 @@
 Triggers keep two FTS5 tables in step with `messages`, and nearly all the time that deleting a
 message takes is theirs. A session whose messages do not fit into one short transaction is therefore
 taken out of the index first, slice by slice, and then deleted whole: until then Hermes sees all of
-it, only its search does not. To put such a session back its messages go into the index first, where
-nobody sees them without their rows. The triggers stay as they are.
+it, only its search does not. To restore such a session its messages go into the index first, where
+no search shows them without their rows. The triggers stay as they are.
 
 Hermes keeps pictures as text that begins with a NUL. Older releases of SQLite, as Hermes may well
 be using, index by trigrams only what stands before a NUL; ours does not stop there. Taken out or
@@ -52,8 +52,8 @@ class SearchIndex(Struct, frozen=True):
 
     tables: tuple[str, ...]
     known: bool
-    """Every trigger is one of Hermes 0.13 to 0.19, and no number of a message is given out twice:
-    slices are possible."""
+    """Every trigger is one of Hermes 0.13 to 0.19, and no message id is used twice: slices are
+    possible."""
 
 
 def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchIndex:
@@ -69,7 +69,7 @@ def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchInd
     )
     for table in tables:
         try:
-            # Not before something is searched for does FTS5 look whether it has the tokenizer.
+            # FTS5 checks only at a search whether it has the tokenizer.
             connection.execute(
                 f"SELECT rowid FROM {quoted(table)} WHERE {quoted(table)} MATCH ? LIMIT 1",
                 (_PROBE,),

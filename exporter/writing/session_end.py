@@ -41,9 +41,9 @@ def ends_of(connection: apsw.Connection, session_ids: Iterable[str]) -> dict[str
 def count_ended(
     connection: apsw.Connection, end_reason: str, after: int, limit: int
 ) -> tuple[int, int | None]:
-    """How many of so many sessions after a row ended for this reason, and the last row of these.
+    """Of the next `limit` sessions after a row, how many ended for this reason, and the last row.
 
-    That is None where there are none.
+    The last row is None if there are no more sessions.
     """
     rows: list[tuple[Any, ...]] = connection.execute(
         "SELECT rowid, end_reason IS ? FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT ?",
@@ -94,7 +94,7 @@ def count_and_newest(connection: apsw.Connection, session_id: str) -> tuple[int,
 def has_turn_lease(
     connection: apsw.Connection, schema: Schema, session_id: str, now: float
 ) -> bool:
-    """Whether somebody is in the middle of a turn, where this release notes that."""
+    """True if a turn is under way; only some releases of Hermes note that."""
     if not schema.has("session_turn_leases", "conversation_id", "expires_at"):
         return False
     holder = schema.expression("session_turn_leases", "holder", "'?'")
@@ -109,9 +109,9 @@ def has_turn_lease(
 def active_since(
     connection: apsw.Connection, schema: Schema, session_id: str, end: End, rows: int
 ) -> bool:
-    """Whether a session that ended so has been active since.
+    """True if a session that ended so has been active since.
 
-    A newer message or clock tells, and so does one more row, should a clock have been set back.
+    A newer message or clock tells. So does one more row: the clock may have been set back.
     """
     found = connection.execute(
         "SELECT COUNT(*), MAX(timestamp) > ? FROM messages WHERE session_id = ?",
@@ -120,7 +120,7 @@ def active_since(
     count, newer_message = found or (0, 0)
     if count > rows or newer_message:
         return True
-    # Asked last: the row itself lies behind its system prompt and takes many pages to read.
+    # Asked last: the row holds the system prompt, so reading it takes many pages.
     if not schema.has("sessions", "last_activity_at"):
         return False
     newer_clock = connection.execute(

@@ -24,6 +24,7 @@ from exporter.hermes.table_rows import (
     quoted,
     read_rows,
 )
+from exporter.text import cut
 from exporter.writing.search_index import (
     IndexedUpToNul,
     SearchIndex,
@@ -75,11 +76,6 @@ class StoredSession(Struct, frozen=True, array_like=True):
     def began_at(self) -> object:
         """When it began, as stored: Hermes never changes that of a row."""
         return self.tables[SESSIONS].named(0)["started_at"]
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether Hermes's triggers, fired by our SQLite, would index it in another way."""
-        return any(self.cut.values())
 
 
 def probe_session_tables(connection: apsw.Connection) -> SessionTables:
@@ -357,7 +353,7 @@ def _kept_columns(layout: SessionTables, table: str, rows: TableRows) -> list[in
 def _in_whose_place(connection: apsw.Connection, parts: StoredSession, error: str) -> str:
     if exists(connection, parts.id):
         return "there is a session of its id again"
-    return f"it does not fit in any more: {error[:120]}"
+    return f"it does not fit in any more: {cut(error, 120)}"
 
 
 def plain_text(value: Any) -> Any:

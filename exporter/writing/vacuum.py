@@ -1,8 +1,8 @@
-"""VACUUM of state.db, which only runs while nobody else has the database open.
+"""VACUUM of state.db, only while no other process has the database open.
 
-It rewrites the whole file and would lock Hermes out for longer than it waits. So it takes the
-exclusive lock first, which nobody gets whom another connection stands in the way of, and it gives
-up, with nothing changed, as soon as somebody comes.
+It rewrites the whole file and would lock Hermes out for longer than Hermes waits. So it takes the
+exclusive lock first, which fails while any other connection is open, and it gives up, with nothing
+changed, as soon as another process opens the database.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FreeBytes = Callable[[str], int]
 
 
 class VacuumFigures(Struct, frozen=True):
-    """What a VACUUM has come to."""
+    """What a VACUUM did."""
 
     before_bytes: int
     after_bytes: int
@@ -100,7 +100,7 @@ def vacuum(
 
 
 class _Watch:
-    """Asked many times a second whether to give up; looks around now and then."""
+    """Asked many times a second whether to give up; checks the time and other processes rarely."""
 
     def __init__(
         self, is_wanted: Callable[[], bool], monotonic: Callable[[], float], give_up_at: float
@@ -108,13 +108,13 @@ class _Watch:
         self._is_wanted = is_wanted
         self._monotonic = monotonic
         self._give_up_at = give_up_at
-        self._look_at = 0.0
+        self._check_at = 0.0
         self.why = ""
 
     def must_stop(self) -> bool:
         now = self._monotonic()
-        if now >= self._look_at and not self.why:
-            self._look_at = now + _LOOK_EVERY_SECONDS
+        if now >= self._check_at and not self.why:
+            self._check_at = now + _LOOK_EVERY_SECONDS
             if now > self._give_up_at:
                 self.why = "took too long"
             elif self._is_wanted():
@@ -123,7 +123,7 @@ class _Watch:
 
 
 def _connect(path: str, *, keep_wal: bool) -> apsw.Connection:
-    """A connection that nobody shares: it uses no -shm, and fails if anybody has one already."""
+    """An exclusive connection: it uses no -shm, and fails if another connection has one."""
     uri = "file:" + urllib.parse.quote(os.fsencode(path))
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOFOLLOW
     connection = apsw.Connection(uri, flags=flags)
@@ -147,7 +147,7 @@ def _pages(connection: apsw.Connection) -> tuple[int, int, int]:
 
 
 def _merge_text_indexes(connection: apsw.Connection, watch: _Watch) -> None:
-    """Without this the index goes on holding most of what was deleted.
+    """Without this the index keeps most of what was deleted.
 
     Step by step, so that it can be given up in between; a step that changes less than two rows was
     the last. An index that this SQLite cannot read is left as it is.
@@ -171,7 +171,7 @@ def _merge_text_indexes(connection: apsw.Connection, watch: _Watch) -> None:
 
 
 def _refuse_without_space(path: str, used_bytes: int, free_bytes: FreeBytes) -> None:
-    """It is written twice: where SQLite keeps what is temporary, then beside the database."""
+    """VACUUM writes the database twice: as a temporary file of SQLite, then beside the old one."""
     needs: dict[int, tuple[str, int]] = {}
     for place in (os.path.dirname(path), os.environ.get("SQLITE_TMPDIR") or TEMPORARY):
         try:
@@ -191,6 +191,6 @@ def _refuse_without_space(path: str, used_bytes: int, free_bytes: FreeBytes) -> 
 
 
 def free_bytes_in(folder: str) -> int:
-    """What somebody who is not root may still write there."""
+    """What a process that is not root may still write there."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize

@@ -21,10 +21,9 @@ from exporter.pruner.apply.session_trash import overview
 from exporter.pruner.models import Act
 from exporter.reaper import change_ends
 from exporter.runs.journal import RunJournal
-from exporter.runs.models import WHY_MAX, Action, ActionState, Frees, Run, Settled
+from exporter.runs.models import Action, ActionState, Frees, Run, Settled
 from exporter.runs.recovery import KILLED, FindOut
 from exporter.runs.trash import RunTrash, trash_of
-from exporter.text import cut
 from exporter.writing.target import Target
 
 GIVE_BACK: Final = "give_back"
@@ -51,7 +50,7 @@ def restore(effect: Effect, original: Action, trash: RunTrash | None) -> str:
     try:
         return effect.restore(original, trash)
     except HomeError as error:
-        return cut(str(error), WHY_MAX)
+        return str(error)
 
 
 def session_of(action: Action) -> str | None:

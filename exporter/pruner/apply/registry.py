@@ -1,4 +1,4 @@
-"""Which effect takes what; sessions are taken many at a time, by `sessions`."""
+"""Which remover takes what; sessions are deleted many at a time, by `delete_sessions`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exporter.writing.target import Target
 
 
 def effects_on(target: Target, folder: RunFolder) -> dict[Act, Effect]:
-    """The effects on a home for everything but sessions."""
+    """The removers of a home for everything but sessions."""
     return {
         Act.PURGE_TRASH: PurgeEffect(folder),
         Act.DELETE_FILE: FileEffect(target.home, target.owner),
@@ -34,4 +34,4 @@ def take(effect: Effect, action: Action, trash: RunTrash | None) -> str:
     try:
         return effect.take(action, trash)
     except HomeError as error:
-        return str(error)[:300]
+        return str(error)
