@@ -1,16 +1,16 @@
-"""What can go wrong, as a tree.
+"""All errors, as a tree.
 
-ExporterError                one clear line for a person; never a traceback
+ExporterError                one clear line for the operator; never a traceback
 ├── UsageError               bad flag or argument            → exit 2
 ├── ConfigError              bad configuration file          → exit 2
 ├── PartlyDoneError          some homes could not be read    → exit 3
 ├── StateError               the agent's own state directory → exit 1
 ├── HomeError                one home cannot be read; the others go on
-│   ├── DatabaseError        its state.db, with a `Trouble` that says why
+│   ├── DatabaseError        its state.db; `Trouble` says why
 │   ├── GitError             one of its repositories (exporter.hermes.git): refused or failed
-│   ├── RunError             it cannot be acted on (exporter.runs)
-│   └── RefusedError         its worker would not do what it was asked to do
-└── WorkerError              a worker died, hung or spoke nonsense
+│   ├── RunError             the agent cannot act on it (exporter.runs)
+│   └── RefusedError         its worker refused the request
+└── WorkerError              a worker died, hung or sent an invalid message
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ExporterError(Exception):
-    """A failure whose message is written for the operator: path, cause, what was left alone."""
+    """A failure with a message for the operator: path, cause, and what was left untouched."""
 
     exit_status = 1
 
@@ -41,7 +41,7 @@ class ConfigError(ExporterError):
 
 
 class PartlyDoneError(ExporterError):
-    """What was asked for could be done for some homes only."""
+    """The request could be done for some homes only."""
 
     exit_status = 3
 
@@ -55,7 +55,7 @@ class HomeError(ExporterError):
 
 
 class DatabaseError(HomeError):
-    """state.db could not be read; `trouble` is the bounded reason that metrics show."""
+    """state.db could not be read; `trouble` is the reason for metrics, one of a fixed set."""
 
     def __init__(self, trouble: Trouble, message: str) -> None:
         super().__init__(message)
@@ -63,20 +63,20 @@ class DatabaseError(HomeError):
 
 
 class RefusedError(HomeError):
-    """A worker understood what it was asked to do, and did not do it."""
+    """A worker understood the request and refused it."""
 
     def __init__(self, message: str, *, busy: bool = False) -> None:
         super().__init__(message)
         self.busy = busy
-        """Another run was under way."""
+        """True if another run was in progress."""
 
 
 class WorkerError(ExporterError):
-    """A worker process failed its agent."""
+    """A worker process failed."""
 
 
 def place_of(error: BaseException) -> str:
-    """`KeyError in reader.py:42`: enough to find it, nothing that could be private."""
+    """Return `KeyError in reader.py:42`: enough to find the place, without private text."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -2,8 +2,8 @@
 
     ts=2026-01-31T09:30:00.125Z level=info component=agent msg="home appeared" home=default
 
-A field never holds content of a conversation. Whatever it holds stays on its line: quotes, line
-breaks, control characters and invalid UTF-8 are escaped.
+A field never holds content of a conversation. Every value stays on its line: quotes, line breaks,
+control characters and invalid UTF-8 are escaped.
 """
 
 from __future__ import annotations
@@ -60,24 +60,24 @@ class Log:
 
 
 class StateChange:
-    """Remembers the last state of each thing, so that the log tells of changes and not of polls."""
+    """Remembers the last state of each thing, so that only changes are logged, not every poll."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, Hashable] = {}
 
     def changed(self, thing: Hashable, state: Hashable, *, assumed: Hashable = None) -> bool:
-        """Whether the thing was last in another state; before the first look, in `assumed`."""
+        """True if the thing's last state differs; before the first call that is `assumed`."""
         last = self._last.get(thing, assumed)
         self._last[thing] = state
         return last != state
 
     def forget(self, thing: Hashable) -> None:
-        """Drop a thing that is gone; it is new when it comes back."""
+        """Drop a thing that is gone; if it returns, it counts as new."""
         self._last.pop(thing, None)
 
 
 class LogQuota:
-    """So many lines in a time: what others do must not fill the log."""
+    """A limit on lines per time: other users' actions must not fill the log."""
 
     def __init__(
         self, lines: int, seconds: float, monotonic: Callable[[], float] = time.monotonic
@@ -88,7 +88,7 @@ class LogQuota:
         self._told: deque[float] = deque()
 
     def take(self) -> bool:
-        """Whether one more line may be written now."""
+        """True if one more line may be written now."""
         now = self._monotonic()
         while self._told and now - self._told[0] >= self._seconds:
             self._told.popleft()
@@ -103,7 +103,7 @@ def get(component: str) -> Log:
 
 
 def setup(level: str = "info", format: str = "logfmt", stream: TextIO | None = None) -> None:  # noqa: A002 - named as the flag is
-    """Send all log lines of the process, our libraries' too, to stderr."""
+    """Send all log lines of the process, including those of libraries, to stderr."""
     logging.raiseExceptions = False  # a closed stderr must not become a traceback
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter() if format == "json" else _LogfmtFormatter())
@@ -115,7 +115,7 @@ def setup(level: str = "info", format: str = "logfmt", stream: TextIO | None = N
 
 
 def _entry(record: logging.LogRecord) -> dict[str, Value]:
-    """The fields of a line, in order."""
+    """Return the fields of a line, in order."""
     fields: Mapping[str, object] = getattr(record, "fields", {})
     moment = datetime.fromtimestamp(record.created, UTC)
     entry: dict[str, Value] = {
@@ -135,7 +135,10 @@ def _entry(record: logging.LogRecord) -> dict[str, Value]:
 
 
 def _value(value: object) -> Value:
-    """Numbers and truth as they are, anything else as bounded text without lone surrogates."""
+    """Return numbers and booleans unchanged, anything else as safe, bounded text.
+
+    The text has no lone surrogates.
+    """
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

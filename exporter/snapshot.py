@@ -1,8 +1,8 @@
-"""The picture of one home at one instant, and the parts it is made of.
+"""The data of one home at one moment, and its parts.
 
-Everything here is frozen and crosses the pipe between a worker and the agent as JSON. The agent
-trusts no worker, so each field carries the limit it is decoded under: a hostile worker can falsify
-its own home and nothing more.
+All types here are frozen, and cross the pipe between a worker and the agent as JSON. The agent
+trusts no worker, so each field has a limit that is checked when it is decoded. A hostile worker can
+falsify its own home and nothing more.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 Word = Annotated[str, Meta(max_length=128)]
-"""A short identifier as Hermes wrote it (source, end reason, model); not yet fit for a label."""
+"""A short identifier that Hermes wrote (source, end reason, model); not yet safe for a label."""
 SessionId = Annotated[str, Meta(max_length=512)]
 Text = Annotated[str, Meta(max_length=300)]
 Count = Annotated[int, Meta(ge=0)]
@@ -23,14 +23,14 @@ Timestamp = float
 """Seconds since the epoch."""
 
 OTHER: Final = "other"
-"""The label value for whatever has no place of its own."""
+"""The label value for everything without a label value of its own."""
 
 MESSAGE_BUCKETS: tuple[float, ...] = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 IDLE_BUCKETS: tuple[float, ...] = (60, 600, 3600, 21600, 86400, 604800, 2592000, 7776000)
 
 
 class Trouble(StrEnum):
-    """Why a home's database was not read at this scan; `none`: it was, or there is none yet."""
+    """Why a home's database was not read in this scan; `none`: it was, or there is none yet."""
 
     NONE = "none"
     NOT_A_FILE = "not_a_file"
@@ -49,7 +49,7 @@ class Trouble(StrEnum):
 
 
 class DiskKind(StrEnum):
-    """What a file under a home is; `other` is the remainder, so that a new leak shows."""
+    """The kind of a file in a home; `other` is the rest, so that a new leak is visible."""
 
     TRANSCRIPTS = "transcripts"
     REQUEST_DUMPS = "request_dumps"
@@ -66,7 +66,7 @@ class DiskKind(StrEnum):
 
 
 class FileIdentity(Struct, frozen=True):
-    """Which file this is, whatever its name: the key by which descriptors and locks are matched."""
+    """Identifies a file independently of its name; descriptors and locks are matched by it."""
 
     device: int
     inode: int
@@ -91,9 +91,9 @@ class DiskReport(Struct, frozen=True):
     usage: dict[DiskKind, DiskUsage]
     checkpoints: Annotated[list[CheckpointCount], Meta(max_length=6)]
     complete: bool
-    """False while the first walk of a large home is still under way, or parts were unreadable."""
+    """False while the first walk of a large home is in progress, or if parts were unreadable."""
     unreadable: Count = 0
-    """Folders and files that could not be looked at."""
+    """Folders and files that could not be read."""
 
 
 class Filesystem(Struct, frozen=True):
@@ -102,20 +102,20 @@ class Filesystem(Struct, frozen=True):
     size_bytes: Bytes
     avail_bytes: Bytes
     kind: Word
-    """As /proc/self/mountinfo names it, `unknown` where there is none."""
+    """The name in /proc/self/mountinfo; `unknown` if there is none."""
     used_bytes: Bytes = 0
-    """With `avail_bytes` it is less than the size where some is reserved for root."""
+    """The sum with `avail_bytes` is less than the size if some space is reserved for root."""
 
 
 class DatabaseHealth(Struct, frozen=True):
-    """What state.db says of itself."""
+    """Facts about state.db from the database itself."""
 
     schema_version: int | None
     pages: Count
     free_pages: Count
     page_size_bytes: Count
     integrity_ok: bool | None = None
-    """Of the last quick_check; None when none was made."""
+    """Result of the last quick_check; None if there was none."""
 
 
 class MessageHistogram(Struct, frozen=True):
@@ -133,7 +133,7 @@ class EndedCount(Struct, frozen=True):
 
 
 class SessionSummary(Struct, frozen=True):
-    """All sessions of a home, folded into the figures that metrics show."""
+    """All sessions of a home, summed up to the figures that metrics show."""
 
     open_by_source: Annotated[dict[Word, Count], Meta(max_length=64)]
     ended: Annotated[list[EndedCount], Meta(max_length=256)]
@@ -150,11 +150,11 @@ class SessionSummary(Struct, frozen=True):
     tool_repeat_streak_max: Count
     written_after_end: Annotated[dict[Word, Count], Meta(max_length=64)]
     unreadable: Count = 0
-    """Rows that are in none of these figures: no session can be told by their id."""
+    """Rows that no figure includes: their id cannot identify a session."""
 
 
 class TurnState(StrEnum):
-    """How the last message of a session left it: the cause shown when it leaked."""
+    """The state after a session's last message. Shown as the cause if the session leaked."""
 
     EMPTY = "empty"
     MID_TURN = "mid_turn"
@@ -162,7 +162,7 @@ class TurnState(StrEnum):
 
 
 class Hold(StrEnum):
-    """Why an open session may rightly have nobody running it."""
+    """Why an open session may correctly have no process that runs it."""
 
     ROUTED = "routed"
     TOPIC_BOUND = "topic_bound"
@@ -172,7 +172,7 @@ class Hold(StrEnum):
     PINNED = "pinned"
     GOAL = "goal"
     RESTORED = "restored"
-    """A person took its reap back."""
+    """An operator undid its reap."""
 
 
 class OpenSession(Struct, frozen=True):
@@ -181,16 +181,19 @@ class OpenSession(Struct, frozen=True):
     id: SessionId
     source: Word
     started_at: Timestamp
-    """0.0: not known; never shown as a moment."""
+    """0.0: not known; never shown as a time."""
     last_activity_at: Timestamp
-    """Newest of every clock there is; 0.0 if there is none."""
+    """The newest of all its clocks; 0.0 if there is none."""
     clocks_sane: bool
-    """False if any clock is missing, no moment, or in the future, or the row is not one that Hermes
-    can have written: such a session is protected."""
+    """False if the session must be protected.
+
+    Either a clock is missing, not a valid time or in the future, or Hermes cannot have written the
+    row.
+    """
     messages: Count
     """Active rows."""
     rows: Count
-    """All rows, whatever `active` or `compacted` say."""
+    """All rows, with any `active` or `compacted`."""
     turn: TurnState
     holds: Annotated[list[Hold], Meta(max_length=8)] = []
     parent_id: SessionId | None = None
@@ -200,7 +203,7 @@ class OpenSession(Struct, frozen=True):
 
 
 class ModelUsage(Struct, frozen=True):
-    """What one session has used of one model so far."""
+    """The usage of one model by one session so far."""
 
     model: Word
     input: Count = 0
@@ -213,24 +216,27 @@ class ModelUsage(Struct, frozen=True):
 
 
 class SessionUsage(Struct, frozen=True):
-    """What one session has used so far; the journal turns these into counters that never fall."""
+    """The usage of one session so far. The agent turns it into counters that never fall."""
 
     key: int
-    """64 bits of a hash of the session id: enough to recognise it, nothing to read in it."""
+    """64 bits of a hash of the session id: enough to recognise it, without text of it."""
     source: Word
     active_rows: Count
     rows: Count
-    """All its rows, whatever `active` or `compacted` say."""
+    """All its rows, with any `active` or `compacted`."""
     above_watermark: Count
-    """Its rows that are newer than all that was counted before."""
+    """Its rows that are newer than all rows counted before."""
     copied: Count
-    """How many of the rows above the message watermark only repeat older ones (compaction)."""
+    """The number of rows above the message watermark that only repeat older ones (compaction)."""
     tool_calls: Count
     api_calls: Count
     models: Annotated[list[ModelUsage], Meta(max_length=32)] = []
     reborn: bool = False
-    """It was pruned and is there again without its past, which it will get back: until then its
-    figures, counted from nothing, are less than what was counted of it."""
+    """True if it was pruned and exists again, still without its old messages.
+
+    They will be restored. Until then its figures start from zero and are lower than those already
+    counted.
+    """
 
 
 class Lease(Struct, frozen=True):
@@ -244,13 +250,13 @@ class Lease(Struct, frozen=True):
 
 
 class GatewayFiles(Struct, frozen=True):
-    """What a gateway left on disk; whether it is alive is for the agent to find out."""
+    """The files that a gateway wrote. The agent finds out if the gateway is alive."""
 
     pid: int | None
     start_ticks: int | None
     lock: FileIdentity | None
     starts: Annotated[list[Timestamp], Meta(max_length=64)] = []
-    """When it was started lately, from gateway-starts.log."""
+    """Its latest starts, from gateway-starts.log."""
 
 
 class KanbanClaim(Struct, frozen=True):
@@ -262,7 +268,7 @@ class KanbanClaim(Struct, frozen=True):
 
 
 class LockAnswer(StrEnum):
-    """What F_GETLK on byte 128 of state.db-shm said, asked where no connection is open."""
+    """The answer of F_GETLK on byte 128 of state.db-shm, asked while no connection is open."""
 
     FREE = "free"
     HELD = "held"
@@ -272,10 +278,10 @@ class LockAnswer(StrEnum):
 
 
 class DatabaseProbe(Struct, frozen=True):
-    """A database's files, as far as they can be known without opening them through SQLite."""
+    """A database's files, as far as they can be known without opening them with SQLite."""
 
     name: Word
-    """Its path below the home: `state.db`, or a kanban board's."""
+    """Its path relative to the home: `state.db`, or a kanban board's."""
     database: FileIdentity | None
     wal: FileIdentity | None
     shm: FileIdentity | None
@@ -284,7 +290,7 @@ class DatabaseProbe(Struct, frozen=True):
 
 
 class Probe(Struct, frozen=True):
-    """The first half of a scan: what can be known of a home without opening its databases."""
+    """The first half of a scan: facts about a home without opening its databases."""
 
     trouble: Trouble
     detail: Text
@@ -297,17 +303,17 @@ class Probe(Struct, frozen=True):
 
 
 class MatchedFiles(Struct, frozen=True):
-    """The files of a home that match a pattern which a collector has declared."""
+    """The files of a home that match a pattern of a collector."""
 
     files: Count
     bytes: Bytes
-    """Sum of the file lengths; what they take on disk is in `DiskReport`."""
+    """Sum of the file lengths; their size on disk is in `DiskReport`."""
     newest_at: Timestamp | None
-    """When one of them was last modified; None if there is none."""
+    """When the newest of them was last modified; None if there is none."""
 
 
 class Snapshot(Struct, frozen=True):
-    """One home at one instant, without the sessions themselves: those follow in pages."""
+    """One home at one moment, without the sessions themselves: these follow in pages."""
 
     scanned_at: Timestamp
     trouble: Trouble
@@ -323,7 +329,7 @@ class Snapshot(Struct, frozen=True):
     cron_ticker_at: Timestamp | None
     kanban: Annotated[list[KanbanClaim], Meta(max_length=512)] | None
     message_watermark: int
-    """Highest message id this scan has counted."""
+    """The highest message id that this scan has counted."""
     missing_columns: Annotated[list[Word], Meta(max_length=32)] = []
     matched_files: Annotated[dict[Word, MatchedFiles], Meta(max_length=256)] = {}
-    """By pattern; one that could not be matched in full is missing."""
+    """By pattern. A pattern that could not be matched completely is missing."""

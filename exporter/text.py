@@ -1,4 +1,4 @@
-"""Text and numbers for people: made safe to show, and in units that are easy to read."""
+"""Text and numbers for people: safe to show, and in units that are easy to read."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 
 def visible(text: str) -> str:
-    """Escape every character that a terminal or a log reader could act on instead of show.
+    """Escape every character that a terminal or a log reader could act on instead of showing it.
 
-    Control characters, bidirectional overrides, line separators and the lone surrogates that stand
-    for invalid UTF-8 come out as `\\n`, `\\x1b`, `\\u202e`: a hostile name stays one harmless line.
+    Control characters, bidirectional overrides, line separators, and the lone surrogates that stand
+    for invalid UTF-8 become `\\n`, `\\x1b`, `\\u202e`. So a hostile name stays one harmless line.
     """
     if text.isprintable():
         return text
@@ -19,23 +19,23 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text, or its beginning and an ellipsis when it is longer than `limit` characters."""
+    """Return the text; if it is longer than `limit` characters, its beginning and an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def cut(text: str, limit: int) -> str:
-    """At most so many characters of a text: what a field of a message or of the journal holds."""
+    """Return at most so many characters, as a field of a message or of the journal can hold."""
     return text[:limit]
 
 
 def quoted(text: str) -> str:
-    """The text in quotes as an error line shows it: visible, and cut where it would flood."""
+    """Return the text in quotes for an error line: escaped, and cut if it is long."""
     return f"'{shortened(visible(text), 60)}'"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was probably meant to be; None when nothing is close."""
-    import difflib  # only a mistake needs it, and a start-up should not wait for it
+    """Return the known word that `word` was probably meant to be; None if none is close."""
+    import difflib  # slow to import, and only a mistake needs it
 
     by_lower = {name.lower(): name for name in known}
     matches = difflib.get_close_matches(word.lower(), by_lower, n=1)
@@ -43,7 +43,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def listed(words: Iterable[str], conjunction: str = "or") -> str:
-    """`a, b or c`."""
+    """Return `a, b or c`."""
     *rest, last = words
     return f"{', '.join(rest)} {conjunction} {last}" if rest else last
 
@@ -54,17 +54,18 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def format_size(size_bytes: float) -> str:
-    """`0 B`, `512 B`, `1.5 GiB`."""
+    """Return `0 B`, `512 B`, `1.5 GiB`."""
     amount = float(size_bytes)
     for unit in _SIZES[:-1]:
-        if abs(amount) < 1023.95:  # what would be rounded to 1024.0 belongs to the next unit
+        # a value that would be rounded to 1024.0 belongs to the next unit
+        if abs(amount) < 1023.95:
             return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} {_SIZES[-1]}"
 
 
 def format_age(seconds: float) -> str:
-    """`42s`, `12m`, `3h 5m`, `12d 3h`, `90d`; `future` for what is yet to come."""
+    """Return `42s`, `12m`, `3h 5m`, `12d 3h`, `90d`; `future` for a negative age."""
     if seconds < 0:
         return "future"
     whole = int(seconds)
@@ -80,22 +81,22 @@ def format_age(seconds: float) -> str:
 
 
 def format_percent(ratio: float) -> str:
-    """`90%`, `97.5%`."""
+    """Return `90%`, `97.5%`."""
     return f"{ratio * 100:.1f}".removesuffix(".0") + "%"
 
 
 def format_count(number: int) -> str:
-    """`12,000`."""
+    """Return `12,000`."""
     return f"{number:,}"
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 home`, `2 homes`, `12,000 homes`."""
+    """Return `1 home`, `2 homes`, `12,000 homes`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def format_pids(pids: Sequence[int]) -> str:
-    """`process 7`, `processes 7, 8`; of very many the first."""
+    """Return `process 7` or `processes 7, 8`; of very many only the first."""
     some = ", ".join(str(pid) for pid in pids[:_PIDS_MAX])
     more = f" and {len(pids) - _PIDS_MAX:,} more" if len(pids) > _PIDS_MAX else ""
     return f"process {some}" if len(pids) == 1 else f"processes {some}{more}"

@@ -1,11 +1,14 @@
 """The configuration: one table of settings, read from YAML with an error line for every mistake.
 
-units      what a value may look like: durations, sizes, percentages, counts, words
+units      the forms of values: durations, sizes, percentages, counts, words
 table      how a setting is declared: unit, default, help
-settings   THE table: every key there is, as frozen dataclasses
+settings   THE table: every key, as frozen dataclasses
+prune      the part of the table for the pruner
+mode       observe or enforce
 document   YAML with line numbers
 build      document + table → settings, or one line per problem
 load       from a path to Settings
-paths      where things are when nobody says
-reference  docs/configuration.md, rendered from the table
+paths      default paths
+
+`exporter.reference.configuration` renders docs/configuration.md from the table.
 """

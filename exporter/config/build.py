@@ -1,5 +1,6 @@
-"""A document and the settings table make settings, or a list of problems: all of them at once,
-because fixing a file one error per restart is a poor evening.
+"""Make settings from a document and the settings table, or a list of problems.
+
+All problems are reported at once, so that a file need not be fixed with one restart per error.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from exporter.config.table import Leaf, ListOf, Section, SectionList, SectionsBy
 from exporter.text import listed, nearest, quoted, shortened, visible
 
 _OFF = ("off", "false")
-"""The second is what programs that write YAML make of the first."""
+"""Programs that write YAML turn `off` into `false`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to fix: where, which key, and how."""
+    """One problem to fix: its line, its key, and the fix."""
 
     line: int
     key: str
@@ -28,12 +29,12 @@ class Problem:
 
 @dataclass(slots=True)
 class Builder:
-    """Reads values out of a document and remembers what was wrong with it."""
+    """Reads values from a document and collects its problems."""
 
     problems: list[Problem] = field(default_factory=list)
 
     def section(self, spec: Section, node: Node, base: Any, key: str) -> Any:
-        """`base` with what the document changes. A section without a body changes nothing."""
+        """Return `base` with the document's changes. A section without a body changes nothing."""
         if isinstance(node, ScalarNode) and node.null:
             return base
         if spec.can_be_off and isinstance(node, ScalarNode) and node.text in _OFF:
@@ -44,9 +45,9 @@ class Builder:
             return base
         before = len(self.problems)
         given = self._given(spec, node, key)
-        # Whoever gives a key of what is off elsewhere wants it here.
+        # A section that is off elsewhere and has a key here is wanted here.
         changes: dict[str, Any] = {"off": False} if spec.can_be_off and given else {}
-        # Lists of sections come last: they start from what their neighbours turned out to be.
+        # Lists of sections come last, because they start from the final values of their neighbours.
         for name in sorted(
             given, key=lambda name: isinstance(spec.entries[name].spec, SectionList)
         ):
@@ -61,7 +62,7 @@ class Builder:
         return value
 
     def _given(self, spec: Section, node: MappingNode, key: str) -> dict[str, Node]:
-        """The known keys that the file gives; unknown and repeated ones are problems."""
+        """Return the known keys in the file; unknown and repeated keys are problems."""
         given: dict[str, Node] = {}
         lines: dict[str, int] = {}
         for name, value in node.entries:
@@ -168,7 +169,7 @@ class Builder:
 
 
 def _unsaid(spec: Section, node: MappingNode, value: Any) -> Iterator[str]:
-    """Where the values come from that a check has met and the section does not name."""
+    """Yield where a checked value comes from that the section does not give itself."""
     given = {name.text for name, _ in node.entries}
     for name in spec.checked:
         entry = spec.entries[name]

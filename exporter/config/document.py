@@ -1,8 +1,8 @@
 """A YAML file as a tree that remembers its lines.
 
-Values stay text: the settings table says what each one is, so YAML's own guesses (`off` is false,
-`1:30` is ninety) cannot change a setting. What could be abused or misread (aliases, tags, a second
-document, deep nesting) is refused rather than understood.
+Values stay text. The settings table gives the type of each value, so YAML's own guesses (`off` is
+false, `1:30` is ninety) cannot change a setting. Anything that could be abused or misread is
+refused: aliases, tags, a second document, deep nesting.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TypeAlias
 import yaml
 
 MAX_DEPTH = 12
-"""Deeper than any setting; the parser itself would go on until memory ends."""
+"""Deeper than any setting. The parser itself has no limit until memory ends."""
 
 
 class DocumentError(Exception):
-    """The file is not YAML that we accept; `line` is where, None for the file as a whole."""
+    """The file is not YAML that we accept; `line` is None for a problem of the whole file."""
 
     def __init__(self, line: int | None, reason: str) -> None:
         super().__init__(reason)
@@ -31,7 +31,7 @@ class ScalarNode:
     line: int
     text: str
     null: bool
-    """Nothing stands there: `key:`, `~` or `null`."""
+    """True if there is no value: `key:`, `~` or `null`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class SequenceNode:
 
 @dataclass(frozen=True, slots=True)
 class MappingNode:
-    """A mapping, in the order of the file and with its duplicates: the reader decides on those."""
+    """A mapping in the order of the file, with its duplicates; the reader handles duplicates."""
 
     line: int
     entries: tuple[tuple[ScalarNode, Node], ...]
@@ -52,7 +52,7 @@ Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
 
 
 def parse(text: str) -> Node | None:
-    """The tree of a YAML document; None for an empty one. Raises DocumentError."""
+    """Return the tree of a YAML document; None for an empty one. Raise DocumentError."""
     events = _guarded(text)
     root: Node | None = None
     for event in events:
@@ -64,7 +64,7 @@ def parse(text: str) -> Node | None:
 
 
 def _guarded(text: str) -> Iterator[yaml.Event]:
-    """The parser's events, its own errors turned into ours."""
+    """Yield the parser's events; turn its errors into ours."""
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
@@ -113,7 +113,7 @@ def _line(event: yaml.Event) -> int:
 
 
 def _line_of(mark: object) -> int:
-    """Lines as people count them; without a mark, the first."""
+    """Return the line number, counted from 1; 1 if there is no mark."""
     return int(getattr(mark, "line", 0)) + 1
 
 

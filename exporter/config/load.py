@@ -1,4 +1,4 @@
-"""From a path to Settings, or to one line per problem."""
+"""Read Settings from a path, or one line per problem."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1024 * 1024
 MAX_PROBLEMS = 20
-"""A file that is something else entirely should not flood the terminal."""
+"""A limit for files that are not a configuration at all: they must not flood the terminal."""
 
 
 def load(path: str | None) -> Settings:
-    """The settings of a file; the defaults for None. Raises ConfigError, one line per problem."""
+    """Return the settings of a file; the defaults for None.
+
+    Raise ConfigError with one line per problem.
+    """
     if path is None:
         return Settings()
     settings, problems = read(path)
@@ -29,11 +32,11 @@ def load(path: str | None) -> Settings:
 
 
 def read(path: str) -> tuple[Settings, list[str]]:
-    """The settings of a file and its problems; with any problem the settings are not to be used.
+    """Return the settings of a file and its problems; with a problem, do not use the settings.
 
-    A line is `FILE:LINE: key: what is wrong, and the fix`, or `FILE: why` when it cannot be read.
+    A line is `FILE:LINE: key: what is wrong, and the fix`, or `FILE: why` if it cannot be read.
     """
-    # The YAML parser costs more to import than all the rest; without a file nobody needs it.
+    # Importing the YAML parser takes longer than all other imports, and only a file needs it.
     from exporter.config.build import Builder
     from exporter.config.document import DocumentError, MappingNode, parse
     from exporter.config.table import section_of
@@ -57,7 +60,10 @@ def read(path: str) -> tuple[Settings, list[str]]:
 
 
 def _text(path: str) -> str:
-    """The file's text. A pipe or device is refused: an empty read would silently mean defaults."""
+    """Return the file's text.
+
+    A pipe or device is refused: an empty read would silently mean the defaults.
+    """
     from exporter.config.document import DocumentError
 
     with open(path, "rb", opener=_without_waiting) as file:
@@ -75,7 +81,7 @@ def _text(path: str) -> str:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a pipe, too, without waiting for its writer."""
+    """Open without blocking: opening a pipe would wait for its writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

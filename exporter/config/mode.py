@@ -1,4 +1,4 @@
-"""How far the agent may go."""
+"""What the agent may do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from exporter.config.units import choice
 
 
 class Mode(StrEnum):
-    """Observe harms nothing and is the default; only `enforce` lets the agent act."""
+    """`observe` changes nothing and is the default; only `enforce` lets the agent act."""
 
     OBSERVE = "observe"
     ENFORCE = "enforce"

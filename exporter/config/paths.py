@@ -1,4 +1,4 @@
-"""Where things are when nobody says."""
+"""Default paths."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from exporter.errors import UsageError
 
 SYSTEM_STATE_DIR = "/var/lib/hermes-exporter"
 SYSTEM_CONFIG_FILE = "/etc/hermes-exporter/config.yml"
-"""What the service of the Debian package reads."""
+"""The configuration that the Debian package's service reads."""
 
 
 def default_state_dir(uid: int | None = None, environ: Mapping[str, str] | None = None) -> str:
-    """The directory for counters, labels and caches: the system's for root, else the user's own."""
+    """Return the directory for counters, labels and caches.
+
+    It is the system's for root, else the user's own.
+    """
     uid = os.geteuid() if uid is None else uid
     environ = os.environ if environ is None else environ
     if uid == 0:
         return SYSTEM_STATE_DIR
     state_home = environ.get("XDG_STATE_HOME", "")
-    if os.path.isabs(state_home):  # the XDG specification ignores relative ones
+    if os.path.isabs(state_home):  # the XDG specification says to ignore relative paths
         return os.path.join(state_home, "hermes-exporter")
     home = environ.get("HOME") or _home_of(uid)
     if not os.path.isabs(home):

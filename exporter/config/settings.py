@@ -1,4 +1,4 @@
-"""Every setting there is: its key, unit, default and help; the pruner's own are in `prune`.
+"""Every setting: its key, unit, default and help. The pruner's settings are in `prune`.
 
 Durations are kept in seconds, sizes in bytes and percentages as ratios (`10%` is 0.1).
 """
@@ -36,7 +36,7 @@ from exporter.config.units import (
 )
 
 REAPABLE_SOURCES = ("cli", "tui", "cron", "subagent", "curator", "webhook", "api_server")
-"""Sources of which a session can be proven dead; a chat is never among them."""
+"""Sources whose sessions can be proven dead. A chat is never one of them."""
 
 
 @settings
@@ -49,7 +49,7 @@ class ScanSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PresumeAfter:
-    """Watched idleness after which a session is presumed dead; None: never."""
+    """How long a session must be idle, watched by the agent, to be presumed dead; None: never."""
 
     server_seconds: float | None
     chat_seconds: float | None
@@ -145,7 +145,7 @@ class ConfiguredHome:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HomeSettings:
-    """What holds for one home, its own settings over the general ones."""
+    """The settings of one home: its own, where given, else the general ones."""
 
     reaper: Reaper
     prune: Prune
@@ -167,7 +167,10 @@ class Settings:
     alerts: Alerts = nested(Alerts, "what alerts link to")
 
     def for_home(self, name_or_path: str) -> HomeSettings:
-        """The settings of a home by its configured name or its path; a profile has its root's."""
+        """Return the settings of a home by its configured name or path.
+
+        A profile has the settings of its root home.
+        """
         chosen = self._home(name_or_path) or self
         return HomeSettings(chosen.reaper, chosen.prune)
 

@@ -1,5 +1,7 @@
-"""How the settings table is written: each field of a dataclass is one key, with its unit, default
-and help beside it. The parser, the sample file and the reference page all read the same fields.
+"""How the settings table is written.
+
+Each field of a dataclass is one key, with its unit, default and help beside it. The parser, the
+sample file and the reference page all read the same fields.
 """
 
 from __future__ import annotations
@@ -38,27 +40,27 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A key with keys of its own."""
+    """A key that has keys of its own."""
 
     kind: Callable[..., Any]
     entries: Mapping[str, Entry]
     about: str = ""
     noun: str = "key"
-    """What its keys are called in an error line."""
+    """The word for its keys in an error line."""
     check: Callable[[Any], bool] | None = None
-    """Whether the values fit each other; `check_rule` says what they have to do."""
+    """True if the values fit each other; `check_rule` is the rule in words."""
     check_rule: str = ""
     checked: tuple[str, ...] = ()
-    """The keys it is about: of one that is not given, an error line says what it is then."""
+    """The keys that the check compares. If one is not given, the error line says its value."""
     inline: bool = False
-    """Short enough to be written on one line: `{high: 2GiB, low: 1.5GiB}`."""
+    """Short enough for one line: `{high: 2GiB, low: 1.5GiB}`."""
     can_be_off: bool = False
-    """Whether `off` may stand in place of its keys; its attribute `off` is then true."""
+    """True if `off` may replace its keys; then its attribute `off` is true."""
 
 
 @dataclass(frozen=True, slots=True)
 class SectionsByName:
-    """A key whose keys are names the user chooses, each with the same section."""
+    """A key whose keys are names that the user chooses, each with the same section."""
 
     name: Unit[str]
     section: Section
@@ -67,12 +69,12 @@ class SectionsByName:
 
 @dataclass(frozen=True, slots=True)
 class SectionList:
-    """A key with a list of sections, which may override some of their neighbours' keys."""
+    """A key with a list of sections. Each may override some keys of the surrounding section."""
 
     section: Section
     inherits: tuple[str, ...]
     unique: tuple[str, ...]
-    """Attributes of which no two sections may have the same value."""
+    """Attributes whose values must differ between the sections."""
     about: str
 
 
@@ -81,7 +83,7 @@ Spec = Leaf | ListOf | Section | SectionsByName | SectionList
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key of a section: the attribute that holds it and what it may be."""
+    """One key of a section: its attribute, and what its value may be."""
 
     attribute: str
     spec: Spec
@@ -94,29 +96,29 @@ def settings(kind: type[T]) -> type[T]:
 
 
 def setting(unit: Unit[T], default: str, about: str) -> T:
-    """A key with a default."""
+    """Declare a key with a default."""
     leaf = Leaf(unit, default, about)
     return _field(leaf, unit.parse(default))
 
 
 def optional(unit: Unit[T], about: str) -> T | None:
-    """A key that may be left out."""
+    """Declare a key that may be left out."""
     default: T | None = None
     return _field(Leaf(unit, None, about), default)
 
 
 def required(unit: Unit[T], about: str, empty: T) -> T:
-    """A key that must be given; `empty` only stands in until it is read."""
+    """Declare a key that must be given; `empty` is only a placeholder until it is read."""
     return _field(Leaf(unit, None, about, required=True), empty)
 
 
 def list_of(unit: Unit[T], default: tuple[str, ...], about: str) -> tuple[T, ...]:
-    """A list; what is given replaces the default."""
+    """Declare a list. A list in the file replaces the default."""
     return _field(ListOf(unit, default, about), tuple(unit.parse(text) for text in default))
 
 
 def nested(kind: type[T], about: str, noun: str = "key") -> T:
-    """A section whose keys are the fields of `kind`."""
+    """Declare a section whose keys are the fields of `kind`."""
     section = dataclasses.replace(section_of(kind), about=about, noun=noun)
     return _field(section, kind())
 
@@ -130,7 +132,7 @@ def nested_with(
     checked: tuple[str, ...] = (),
     can_be_off: bool = False,
 ) -> T:
-    """A section of the same kind as others, with units and defaults of its own."""
+    """Declare a section of the same kind as others, with its own units and defaults."""
     entries = {key_of(name): Entry(name, leaf) for name, leaf in leaves.items()}
     section = Section(
         kind,
@@ -146,7 +148,7 @@ def nested_with(
 
 
 def per_name(name: Unit[str], kind: type[T], about: str, noun: str = "key") -> Mapping[str, T]:
-    """Sections under names the user chooses; none by default."""
+    """Declare sections with names that the user chooses; none by default."""
     empty: Mapping[str, T] = {}
     spec = SectionsByName(name, dataclasses.replace(section_of(kind), noun=noun), about)
     return dataclasses.field(default_factory=lambda: empty, metadata={"spec": spec})
@@ -155,12 +157,15 @@ def per_name(name: Unit[str], kind: type[T], about: str, noun: str = "key") -> M
 def section_list(
     kind: type[T], inherits: tuple[str, ...], unique: tuple[str, ...], about: str
 ) -> tuple[T, ...]:
-    """A list of sections; each starts from the surrounding section's values of `inherits`."""
+    """Declare a list of sections.
+
+    Each starts with the surrounding section's values of `inherits`.
+    """
     return _field(SectionList(section_of(kind), inherits, unique, about), ())
 
 
 def section_of(kind: type) -> Section:
-    """The section that a settings class describes."""
+    """Return the section that a settings class describes."""
     entries = {
         key_of(field.name): Entry(field.name, field.metadata["spec"])
         for field in dataclasses.fields(kind)
@@ -169,7 +174,10 @@ def section_of(kind: type) -> Section:
 
 
 def key_of(attribute: str) -> str:
-    """The key in the file: attributes name their unit, the file writes it with the value."""
+    """Return the key in the file.
+
+    An attribute names its unit; the file writes it with the value.
+    """
     return attribute.removesuffix("_seconds")
 
 

@@ -1,7 +1,7 @@
-"""What a value in the configuration may look like, and how a wrong one is explained.
+"""The forms of a value in the configuration, and the explanation of a wrong one.
 
-Each `Unit` turns the text of a YAML scalar into a value or raises ValueError with the fix. The text
-is taken as written: YAML's own guesses (`off` is false, `1e3` a number) never come into it.
+Each `Unit` turns the text of a YAML scalar into a value, or raises ValueError with the fix. It
+reads the text as written, so YAML's own guesses (`off` is false, `1e3` is a number) do not matter.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]{0,127}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Unit(Generic[T]):
-    """A kind of value: its name for the reference page and how to read it."""
+    """A kind of value: its name for the reference page, and its parser."""
 
     name: str
     parse: Callable[[str], T]
 
 
 def _split(text: str, expected: str) -> tuple[Decimal, str]:
-    """The number and the unit that follows it.
+    """Return the number, and the unit that follows it.
 
-    0 and negatives are refused for every unit: elsewhere a `0` has meant "never", "at once" and
-    "down to zero bytes", and each of these has cost somebody their data.
+    0 and negative numbers are refused for every unit. In other programs a `0` has meant "never",
+    "at once" and "down to zero bytes", and each of these has cost users their data.
     """
     match = _NUMBER.fullmatch(text)
     if match is None:
@@ -77,7 +77,7 @@ def _scale(unit: str, units: Mapping[str, Decimal]) -> Decimal:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of `50ms 90s 15m 24h 30d`."""
+    """Return the seconds of `50ms 90s 15m 24h 30d`."""
     number, unit = _split(text, "a duration, e.g. 15m")
     if not unit:
         raise ValueError(f"durations need a unit, e.g. {text}s or {text}m")
@@ -88,14 +88,14 @@ def parse_duration(text: str) -> float:
 
 
 def parse_duration_or_off(text: str) -> float | None:
-    """Seconds, or None for the word off."""
+    """Return seconds, or None for the word off."""
     if text in ("off", "false"):
         return None
     return parse_duration(text)
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `500MB` (powers of 1000) or `2GiB` (powers of 1024)."""
+    """Return the bytes of `500MB` (powers of 1000) or `2GiB` (powers of 1024)."""
     number, unit = _split(text, "a size, e.g. 500MB")
     if not unit:
         raise ValueError("sizes need a unit, e.g. 500MB")
@@ -108,7 +108,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_percent(text: str) -> float:
-    """The ratio that `10%` stands for: 0.1."""
+    """Return the ratio of a percentage: `10%` is 0.1."""
     number, unit = _split(text, "a percentage, e.g. 10%")
     if not unit:
         raise ValueError(f"percentages need a unit, e.g. {text}%")
@@ -120,7 +120,7 @@ def parse_percent(text: str) -> float:
 
 
 def parse_ratio(text: str) -> float:
-    """A plain number above 0 and up to 1."""
+    """Return a plain number above 0 and up to 1."""
     number, unit = _split(text, "a number between 0 and 1, e.g. 0.85")
     if unit:
         raise ValueError("ratios take no unit, e.g. 0.85")
@@ -130,7 +130,7 @@ def parse_ratio(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """A whole number, without a unit."""
+    """Return a whole number, without a unit."""
     number, unit = _split(text, "a whole number, e.g. 100")
     if unit:
         raise ValueError(f"counts take no unit, e.g. {number:f}")
@@ -148,21 +148,21 @@ def parse_switch(text: str) -> bool:
 
 
 def parse_word(text: str) -> str:
-    """A short identifier, such as a source of sessions."""
+    """Return a short identifier, such as a source of sessions."""
     if _WORD.fullmatch(text) is None:
         raise ValueError(f"expected a short word of letters and digits, found {quoted(text)}")
     return text
 
 
 def parse_address(text: str) -> str:
-    """The beginning of links, or nothing."""
+    """Return the beginning of links, or an empty text."""
     if text and (not text.startswith(("http://", "https://")) or not text.isprintable()):
         raise ValueError('expected an address that begins with https:// or http://, or ""')
     return text
 
 
 def parse_home_path(text: str) -> str:
-    """An absolute path, without symlinks followed: what a home is, the scan decides."""
+    """Return an absolute path. Symlinks are not followed; the scan decides what is a home."""
     path = os.path.expanduser(text)
     if not os.path.isabs(path) or "\0" in path:
         raise ValueError(f"expected an absolute path, e.g. ~/.hermes, found {quoted(text)}")
@@ -170,14 +170,14 @@ def parse_home_path(text: str) -> str:
 
 
 def parse_home_name(text: str) -> str:
-    """A label value: short, and the same in a dashboard, a log line and a terminal."""
+    """Return a label value: short, and the same in a dashboard, a log line and a terminal."""
     if not text.isprintable() or text != text.strip() or not 1 <= len(text) <= 64:
         raise ValueError("expected 1 to 64 printable characters")
     return text
 
 
 def choice(name: str, words: Iterable[W]) -> Unit[W]:
-    """One of the given words."""
+    """Return a unit that allows only the given words."""
     known = {str(word): word for word in words}
 
     def parse(text: str) -> W:
@@ -191,7 +191,7 @@ def choice(name: str, words: Iterable[W]) -> Unit[W]:
 
 
 def at_most(unit: Unit[float], limit: str) -> Unit[float]:
-    """The same unit with an upper bound."""
+    """Return the same unit with an upper limit."""
     largest = unit.parse(limit)
 
     def parse(text: str) -> float:

@@ -1,9 +1,9 @@
-"""Which homes are on this host, whose they are, and what they are called.
+"""The homes on this host, their owners and their labels.
 
-A root agent on a shared machine must not be led astray: a hostile user could otherwise make it
-read, write or run things outside his own home by a symlink, a directory that he can swap, or a
-database that is somebody else's. So a home that was merely found is adopted by strict rules; one
-that the operator named needs less.
+A hostile user of a shared machine could mislead an agent that runs as root. A symlink, a directory
+that the user can replace, or a database of another user could make the agent read, write or run
+things outside that user's home. So a home that was only found is adopted by strict rules. A home
+that the operator named needs fewer.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ HOMES_PER_OWNER_MAX: Final = 64
 _PROFILE_CHARACTERS: Final = 64
 REFUSALS_PER_USER_MAX: Final = 16
 LABELS_PER_OWNER_MAX: Final = 256
-"""Names that one user's homes may ever have had: a profile renamed again and again makes new ones,
-and each new label is a set of new series."""
+"""The most labels that one user's homes may ever have had.
+
+A profile that is renamed again and again makes new labels, and each label makes new series.
+"""
 
 
 class Origin(StrEnum):
-    """How the agent came to know of a home."""
+    """How the agent learnt of a home."""
 
     NAMED = "named"
     OWN = "own"
@@ -45,14 +47,14 @@ class Candidate(Struct, frozen=True):
     path: str
     origin: Origin
     label: str = ""
-    """The label it gets if it is free; empty: one made from its owner."""
+    """The label it gets if no other home has it. Empty: a label made from its owner."""
     profiles: bool = True
     uid: int | None = None
     """The owner it must have, for a home learnt from a process."""
     database: FileIdentity | None = None
     """The state.db it must have, for a home learnt from a process."""
     named_by_uid: int | None = None
-    """The user whose word it is that there is a home; None: the operator's."""
+    """The user that says there is a home; None: the operator."""
 
 
 class Home(Struct, frozen=True):
@@ -62,14 +64,14 @@ class Home(Struct, frozen=True):
     label: str
     owner: int
     may_write: bool
-    """False for a root-owned home that nobody named: it is only looked at."""
+    """False for a root-owned home that the operator did not name: it is only read."""
     named_as: str = ""
-    """The path by which the configuration knows it; symlinks above it make it differ."""
+    """The path in the configuration. It differs from `path` if there are symlinks above it."""
     profile_names: tuple[str, ...] = ()
     problem: str = ""
-    """Why it cannot be watched although it was named, or was watched before."""
+    """Why it cannot be watched, although it was named or was watched before."""
     unreadable: bool = False
-    """The problem is that it may not be read."""
+    """True if the problem is that it may not be read."""
 
 
 class RefusedHome(Struct, frozen=True):
@@ -81,7 +83,7 @@ class RefusedHome(Struct, frozen=True):
 
 
 class Census(Struct, frozen=True):
-    """The outcome of one round of discovery."""
+    """The result of one discovery."""
 
     homes: tuple[Home, ...]
     refused: tuple[RefusedHome, ...]
@@ -96,14 +98,14 @@ class Account(Struct, frozen=True):
 
 
 def accounts() -> list[Account]:
-    """All users that this host knows of."""
+    """Return all users that this host knows."""
     return [Account(entry.pw_name, entry.pw_uid, entry.pw_dir) for entry in pwd.getpwall()]
 
 
 def found_candidates(
     users: Sequence[Account], own_uid: int, environment: Mapping[str, str]
 ) -> list[Candidate]:
-    """Where homes may be when none was named: this user's, and every other user's."""
+    """Return the places of homes when none was named: this user's, and every other user's."""
     candidates: list[Candidate] = []
     if environment.get("HERMES_HOME"):
         path = os.path.abspath(os.path.expanduser(environment["HERMES_HOME"]))
@@ -120,7 +122,7 @@ def found_candidates(
 
 
 def profile_candidates(root: Home, names: Iterable[str], origin: Origin) -> list[Candidate]:
-    """The profiles of a root that was adopted; each is a home of its own."""
+    """Return the profiles of an adopted root home; each is a home of its own."""
     return [
         Candidate(
             os.path.join(root.named_as, "profiles", name),
@@ -135,7 +137,7 @@ def profile_candidates(root: Home, names: Iterable[str], origin: Origin) -> list
 
 
 def why_refused(candidate: Candidate, seen: Inspection) -> str:
-    """Why this candidate may not be adopted; empty if it may."""
+    """Return why this candidate may not be adopted; empty if it may."""
     if not seen.exists:
         return "it does not exist"
     if seen.unreadable:
@@ -158,7 +160,7 @@ def why_refused(candidate: Candidate, seen: Inspection) -> str:
 
 
 class CensusTaker:
-    """Puts a census together, candidate by candidate, keeping names apart."""
+    """Builds a census, candidate by candidate, with a unique label for each home."""
 
     def __init__(
         self,
@@ -183,7 +185,7 @@ class CensusTaker:
         self._named: set[str] = set()
 
     def consider(self, candidate: Candidate, seen: Inspection) -> Home | None:
-        """Adopt or refuse; return the home if it was adopted just now."""
+        """Adopt or refuse a candidate; return the home if it was adopted just now."""
         path = seen.resolved or candidate.path
         if path in self._homes or (seen.identity is not None and seen.identity in self._identities):
             return None
@@ -209,7 +211,7 @@ class CensusTaker:
         return home
 
     def _too_many(self, path: str, candidate: Candidate, owner: int) -> str:
-        """Why no more homes of this owner are adopted; empty if they are."""
+        """Return why no more homes of this owner are adopted; empty if they are."""
         if self._per_owner.get(owner, 0) >= HOMES_PER_OWNER_MAX:
             return f"uid {owner} has more than {HOMES_PER_OWNER_MAX} homes"
         if path in self._remembered or candidate.origin is Origin.NAMED:
@@ -220,10 +222,10 @@ class CensusTaker:
         return ""
 
     def _refuse(self, candidate: Candidate, path: str, why: str, seen: Inspection) -> None:
-        """A home that was named is shown as down; others are mentioned.
+        """Show a named home as down; note any other home as refused.
 
-        One that was watched is shown as down only if nobody else finds it (`result`): a stranger's
-        symlink or process that leads to it must not be able to take it away.
+        A watched home is shown as down only if no other candidate finds it (`result`). Otherwise
+        another user's symlink or process could take it away.
         """
         if path in self._watched:
             if seen.owner in (self._watched[path].owner, -1):
@@ -239,7 +241,7 @@ class CensusTaker:
             self._note_refusal(candidate.named_by_uid, RefusedHome(path, why, fix))
 
     def _note_refusal(self, named_by_uid: int | None, refusal: RefusedHome) -> None:
-        """Some of each user's: he could name any number."""
+        """Note a limited number of refusals per user; a user could name any number of paths."""
         told = self._refused_of.get(named_by_uid, 0)
         if named_by_uid is None or told < REFUSALS_PER_USER_MAX or refusal.path in self._refused:
             self._refused_of[named_by_uid] = told + (refusal.path not in self._refused)
@@ -250,7 +252,8 @@ class CensusTaker:
         if remembered is not None and not (candidate.label and candidate.origin is Origin.NAMED):
             return remembered
         if candidate.label and candidate.origin is Origin.NAMED:
-            self._taken[candidate.label] = path  # the operator's word; whoever had it gives way
+            # the operator decides; the state store renames another home that has this label
+            self._taken[candidate.label] = path
             return candidate.label
         label = candidate.label or self._owner_label(path, owner)
         if self._taken.get(label, path) != path:
@@ -261,7 +264,7 @@ class CensusTaker:
         return label
 
     def _with_suffix(self, label: str, path: str) -> str:
-        """The label with as many digits of the path's hash as it takes to be alone."""
+        """Return the label with as many digits of the path's hash as it needs to be unique."""
         digest = sha256(os.fsencode(path)).hexdigest()
         lengths = range(4, len(digest))
         suffixed = (f"{label}-{digest[:length]}" for length in lengths)
@@ -272,7 +275,7 @@ class CensusTaker:
         if owner not in (self._own_uid, -1):
             label = visible(self._user_names.get(owner, f"uid{owner}"))
         above, name = os.path.split(path)
-        # A user chooses the name: it must not reach a label, a log or a terminal as it is.
+        # A user chooses this name. It must not reach a label, a log or a terminal unescaped.
         shown = shortened(visible(name), _PROFILE_CHARACTERS)
         return f"{label}/{shown}" if os.path.basename(above) == "profiles" else label
 
@@ -281,7 +284,7 @@ class CensusTaker:
             home = self._watched[path]
             shown = self._per_owner.get(home.owner, 0)
             if path in self._homes or (shown >= HOMES_PER_OWNER_MAX and path not in self._named):
-                continue  # of very many homes that came and went, the last are shown as gone
+                continue  # if very many homes came and went, show only the last ones as gone
             self._per_owner[home.owner] = shown + 1
             self._homes[path] = _down(home, *self._reasons.get(path, ("it is gone", False)))
         return Census(tuple(self._homes.values()), tuple(self._refused.values()))
@@ -309,10 +312,10 @@ def take_census(
     user_names: Mapping[int, str],
     labels_by_owner: Mapping[int, int] | None = None,
 ) -> Census:
-    """Inspect the candidates and their profiles, in order; the first to claim a label has it.
+    """Inspect the candidates and their profiles in order; the first to claim a label gets it.
 
-    `labels` are those given before, by path; `watched` the homes to show as down if not found;
-    `labels_by_owner` how many labels each owner's homes have.
+    `labels` are the earlier labels, by path. `watched` are the homes to show as down if they are
+    not found. `labels_by_owner` is the number of labels that each owner's homes have.
     """
     census = CensusTaker(labels, watched, own_uid, user_names, labels_by_owner or {})
     todo = list(candidates)

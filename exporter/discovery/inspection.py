@@ -1,8 +1,8 @@
-"""Looking at a directory that may be a Hermes home, without entering, opening or following it.
+"""Inspect a directory that may be a Hermes home, without entering, opening or following it.
 
-Run by the scout, a worker with the agent's own privileges, because only that may see every user's
-directory. It reports what `lstat` says; whether the home is adopted is decided elsewhere
-(`exporter.discovery.homes`).
+A worker with the agent's own privileges runs this (`exporter.workers.path_probe`), because only
+these privileges allow it to see every user's directory. It reports the results of `lstat`. Another
+module decides if the home is adopted (`exporter.discovery.homes`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROFILE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _PROFILES_MAX: Final = 64
 _PARTS: Final = ("state.db", "state.db-wal", "state.db-shm", "sessions", "checkpoints")
 _MARKS: Final = (*_PARTS, "config.yaml", "profiles", "logs", "cron", "gateway.pid", ".env")
-"""A directory with none of these is not taken for a home, unless it was named."""
+"""A directory with none of these is not a home, unless it was named."""
 
 
 class Inspection(Struct, frozen=True):
@@ -28,23 +28,23 @@ class Inspection(Struct, frozen=True):
 
     exists: bool
     is_directory: bool = False
-    """A real one; a symlink to one is not."""
+    """True for a real directory; False for a symlink to one."""
     identity: FileIdentity | None = None
     owner: int = -1
     resolved: Annotated[str, Meta(max_length=4096)] = ""
-    """The path without symlinks, so that two ways to one home are one home."""
+    """The path without symlinks, so that two paths to one home give one home."""
     database: FileIdentity | None = None
     looks_like_home: bool = False
     foreign_part: Text = ""
     """A part that does not belong to the home's owner, or is a symlink."""
     unsafe_ancestor: Text = ""
-    """A directory above it that somebody else could replace it through."""
+    """A directory above it that lets another user replace the home."""
     unreadable: Text = ""
     profiles: Annotated[list[str], Meta(max_length=_PROFILES_MAX)] = []
 
 
 def inspect(path: str) -> Inspection:
-    """Look at one path; never raise."""
+    """Inspect one path; never raise."""
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -102,7 +102,10 @@ def _foreign_part(path: str, owner: int) -> str:
 
 
 def _unsafe_ancestor(path: str, owner: int) -> str:
-    """The first directory above the path, as written and as resolved, that others may change."""
+    """Return the first directory above the path that others may change.
+
+    Both the path as written and the path without symlinks are checked.
+    """
     for start in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
         ancestor = start
         while ancestor != os.path.dirname(ancestor):
@@ -116,7 +119,10 @@ def _unsafe_ancestor(path: str, owner: int) -> str:
 
 
 def _profiles(path: str, owner: int) -> list[str]:
-    """The names in the home's own `profiles`; a link would make us list what its owner may not."""
+    """Return the names in the home's own `profiles`.
+
+    A symlink is not followed: it could make us list a folder that the home's owner may not list.
+    """
     names: list[str] = []
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

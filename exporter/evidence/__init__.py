@@ -1,6 +1,7 @@
-"""What the kernel can prove about processes: who runs, what they have open, which locks they hold.
+"""Facts that the kernel proves about processes: which ones run, their open files, their locks.
 
-The agent asks with its own privileges (`survey`); a worker asks about locks alone, as the owner of
-a home and while it has no connection open (`probe`, `opening`). Each answer is a proof of life, a
-proof of death, or the admission that this place is too dark to tell (`Blindness`).
+The agent asks with its own privileges (`survey`). A worker asks only about locks, as the owner of a
+home and while it has no connection open (`exporter.hermes.sqlite_locks`, `openers`). Each answer
+proves that a process is alive, proves that it is dead, or says why this host cannot tell
+(`Blindness`).
 """

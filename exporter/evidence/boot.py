@@ -1,7 +1,7 @@
-"""This boot and its clocks: what makes a PID and its start time a name that is used once.
+"""This boot and its clocks. With them a PID and its start time name one process for ever.
 
-Start ticks count from boot, so they repeat after one; wall-clock start times move whenever somebody
-sets the clock. A process is therefore named by boot id, PID namespace, PID and start ticks.
+Start ticks count from boot, so they repeat after a reboot. Wall-clock start times change when the
+clock is set. So a process is named by boot id, PID namespace, PID and start ticks.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Clock(Struct, frozen=True):
     ticks_per_second: int
 
     def epoch(self, start_ticks: int) -> Timestamp:
-        """When a process with these start ticks began, by the wall clock as it is set now."""
+        """Return when a process with these start ticks began, by the present wall clock."""
         return self.wall - self.since_boot + start_ticks / self.ticks_per_second
 
     def age(self, start_ticks: int) -> Seconds:
-        """How long such a process has run, whatever became of the wall clock."""
+        """Return how long such a process has run; changes of the wall clock do not matter."""
         return self.since_boot - start_ticks / self.ticks_per_second
 
     def jumped_since(self, earlier: Clock, allowed: Seconds = _JUMP_SECONDS) -> bool:
-        """Whether the wall clock was set between two readings of the same boot."""
+        """True if the wall clock was set between two readings of the same boot."""
         boot_moment = self.wall - self.since_boot
         return abs(boot_moment - (earlier.wall - earlier.since_boot)) > allowed
 
@@ -48,7 +48,7 @@ def read_clock() -> Clock:
 
 
 def read_boot_id(proc: str = "/proc") -> str | None:
-    """The kernel's name for this boot; None where there is none (macOS, a bare /proc)."""
+    """Return the kernel's id of this boot; None if there is none (macOS, a bare /proc)."""
     try:
         with open(f"{proc}/sys/kernel/random/boot_id", "rb") as stream:
             return stream.read(64).decode().strip() or None

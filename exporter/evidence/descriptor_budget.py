@@ -1,4 +1,4 @@
-"""How many descriptors of one user a survey reads, so that no user can make it take for ever."""
+"""A limit on the descriptors that a survey reads per user, so that no user can make it endless."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from exporter.evidence.procfs import is_gone, read_real_uid
 
 DESCRIPTORS_PER_USER: Final = 20_000
 _ROOT: Final = 0
-"""Has no limit: a host of containers has many, they would blind every home, and root needs no
-trick to stop the agent."""
+"""Root has no limit.
+
+A host of containers has many descriptors of root, and a limit would make every home blind. Root has
+simpler ways to stop the agent anyway.
+"""
 
 
 class DescriptorBudget:
-    """What each user may still cost in this survey.
+    """The number of descriptors of each user that this survey may still read.
 
-    Users are told apart only when all processes together cost more than one user may: on most hosts
-    that never happens, and it takes one more read for every process.
+    Users are counted separately only after all processes together exceed the limit of one user. On
+    most hosts that never happens, and counting by user costs one more read per process.
     """
 
     def __init__(self, per_user: int, proc: str) -> None:
         self.limited: set[int] = set()
-        """Users above the budget: some of their processes were not looked into."""
+        """Users above the limit: some of their processes were not read."""
         self._per_user = per_user
         self._proc = proc
         self._by_process: Counter[int] | None = Counter()
@@ -31,7 +34,7 @@ class DescriptorBudget:
         self._total = 0
 
     def allowed(self, pid: int) -> int:
-        """How many descriptors of this process may be read; raise OSError if it is gone."""
+        """Return how many descriptors of this process may be read; raise OSError if it is gone."""
         if self._by_process is not None:
             return self._per_user - self._total
         uid = read_real_uid(self._proc, pid)
@@ -45,7 +48,10 @@ class DescriptorBudget:
             self._total += count
 
     def exceed(self, pid: int) -> bool:
-        """Note that a process is above what is allowed; False if that was not yet by user."""
+        """Note that a process exceeds the limit; False if users were not counted separately yet.
+
+        After False the caller tries again, now with the count of the process's own user.
+        """
         if self._by_process is None:
             self.limited.add(read_real_uid(self._proc, pid))
             return True

@@ -1,4 +1,4 @@
-"""Processes that have a database open, and what of it they have."""
+"""Processes that have a database open, and the files of it that they have open."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from exporter.snapshot import FileIdentity
 
 
 class WantedFiles:
-    """What to look for on behalf of all homes at once."""
+    """The file names and identities to look for, for all homes at once."""
 
     def __init__(self, targets: Iterable[HomeFiles]) -> None:
         homes = tuple(targets)
@@ -40,7 +40,7 @@ class WantedFiles:
         self._places: Final = {(home.directory, home.name) for home in homes if home.directory}
 
     def concerns(self, descriptors: Iterable[Descriptor]) -> bool:
-        """Whether any of these may belong to a home, so that its process is worth knowing."""
+        """True if any of these may belong to a home, so that its process matters."""
         return any(
             found.identity in self._files or (found.directory, found.name) in self._places
             for found in descriptors
@@ -57,21 +57,24 @@ class SeenProcess(NamedTuple):
     descriptors: list[Descriptor]
     role: Role
     children: list[int] | None
-    """None where the kernel does not list them."""
+    """None if the kernel does not list them."""
     written: int | None
-    """None where the kernel does not count it."""
+    """None if the kernel does not count it."""
     stopped: bool
 
 
 class OpenFiles(NamedTuple):
-    """What of one home's database a process has open."""
+    """The files of one home's database that a process has open."""
 
     database: Descriptor | None
     wal: Descriptor | None
     shm: Descriptor | None
     deleted: bool
     stranger: bool
-    """Neither the owner's nor root's, and without a way to write: any user may be that."""
+    """True for a process of another user (not the owner, not root) that cannot write.
+
+    Any user can start such a process.
+    """
 
     @property
     def any(self) -> bool:
@@ -79,12 +82,15 @@ class OpenFiles(NamedTuple):
 
     @property
     def in_wal_mode(self) -> bool:
-        """It goes through a WAL. A backup, or a connection never used, has the database alone."""
+        """True if the process uses a WAL.
+
+        A backup, or a connection never used, has only the database.
+        """
         return self.deleted or any((self.wal, self.shm))
 
 
 class SeenProcesses:
-    """The processes that were seen, and who has what."""
+    """The processes that were seen, and the files that each has open."""
 
     def __init__(self, seen: Iterable[SeenProcess] = ()) -> None:
         self.by_pid: dict[int, SeenProcess] = {}
@@ -106,7 +112,7 @@ class SeenProcesses:
             self._flock_owners.setdefault(found.identity, set()).update(takers)
 
     def of(self, home: HomeFiles) -> list[tuple[SeenProcess, OpenFiles]]:
-        """Those that have anything of this home's database open, by PID."""
+        """Return the processes that have a file of this home's database open, by PID."""
         files = (home.database, home.wal, home.shm)
         pids = self._by_place.get((home.directory, home.name), set()).union(
             *(self._by_file.get(file, set()) for file in files if file)
@@ -118,11 +124,14 @@ class SeenProcesses:
         return sorted((pair for pair in having if pair[1].any), key=lambda pair: pair[0].pid)
 
     def lock_owners(self, file: FileIdentity) -> set[int]:
-        """Who has SQLite's lock on a file, by his own account."""
+        """Return the processes that have SQLite's lock on a file, by their own fdinfo."""
         return self._lockers.get(file, set())
 
     def flock_owners(self, file: FileIdentity) -> set[int]:
-        """Who took a flock that some process still has; a child keeps its dead parent's."""
+        """Return the processes that took a flock that is still held.
+
+        They may be dead: a child keeps its dead parent's flock.
+        """
         return self._flock_owners.get(file, set())
 
     def inodes(self) -> set[int]:
@@ -130,7 +139,7 @@ class SeenProcesses:
 
 
 class ProcessScan:
-    """One pass over all processes, and the means to look at one of them again."""
+    """One scan of all processes; it can scan a single process again."""
 
     def __init__(self, proc: str, wanted: WantedFiles, descriptors_per_user: int) -> None:
         self.seen_processes: Final = SeenProcesses()
@@ -138,14 +147,14 @@ class ProcessScan:
         self.processes = 0
         self.unreadable: Final[list[int]] = []
         self.failed_users: Final[set[int]] = set()
-        """Whose processes could not be looked at for another reason; -1 for a user not known."""
+        """Users whose processes could not be read for another reason; -1 for an unknown user."""
         self.upper_folders: Final[set[str]] = set()
         self._proc = proc
         self._wanted = wanted
         self._mount_namespaces: set[int] = set()
 
     def run(self) -> Self:
-        """Look at every process; raise OSError if there is no /proc."""
+        """Scan every process; raise OSError if there is no /proc."""
         kernel_threads = list_kernel_threads(self._proc)
         pids = [int(pid) for pid in list_pids(self._proc) if pid not in kernel_threads]
         self.processes = len(pids)
@@ -161,9 +170,9 @@ class ProcessScan:
         return self
 
     def scan_process(self, pid: int) -> bool:
-        """Whether this process has anything of interest open; then it is among the sightings.
+        """Scan one process. True if it has a file of interest open; then it is in `seen_processes`.
 
-        Raise PermissionError if it may not be seen, OSError if it is gone or the look failed.
+        Raise PermissionError if it may not be read, OSError if it is gone or reading failed.
         """
         numbers = self._find_descriptors(pid)
         seen = read_process(self._proc, pid, self._wanted, numbers) if numbers else None
@@ -204,7 +213,7 @@ class ProcessScan:
 def read_process(
     proc: str, pid: int, wanted: WantedFiles, numbers: Iterable[str]
 ) -> SeenProcess | None:
-    """One process, all of one moment; None if it is dead or has nothing of interest open."""
+    """Read one process in one moment; None if it is dead or has no file of interest open."""
     with PinnedProcess(proc, pid) as process:
         stat = process.stat()
         before = process.command_line()
@@ -214,7 +223,8 @@ def read_process(
         uid, namespace_pid = process.user_and_namespace_pid()
         role, children, written, stopped = UNREADABLE, None, None, False
         if wanted.concerns(descriptors):
-            # An exec in between (`sessions browse` becomes `--resume ID`) leaves PID and start.
+            # An exec in between (`sessions browse` becomes `--resume ID`) keeps PID and start time.
+            # So compare the command line before and after.
             unchanged = before is not None and before == process.command_line()
             role = classify(before) if before is not None and unchanged else UNREADABLE
             children = process.children()
@@ -226,11 +236,12 @@ def read_process(
 
 
 def open_files(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -> OpenFiles:
-    """Which of a process's descriptors are of this home's database; `uid` is who runs it.
+    """Return the descriptors that belong to this home's database; `uid` is the process's user.
 
-    A sidecar belongs to the database that lies beside it in the eyes of the same process. That also
-    finds one made after the home was looked at, and one that has no name any more. But names are
-    what a process's mount namespace makes of them, so of a stranger's only identities count.
+    A sidecar belongs to the database in the same folder, as the same process sees it. This also
+    finds a sidecar that was created after the home was examined, or that was deleted. But a
+    process's mount namespace decides about its paths. So for a process of another user only
+    identities count.
     """
     ours = [found for found in descriptors if found.name == home.name]
     database = _best(found for found in ours if _is(found, "", home.database))
@@ -244,6 +255,8 @@ def open_files(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -
     wal, shm = sidecar("-wal", home.wal), sidecar("-shm", home.shm)
     trusted = home.owner is None or uid in (0, home.owner)
     writes = any(found is not None and not found.read_only for found in (database, shm))
+    # Any user can have a deleted file with this path. So the home's path counts only for trusted
+    # processes, and the database's folder only for trusted processes or those that can write.
     deleted = any(
         found.deleted
         and _same_device(found, home)
@@ -257,7 +270,10 @@ def open_files(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -
 
 
 def _best(found: Iterable[Descriptor]) -> Descriptor | None:
-    """One of them; of several on the same file the kernel shows the lock at one only."""
+    """Return one of them, preferably a locked one.
+
+    The kernel shows a lock at only one of several descriptors of the same file.
+    """
     return max(found, key=lambda descriptor: descriptor.locked, default=None)
 
 
@@ -266,5 +282,8 @@ def _is(found: Descriptor, suffix: str, identity: FileIdentity | None) -> bool:
 
 
 def _same_device(found: Descriptor, home: HomeFiles) -> bool:
-    """A container has paths of its own, but not on the device of this home."""
+    """True if the file is on this home's device.
+
+    A container may use the same path on another one.
+    """
     return home.database is not None and found.identity.device == home.database.device

@@ -1,4 +1,4 @@
-"""Whether a cgroup is frozen, by either version of cgroups."""
+"""Tell if a cgroup is frozen, in both versions of cgroups."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _ROOT: Final = "/sys/fs/cgroup"
 
 
 def is_frozen(membership: bytes, root: str = _ROOT) -> bool:
-    """Whether a process with this /proc/PID/cgroup is frozen; False where that is not shown.
+    """True if a process with this /proc/PID/cgroup is frozen; False if the kernel does not show it.
 
-    The kernel's files say what holds for the group, whichever of its ancestors was told to freeze.
+    The kernel's files give the effective state of the group, even if an ancestor was frozen.
     """
     for line in membership.decode(errors="surrogateescape").splitlines():
         _, controllers, path = line.split(":", 2)

@@ -1,7 +1,7 @@
-"""Whether a home's gateway runs: its record, its process and its lock, held against each other.
+"""Tell if a home's gateway runs: compare its record, its process and its lock.
 
-gateway.lock is flocked by a gateway for as long as it lives. Who holds it is read from /proc; to
-try and take it would make a gateway that starts at that moment give up.
+A gateway holds a flock on gateway.lock as long as it lives. The holder is read from /proc. Trying
+to take the lock would make a gateway that starts at that moment give up.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class GatewayCandidate(NamedTuple):
 def judge_gateway(
     home: HomeFiles, files: GatewayFiles, context: SurveyContext, blind: Collection[Blindness]
 ) -> GatewayEvidence:
-    """Up, down or unknown, and by which evidence.
+    """Return up, down or unknown, and the evidence that decided.
 
-    The recorded PID is the gateway's own. In a container that is another number than we see, so a
-    holder of the database may be the recorded process too.
+    The recorded PID is the gateway's own view. In a container it differs from the PID that we see,
+    so a holder of the database may be the recorded process too.
     """
     locks = context.locks
     owners = _lock_owners(files, context)
@@ -72,7 +72,11 @@ def judge_gateway(
 
 
 def _lock_owners(files: GatewayFiles, context: SurveyContext) -> set[int]:
-    """Who took the lock: by those who have the file open, or by the table if some are hidden."""
+    """Return the processes that took the lock.
+
+    They are read from the processes that have the file open. If some processes are hidden, the lock
+    table is used too.
+    """
     if files.lock is None or context.locks is None:
         return set()
     owners = set(context.process_scan.seen_processes.flock_owners(files.lock))
@@ -95,7 +99,7 @@ def _up(suspect: GatewayCandidate, proof: GatewayProof, clock: Clock) -> Gateway
 
 
 def _look_at(proc: str, pid: int) -> GatewayCandidate | None:
-    """None if it is dead, gone or hidden; raise OSError if that cannot be told."""
+    """Return the process; None if it is dead, gone or hidden; raise OSError if not known."""
     if pid <= 0:
         return None
     try:

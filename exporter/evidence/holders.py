@@ -1,4 +1,4 @@
-"""The holders of one home: every process that has its database open, and all we know of each."""
+"""The holders of one home: every process that has its database open, with all known facts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from exporter.hermes.process_kinds import ProcessKind
 
 
 class SurveyContext(NamedTuple):
-    """All that one pass saw, for every home, and the means to look closer."""
+    """The results of one scan, for every home, and the means to examine a process again."""
 
     proc: str
     clock: Clock
@@ -32,7 +32,7 @@ class SurveyContext(NamedTuple):
     ours: frozenset[int]
     """Processes that this agent started."""
     locks: LockReader | None
-    """None where locks are not shown."""
+    """None if this system does not show locks."""
     blind: list[Blindness]
     checks: int
     pause: Callable[[], None]
@@ -41,7 +41,7 @@ class SurveyContext(NamedTuple):
 def describe_holders(
     home: HomeFiles, context: SurveyContext, blind: list[Blindness]
 ) -> tuple[Holder, ...]:
-    """Every process that has anything of this database open, by PID; `blind` is added to."""
+    """Return every process that has a file of this database open, by PID; may add to `blind`."""
     return tuple(
         _describe(home, seen, has, context, blind)
         for seen, has in context.process_scan.seen_processes.of(home)
@@ -96,7 +96,7 @@ def _describe(
 def _sessions(
     home: HomeFiles, seen: SeenProcess, context: SurveyContext, blind: list[Blindness]
 ) -> tuple[NamedSession, ...]:
-    """The sessions that it names; only the home's owner and root are believed."""
+    """Return the sessions that the process names; only the home's owner and root are trusted."""
     trusted = None if home.owner is None else frozenset({0, home.owner})
     if trusted is not None and seen.uid not in trusted:
         return ()
@@ -108,14 +108,14 @@ def _sessions(
 
 
 def _is_ours(seen: SeenProcess, context: SurveyContext) -> bool:
-    """Known by its PID or an ancestor's: what a process says of itself proves nothing."""
+    """True if its PID, or an ancestor's, is ours. A process's own arguments prove nothing."""
     if not context.ours or seen.pid in context.ours:
         return bool(context.ours)
     return any(pid in context.ours for pid, _ in ancestors(context.proc, seen.stat))
 
 
 def _owners(file: Descriptor | None, context: SurveyContext) -> set[int]:
-    """Who holds SQLite's lock on a file: by his own account, or by the table of all locks."""
+    """Return the holders of SQLite's lock on a file, by their own fdinfo or by the lock table."""
     if file is None or context.locks is None:
         return set()
     inode = file.identity.inode

@@ -1,7 +1,7 @@
-"""Whether a process that was written down somewhere is alive.
+"""Tell if a process that some file or row names is alive.
 
-A PID alone proves nothing: it comes round again. With its start time it names a process, if the two
-are of the same boot and the same PID namespace.
+A PID alone proves nothing, because PIDs are reused. PID and start time name a process, if both are
+of the same boot and the same PID namespace.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from exporter.evidence.procfs import read_stat
 from exporter.snapshot import Timestamp
 
 _TOLERANCE_SECONDS: Final = 3.0
-"""psutil's start time has whole seconds of boot time in it, and clocks are nudged."""
+"""psutil's start time is built from whole seconds of boot time, and clocks are adjusted."""
 
 StartTimes = Callable[[int], Timestamp | None]
-"""When the living process of a PID began; None if there is none. OSError: it cannot be told."""
+"""Return when the living process of a PID began; None if there is none.
+
+Raise OSError if that is not known.
+"""
 
 
 def start_times(proc: str = "/proc", platform: str = sys.platform) -> StartTimes:
-    """The start times of this host's processes, by the wall clock as it is set now."""
+    """Return the start times of this host's processes, by the present wall clock."""
     if platform != "linux":
-        from exporter.evidence import psutil_survey  # psutil, of which Linux needs nothing
+        from exporter.evidence import psutil_survey  # psutil; Linux does not need it
 
         return psutil_survey.started_at
     clock = read_clock()
@@ -38,11 +41,11 @@ def lease_alive(
     evidence: HomeEvidence,
     started: StartTimes | None = None,
 ) -> Liveness:
-    """Whether the process of a lease is alive.
+    """Tell if the process of a lease is alive.
 
-    Dead is said only if it is proven: the PID is free, or belongs to a process that began at
-    another time and has nothing of this home open. A holder under that PID that began at another
-    time may be the same process after somebody set the clock.
+    The answer is dead only if that is proven: the PID is free, or its process began at another time
+    and has no file of this home open. A holder with that PID that began at another time may be the
+    same process after the clock was set.
     """
     if pid <= 0:
         return Liveness.UNKNOWN
@@ -62,7 +65,7 @@ def lease_alive(
 
 
 def _may_be_unseen(began: Timestamp | None, blind: Collection[Blindness]) -> bool:
-    """Whether the process, or what it has open, could be kept from us."""
+    """True if the process, or its open files, could be hidden from us."""
     if HIDES_PROCESSES & set(blind):
         return True
     return began is not None and bool({Blindness.PERMISSIONS, Blindness.PLATFORM} & set(blind))

@@ -1,7 +1,7 @@
-"""File locks: who holds which, and which of them are SQLite's.
+"""File locks: their holders, and which of them are SQLite's.
 
-In WAL mode every connection holds, for as long as it is open, a shared POSIX lock on byte 128 of
--shm and one on the 510 bytes at 0x40000002 of the database.
+In WAL mode every connection holds two shared POSIX locks as long as it is open: one on byte 128 of
+-shm, and one on the 510 bytes at 0x40000002 of the database.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _WITHOUT_END: Final = 2**63 - 1
 
 
 class LockEntry(NamedTuple):
-    """One lock that is held. The PID is -1 for a lock of an open file, 0 if we cannot see it."""
+    """One lock that is held.
+
+    The PID is -1 for an open-file lock, 0 if we cannot see the process.
+    """
 
     kind: str
     pid: int
@@ -37,9 +40,9 @@ class LockEntry(NamedTuple):
 class LockTable:
     """The locks on some files.
 
-    Files are told apart by inode and not by device: the superblock's device that the kernel prints
-    here is not the st_dev of a file on btrfs or overlayfs. Inode and PID together, or inode and
-    SQLite's own byte ranges, leave hardly any room for a mistake.
+    Files are identified by inode, not by device: on btrfs and overlayfs the device that the kernel
+    prints here is not the st_dev of the file. Inode and PID together, or inode and SQLite's own
+    byte ranges, make a mistake very unlikely.
     """
 
     def __init__(self, entries: Iterable[LockEntry]) -> None:
@@ -63,8 +66,8 @@ class LockTable:
 class LockReader:
     """/proc/locks, read when it is first needed, and preferably never.
 
-    The kernel waits out all running lock operations before it shows the table: some ten
-    milliseconds. What processes tell of their own descriptors costs microseconds.
+    The kernel waits for all running lock operations before it shows the table: about ten
+    milliseconds. Reading fdinfo of a process's own descriptors takes microseconds.
     """
 
     def __init__(self, inodes: Collection[int], proc: str = "/proc") -> None:
@@ -72,7 +75,7 @@ class LockReader:
         self._proc = proc
         self._table: LockTable | None = None
         self.failed = False
-        """The table was needed and could not be read: a lock that is not in it may be held."""
+        """True if the table was needed and could not be read: then locks may be missing in it."""
 
     @property
     def table(self) -> LockTable:
@@ -84,12 +87,12 @@ class LockReader:
 
 
 def locks_are_shown(proc: str = "/proc") -> bool:
-    """Whether this system has such a table at all."""
+    """True if this system has such a table."""
     return os.path.exists(f"{proc}/locks")
 
 
 def read_lock_table(inodes: Collection[int], proc: str = "/proc") -> LockTable | None:
-    """The locks on these inodes now; None if the kernel does not tell."""
+    """Return the present locks on these inodes; None if the kernel does not show them."""
     try:
         with open(f"{proc}/locks", "rb") as stream:
             lines = stream.read().splitlines()
@@ -100,10 +103,11 @@ def read_lock_table(inodes: Collection[int], proc: str = "/proc") -> LockTable |
 
 
 def parse_lock(line: bytes) -> LockEntry | None:
-    """`1: POSIX  ADVISORY  READ 1234 fe:00:2377057 128 128`; None for a waiter or anything else."""
+    """Parse `1: POSIX  ADVISORY  READ 1234 fe:00:2377057 128 128`; None for any other line."""
     fields = line.split()
     if len(fields) != 8 or fields[1] not in {b"POSIX", b"OFDLCK", b"FLOCK"}:
-        return None  # a process that waits for a lock has an arrow there
+        # also the line of a process that waits for a lock: it has an arrow in this field
+        return None
     try:
         return LockEntry(
             kind=fields[1].decode(),

@@ -1,9 +1,10 @@
-"""Holders that have lost their locks, told apart from those that need none.
+"""Find holders that have lost their locks, as opposed to holders that need none.
 
-A process that opens and closes a database's file by hand loses all POSIX locks it had on it, and
-SQLite in that process never learns of it. Whoever then opens the database the usual way destroys
-what the holder does. So a missing lock must be found, and must not be cried over a process that is
-just opening or closing its connection, or that only inherited the descriptors.
+A process that opens and closes a database's file itself loses all POSIX locks that it had on the
+file, and SQLite in that process does not notice. The next process that opens the database in the
+usual way destroys the holder's work. So a missing lock must be found. But two kinds of processes
+must not be reported: those that are just opening or closing their connection, and those that only
+inherited the descriptors.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ NO_LOCKS: Final = Locks(database=False, shm=False)
 
 
 def missing_locks(home: HomeFiles, has: OpenFiles, held: Locks) -> Locks:
-    """What a holder should have and has not; a DELETE journal needs no lasting lock."""
+    """Return the locks that a holder should have and lacks; a DELETE journal needs none."""
     if home.wal_mode is False or has.stranger:
         return NO_LOCKS
     needed = Locks(database=has.database is not None and has.in_wal_mode, shm=has.shm is not None)
@@ -42,10 +43,10 @@ def missing_locks(home: HomeFiles, has: OpenFiles, held: Locks) -> Locks:
 
 
 def is_forked_copy(suspect: ProcessStat, owners: Collection[int], proc: str) -> bool:
-    """Whether a process was forked, without an exec since, by a living owner of the lock.
+    """True if a living owner of the lock forked this process, without an exec since.
 
-    An exec closes SQLite's descriptors. A child that opened the database itself is no heir, however
-    many locks its parent has: only the same program image, which fork copies, makes it one.
+    An exec closes SQLite's descriptors. A child that opened the database itself is not a copy, even
+    if its parent has the locks. Only fork copies the program image, so the image must be the same.
     """
     for pid, ancestor in ancestors(proc, suspect):
         if not suspect.start_stack or ancestor.start_stack != suspect.start_stack:
@@ -63,9 +64,9 @@ def confirm_missing(
     checks: int,
     pause: Callable[[], None],
 ) -> Locks:
-    """What is missing at every one of some checks a moment apart.
+    """Return the locks that are missing at every one of several checks, a moment apart.
 
-    A connection has its descriptors for some microseconds before and after its locks.
+    A connection has its descriptors for some microseconds before and after it has its locks.
     """
     missing = Locks(database=True, shm=True)
     for check in range(checks):
@@ -86,17 +87,18 @@ def _look_again(home: HomeFiles, seen_process: SeenProcess, proc: str) -> Locks:
             uid, _ = process.user_and_namespace_pid()
             has = open_files(home, process.descriptors({home.name}), uid)
             missing = missing_locks(home, has, own_locks(has))
+            # A backup may have -shm open read-only and needs no lock. Only SQLite maps the file.
             if has.shm is not None and has.shm.read_only and missing.shm:
                 missing = Locks(missing.database, process.maps(has.shm.identity.inode))
             return missing
     except OSError as error:
         if is_gone(error):
             return NO_LOCKS
-        return Locks(database=True, shm=True)  # seen without them once, and not to be seen again
+        return Locks(database=True, shm=True)  # it lacked them once and cannot be read again
 
 
 def own_locks(has: OpenFiles) -> Locks:
-    """The locks that a process has by its own account."""
+    """Return the locks that a process has by its own fdinfo."""
     return Locks(
         database=has.database is not None and has.database.locked,
         shm=has.shm is not None and has.shm.locked,

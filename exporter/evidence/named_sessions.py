@@ -1,4 +1,4 @@
-"""Sessions that a process says it is running: by its command line, or by what its children say."""
+"""Sessions that a process says it runs, by its command line or by its children's environment."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _CHILDREN_MAX: Final = 256
 def sessions_of(
     seen_process: SeenProcess, proc: str, clock: Clock, trusted: Collection[int] | None
 ) -> tuple[NamedSession, ...]:
-    """The sessions that this process names, newest first; raise OSError if a look failed.
+    """Return the sessions that this process names, newest first; raise OSError if reading failed.
 
-    `trusted` are the users whose children are believed; None for all.
+    `trusted` are the users whose children count; None for all users.
     """
     role = seen_process.role
     if role.kind is ProcessKind.MAINTENANCE:
@@ -39,10 +39,11 @@ def sessions_of(
 def _said_by_children(
     seen_process: SeenProcess, proc: str, clock: Clock, trusted: Collection[int] | None
 ) -> list[tuple[str, Timestamp]]:
-    """Hermes puts its session into the environment of what it starts.
+    """Return the sessions in the environment of the process's children.
 
-    What it was itself started with is another process's session, and all that a child knows which
-    was forked, or started before a session began.
+    Hermes puts its session id into the environment of the processes it starts. The id that Hermes
+    itself was started with belongs to another process's session, so it is skipped. A child may have
+    only that id: a forked child, or a child that was started before the session began.
     """
     children = _find_children(seen_process, proc)[:_CHILDREN_MAX]
     heard = [_said_by(pid, seen_process.pid, proc, clock, trusted) for pid in children]
@@ -63,7 +64,7 @@ def _inherited(seen_process: SeenProcess, proc: str) -> str | None:
         with PinnedProcess(proc, seen_process.pid) as process:
             return session_in_environment(process.environment())
     except OSError:
-        return None  # then all that its children say counts
+        return None  # then every session that its children name counts
 
 
 def _said_by(
@@ -79,6 +80,7 @@ def _said_by(
                 return None
     except OSError as error:
         if is_gone(error) or isinstance(error, PermissionError):
-            return None  # a child that hides its descriptors too has made us blind already
+            # a child that also hides its descriptors has made this survey blind already
+            return None
         raise
     return session_id, clock.epoch(stat.start_ticks)

@@ -11,11 +11,11 @@ from exporter.evidence.models import Blindness
 from exporter.evidence.procfs import KTHREADD, read_stat
 
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
-"""The kernel's fixed number for the namespace in which every process is visible."""
+"""The kernel's fixed number of the namespace in which every process is visible."""
 
 
 def pid_namespace(proc: str = "/proc") -> int | None:
-    """The inode that names our PID namespace; None where it cannot be told."""
+    """Return the inode that names our PID namespace; None if it is not known."""
     try:
         return os.stat(f"{proc}/self/ns/pid").st_ino
     except OSError:
@@ -23,10 +23,10 @@ def pid_namespace(proc: str = "/proc") -> int | None:
 
 
 def our_processes(proc: str, started: Collection[int]) -> frozenset[int]:
-    """The processes that this one started, by their PIDs in this /proc.
+    """Return the processes that this one started, by their PIDs in this /proc.
 
-    In a container with the host's /proc they have other PIDs there; then our own stands for all of
-    them, because they descend from it.
+    In a container with the host's /proc they have other PIDs there. Then our own PID is enough,
+    because they descend from it.
     """
     try:
         own = int(os.readlink(f"{proc}/self"))
@@ -36,10 +36,11 @@ def our_processes(proc: str, started: Collection[int]) -> frozenset[int]:
 
 
 def sees_whole_host(proc: str = "/proc") -> bool:
-    """Whether this /proc belongs to the initial PID namespace, in which all others are nested.
+    """True if this /proc belongs to the initial PID namespace, which contains all others.
 
-    Our own namespace says so when /proc is of it. A container may have the host's /proc mounted
-    instead: then the kernel's own threads are in it, which no nested namespace shows.
+    If /proc is of our own namespace, the number of that namespace tells. A container may have the
+    host's /proc mounted instead. Then /proc shows the kernel's own threads, and no nested namespace
+    does.
     """
     if pid_namespace(proc) == _INITIAL_PID_NAMESPACE:
         return True
@@ -51,7 +52,7 @@ def sees_whole_host(proc: str = "/proc") -> bool:
 
 
 def hides_processes(proc: str = "/proc") -> bool:
-    """Whether other users' processes are kept from us: then even PID 1 is, which always exists."""
+    """True if other users' processes are hidden. Then PID 1 is hidden too, and it always exists."""
     try:
         return read_stat(proc, 1) is None
     except OSError:
@@ -59,7 +60,7 @@ def hides_processes(proc: str = "/proc") -> bool:
 
 
 def blindness(proc: str = "/proc") -> list[Blindness]:
-    """What keeps us from seeing every process and every lock, whoever has them."""
+    """Return all reasons why we cannot see every process and every lock."""
     if not os.path.isdir(f"{proc}/self"):
         return [Blindness.NO_PROC]
     found = [] if locks_are_shown(proc) else [Blindness.NO_PROC]

@@ -1,4 +1,4 @@
-"""Which other processes have a database open at the moment it is written.
+"""The other processes that have a database open at the moment it is written.
 
 The agent's survey saw every process that had it open, each with its locks. Since then one may have
 lost its locks, and another may have opened the database. So the worker checks again, before it
@@ -44,7 +44,7 @@ class KnownOpeners(Struct, frozen=True):
 
     @classmethod
     def of(cls, evidence: HomeEvidence) -> KnownOpeners:
-        """What a survey knows of one database."""
+        """Return the known openers by a survey of one database."""
         owners = [each for each in evidence.holders if not each.forked_copy and not each.stranger]
         return cls(
             pids=tuple(holder.pid for holder in owners),
@@ -110,14 +110,18 @@ def _owners(table: LockTable, files: HomeFiles) -> _Owners:
 
 
 def _has_lost(pid: int, files: HomeFiles, proc: str, pause: Callable[[], None]) -> bool:
-    """True if it lacks them at every check: a process that is opening or closing lacks them too."""
+    """True if it lacks its locks at every check.
+
+    A process that is opening or closing the database lacks them for a moment only.
+    """
     for check in range(_CHECKS):
         if check:
             pause()
         try:
             has = _possession(pid, files, proc)
         except OSError as error:
-            # If it is there it has no lock by the kernel's account, and its own is closed to us.
+            # If it still exists, it has no lock in the kernel's table, and we may not read its
+            # fdinfo.
             return not is_gone(error)
         if not has.deleted and missing_locks(files, has, own_locks(has)) == NO_LOCKS:
             return False
@@ -137,7 +141,7 @@ def _is_another(pid: int, started: Mapping[int, int], proc: str) -> bool:
 
 
 def _uses(pid: int, files: HomeFiles, proc: str) -> bool:
-    """True if it has this very database open: the lock table names files by inode alone."""
+    """True if it has this database open: the lock table names files by inode alone."""
     try:
         return _possession(pid, files, proc).any
     except OSError as error:
@@ -172,7 +176,7 @@ class KnownHolder(Struct, frozen=True):
 
 
 def lock_owners(inodes: Collection[int], proc: str = "/proc") -> LockReader | None:
-    """The locks on these -shm files, to be read if need be; None where locks are not shown."""
+    """Return a reader of the locks on these -shm files; None if this system shows no locks."""
     return LockReader(inodes, proc) if locks_are_shown(proc) else None
 
 
@@ -183,7 +187,7 @@ def may_open(
     proc: str = "/proc",
     pause: Callable[[], None] = lambda: time.sleep(_PAUSE_SECONDS),
 ) -> OpenAnswer:
-    """Whether every known holder still has its lock, or has closed -shm or ended."""
+    """Return YES if every known holder still has its lock, or has closed -shm or ended."""
     if owners is None:
         return OpenAnswer.BLIND
     for holder in holders:
@@ -193,7 +197,7 @@ def may_open(
 
 
 def _lost(holder: KnownHolder, proc: str, pause: Callable[[], None]) -> bool:
-    """By its own account, at every one of some checks a moment apart."""
+    """True if its fdinfo lacks the lock at every one of several checks, a moment apart."""
     for check in range(_CHECKS):
         if check:
             pause()
@@ -202,7 +206,7 @@ def _lost(holder: KnownHolder, proc: str, pause: Callable[[], None]) -> bool:
                 if process.has_shm_lock(holder.shm_inode) is not False:
                     return False
         except OSError as error:
-            return not is_gone(error)  # if it is there, its account is closed to us
+            return not is_gone(error)  # if it still exists, we may not read its fdinfo
     return True
 
 

@@ -1,7 +1,7 @@
 """Folders that are the writable layer of an overlay mount.
 
-A process on the merged view and an agent on the layer itself share neither inodes nor locks, so the
-agent sees nobody there who is.
+A process that uses the merged view and an agent that uses the layer itself share neither inodes nor
+locks. So the agent cannot see the processes that use such a home.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 
 
 def mount_table(proc: str, pid: int) -> bytes | None:
-    """The mounts that a process sees; None if there are absurdly many, OSError if it is gone."""
+    """Return the mounts that a process sees; None if there are too many; OSError if it is gone."""
     with open(f"{proc}/{pid}/mountinfo", "rb") as stream:
         content = stream.read(_BYTES_MAX)
     return content if len(content) < _BYTES_MAX else None
 
 
 def upper_folders(mounts: bytes) -> set[str]:
-    """The writable layers among these mounts, as they were named when they were mounted."""
+    """Return the writable layers among these mounts, with their names at mount time."""
     if _OPTION not in mounts:
         return set()
     options = (
@@ -35,10 +35,10 @@ def upper_folders(mounts: bytes) -> set[str]:
 
 
 def is_below(folder: str, upper: str) -> bool:
-    """Whether a folder is such a layer, or in one."""
+    """True if a folder is such a layer, or is inside one."""
     if upper.startswith("/"):
         return f"{folder}/".startswith(f"{upper.rstrip('/')}/")
-    # It was mounted by a relative name; from where, nothing tells.
+    # It was mounted by a relative name, and nothing tells relative to which folder.
     return f"/{upper.removeprefix('./').rstrip('/')}/" in f"{folder}/"
 
 

@@ -1,4 +1,4 @@
-"""One process of Linux's /proc, held fast while it is looked at."""
+"""One process of Linux's /proc, held by its folder while it is read."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ class _DescriptorInfo(NamedTuple):
 
 
 class Descriptor(NamedTuple):
-    """An open file that bears a name that was looked for, or is a sidecar of such a database."""
+    """An open file with a wanted name, or a sidecar of such a database."""
 
     number: str
     directory: str
     name: str
-    """Of the database, also for a sidecar."""
+    """The database's name, also for a sidecar."""
     suffix: str
-    """"", "-wal" or "-shm"."""
+    """Empty, "-wal" or "-shm"."""
     deleted: bool
     identity: FileIdentity
     locks: list[LockEntry]
-    """Those that were taken through this descriptor, and through no other of the same file."""
+    """Locks that were taken through this descriptor, not through another one of the same file."""
     read_only: bool = False
-    """SQLite opens -shm so only where it may not write it; never asked of a -wal."""
+    """SQLite opens -shm read-only only if it may not write it. Not read for a -wal."""
 
     @property
     def locked(self) -> bool:
-        """Whether SQLite's lasting lock is among them: of the database, or of -shm's byte 128."""
+        """True if SQLite's lasting lock is among them: on the database, or on byte 128 of -shm."""
         shm = self.suffix == "-shm"
         return any(lock.of_shm if shm else lock.of_database for lock in self.locks)
 
@@ -62,8 +62,8 @@ class Descriptor(NamedTuple):
 class PinnedProcess:
     """One process, held by its folder in /proc.
 
-    All that is read through it is of the same process: if it ends and its PID comes round, reading
-    fails instead of telling of a stranger.
+    All reads go to the same process. If it ends and another process gets its PID, reading fails
+    instead of describing the other process.
     """
 
     def __init__(self, proc: str, pid: int) -> None:
@@ -88,7 +88,7 @@ class PinnedProcess:
         return found
 
     def user_and_namespace_pid(self) -> tuple[int, int]:
-        """Its effective uid, and its PID in its own PID namespace."""
+        """Return its effective uid, and its PID in its own PID namespace."""
         uid, innermost = -1, self.pid
         for line in self._read_once("status").splitlines():
             if line.startswith(b"Uid:"):
@@ -98,12 +98,12 @@ class PinnedProcess:
         return uid, innermost
 
     def command_line(self) -> bytes | None:
-        """None if it is longer than any that we would trust ourselves to read."""
+        """Return the command line; None if it is too long to be trusted."""
         content = self._read_all("cmdline")
         return content if len(content) < _ALL_BYTES_MAX else None
 
     def written(self) -> int | None:
-        """How many bytes it has given to be written, since it began; None if that is not told."""
+        """Return how many bytes it has passed to write calls since it began; None if not known."""
         try:
             content = self._read_once("io")
         except OSError:
@@ -114,25 +114,25 @@ class PinnedProcess:
         return None
 
     def stopped(self, stat: ProcessStat) -> bool:
-        """Whether it cannot run: by a signal, a debugger, or the freezer of its cgroup."""
+        """True if it cannot run: stopped by a signal or a debugger, or frozen by its cgroup."""
         if stat.state in "Tt":
             return True
         return is_frozen(self._read_once("cgroup"))
 
     def environment(self) -> bytes:
-        """As it was when the program began; later changes do not show."""
+        """Return the environment at the start of the program; later changes do not show."""
         return self._read_all("environ")
 
     def descriptors(
         self, names: Collection[str], numbers: Iterable[str] | None = None
     ) -> list[Descriptor]:
-        """Its open files of such names, among these descriptors or among all."""
+        """Return its open files with such names, among these descriptors or among all."""
         chosen = self._numbers() if numbers is None else numbers
         found = (self._describe(number, names) for number in chosen)
         return [descriptor for descriptor in found if descriptor is not None]
 
     def has_shm_lock(self, inode: int) -> bool | None:
-        """Whether it has SQLite's lock on this -shm; None if it does not have the file open."""
+        """True if it has SQLite's lock on this -shm; None if it does not have the file open."""
         answer = None
         for number in self._numbers():
             try:
@@ -141,6 +141,7 @@ class PinnedProcess:
                     info = self._info(number)
                     if any(lock.of_shm for lock in info.locks):
                         return True
+                    # A read-only descriptor that is not mapped is a backup's: it needs no lock.
                     if not info.path_only and (not info.read_only or self.maps(inode)):
                         answer = False
             except FileNotFoundError:
@@ -148,9 +149,9 @@ class PinnedProcess:
         return answer
 
     def maps(self, inode: int) -> bool:
-        """Whether it has a -shm of this inode in its memory, as SQLite has; True if untold.
+        """True if it has a -shm of this inode mapped, as SQLite has, or if that is not known.
 
-        Only a file in memory can be pulled away from under a process.
+        Only a mapped file can break a process when another process resets the file.
         """
         try:
             content = self._read_all("maps")
@@ -163,14 +164,14 @@ class PinnedProcess:
         return any(len(each) == 6 and each[4] == number and b"-shm" in each[5] for each in fields)
 
     def children(self) -> list[int] | None:
-        """The processes it started; None where the kernel does not list them."""
+        """Return the processes it started; None if the kernel does not list them."""
         found: list[int] = []
         for thread in self._list("task"):
             try:
                 found += map(int, self._read_all(f"task/{thread}/children").split())
             except FileNotFoundError:
                 if thread in self._list("task"):
-                    return None  # the thread is there, and its list is not
+                    return None  # the thread exists, but its list does not
         return found
 
     def _numbers(self) -> list[str]:
@@ -197,11 +198,11 @@ class PinnedProcess:
             inode = self._info(number).inode
             if inode is None:
                 raise
-            # A private FUSE mount keeps even root out, but the kernel knows the number.
+            # A private FUSE mount denies even root, but the kernel knows the number.
             return FileIdentity(device_of(f"fd/{number}", self._folder), inode)
 
     def _info(self, number: str) -> _DescriptorInfo:
-        """What the kernel itself knows of a descriptor."""
+        """Return what the kernel itself knows of a descriptor."""
         inode, flags, locks = None, os.O_RDWR, []
         for line in self._read_once(f"fdinfo/{number}").splitlines():
             if line.startswith(b"ino:"):
@@ -221,7 +222,7 @@ class PinnedProcess:
             os.close(folder)
 
     def _read_once(self, path: str) -> bytes:
-        """A file that the kernel writes in one piece."""
+        """Read a file that the kernel writes in one piece."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
         try:
             return os.read(descriptor, _CHUNK_BYTES)
@@ -229,7 +230,7 @@ class PinnedProcess:
             os.close(descriptor)
 
     def _read_all(self, path: str) -> bytes:
-        """A file that comes in pieces, up to a limit."""
+        """Read a file that the kernel writes in pieces, up to a limit."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
         try:
             content = b""

@@ -1,4 +1,4 @@
-"""Linux's /proc: its processes, and the lines that describe them."""
+"""Linux's /proc: its processes, and parsers for the lines that describe them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STANDARD_DESCRIPTORS: Final = frozenset({"0", "1", "2"})
 """SQLite never keeps a file at these, and most processes have nothing else open."""
 _KERNEL_THREAD: Final = 0x00200000
 KTHREADD: Final = 2
-"""Where the kernel's own threads come from, in the namespace that shows them."""
+"""The parent of the kernel's own threads, in the namespace that shows them."""
 _GENERATIONS_MAX: Final = 64
 _SIDECARS: Final = ("-wal", "-shm")
 
@@ -22,26 +22,26 @@ _GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
 
 
 def is_gone(error: OSError) -> bool:
-    """Whether a process has ended, or closed a descriptor, by the error of a look at it.
+    """True if this error means that a process has ended, or closed a descriptor.
 
-    No other error says so: ENOMEM, EMFILE, EIO, ENOSYS or EPERM may hide a living process.
+    No other error means that: ENOMEM, EMFILE, EIO, ENOSYS or EPERM may hide a living process.
     """
     return error.errno in _GONE
 
 
 class ProcessStat(NamedTuple):
-    """The fields of /proc/PID/stat that decide anything."""
+    """The fields of /proc/PID/stat that matter here."""
 
     state: str
     parent: int
     flags: int
     start_ticks: int
     start_stack: int
-    """Drawn at random by every exec and kept by fork: equal ones mean one program image."""
+    """Random at every exec and copied by fork: equal values mean the same program image."""
 
     @property
     def dead(self) -> bool:
-        """A zombie holds nothing, and only waits for its parent to notice."""
+        """True for a zombie: it holds nothing and only waits for its parent."""
         return self.state in "ZX"
 
     @property
@@ -50,12 +50,12 @@ class ProcessStat(NamedTuple):
 
 
 def list_pids(proc: str) -> list[str]:
-    """The PIDs of this /proc, as text; raise OSError if there is none."""
+    """Return the PIDs of this /proc, as text; raise OSError if there is no /proc."""
     return [name for name in os.listdir(proc) if name.isdigit()]
 
 
 def list_kernel_threads(proc: str) -> frozenset[str]:
-    """The PIDs that need no look: kthreadd's children, the kernel's threads and short helpers."""
+    """Return the PIDs to skip: kthreadd's children, the kernel's threads and short helpers."""
     try:
         stat = read_stat(proc, KTHREADD)
         if stat is None or not stat.kernel_thread:
@@ -63,11 +63,11 @@ def list_kernel_threads(proc: str) -> frozenset[str]:
         with open(f"{proc}/{KTHREADD}/task/{KTHREADD}/children", "rb") as stream:
             return frozenset(stream.read().decode().split())
     except OSError:
-        return frozenset()  # all are looked at
+        return frozenset()  # then no process is skipped
 
 
 def parse_stat(line: bytes) -> ProcessStat | None:
-    """A line of /proc/PID/stat; the program's name in it may hold blanks and brackets."""
+    """Parse a line of /proc/PID/stat; the program's name in it may hold blanks and brackets."""
     fields = line.rpartition(b")")[2].split()
     try:
         return ProcessStat(
@@ -82,7 +82,7 @@ def parse_stat(line: bytes) -> ProcessStat | None:
 
 
 def read_stat(proc: str, pid: int) -> ProcessStat | None:
-    """None if there is no such process; raise OSError if that cannot be told."""
+    """Return the stat; None if there is no such process; raise OSError if that is not known."""
     try:
         return parse_stat(_read_small(f"{proc}/{pid}/stat"))
     except OSError as error:
@@ -92,7 +92,7 @@ def read_stat(proc: str, pid: int) -> ProcessStat | None:
 
 
 def read_real_uid(proc: str, pid: int) -> int:
-    """The user who started a process, also a setuid one; raise OSError if it is gone."""
+    """Return the user that started a process, also a setuid one; raise OSError if it is gone."""
     for line in _read_small(f"{proc}/{pid}/status").splitlines():
         if line.startswith(b"Uid:"):
             return int(line.split()[1])
@@ -108,7 +108,7 @@ def _read_small(path: str) -> bytes:
 
 
 def ancestors(proc: str, stat: ProcessStat) -> Iterator[tuple[int, ProcessStat]]:
-    """The parent of a process, its parent, and so on, as far as can be told."""
+    """Yield the parent of a process, its parent, and so on, as far as /proc shows them."""
     for _ in range(_GENERATIONS_MAX):
         pid = stat.parent
         try:
@@ -122,9 +122,10 @@ def ancestors(proc: str, stat: ProcessStat) -> Iterator[tuple[int, ProcessStat]]
 
 
 def split_link(link: str, names: Collection[str]) -> tuple[str, str, str, bool] | None:
-    """(directory, database name, suffix, deleted) of a descriptor's link; None if not one of ours.
+    """Return (directory, database name, suffix, deleted) of a descriptor's link, or None.
 
-    SQLite's names are fixed, so the text of a link finds every holder, in containers too.
+    None if the link has no wanted name. SQLite's names are fixed, so the text of a link finds every
+    holder, in containers too.
     """
     path = link.removesuffix(_DELETED)
     directory, slash, name = path.rpartition("/")
@@ -138,10 +139,10 @@ def split_link(link: str, names: Collection[str]) -> tuple[str, str, str, bool] 
 def find_descriptors(
     proc: str, pid: int, names: Collection[str], at_most: int
 ) -> tuple[list[str], int]:
-    """The descriptors of a process that bear such a name, and how many were read to find them.
+    """Return the descriptors of a process with such a name, and how many were read.
 
-    The quick look, which few pass. One more than `at_most` is read of a process that has more.
-    Raise PermissionError if its descriptors may not be seen, OSError if it is gone.
+    A quick filter that few processes pass. If a process has more than `at_most`, the count is one
+    higher. Raise PermissionError if its descriptors may not be read, OSError if it is gone.
     """
     folder = f"{proc}/{pid}/fd"
     found, count = [], 0
@@ -156,7 +157,7 @@ def find_descriptors(
             try:
                 link = os.readlink(f"{folder}/{number}")
             except OSError as error:
-                # A path too long to be told is no home's, and anyone can open one.
+                # A path too long for readlink is no home's, and any user can open one.
                 if error.errno in {errno.ENOENT, errno.ENAMETOOLONG}:
                     continue
                 raise

@@ -1,7 +1,7 @@
-"""The part of a survey that psutil can make where there is no Linux /proc.
+"""The part of a survey that psutil can do on systems without Linux's /proc.
 
-It sees the descriptors of processes of the same user and no locks at all, so it can prove that
-somebody has a database open and never that nobody has. Every answer says so: `platform`.
+It sees the descriptors of processes of the same user, and no locks. So it can prove that a process
+has a database open, and never that no process has. Every answer says so: `platform`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Seen(NamedTuple):
 
 
 def survey(targets: Sequence[HomeFiles]) -> Survey:
-    """Who, among the processes that we may look into, has these databases open."""
+    """Return which of the processes that we may read have these databases open."""
     names = {DATABASE_NAME, *(home.name for home in targets)}
     seen: list[_Seen] = []
     unreadable = total = 0
@@ -53,7 +53,7 @@ def survey(targets: Sequence[HomeFiles]) -> Survey:
         try:
             found = _look_at(process, names)
         except psutil.NoSuchProcess:
-            continue  # it ended while we looked
+            continue  # it ended during the scan
         except (psutil.Error, OSError):
             unreadable += 1
             continue
@@ -70,7 +70,7 @@ def survey(targets: Sequence[HomeFiles]) -> Survey:
 
 
 def started_at(pid: int) -> Timestamp | None:
-    """When the living process of this PID began; None if there is none, OSError if hidden."""
+    """Return when this living process began; None if there is none, OSError if hidden."""
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
@@ -81,7 +81,7 @@ def started_at(pid: int) -> Timestamp | None:
 
 
 def judge_gateway(files: GatewayFiles) -> GatewayEvidence:
-    """By the recorded process alone."""
+    """Judge by the recorded process alone."""
     if files.pid is None or files.start_ticks is None:
         return GatewayEvidence(GatewayState.UNKNOWN, GatewayProof.BLIND)
     try:

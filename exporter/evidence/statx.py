@@ -1,8 +1,8 @@
-"""The identity of an open file, without a word to its filesystem.
+"""The identity of an open file, without asking its filesystem.
 
-A plain stat of another process's file asks the filesystem it is on. Whoever has a FUSE mount, or an
-NFS server that stopped, could so hang the agent for every home. statx can be told to answer from
-what the kernel knows already.
+A plain stat of another process's file asks the filesystem of that file. A user with a FUSE mount,
+or an NFS server that stopped, could then hang the agent for every home. statx can answer from data
+that the kernel already has.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from typing import Final
 from exporter.snapshot import FileIdentity
 
 _AT_STATX_DONT_SYNC: Final = 0x4000
-"""AT_STATX_DONT_SYNC"""
+"""Use the kernel's cached data; do not ask the filesystem."""
 _STATX_INO: Final = 0x100
-"""STATX_INO"""
+"""Ask for the inode number."""
 _BUFFER_BYTES: Final = 256
 _INODE_OFFSET: Final = 32
 _DEVICE_OFFSET: Final = 136
 _AT_EMPTY_PATH: Final = 0x1000
-"""AT_EMPTY_PATH"""
+"""Stat the open descriptor itself."""
 _AT_SYMLINK_NOFOLLOW: Final = 0x100
-"""AT_SYMLINK_NOFOLLOW"""
+"""Do not follow a symlink."""
 _STATX_ATTR_MOUNT_ROOT: Final = 0x2000
-"""STATX_ATTR_MOUNT_ROOT"""
+"""Set if the file is the root of a mount."""
 _ATTRIBUTES_OFFSET: Final = 8
 
 _statx: Final = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 
 def identity_of(path: str, directory: int) -> FileIdentity:
-    """The file that a link below an open directory leads to; raise OSError as stat does."""
+    """Return the identity of the file behind a link below an open directory; raise like stat."""
     return _ask(path, directory, _STATX_INO)
 
 
 def device_of(path: str, directory: int) -> int:
-    """The device alone, which even a filesystem that is private to its user does not withhold."""
+    """Return only the device; even a filesystem that is private to its user does not deny it."""
     return _ask(path, directory, 0).device
 
 
 def _ask(path: str, directory: int, mask: int) -> FileIdentity:
-    if _statx is None:  # a C library older than the call
+    if _statx is None:  # the C library is older than statx
         found = os.stat(path, dir_fd=directory)
         return FileIdentity(found.st_dev, found.st_ino)
     buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
@@ -56,9 +56,9 @@ def _ask(path: str, directory: int, mask: int) -> FileIdentity:
 
 
 def is_mount_root(descriptor: int, name: bytes = b"") -> bool:
-    """Whether something is mounted here, even if from the same filesystem; False if nothing tells.
+    """True if this is a mount point, also of the same filesystem; False if that is not known.
 
-    Either at an open file or at a name below an open folder.
+    Give an open file, or an open folder and a name in it.
     """
     if _statx is None:
         return False

@@ -1,7 +1,7 @@
-"""One look at all processes of this host, on behalf of all homes.
+"""One scan of all processes of this host, for all homes.
 
-The agent makes it with whatever privilege it has. What it cannot see it says (`blind`); a home with
-no holders and nothing blind is a home that nobody on this kernel has open.
+The agent does it with the privileges that it has. The result names what it could not see (`blind`).
+If a home has no holders and nothing is blind, no process on this kernel has its database open.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from exporter.hermes.process_kinds import DATABASE_NAME
 from exporter.snapshot import LockAnswer
 
 _CANDIDATES_PER_USER: Final = 64
-"""No user can fill the list and so hide another's home."""
+"""A limit per user, so that no user can fill the list and hide another user's home."""
 _ANYBODY: Final = frozenset({-1, 0})
-"""Root can write every home, and so can a user who is not known."""
+"""Root can write every home. A user that is not known counts as root."""
 _CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.005
 _PAUSES_MAX: Final = 40
-"""For all suspects of a survey together: a crowd of them must not make it slow."""
+"""The limit for all suspects of a survey together: many of them must not make it slow."""
 
 
 def survey(
@@ -51,14 +51,13 @@ def survey(
     pause: Callable[[], None] = lambda: time.sleep(_PAUSE_SECONDS),
     platform: str = sys.platform,
 ) -> Survey:
-    """Who has these databases open, with which locks, and which gateways run.
+    """Find the processes that have these databases open, their locks, and the gateways that run.
 
-    `ours`: PIDs of the processes that this agent started.
-    `checks` and `pause`: how often a lock must be found missing before its holder counts as
-    lockless, and the wait in between.
+    `ours`: PIDs of the processes that this agent started. `checks` and `pause`: how often a lock
+    must be found missing before its holder counts as lockless, and the wait in between.
     """
     if platform != "linux":
-        from exporter.evidence import psutil_survey  # psutil, of which Linux needs nothing
+        from exporter.evidence import psutil_survey  # psutil; Linux does not need it
 
         return psutil_survey.survey(targets)
     process_scan = ProcessScan(proc, WantedFiles(targets), descriptors_per_user)
@@ -138,10 +137,10 @@ def _nothing_seen(targets: Sequence[HomeFiles], why: Blindness) -> Survey:
 
 
 def _could_be_hermes(pid: int, proc: str, *, whole_host: bool) -> bool:
-    """Not the host's init, nor a thread of the kernel, nor the dead.
+    """True unless the process is the host's init, a kernel thread or dead.
 
-    Init may have capabilities that even root's agent lacks, in a sandbox, and so keep its
-    descriptors to itself. In a container PID 1 may well be Hermes.
+    Init may have capabilities that even root's agent lacks in a sandbox, so its descriptors may be
+    unreadable. In a container PID 1 may be Hermes.
     """
     if whole_host and pid == 1:
         return False
@@ -176,7 +175,10 @@ def _judge_home(home: HomeFiles, context: SurveyContext) -> HomeEvidence:
 
 
 def _blindness_of(home: HomeFiles, process_scan: ProcessScan) -> Iterator[Blindness]:
-    """What could not be seen of those who can write this home; no other user can blind it."""
+    """Yield what could not be seen of users that can write this home.
+
+    Other users cannot blind it.
+    """
     writers = _ANYBODY | {home.owner}
     if process_scan.failed_users and (home.owner is None or process_scan.failed_users & writers):
         yield Blindness.UNREADABLE
@@ -189,10 +191,10 @@ def _blindness_of(home: HomeFiles, process_scan: ProcessScan) -> Iterator[Blindn
 
 
 def _look_for_owners(home: HomeFiles, context: SurveyContext) -> list[Blindness]:
-    """Find the processes that hold SQLite's locks on this database and were not seen with it.
+    """Find processes that hold SQLite's locks on this database but were not seen with it.
 
-    They opened it after we had passed them, and are added to what was seen. Or they cannot be seen;
-    then nothing about this home is proven by those who are.
+    Either they opened it after we had scanned them: then they are added to the seen processes. Or
+    they cannot be seen: then the holders that we see prove nothing about this home.
     """
     blind = [Blindness.PID_NAMESPACE] if home.lock_probe is LockAnswer.HELD_UNSEEN else []
     if context.locks is None or not _may_have_unseen_owners(home, context):
@@ -207,7 +209,7 @@ def _look_for_owners(home: HomeFiles, context: SurveyContext) -> list[Blindness]
 
 
 def _look_for_owner(pid: int, home: HomeFiles, context: SurveyContext) -> Blindness | None:
-    """Look at the owner of a lock; why it cannot be seen, if it still has the lock afterwards."""
+    """Scan the owner of a lock. If it still has the lock but is not visible, return why."""
     inodes = _database_inodes(home)
     try:
         context.process_scan.scan_process(pid)
@@ -218,15 +220,15 @@ def _look_for_owner(pid: int, home: HomeFiles, context: SurveyContext) -> Blindn
             return Blindness.UNREADABLE
     seen = context.process_scan.seen_processes.by_pid.get(pid)
     if seen is not None and any(found.identity.inode in inodes for found in seen.descriptors):
-        return None  # a holder by now, or the lock is on a file of that number on another device
+        return None  # a holder by now, or the lock is on a file with this inode on another device
     again = LockReader(inodes, context.proc)
     if pid in _owners(home, again.table):
-        return Blindness.PERMISSIONS  # it has the lock, and nothing that we can see
+        return Blindness.PERMISSIONS  # it has the lock, but no descriptor that we can see
     return Blindness.UNREADABLE if again.failed else None
 
 
 def _may_have_unseen_owners(home: HomeFiles, context: SurveyContext) -> bool:
-    """Whether the table of all locks could tell more than the holders themselves."""
+    """True if the lock table could show more than the holders' own fdinfo."""
     incomplete = (
         context.blind or context.process_scan.failed_users or context.process_scan.budget.limited
     )

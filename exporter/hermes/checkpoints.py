@@ -1,8 +1,9 @@
-"""Checkpoints: the snapshots of working directories that Hermes keeps in git, in both layouts.
+"""Checkpoints: snapshots of working directories that Hermes keeps in git, in both layouts.
 
-Up to 0.12 each working directory had a shadow repository of its own, `checkpoints/<hash16>/` with
-a `HERMES_WORKDIR` file. Since 0.13 all share `checkpoints/store/`: a ref `refs/hermes/<hash16>` and
-a file `projects/<hash16>.json` for each. Paths of working directories never leave this process.
+Up to 0.12 each working directory had a shadow repository of its own: `checkpoints/<hash16>/` with a
+`HERMES_WORKDIR` file. Since 0.13 all of them share `checkpoints/store/`: each has a ref
+`refs/hermes/<hash16>` and a file `projects/<hash16>.json`. Paths of working directories never leave
+this process.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class ProjectState(StrEnum):
 def project_state(
     last_touch: float, workdir_missing: bool, now: float, stale_after_seconds: float
 ) -> ProjectState:
-    """As Hermes's own pruner orders it: a lost working directory first, then age.
+    """Return the state, in the order of Hermes's own pruner: first a lost workdir, then age.
 
-    A time that is unknown (0) or in the future speaks for the project.
+    A project with an unknown time (0) or a time in the future stays active.
     """
     if workdir_missing:
         return ProjectState.ORPHAN
@@ -54,10 +55,10 @@ def project_state(
 
 
 def prefetch_workdir(repo: bytes) -> None:
-    """Let the kernel fetch what `read_workdir` will read.
+    """Ask the kernel to load the file that `read_workdir` will read.
 
-    It is the only content that is read of a repository; waiting for it, one after the other, would
-    make up a fifth of a first scan.
+    This file is the only content that a scan reads of a repository. Waiting for one file after the
+    other would take a fifth of a first scan.
     """
     if not hasattr(os, "posix_fadvise"):
         return
@@ -74,7 +75,7 @@ def prefetch_workdir(repo: bytes) -> None:
 
 
 def read_workdir(repo: bytes) -> bytes | None:
-    """The working directory of a shadow repository; None if it does not say."""
+    """Return the working directory of a shadow repository; None if it is not known."""
     try:
         content = read_small(os.fsdecode(repo + _MARKER), _WORKDIR_BYTES)
     except HomeError:
@@ -83,17 +84,17 @@ def read_workdir(repo: bytes) -> bytes | None:
 
 
 def is_repository(repo: bytes, workdir: bytes | None) -> bool:
-    """Whether a folder named like a shadow repository is one: it has a marker or a HEAD."""
+    """True if a folder with the name of a shadow repository is one: it has a marker or a HEAD."""
     return workdir is not None or os.path.lexists(repo + b"HEAD")
 
 
 class StoreProject(Struct, frozen=True):
-    """A project of the store, as its file tells."""
+    """A project of the store, as its file describes it."""
 
     name: str
     workdir: bytes | None
     last_touch: float
-    """0 where nothing tells."""
+    """0 if it is not known."""
 
 
 class _ProjectFile(Struct):
@@ -102,10 +103,10 @@ class _ProjectFile(Struct):
 
 
 class StoreReader:
-    """The projects of one store: those with a file and those that only a ref still knows.
+    """The projects of one store: those with a file, and those with only a ref.
 
-    Hermes's pruner never sees the latter again, so they must show here. Files are read again when
-    their stat moved; git is asked only when something moved that refs are kept in.
+    Hermes's pruner never sees projects with only a ref, so they must be shown here. A project file
+    is read again when its stat changed. git runs only when a file that holds refs changed.
     """
 
     def __init__(self, store: bytes, git_dir: str) -> None:
@@ -116,10 +117,10 @@ class StoreReader:
         self._refs_seen: tuple[tuple[int, ...] | None, ...] | None = None
         self._refs_tried_at = 0.0
         self.problem: GitError | None = None
-        """Why refs are not known; the projects with a file are."""
+        """Why the refs are not known. Projects with a file are known even then."""
 
     def read(self, monotonic: float) -> list[StoreProject]:
-        """All projects, by name."""
+        """Return all projects, sorted by name."""
         self._read_files()
         self._read_refs(monotonic)
         projects = {project.name: project for _, project in self._files.values()}
@@ -178,7 +179,7 @@ def _is_project_file(name: bytes) -> bool:
 
 
 def _read_project(path: bytes, name: bytes) -> StoreProject:
-    """A file that is no JSON of the known form still is a project, of unknown place."""
+    """Read a project file. If it is not valid JSON, the project exists but its place is unknown."""
     project = name.removesuffix(_SUFFIX).decode()
     try:
         content = read_small(os.fsdecode(path), _PROJECT_FILE_BYTES)
@@ -194,7 +195,10 @@ def _absolute(path: bytes) -> bytes | None:
 
 
 def _seen(path: bytes) -> tuple[int, ...] | None:
-    """What moves when a file is written or replaced, its size last; None if there is none."""
+    """Return values that change when a file is written or replaced; None if it is missing.
+
+    The last value is the allocated size.
+    """
     try:
         found = os.lstat(path)
     except OSError:

@@ -1,9 +1,9 @@
-"""The arguments of the `hermes` program, read as its own parser reads them.
+"""The arguments of the `hermes` program, parsed as Hermes's own parser parses them.
 
-Only what decides about a process is kept: which options were given, the session to resume, the
-subcommand. Anything this table does not know (a newer Hermes, an ambiguous abbreviation) makes the
-whole line unreadable rather than half understood. A test compares it with the parsers of the real
-releases.
+The result keeps only the facts that describe the process: the options, the session to resume and
+the subcommand. If one argument is not in these tables (a newer Hermes, an ambiguous abbreviation),
+the whole line is unreadable; it is never half understood. A test compares these tables with the
+parsers of the real releases.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WITHOUT_VALUE: Final = frozenset(
     }
 )
 _SESSION_NAMES: Final = frozenset({"--continue", "--resume"})
-"""Hermes joins the words that follow these, up to the next option or subcommand."""
+"""Hermes joins the words that follow these options, up to the next option or subcommand."""
 _LONG: Final = _WITH_VALUE | _WITHOUT_VALUE | _SESSION_NAMES
 _SHORT: Final = {
     "c": "--continue",
@@ -68,23 +68,23 @@ _SHORT: Final = {
 _HOSTS: Final = frozenset(
     {"acp", "cron", "dashboard", "gateway", "mcp", "serve", "sessions", "web"}
 )
-"""Subcommands that are something else than a chat; a session may bear the same name."""
+"""Subcommands that are not a chat. A session may have the same name."""
 
 
 class CommandLine(NamedTuple):
-    """What was asked of Hermes; never a prompt, a path or a title."""
+    """The request to Hermes, parsed; never keeps a prompt, a path or a title."""
 
     options: dict[str, bool]
-    """Those given, and whether the last value of each is other than empty."""
+    """The options that were given. True if the last value of the option is not empty."""
     resume: str | None
-    """What follows --resume: an id, or a title, which must not be kept."""
+    """The value of --resume: an id, or a title. The caller must not keep a title."""
     command: str | None
     rest: list[str]
-    """Arguments of a subcommand other than chat, for the caller to look at and drop."""
+    """Arguments of a subcommand other than chat. The caller examines and drops them."""
 
 
 def read_command_line(arguments: Sequence[str]) -> CommandLine | None:
-    """The arguments after `hermes`; None if they cannot be understood with certainty."""
+    """Parse the arguments after `hermes`; return None if one of them is not certain."""
     waiting = list(arguments)
     options: dict[str, bool] = {}
     resume: str | None = None
@@ -111,7 +111,7 @@ def read_command_line(arguments: Sequence[str]) -> CommandLine | None:
 
 
 def _split_option(word: str) -> list[tuple[str, str | None]] | None:
-    """The options in one argument, each with the value attached to it."""
+    """Return the options in one argument, each with its attached value."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         full = _complete(name)
@@ -123,14 +123,14 @@ def _split_option(word: str) -> list[tuple[str, str | None]] | None:
             return None
         if name not in _WITHOUT_VALUE:
             attached = word[position + 1 :]
-            # `-q=` has an empty value; `-q` has the next argument's.
+            # `-q=` has an empty value; `-q` alone takes the next argument as its value.
             return [*found, (name, attached.removeprefix("=") if attached else None)]
         found.append((name, None))
     return found or None
 
 
 def _complete(name: str) -> str | None:
-    """The one option that this is, or is a beginning of."""
+    """Return the only option that has this name or begins with it; None if there is none."""
     if name in _LONG:
         return name
     matches = [option for option in _LONG if option.startswith(name)]
@@ -138,7 +138,7 @@ def _complete(name: str) -> str | None:
 
 
 def _take_value(name: str, attached: str | None, waiting: list[str]) -> str | None:
-    """The value of an option, taken off `waiting` if need be; None if it should have one."""
+    """Return the value of an option, taken from `waiting` if needed; None if it is missing."""
     if name in _WITHOUT_VALUE:
         return "" if attached is None else None
     if attached is not None:
@@ -148,12 +148,16 @@ def _take_value(name: str, attached: str | None, waiting: list[str]) -> str | No
         while waiting and not waiting[0].startswith("-") and waiting[0] != "chat":
             words.append(waiting.pop(0))
         return None if _HOSTS.intersection(words) else " ".join(words)
-    # argparse takes no value that looks like an option, and the next `-p NAME` would be taken out.
+    # argparse accepts no value that looks like an option, and Hermes removes the next `-p NAME`
+    # before it parses.
     return waiting.pop(0) if waiting and not waiting[0].startswith("-") else None
 
 
 def _without_profile(arguments: Sequence[str]) -> list[str]:
-    """Hermes takes `-p NAME` out before it parses, wherever it stands."""
+    """Return the arguments without `-p NAME`.
+
+    Hermes removes it from any position before it parses.
+    """
     kept: list[str] = []
     skip = False
     for argument in arguments:

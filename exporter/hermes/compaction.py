@@ -1,8 +1,8 @@
-"""Telling new messages from the copies that compaction makes.
+"""Tell new messages from the copies that compaction makes.
 
-To shorten a conversation Hermes writes its newest messages once more: as fresh rows of the same
-session (in place, the old ones kept with `compacted = 1`) or of a child session (rotation, the
-parent ended by 'compression'). Counters of messages must not count them again.
+To shorten a conversation, Hermes writes its newest messages again. The copies are new rows of the
+same session (in place; the old rows are kept with `compacted = 1`) or of a child session (rotation;
+the parent ends with 'compression'). Message counters must not count the copies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class CopyQuery:
     def __init__(self, schema: Schema) -> None:
         self._possible = schema.has("messages", "id", "session_id", "role", "content")
         calls = schema.expression("messages", "tool_calls")
-        # As bytes: what was said need not be valid text to be compared.
+        # Compare bytes: a message need not be valid text.
         self._fields = f"CAST(role AS BLOB), CAST(content AS BLOB), CAST({calls} AS BLOB)"
         self._has_compacted = schema.has("messages", "compacted")
         self._has_parents = schema.has("sessions", "parent_session_id", "end_reason")
@@ -36,12 +36,13 @@ class CopyQuery:
         parent_id: str | None,
         watermark: int,
     ) -> int:
-        """How many rows above the watermark say what an older row of the conversation said."""
+        """Return how many rows above the watermark repeat an older row of the conversation."""
         if not self._possible:
             return 0
         older: Counter[int] = Counter()
         if self._was_compacted(connection, session_id):
-            # What was rewound (active = 0, compacted = 0) was not there to be copied.
+            # Rewound rows (active = 0, compacted = 0) did not exist for the compaction, so they
+            # were not copied.
             older.update(self._newest(connection, session_id, watermark, "AND compacted = 1"))
         if parent_id is not None and self._was_compressed(connection, parent_id):
             older.update(self._newest(connection, parent_id, 2**62))

@@ -1,18 +1,18 @@
-"""What a child of a session that was ended is to it: its continuation, a branch, or neither.
+"""Classify a child of an ended session: a continuation, a branch, or neither.
 
-Hermes writes no such word before 0.16, and a rotation that finds its session ended leaves it so:
-the child then has no place in any list. What its row and its first messages tell was recorded from
-the real package, every release from 0.13 to 0.19 (see the table in tests/stories). The first rule
-that fits decides:
+Hermes before 0.16 does not write this down. A rotation that finds its session already ended leaves
+it ended, and then the child is in no list. So the child's row and its first messages must tell. The
+rules were recorded from the real package, every release from 0.13 to 0.19 (see the table in
+tests/stories). The first rule that matches decides:
 
     a marker, or a source that only helpers have    neither
     a compaction summary among its first messages   continuation
-    it begins with all of the session's messages    continuation if an agent made the row of a
-                                                    release without `compacted`, else a branch
+    it begins with all of the session's messages    continuation if an agent made the row and the
+                                                    release has no `compacted`, else a branch
     no agent made the row (a fork, a branch)        neither
     the session's title with ` #n`                  continuation
     `compacted` exists: helpers are always marked   continuation
-    it ended by compression itself                  continuation
+    the child itself ended by compression           continuation
     the same prompt and the same limits             continuation
     anything else                                   not known yet
 """
@@ -39,24 +39,24 @@ _HELPERS: Final = frozenset({"tool", "subagent"})
 _MADE_BY_AGENT: Final = "max_tokens"
 """Every row that an agent makes has this key in model_config; no branch or fork has it."""
 _FIRST_MESSAGES: Final = 16
-"""A summary stands first, or behind a few messages that are kept in front of it."""
+"""The summary is the first message, or follows a few messages that Hermes keeps before it."""
 _COMPARED_MESSAGES: Final = 4_000
 _DATE_LINE: Final = re.compile(r"^Conversation started:.*$", re.MULTILINE)
 _NUMBERED: Final = re.compile(r" #\d+$")
 
 
 class Relation(Enum):
-    """What a child is to the session that it descends from."""
+    """The relation of a child to its parent session."""
 
     NEITHER = "neither"
     CONTINUATION = "compression"
-    """The value is the end that Hermes gives to the session."""
+    """The value is the end reason that Hermes gives to the parent session."""
     BRANCH = "branched"
     NOT_YET = "not_yet"
 
 
 class Head(NamedTuple):
-    """What is read of a session to tell."""
+    """The parts of a session that the rules read."""
 
     id: str
     source: Any
@@ -66,11 +66,11 @@ class Head(NamedTuple):
     started_at: Any
     end_reason: Any
     messages: Sequence[tuple[Any, Any]]
-    """Role and content of the first active ones, in order."""
+    """Role and content of the first active messages, in order."""
 
 
 def children_of(connection: apsw.Connection, session_id: str) -> list[str]:
-    """The sessions that descend from it directly, oldest first."""
+    """Return the ids of a session's direct children, oldest first."""
     found: list[tuple[Any, ...]] = connection.execute(
         "SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at, id", (session_id,)
     ).fetchall()
@@ -80,7 +80,7 @@ def children_of(connection: apsw.Connection, session_id: str) -> list[str]:
 def read_head(
     connection: apsw.Connection, schema: Schema, session_id: str, messages: int
 ) -> Head | None:
-    """What is needed of a session; None if it is gone."""
+    """Read the parts of a session that the rules need; None if the session is gone."""
     columns = [
         schema.expression("sessions", name, "NULL")
         for name in (
@@ -128,11 +128,11 @@ def _messages(
 def relation_of(
     connection: apsw.Connection, schema: Schema, parent_id: str, child_id: str
 ) -> tuple[Relation, Any]:
-    """What a child is to a session, and when it began."""
+    """Return the relation of a child to a session, and the time when the child began."""
     child = read_head(connection, schema, child_id, _FIRST_MESSAGES)
     if child is None or is_marked(child):
         return Relation.NEITHER, None
-    # The messages of a long session are read only if the child could begin with all of them.
+    # Read the messages of a long session only if the child could begin with all of them.
     most = min(_count(connection, schema, child_id), _COMPARED_MESSAGES)
     count = _count(connection, schema, parent_id)
     parent = read_head(connection, schema, parent_id, count if count <= most else 0)
@@ -149,14 +149,17 @@ def is_marked(child: Head) -> bool:
 
 
 def classify(parent: Head, child: Head, *, marks_helpers: bool) -> Relation:
-    """The relation by what the rows say; `marks_helpers`: this release marks every subagent."""
+    """Return the relation by what the rows hold.
+
+    `marks_helpers` is True for a release that marks every subagent.
+    """
     if is_marked(child):
         return Relation.NEITHER
     if any(_is_summary(content) for _, content in child.messages[:_FIRST_MESSAGES]):
         return Relation.CONTINUATION
     by_agent = _MADE_BY_AGENT in child.model_config and child.source == parent.source
     if _begins_with_all_of(parent, child):
-        # A rotation that had nothing to summarise copies everything, as a branch does.
+        # A rotation with nothing to summarise copies everything, and so does a branch.
         return Relation.CONTINUATION if by_agent and not marks_helpers else Relation.BRANCH
     if not by_agent:
         return Relation.NEITHER
@@ -186,7 +189,10 @@ def _is_next_title(title: Any, next_title: Any) -> bool:
 
 
 def _has_same_prompt(parent: Head, child: Head) -> bool:
-    """A subagent has other tools and another limit of turns, and so another prompt."""
+    """True if prompt and turn limit are the same.
+
+    A subagent has other tools and another turn limit, and therefore another prompt.
+    """
     if not isinstance(parent.system_prompt, str) or not isinstance(child.system_prompt, str):
         return False
     limits = [each.model_config.get("max_iterations") for each in (parent, child)]

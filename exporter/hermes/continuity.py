@@ -1,10 +1,10 @@
-"""Whether a database still is the one that was seen before: told by its messages, not by its file.
+"""Recognise a database that was seen before, by its messages instead of its file.
 
-`hermes import` rewrites state.db in place, so inode and birth time say nothing. Hermes numbers
-messages by AUTOINCREMENT and never uses a number twice in one database. So a message that is still
-there, with its number, session and time, shows that the database holds all that was written before
-that message, unless it was deleted since. A restored copy lacks the newest ones; where numbers were
-given out again after a restore, session or time is another.
+`hermes import` rewrites state.db in place, so inode and birth time prove nothing. Hermes numbers
+messages by AUTOINCREMENT and never uses a number twice in one database. So if a message still has
+the same number, session and time, the database holds everything that was written before that
+message, except rows deleted since. A restored copy lacks the newest messages. If Hermes gave the
+numbers out again after a restore, the session or the time differs.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ Key = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 def text_key(text: str) -> int:
-    """63 bits that stand for a text."""
+    """Return 63 bits that stand for a text."""
     digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 class AnchorMessage(Struct, frozen=True):
-    """One message, by which a database is known again."""
+    """One message by which a database is recognised."""
 
     message: Key
     session: Key
-    """Stands for the session that it is of."""
+    """Stands for the message's session."""
     content: Key
-    """Stands for its session and its time."""
+    """Stands for the message's session and time."""
 
 
 class DatabaseFingerprint(Struct, frozen=True):
-    """What a database is known by."""
+    """The facts by which a database is recognised."""
 
     sequence: Key
     """The highest number that any message ever had."""
     schema: Key
     """Stands for the tables and columns."""
     anchors: Annotated[tuple[AnchorMessage, ...], Meta(max_length=ANCHORS_MAX)] = ()
-    """The newest message first, and then ever older ones."""
+    """The newest message first, then older and older ones."""
 
 
 def read_content(connection: apsw.Connection, schema: Schema) -> DatabaseFingerprint:
-    """What an open database will be known by."""
+    """Return the fingerprint of an open database."""
     columns = {table: sorted(names) for table, names in sorted(schema.columns.items())}
     return DatabaseFingerprint(
         sequence=max(0, highest_message(connection, schema)),
@@ -61,7 +61,10 @@ def read_content(connection: apsw.Connection, schema: Schema) -> DatabaseFingerp
 
 
 def _anchors(connection: apsw.Connection) -> Iterable[AnchorMessage]:
-    """The newest message, and those 1, 2, 4, 8 … numbers before it, or next before that."""
+    """Return the newest message, and those 1, 2, 4, 8 … numbers before it.
+
+    If no message has such a number, the one with the next lower number is used.
+    """
     newest = _message(connection, "ORDER BY id DESC LIMIT 1")
     found = {newest.message: newest} if newest is not None else {}
     step = 1
@@ -79,7 +82,7 @@ def _anchors(connection: apsw.Connection) -> Iterable[AnchorMessage]:
 def surviving(
     connection: apsw.Connection, schema: Schema, anchors: Iterable[AnchorMessage]
 ) -> frozenset[int]:
-    """The numbers of those messages that are still there and still the same."""
+    """Return the numbers of those messages that still exist unchanged."""
     if not _can_tell(schema):
         return frozenset()
     return frozenset(
@@ -92,12 +95,13 @@ def surviving(
 def newest_messages(
     connection: apsw.Connection, schema: Schema, session_ids: Iterable[str]
 ) -> dict[str, int]:
-    """The number of a late message of each session; a session without messages is left out."""
+    """Return the number of a late message by session; only sessions with messages."""
     if not _can_tell(schema):
         return {}
     found: dict[str, int] = {}
     for session_id in set(session_ids):
-        # By time, for that is how the index is sorted: a long session costs no more than a short.
+        # By time, because the index is sorted by time: a long session costs no more than a short
+        # one.
         number: Any = connection.execute(
             "SELECT id FROM messages WHERE session_id = ? ORDER BY timestamp DESC LIMIT 1",
             (session_id,),
@@ -113,7 +117,7 @@ def _can_tell(schema: Schema) -> bool:
 
 def _message(connection: apsw.Connection, which: str, *values: int) -> AnchorMessage | None:
     row: Any = connection.execute(
-        # Quoted, because a damaged row may hold bytes where a text or number belongs.
+        # quote(), because a damaged row may hold bytes instead of a text or a number.
         f"SELECT id, quote(session_id), quote(timestamp) FROM messages {which}",
         values,
     ).fetchone()

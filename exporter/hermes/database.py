@@ -1,25 +1,26 @@
-"""Opening state.db, and Hermes's other databases, so that no Hermes process can be hurt by it.
+"""Open state.db, and Hermes's other databases, so that no Hermes process can be harmed.
 
-Careless readers have taken gateways down for hours, so this is the only module that opens them
-to read, and it knows five ways to do so:
+Careless readers have taken gateways down for hours. So this is the only module that opens these
+databases for reading. It knows five cases:
 
-    somebody holds -shm      mode=ro, -shm read-only: we share Hermes's WAL index and never write it
-    -wal that nobody holds   mode=ro without shared memory; the WAL index is built on the heap
-    no -wal (cold)           immutable=1: anything else would create sidecars and leave them
+    a process holds -shm     mode=ro, -shm read-only: share Hermes's WAL index, never write it
+    -wal, but no holder      mode=ro without shared memory; the WAL index is built on the heap
+    no -wal (cold)           immutable=1: any other mode would create sidecars and leave them
     DELETE journal           mode=ro
-    a holder lost its lock   not at all (`exporter.evidence` decides that, before we are asked)
+    a holder lost its lock   do not open (`exporter.evidence` decides that before we are called)
 
-The second and third are only right while nobody writes, so the files are compared before and after
-and the reading is thrown away if anything moved. No way can start -shm afresh, which is what kills
-a holder without a lock: should one be overlooked, where locks cannot be seen, it survives us.
+Cases two and three are correct only while no process writes. So the files are compared before and
+after, and the result is discarded if anything changed. None of these modes can reset -shm; a reset
+is what kills a holder without a lock. So a holder that is overlooked, where locks cannot be seen,
+survives our read.
 
-A sidecar that goes between the plan and the opening would be created anew by SQLite, and left
-empty. So the shared lock that every connection has on the database is taken before SQLite takes it,
-and the plan is compared with the files once more: whoever closes the database last sees the lock
-and leaves them in place.
+If a sidecar disappears between planning and opening, SQLite would create it anew and leave it
+empty. So we take the shared lock that every connection has on the database before SQLite takes it,
+and compare the files with the plan once more. A process that closes the database last sees our lock
+and leaves the sidecars in place.
 
-Raw reads of the same files are safe only because a worker has no connection open when it makes
-them: closing any descriptor on a file drops all POSIX locks the process has on it.
+Raw reads of the same files are safe only because a worker has no connection open during them:
+closing any descriptor of a file drops all POSIX locks that the process has on it.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ _LOCK_STEP_SECONDS: Final = 0.01
 
 
 class FileState(Struct, frozen=True):
-    """What `lstat` says of one of the three files; equal states mean that nothing was written.
+    """The result of `lstat` for one of the three files. Equal states mean that nothing was written.
 
-    Not the time of the last change: where SQLite runs as root it hands the WAL to its owner once
-    more at every opening.
+    The ctime is not part of it: where SQLite runs as root, it sets the owner of the WAL again at
+    every opening.
     """
 
     identity: FileIdentity
@@ -67,7 +68,7 @@ class FileState(Struct, frozen=True):
 
 
 class DatabaseFiles(Struct, frozen=True):
-    """state.db and its sidecars as they are now; None for what is not there."""
+    """state.db and its sidecars as they are now; None for a missing file."""
 
     database: FileState | None
     wal: FileState | None
@@ -75,7 +76,7 @@ class DatabaseFiles(Struct, frozen=True):
 
 
 class JournalMode(StrEnum):
-    """How state.db is written, by the header of the file."""
+    """How state.db is written, by the file's header."""
 
     WAL = "wal"
     ROLLBACK = "rollback"
@@ -90,7 +91,7 @@ class OpenMode(StrEnum):
 
 
 class OpenPlan(Struct, frozen=True):
-    """How a database is about to be opened, and its files when that was decided."""
+    """How a database will be opened, and the state of its files when that was decided."""
 
     path: str
     access: OpenMode
@@ -103,12 +104,12 @@ def database_path(home: str) -> str:
 
 
 def stat_files(path: str) -> DatabaseFiles:
-    """Stat a database and its sidecars without opening or following anything."""
+    """Stat a database and its sidecars without opening a file or following a symlink."""
     return DatabaseFiles(file_state(path), file_state(path + "-wal"), file_state(path + "-shm"))
 
 
 def file_state(path: str) -> FileState | None:
-    """Stat one file, whatever it is; None if there is none."""
+    """Stat one file of any type; None if it does not exist."""
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -140,9 +141,10 @@ def refuse_unfit_files(files: DatabaseFiles, owner: int, path: str) -> None:
 
 
 def read_journal(path: str) -> JournalMode | None:
-    """Tell by the file's header how it is written; None for an empty or headless file.
+    """Return the journal mode by the file's header; None for a file that is empty or has none.
 
-    Raise OSError if it cannot be read. Only for a process that has no connection to this database.
+    Raise OSError if the file cannot be read. Only for a process without a connection to this
+    database.
     """
     header = _read_start(path, _HEADER_BYTES)
     if not header.startswith(_MAGIC):
@@ -151,10 +153,10 @@ def read_journal(path: str) -> JournalMode | None:
 
 
 def read_commit_stamp(path: str, files: DatabaseFiles) -> bytes:
-    """What moves with every commit, even with one that leaves sizes and times as they are.
+    """Return bytes that change with every commit, even if sizes and times stay the same.
 
-    In WAL mode that is the start of -shm, else the file's own header. Only for a process that has
-    no connection to this database.
+    In WAL mode this is the start of -shm, else the header of the database. Only for a process
+    without a connection to this database.
     """
     try:
         if files.wal is not None and files.shm is not None:
@@ -165,6 +167,7 @@ def read_commit_stamp(path: str, files: DatabaseFiles) -> bytes:
 
 
 def _read_start(path: str, size: int) -> bytes:
+    # The home's owner may have put a FIFO or a symlink here: never block on it, never follow it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return os.pread(descriptor, size, 0)
@@ -173,10 +176,10 @@ def _read_start(path: str, size: int) -> bytes:
 
 
 def plan_open(path: str) -> OpenPlan:
-    """Look at the files and choose how to open them; raise if this is no database.
+    """Examine the files and choose how to open them; raise if this is no database.
 
-    Only for a process that has no connection to this database, and right before `reading`: what
-    was true of the files a moment ago may not be any more.
+    Only for a process without a connection to this database, and right before `reading`: the files
+    may change at any time.
     """
     files = stat_files(path)
     try:
@@ -192,7 +195,7 @@ def plan_open(path: str) -> OpenPlan:
 
 
 def choose_open_mode(files: DatabaseFiles, journal: JournalMode, lock: LockAnswer) -> OpenMode:
-    """Which way of opening leaves these files as they are; `lock` is the one on -shm."""
+    """Return the way of opening that leaves these files unchanged; `lock` is the lock on -shm."""
     if journal is JournalMode.ROLLBACK and (files.wal is None or files.wal.size_bytes == 0):
         return OpenMode.SHARED
     if files.wal is None:
@@ -212,10 +215,11 @@ def reading(
 ) -> Iterator[apsw.Connection]:
     """Yield a read-only connection inside one read transaction, and always close it.
 
-    `mapped` reads through memory: three times faster over long rows, but it looks like much memory
-    while it lasts, and a file that shrinks meanwhile ends the worker.
+    `mapped` reads through mapped memory. This is three times faster for long rows, but the worker
+    seems to use much memory meanwhile, and a file that shrinks meanwhile kills the worker.
+
     Raise `DatabaseError` with the reason if SQLite cannot read the file, or not in time, or if the
-    files moved meanwhile so that what was read means nothing.
+    files changed meanwhile so that the result is not valid.
     """
     with _kept_in_place(opening):
         yield from _reading(opening, deadline_seconds, mapped, monotonic)
@@ -248,9 +252,9 @@ def _reading(
 
 @contextmanager
 def _kept_in_place(opening: OpenPlan) -> Iterator[None]:
-    """Hold the files as they were planned; raise DatabaseError if they are so no more.
+    """Hold the lock that keeps the sidecars; raise DatabaseError if the files differ from the plan.
 
-    The descriptor is closed when no connection is open any more: closing it gives up all locks.
+    The caller must close its connection first: closing this descriptor drops all locks.
     """
     try:
         descriptor = os.open(opening.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -260,6 +264,8 @@ def _kept_in_place(opening: OpenPlan) -> Iterator[None]:
         ) from error
     try:
         _share(descriptor, opening.path)
+        # Compared under the lock: from now on no process that closes the database deletes the
+        # sidecars.
         if opening.access is not OpenMode.IMMUTABLE and _sidecars(opening.files) != _sidecars(
             stat_files(opening.path)
         ):
@@ -272,13 +278,16 @@ def _kept_in_place(opening: OpenPlan) -> Iterator[None]:
 
 
 def _share(descriptor: int, path: str) -> None:
-    """Take SQLite's shared lock on the database; who holds it alone may be deleting the WAL."""
+    """Take SQLite's shared lock on the database.
+
+    A process that holds the exclusive lock may be deleting the WAL.
+    """
     for _ in range(int(BUSY_TIMEOUT_MS / 1000 / _LOCK_STEP_SECONDS)):
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, SHARED_BYTES, SHARED_FIRST)
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
-                return  # a filesystem without locks; SQLite will find out by itself
+                return  # the filesystem has no locks; SQLite finds that out by itself
             time.sleep(_LOCK_STEP_SECONDS)
         else:
             return
@@ -293,7 +302,7 @@ def _sidecars(files: DatabaseFiles) -> tuple[FileIdentity | None, ...]:
 
 
 def refuse_if_moved(opening: OpenPlan) -> None:
-    """Raise if we read without locks and somebody wrote meanwhile."""
+    """Raise if we read without locks and another process wrote meanwhile."""
     if opening.access is OpenMode.SHARED or stat_files(opening.path) == opening.files:
         return
     raise DatabaseError(
@@ -316,11 +325,12 @@ def _connect(opening: OpenPlan) -> apsw.Connection:
     try:
         leave_wal_in_place(connection)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        # A home's owner may have put anything into the schema: trust none of it.
+        # The home's owner may have put anything into the schema, so trust none of it.
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.execute("PRAGMA query_only=ON")
         if opening.access is OpenMode.HEAP_WAL:
+            # In exclusive mode SQLite keeps the WAL index on the heap and creates no -shm.
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     except BaseException:
         connection.close(force=True)
@@ -329,10 +339,10 @@ def _connect(opening: OpenPlan) -> apsw.Connection:
 
 
 def leave_wal_in_place(connection: apsw.Connection) -> None:
-    """Keep SQLite from checkpointing or unlinking the WAL when this connection closes.
+    """Keep SQLite from checkpointing or deleting the WAL when this connection closes.
 
-    Without both settings the last one out removes -wal and -shm, and SQLite's idea of "last" is
-    wrong about a Hermes that lost its POSIX locks: it would go on writing into deleted files.
+    Without both settings the last connection removes -wal and -shm. SQLite does not count a Hermes
+    that lost its POSIX locks, and that Hermes would go on writing into deleted files.
     """
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     persist = ctypes.c_int(1)
@@ -354,13 +364,13 @@ _TROUBLES: Final[tuple[tuple[type[apsw.Error], Trouble], ...]] = (
 
 
 def _explain(error: apsw.Error | UnicodeDecodeError, opening: OpenPlan) -> DatabaseError:
-    """The same failure as a reason that metrics can show, in words for the operator."""
+    """Return the failure as a reason for metrics, with a message for the operator."""
     path = opening.path
     match error:
         case UnicodeDecodeError():
             return DatabaseError(Trouble.CORRUPT, f"{path} holds text that is not UTF-8")
         case apsw.CantOpenError():
-            # If nothing is denied to us, a sidecar came or went at this very moment.
+            # If we have all permissions, a sidecar appeared or disappeared at this moment.
             trouble = Trouble.PERMISSION if _denied(path) else Trouble.BUSY
         case apsw.ReadOnlyError() if opening.journal is JournalMode.ROLLBACK:
             return DatabaseError(
@@ -383,11 +393,11 @@ _OF_THE_TEXT_INDEX: Final = "malformed inverted index for FTS5 table "
 
 
 def is_sound(connection: apsw.Connection) -> bool:
-    """What quick_check finds, but for the text index.
+    """True if quick_check finds no damage. Complaints about the text index do not count.
 
-    Hermes stores pictures with a NUL in their text. The SQLite that it runs with indexes such a
-    text up to the NUL, ours would index all of it: so ours calls a healthy index malformed. Nothing
-    is lost with an index anyway; Hermes can make it anew from the messages.
+    Hermes stores pictures with a NUL in their text. The SQLite of Hermes indexes such a text up to
+    the NUL, but ours would index all of it, so ours calls a healthy index malformed. A bad index
+    loses no data anyway: Hermes can build it again from the messages.
     """
     rows = connection.execute(f"PRAGMA quick_check({_COMPLAINTS_MAX})").fetchall()
     return all(line == "ok" or str(line).startswith(_OF_THE_TEXT_INDEX) for (line,) in rows)

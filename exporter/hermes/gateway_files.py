@@ -1,7 +1,7 @@
-"""What a gateway leaves on disk about itself.
+"""The files that a gateway writes about itself.
 
-None of it proves that a gateway runs: gateway_state.json says "running" long after a SIGTERM, and
-PIDs come round again. The PID with its start time and the lock file are handed on for that.
+None of them proves that a gateway runs. gateway_state.json says "running" long after a SIGTERM, and
+PIDs are reused. The caller gets the PID with its start time, and the lock file, to check that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STARTS_MAX: Final = 64
 
 
 def read_gateway(home: str) -> GatewayFiles | None:
-    """The gateway's records; None if this home never had a gateway."""
+    """Return the gateway's records; None if this home never had a gateway."""
     record = _record(os.path.join(home, "gateway.pid"))
     state = _record(os.path.join(home, "gateway_state.json"))
     lock = _identity(os.path.join(home, "gateway.lock"))
@@ -36,7 +36,7 @@ def read_gateway(home: str) -> GatewayFiles | None:
 
 
 def _record(path: str) -> dict[str, Any] | None:
-    """A JSON object; one that cannot be read says nothing more than that there is one."""
+    """Return a JSON object; an empty dict if the file exists but cannot be read."""
     try:
         found = read_json(path, _RECORD_BYTES)
     except HomeError:

@@ -1,7 +1,7 @@
-"""Signs of life that newer releases leave in the database.
+"""Signs of life that newer releases write into the database.
 
-gateway_heartbeats   each backend (TUI, desktop, web) says now and then that it is alive
-session_turn_leases  a conversation that is in the middle of a turn, by the first of its sessions
+gateway_heartbeats   each backend (TUI, desktop, web) notes regularly that it is alive
+session_turn_leases  a conversation in the middle of a turn, named by its first session
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from exporter.hermes.schema import Schema
 from exporter.hermes.utf8 import rows_in_utf8
 
 BACKEND_SOURCES: Final = frozenset({"tui", "desktop", "webui"})
-"""Whose sessions live in a backend."""
+"""Sources whose sessions run in a backend."""
 _BEATS: Final = ("last_heartbeat", "last_heartbeat_at", "updated_at")
 _LEASES_MAX: Final = 10_000
 
 
 class LifeSigns(Struct, frozen=True):
-    """What was found at one reading."""
+    """The signs of life that one read found."""
 
     backend_beat_at: float | None = None
-    """The newest of all backends."""
+    """The newest heartbeat of all backends."""
     turns: Mapping[str, float] = {}
-    """Conversations in the middle of a turn, and until when that is vouched for."""
+    """Conversations in the middle of a turn, and when each lease expires."""
 
 
 def read_life_signs(connection: apsw.Connection, schema: Schema) -> LifeSigns:
-    """Both, as far as this schema has them."""
+    """Read heartbeats and turn leases, if this schema has them."""
     return LifeSigns(_newest_beat(connection, schema), _turns(connection, schema))
 
 

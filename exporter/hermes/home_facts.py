@@ -1,4 +1,4 @@
-"""Small facts that Hermes notes in files of their own."""
+"""Facts that Hermes notes in small files of a home."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _CONFIG_BYTES: Final = 1024 * 1024
 
 
 def cron_ticker_at(home: str) -> float | None:
-    """When the cron ticker last went round; None where it never did (Hermes before 0.18)."""
+    """Return when the cron ticker last ran; None if it never did (Hermes before 0.18)."""
     return read_number(os.path.join(home, "cron", "ticker_heartbeat"))
 
 
 def hermes_version(home: str) -> str | None:
-    """The Hermes that last looked for updates from this home, the only place that notes one."""
+    """Return the version of the Hermes that last checked for updates; no other place notes one."""
     try:
         found = read_json(os.path.join(home, ".update_check"), 64 * 1024)
     except HomeError:
@@ -31,16 +31,19 @@ def hermes_version(home: str) -> str | None:
 
 
 class HomeConfig(NamedTuple):
-    """What matters of a home's own config.yaml."""
+    """The settings that matter in a home's own config.yaml."""
 
     marathon_limit: int | None = None
-    """`session_reset.max_messages`, where it is set."""
+    """`session_reset.max_messages`, if it is set."""
     enables_plugins: bool = False
-    """`plugins.enabled` names some: plugins that pip installed load only if they are named."""
+    """True if `plugins.enabled` names plugins.
+
+    Plugins installed by pip load only if named there.
+    """
 
 
 def read_config(home: str) -> HomeConfig:
-    """Read config.yaml; one that cannot be read may enable plugins."""
+    """Read config.yaml. A file that cannot be read may enable plugins."""
     try:
         content = read_small(os.path.join(home, "config.yaml"), _CONFIG_BYTES)
     except HomeError:
@@ -50,6 +53,7 @@ def read_config(home: str) -> HomeConfig:
     try:
         document = yaml.load(content, NoAliasLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError):
+        # Not valid YAML: if it mentions plugins, assume that some are enabled.
         return HomeConfig(enables_plugins=b"plugins" in content)
     limit = _get(_get(document, "session_reset"), "max_messages")
     if limit is None:
@@ -61,7 +65,7 @@ def read_config(home: str) -> HomeConfig:
 
 
 def has_plugin_folders(home: str) -> bool:
-    """Whether a person put plugins or gateway hooks here: each is a folder of its own."""
+    """True if a user put plugins or gateway hooks here. Each of them is a folder."""
     return any(_has_folders(os.path.join(home, name)) for name in ("plugins", "hooks"))
 
 
@@ -72,7 +76,7 @@ def _has_folders(path: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # it may hold anything
+        return True  # the folder may hold anything
 
 
 def _get(mapping: Any, key: str) -> Any:
@@ -80,7 +84,7 @@ def _get(mapping: Any, key: str) -> Any:
 
 
 class NoAliasLoader(yaml.SafeLoader):
-    """A loader that a document of nested aliases cannot make explode."""
+    """A loader that rejects aliases: nested aliases could expand to gigabytes."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

@@ -1,7 +1,7 @@
-"""Kanban boards: which running tasks name a worker process.
+"""Kanban boards: the running tasks that name a worker process.
 
-Boards live in the root home only, one database each. Whether a worker is alive is for the agent to
-find out; a task on another host is not ours to judge.
+Boards are in the root home only, one database each. This module does not judge: the agent finds out
+if a worker is alive, and skips tasks of other hosts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CLAIMS_MAX: Final = 512
 
 
 def board_names(home: str) -> list[str]:
-    """The boards' databases, as paths below the home."""
+    """Return the paths of the boards' databases, relative to the home."""
     names = ["kanban.db"] if os.path.lexists(os.path.join(home, "kanban.db")) else []
     boards = os.path.join("kanban", "boards")
     try:
@@ -32,7 +32,7 @@ def board_names(home: str) -> list[str]:
 
 
 def read_claims(connection: apsw.Connection) -> list[KanbanClaim]:
-    """The running tasks of one board that name the process working on them."""
+    """Return the running tasks of one board that name their worker process."""
     columns = columns_of(connection, "tasks")
     if not columns.issuperset({"status", "worker_pid"}):
         return []

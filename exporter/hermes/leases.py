@@ -1,7 +1,7 @@
-"""runtime/active_sessions.json: which surfaces say that they have a session open.
+"""runtime/active_sessions.json: the sessions that Hermes's surfaces say they have open.
 
-It exists only where `max_concurrent_sessions` is set. A lease names the PID and start time of the
-process, so it is the best evidence there is; its absence says nothing.
+The file exists only if `max_concurrent_sessions` is set. A lease names the PID and start time of
+its process, so it is the best evidence available. A missing lease proves nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LEASES_MAX: Final = 512
 
 
 def read_leases(home: str) -> list[Lease] | None:
-    """The leases; None if there is such a file but it cannot be understood."""
+    """Return the leases; None if the file exists but cannot be understood."""
     try:
         document = read_json(os.path.join(home, "runtime", "active_sessions.json"))
     except HomeError:
@@ -47,7 +47,7 @@ def _lease(entry: Any) -> Lease | None:
 
 
 def _moment(value: Any) -> float | None:
-    """A time that can be one; any other says nothing."""
+    """Return a plausible time as a float, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e11:
         return None
     return float(value)

@@ -1,13 +1,17 @@
-"""How the past of a session is joined with what it says now; pure.
+"""Plan how to merge the old messages of a session with its present ones. Pure functions.
 
-A session was deleted, and a process that had it in memory went on: Hermes made a row of its id
-again. What that row holds depends on the process. Most append, so it has only the new messages.
-Some write their whole history again (ACP up to 0.16, an import): then it begins with the old active
-messages. After a compaction it has a summary instead of them. Putting the old rows in front of it
-in every case would double the past.
+The case: a session was deleted, but a process still had it in memory and went on. Then Hermes
+created a row with the same id again. The content of that row depends on the process:
 
-Hermes orders messages by id and never gives an id out twice. So the old ids are below the new ones,
-unless the database was begun anew: then another message may have an old id, or a new one is lower.
+    most processes append                        it has only the new messages
+    some write the whole history again           it begins with the old active messages
+    (ACP up to 0.16, an import)
+    after a compaction                           it has a summary instead of the old messages
+
+Putting the old rows in front in every case would duplicate the past.
+
+Hermes orders messages by id and never uses an id twice. So old ids are lower than new ones, unless
+the database was created anew. Then another message may have an old id, or a new id may be lower.
 """
 
 from __future__ import annotations
@@ -24,32 +28,37 @@ from exporter.hermes.table_rows import TableRows, parameter
 _SUMMARY: Final = re.compile(
     r"\[CONTEXT COMPACTION .{1,8} REFERENCE ONLY\]|\A\s*\[CONTEXT SUMMARY\]:"
 )
-"""How every release from 0.13 to 0.19 marks a summary; it may follow the text it was joined to."""
+"""How every release from 0.13 to 0.19 marks a summary. It may follow the text it was joined to."""
 _INJECTED: Final = re.compile(r"<\s*memory-context\s*>.*?</\s*memory-context\s*>", re.S | re.I)
 _BLANK: Final = re.compile(r"\s+")
-"""Hermes drops both when it loads a conversation, so they are missing from what it writes again."""
+"""Hermes drops memory context and blanks when it loads a conversation.
+
+So they are missing when it writes the conversation again.
+"""
 _RETOLD_SHARE: Final = 0.75
 _RETOLD_LEAST: Final = 200
-"""So many characters of the past, and that share of it, told again in order are no coincidence."""
+"""So many characters, and this share of the past, repeated in order are no coincidence."""
 _VARYING: Final = ("id", "session_id", "active", "compacted")
-"""Columns in which an old row may differ once it is back."""
+"""Columns in which an old row may differ after it was restored."""
 _HIDDEN: Final = {"active": 0, "compacted": 1}
 
 
 class MergePlan(Struct, frozen=True):
-    """What is to be done to the messages of a session that is there."""
+    """The changes to make to the messages of a session that exists."""
 
     missing: TableRows
-    """Old messages to put in, with the ids that they get, in the order of these."""
+    """Old messages to insert, with the ids that they will get, in the order of these ids."""
     old_ids: Sequence[int] = ()
-    """The ids that they had."""
+    """The ids that these messages had before."""
     needs_numbers: int = 0
-    """If above 0: so many new ids are to be reserved, the present messages moved to the last of
-    them, and the merge planned again; `missing` is empty then."""
+    """If above 0, the caller must reserve this many new ids. `missing` is empty then.
+
+    The caller also moves the present messages to the last of these ids, and plans the merge again.
+    """
     active_return: bool = False
-    """Old active messages come back as active ones: they count as messages of the session."""
+    """True if old active messages return as active: they count as messages of the session."""
     unplaced: int = 0
-    """Old messages that Hermes has compacted away, in a schema that cannot hold such."""
+    """The number of old messages that Hermes has compacted away, if the schema cannot hold them."""
 
 
 def plan_merge(
@@ -59,11 +68,11 @@ def plan_merge(
     is_free: Callable[[Sequence[int]], bool],
     reserved: int = 0,
 ) -> MergePlan:
-    """Plan what is missing of the old messages; both in the order of their ids.
+    """Plan which old messages to insert. Both tables are in the order of their ids.
 
-    `columns` are those of the table now. `is_free` tells whether no message has any of these ids.
-    `reserved` is the first of the ids that an earlier plan asked for. Planned again after a part
-    was done, or after Hermes has written, it plans the rest.
+    `columns` are the present columns of the table. `is_free` returns True if no message has any of
+    the given ids. `reserved` is the first of the ids that an earlier plan asked for. After a part
+    of the plan was done, or after Hermes has written, planning again gives the rest.
     """
     numbering = _Numbering(present.column("id"), is_free, reserved)
     back = _already_back(old, present)
@@ -87,7 +96,7 @@ def plan_merge(
 
 
 class _Back(Struct, frozen=True):
-    """Which old messages are back already: by their old ids, and by those they have now."""
+    """The old messages that were restored already: their old ids, and their present ids."""
 
     old_ids: frozenset[int]
     ids: frozenset[int]
@@ -103,7 +112,8 @@ def _already_back(old: TableRows, present: TableRows) -> _Back:
     )
     if same:
         return _Back(same, same)
-    # Under other ids: the newest come back first, so they are the first that the session has.
+    # Restored with other ids: the newest are restored first, so they are the first messages that
+    # the session has now.
     before = [_fields(old, row, shared) for row in old.rows]
     after = list(now.values())
     for place, fields in enumerate(before):
@@ -115,7 +125,7 @@ def _already_back(old: TableRows, present: TableRows) -> _Back:
 
 
 class _Numbering(Struct, frozen=True):
-    """Gives messages ids that are free and in order."""
+    """Chooses ids for messages that are free and in order."""
 
     present: Sequence[int]
     is_free: Callable[[Sequence[int]], bool]
@@ -124,12 +134,12 @@ class _Numbering(Struct, frozen=True):
     def plan(
         self, missing: TableRows, *, before: Sequence[int] = (), active_return: bool = False
     ) -> MergePlan:
-        """Their own ids if these are free and lower than those of `before`, else others."""
+        """Keep the old ids if they are free and below those of `before`, else use others."""
         numbers = old_ids = missing.column("id")
         in_order = not before or not numbers or max(numbers) < min(before)
         if not in_order or not self.is_free(numbers):
             count = len(numbers)
-            # Right below the present ones, where room was made for them.
+            # Just below the present messages, where room was made for them.
             first = min(self.present) - count if self.present else self.reserved
             numbers = list(range(first, first + count))
             if first <= 0 or not self.is_free(numbers):
@@ -139,7 +149,7 @@ class _Numbering(Struct, frozen=True):
 
 
 def renumbered(rows: TableRows, numbers: Sequence[int]) -> TableRows:
-    """The same messages with other ids."""
+    """Return the same messages with other ids."""
     place = rows.columns.index("id")
     pairs = zip(rows.rows, numbers, strict=True)
     return TableRows(
@@ -156,12 +166,15 @@ def _begins_with(
 
 
 def _said(rows: TableRows, row: tuple[Any, ...]) -> tuple[Any, str]:
-    """Who says what in a message: a rewrite gives it another time, and writes its JSON anew."""
+    """Return role and text of a message, in a form that survives a rewrite by Hermes.
+
+    A rewrite changes the message's time and formats its JSON anew.
+    """
     calls = _value(rows, row, "tool_calls")
     try:
         calls = json.loads(calls) if isinstance(calls, str) else calls
     except ValueError:
-        pass  # then it is compared as it stands
+        pass  # compare the text as it is
     told = _INJECTED.sub("", _text(_value(rows, row, "content")))
     if calls:
         told += json.dumps(calls, sort_keys=True, default=str)
@@ -171,10 +184,10 @@ def _said(rows: TableRows, row: tuple[Any, ...]) -> tuple[Any, str]:
 def _is_retold(
     new: TableRows, seen: Sequence[tuple[Any, ...]], old: TableRows, past: Sequence[tuple[Any, ...]]
 ) -> bool:
-    """Whether most of the past is told again, in order.
+    """True if most of the past is repeated, in order.
 
-    A process that repairs what it has loaded (it joins two questions without an answer, say) writes
-    its whole history again and yet not every message of it.
+    A process that repairs a loaded conversation writes its whole history again, but not every
+    message of it. For example, it joins two questions without an answer.
     """
     now = "".join(_said(new, row)[1] for row in seen)
     texts = [_said(old, row)[1] for row in past]
@@ -187,7 +200,7 @@ def _is_retold(
         else:
             spare -= len(text)
             if spare < 0:
-                return False  # soon, if it is not so: each search may go through all that is said
+                return False  # give up early: each search may go through the whole text
     return total >= _RETOLD_LEAST
 
 
@@ -205,12 +218,12 @@ def _text(value: Any) -> str:
 
 
 def _is_active(rows: TableRows, row: tuple[Any, ...]) -> bool:
-    """As Hermes reads it: NULL, and no such column, are active."""
+    """True if Hermes treats the message as active: also with NULL, and without the column."""
     return bool(_value(rows, row, "active") != 0)
 
 
 def _hidden(rows: TableRows, columns: Collection[str]) -> TableRows:
-    """Active ones as Hermes leaves those that a summary stands for; the others as they are."""
+    """Return the rows with active ones hidden, as Hermes hides messages that a summary replaces."""
     names = (*rows.columns, *(n for n in _HIDDEN if n in columns and n not in rows.columns))
     found = []
     for row in rows.rows:

@@ -1,8 +1,8 @@
-"""Rows that Hermes cannot have written: SQLite stores any type, any bytes, in any column.
+"""Read rows that Hermes cannot have written: SQLite stores any type and any bytes in any column.
 
-One such row must take nothing else down. What is asked here keeps each value within the type, the
-length and the range that the rest of the program relies on. Text comes as bytes, because a value
-that is not UTF-8 would otherwise end the whole query.
+One such row must not break the reading of the others. The SQL here keeps each value within the
+type, the length and the range that the rest of the program relies on. Text is read as bytes,
+because one value that is not UTF-8 would otherwise fail the whole query.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ COST_COLUMNS: Final = ("estimated_cost_usd", "actual_cost_usd")
 
 FIT_ID: Final = (
     f"typeof(id) = 'text' AND octet_length(id) <= {ID_BYTES} AND length(id) <= {ID_CHARACTERS} "
-    # length() and substr() end at a NUL: the session would pass for another.
+    # length() and substr() stop at a NUL: the session would be taken for another one.
     "AND NOT instr(id, char(0))"
 )
-"""Whether a row of `sessions` has an id that its session can be known by, but for UTF-8."""
+"""SQL: True if the id of a `sessions` row can identify its session. UTF-8 is not checked here."""
 
 
 def session_expressions(schema: Schema) -> list[str]:
-    """The fields of a SessionRow, text as bytes; the last tells whether all have their type."""
+    """Return SQL for the fields of a SessionRow, text as bytes.
+
+    The last field is True if all names have their type.
+    """
 
     def known(column: str, missing: str = "NULL") -> str:
         return schema.expression("sessions", column, missing)
@@ -64,7 +67,7 @@ def session_expressions(schema: Schema) -> list[str]:
 
 
 def usage_expressions(schema: Schema) -> list[str]:
-    """The fields of a UsageRow, text as bytes."""
+    """Return SQL for the fields of a UsageRow, text as bytes."""
 
     def known(column: str) -> str:
         return schema.expression("session_model_usage", column, "0")
@@ -79,9 +82,9 @@ def usage_expressions(schema: Schema) -> list[str]:
 
 
 def decoded(values: Sequence[Any], lengths: Mapping[int, int]) -> tuple[list[Any], bool]:
-    """A row of such expressions with text in the place of bytes, and whether all of it was UTF-8.
+    """Return a row with bytes decoded to text, and True if all of it was UTF-8.
 
-    `lengths` tells where there is text, and how many characters of it are taken.
+    `lengths` maps each text column's index to the number of characters to keep.
     """
     row = list(values)
     whole = True
@@ -110,7 +113,7 @@ def _money(column: str) -> str:
 
 
 def _clock(column: str) -> str:
-    """A moment in the range of clocks; any other value is not known, and not 0."""
+    """Return SQL for a time in the valid range of clocks; other values become NULL, not 0."""
     return (
         f"CASE WHEN typeof({column}) IN ('real', 'integer') "
         f"AND {column} > 0 AND {column} <= {CLOCK_MAX} THEN {column} END"

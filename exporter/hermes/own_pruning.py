@@ -1,4 +1,4 @@
-"""What Hermes prunes by itself, and when it last did: two pruners must not fight."""
+"""What Hermes prunes by itself, and when it last did. Two pruners must not fight."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ _CLOCK_MAX: Final = 1e11
 
 
 class OwnPruning(Struct, frozen=True):
-    """Hermes's own prunes of sessions and of checkpoints."""
+    """Hermes's own pruning of sessions and of checkpoints."""
 
     sessions_on: bool = False
-    """Off unless the home's configuration says otherwise: the default of every release to 0.19."""
+    """Off unless the home's configuration turns it on.
+
+    This is the default of every release up to 0.19.
+    """
     sessions_at: float | None = None
     sessions_interval_seconds: float = _INTERVAL_HOURS * 3600
     checkpoints_on: bool = True
@@ -31,7 +34,7 @@ class OwnPruning(Struct, frozen=True):
     checkpoints_interval_seconds: float = _INTERVAL_HOURS * 3600
 
     def has_sessions(self, now: float) -> bool:
-        """Whether sessions were pruned by Hermes so lately that there is nothing for us to do."""
+        """True if Hermes pruned sessions so recently that there is nothing left for us to prune."""
         return self.sessions_on and _is_fresh(self.sessions_at, self.sessions_interval_seconds, now)
 
     def has_checkpoints(self, now: float) -> bool:
@@ -47,7 +50,7 @@ def _is_fresh(moment: float | None, interval: float, now: float) -> bool:
 def read_own_pruning(
     home: str, connection: apsw.Connection | None, schema: Schema | None
 ) -> OwnPruning:
-    """From the home's config.yaml and the marks that Hermes leaves."""
+    """Read the home's config.yaml and the times that Hermes notes after each prune."""
     document = _configuration(home)
     sessions = _section(document, "sessions")
     checkpoints = _section(document, "checkpoints")

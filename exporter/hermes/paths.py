@@ -1,7 +1,7 @@
-"""The layout of a home: what each name in it is, by name alone.
+"""The layout of a home: the kind of each file and folder, by its name alone.
 
-Names are bytes, as the kernel gives them: Hermes lets clients choose session ids, so a name may
-hold newlines or be no UTF-8 at all. A path here is relative to the home and `b""` is the home.
+Names are bytes, as the kernel gives them. Hermes lets clients choose session ids, so a name may
+hold newlines and need not be UTF-8. Paths here are relative to the home; `b""` is the home itself.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _FOLDERS = {
     b"cron": DiskKind.CRON,
     TRASH: DiskKind.TRASH,
 }
-# Where the parts of cache/ were before they moved there; Hermes goes on using an old one that has
-# content. The last three never moved.
+# Old places of the parts of cache/. Hermes still uses an old folder that has content. The last
+# three folders never moved.
 _CACHES = frozenset(
     {
         b"audio_cache",
@@ -62,20 +62,23 @@ _ALONE = frozenset({b"", SESSIONS, CHECKPOINTS, PROFILES, STORE}) | {
 
 
 Classify = Callable[[bytes, bool], DiskKind]
-"""From a name, and whether it is a folder's, to the kind."""
+"""Takes a name, and True if it names a folder. Returns the kind."""
 
 
 def classifier(folder: bytes) -> Classify | None:
-    """What tells the kinds of the entries of a folder; None if all are of the folder's kind."""
+    """Return the function that classifies a folder's entries, or None.
+
+    None means that all entries have the folder's own kind.
+    """
     return _CLASSIFIERS.get(folder)
 
 
 def classify_entry(name: bytes, is_folder: bool) -> DiskKind:
-    """The kind of a top-level entry of a home.
+    """Return the kind of a top-level entry of a home.
 
-    A name counts only with the right type: a folder called `state.db` or a link called `sessions`
-    is not what Hermes made, so it is `other`. So are copies of the database (malformed backups,
-    state-snapshots, backups): they are what is left to recover from, not the database.
+    A name counts only with the right file type. A folder called `state.db` or a symlink called
+    `sessions` was not made by Hermes, so it is `other`. Copies of the database (malformed backups,
+    state-snapshots, backups) are `other` too: they serve recovery and are not the database.
     """
     if is_folder:
         if name in _CACHES:
@@ -91,11 +94,11 @@ def classify_entry(name: bytes, is_folder: bool) -> DiskKind:
 
 
 def classify_session_file(name: bytes, is_folder: bool) -> DiskKind:
-    """The kind of an entry of sessions/.
+    """Return the kind of an entry of sessions/.
 
-    Transcripts are `session_<id>.json`, `<id>.json` and `<id>.jsonl`, whatever the id. `other` are
-    the routing mirror `sessions.json`, hidden leftovers of atomic writes, dumps without a time in
-    their name, and folders (`saved/` holds what the user asked for).
+    Transcripts are `session_<id>.json`, `<id>.json` and `<id>.jsonl`, with any id. These are
+    `other`: the routing mirror `sessions.json`, hidden leftovers of atomic writes, dumps without a
+    time in their name, and folders (`saved/` holds files that the user asked for).
     """
     if is_folder or name == _ROUTING_MIRROR or name.startswith(b"."):
         return DiskKind.OTHER
@@ -106,7 +109,10 @@ def classify_session_file(name: bytes, is_folder: bool) -> DiskKind:
 
 
 def classify_checkpoint(name: bytes, is_folder: bool) -> DiskKind:
-    """The kind of an entry of checkpoints/; the store has what is neither repo nor archive."""
+    """Return the kind of an entry of checkpoints/: legacy repository, archive or store.
+
+    Everything that is neither a repository nor an archive counts as the store.
+    """
     if is_folder and is_project_name(name):
         return DiskKind.CHECKPOINTS_LEGACY
     if is_folder and name.startswith(_ARCHIVE_PREFIX):
@@ -122,14 +128,15 @@ _CLASSIFIERS: Final[dict[bytes, Classify]] = {
 
 
 def is_project_name(name: bytes) -> bool:
-    """Whether this is the 16 hex digits of a working directory's hash."""
+    """True if the name has 16 hex digits, like the hash of a working directory."""
     return _PROJECT.fullmatch(name) is not None
 
 
 def is_shadow_repo(folder: bytes, name: bytes) -> bool:
-    """Whether a folder of this name is a whole git repository, made before 0.13.
+    """True if a folder of this name is a whole git repository, made before 0.13.
 
-    They lie in checkpoints/ itself and, after the migration, in its legacy-<time>/ folders.
+    Such repositories are in checkpoints/ itself and, after Hermes's migration, in the
+    legacy-<time>/ folders of checkpoints/.
     """
     if not is_project_name(name):
         return False
@@ -137,14 +144,14 @@ def is_shadow_repo(folder: bytes, name: bytes) -> bool:
 
 
 def is_archive(folder: bytes) -> bool:
-    """Whether this is a checkpoints/legacy-<time>/ folder."""
+    """True if this is a checkpoints/legacy-<time>/ folder."""
     parent, _, name = folder.rpartition(b"/")
     return parent == CHECKPOINTS and name.startswith(_ARCHIVE_PREFIX)
 
 
 def stands_alone(folder: bytes) -> bool:
-    """Whether a folder is never lumped together with others.
+    """True if this folder is never counted together with others.
 
-    Either its entries differ in kind, or it is one that moves with every snapshot Hermes makes.
+    Either its entries are of several kinds, or it changes with every snapshot that Hermes makes.
     """
     return folder in _ALONE or is_archive(folder)

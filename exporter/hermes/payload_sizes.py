@@ -1,9 +1,9 @@
-"""How much the sessions of a database hold, told without reading what they hold.
+"""How many bytes the sessions of a database hold, measured without reading their content.
 
-Neither the size of state.db nor its used pages fall when sessions are deleted, so what matters is
-the payload: the bytes that were said. SQLite knows the length of a value from the head of its row
-and need not read it, and messages never change once written: so each is measured once, by its
-number, and a session is measured again only if its rows have become others.
+Deleting sessions shrinks neither state.db nor its used pages. So the payload is measured: the bytes
+of the messages. SQLite knows the length of a value from the row header and need not read the value.
+Messages never change once written, so each is measured once, by its id. A session is measured again
+only if its number of rows has changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from exporter.hermes.schema import Schema
 from exporter.hermes.utf8 import rows_in_utf8
 
 _ROW_BYTES: Final = 64
-"""What a row takes besides its texts."""
+"""The bytes that a row takes in addition to its texts."""
 _FIRST_BLOCK_ROWS: Final = 1_000
 _BLOCK_ROWS: Final = range(100, 20_000)
 _NUMBERS: Final = frozenset(
@@ -33,18 +33,21 @@ _BYTES_MAX: Final = (1 << 62 - _ROW_BITS) - 1
 
 
 class MeasuredSizes(Struct, frozen=True):
-    """What was measured, to be handed from one process to another that was forked from it."""
+    """The measurements, for handing from one process to another that was forked from it."""
 
     pairs: bytes
-    """Of the hash of an id, which two such processes agree on, and what is known of it."""
+    """Pairs of the hash of a session id and its packed size.
+
+    Forked processes share the hash seed.
+    """
     measured_up_to: int
     highest: int
 
 
 class PayloadSizes:
-    """The payload of each session of one database, kept from one look to the next.
+    """The payload of each session of one database, kept from scan to scan.
 
-    A session is one integer: its rows, and the bytes in them.
+    A session is stored as one integer: its number of rows, and their bytes.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -66,23 +69,23 @@ class PayloadSizes:
         return MeasuredSizes(pairs.tobytes(), self._measured_up_to, self._highest)
 
     def load(self, measured: MeasuredSizes) -> None:
-        """Know what another has measured, instead of what was known."""
+        """Replace what is known by the measurements of another process."""
         pairs = array("q", measured.pairs)
         self._asked = dict(zip(pairs[::2], pairs[1::2], strict=True))
         self.forget_others()
         self._measured_up_to, self._highest = measured.measured_up_to, measured.highest
 
     def measure(self, connection: apsw.Connection, schema: Schema, seconds: float) -> None:
-        """Measure messages that are new, for no longer than this; the rest is for the next time.
+        """Measure new messages for at most this many seconds; the next call measures the rest.
 
-        Each block is a read transaction of its own, so none is held for long, and whoever writes
-        gets his turn in between.
+        Each block is a read transaction of its own. So no transaction lasts long, and other
+        processes can write in between.
         """
         if not schema.has("messages", "id", "session_id"):
             return
         highest = highest_message(connection, schema)
         if highest < self._highest:
-            self._forget()  # another database in the place of the one we knew
+            self._forget()  # another database has replaced the one we measured
         self._highest = highest
         lengths = _lengths(schema)
         until = self._monotonic() + seconds
@@ -93,7 +96,7 @@ class PayloadSizes:
             last = self._next_block(connection, highest, pace.size)
             rows, _ = rows_in_utf8(
                 connection,
-                # NOT INDEXED: in the order of the rows themselves, so that pages are read once.
+                # NOT INDEXED reads in the order of the rows, so that each page is read once.
                 f"SELECT CAST(session_id AS TEXT), COUNT(*), SUM({lengths}) "
                 "FROM messages NOT INDEXED WHERE id > ? AND id <= ? GROUP BY session_id",
                 (self._measured_up_to, last),
@@ -108,7 +111,10 @@ class PayloadSizes:
                 return
 
     def _next_block(self, connection: apsw.Connection, highest: int, rows: int) -> int:
-        """Numbers may have large gaps, so a block is so many rows and not so many numbers."""
+        """Return the last id of a block.
+
+        A block is a number of rows, because ids may have large gaps.
+        """
         found = connection.execute(
             "SELECT id FROM messages NOT INDEXED WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?",
             (self._measured_up_to, rows - 1),
@@ -123,10 +129,11 @@ class PayloadSizes:
         self._bytes += size
 
     def of(self, connection: apsw.Connection, schema: Schema, session_id: str, rows: int) -> int:
-        """The payload of a session with so many rows.
+        """Return the payload of a session that has this many rows.
 
-        If those are others than were measured, they are measured again. Until everything was
-        measured once, what is missing is taken to be as all the rest.
+        If the number of rows differs from what was measured, the session is measured again. Until
+        everything has been measured once, rows not measured yet count with the mean size of all
+        others.
         """
         key = hash(session_id)
         packed = self._packed.get(key, 0)
@@ -139,7 +146,10 @@ class PayloadSizes:
         return size + max(0, rows - known) * self.mean_bytes
 
     def forget_others(self) -> None:
-        """Every session was asked for: of those that were not, nothing need be known any more."""
+        """Forget every session that `of` was not asked for.
+
+        Call it after asking for all sessions.
+        """
         self._packed = {key: packed for key, packed in self._asked.items() if packed}
         self._asked = {}
         self._rows = self._bytes = 0
@@ -164,7 +174,7 @@ def _measured(connection: apsw.Connection, schema: Schema, session_id: str) -> t
 
 
 def highest_message(connection: apsw.Connection, schema: Schema) -> int:
-    """The number of the last message that was ever written; it does not fall with deletions."""
+    """Return the id of the last message ever written; deleting messages does not lower it."""
     if not schema.has("messages", "id"):
         return 0
     highest: Any = connection.execute("SELECT MAX(id) FROM messages").get
@@ -173,12 +183,12 @@ def highest_message(connection: apsw.Connection, schema: Schema) -> int:
             "SELECT seq FROM sqlite_sequence WHERE name = 'messages'"
         ).get
     except apsw.SQLError:
-        ever = 0  # a table without AUTOINCREMENT
+        ever = 0  # the table has no AUTOINCREMENT
     return max((each for each in (highest, ever) if isinstance(each, int)), default=0)
 
 
 def _lengths(schema: Schema) -> str:
-    """The bytes of all texts of a message; asking for them does not read them."""
+    """Return SQL for the bytes of all texts of a message; SQLite does not read the texts for it."""
     texts = sorted(schema.columns["messages"] - _NUMBERS)
     return " + ".join(
         [str(_ROW_BYTES), *(f"COALESCE(octet_length({_quoted(t)}), 0)" for t in texts)]
@@ -186,7 +196,7 @@ def _lengths(schema: Schema) -> str:
 
 
 def session_lengths(schema: Schema) -> str:
-    """The bytes of the texts of a row of `sessions`: the system prompt above all."""
+    """Return SQL for the bytes of the texts of a `sessions` row; most are the system prompt."""
     texts = schema.columns["sessions"] & {"system_prompt", "model_config", "title", "origin_json"}
     return " + ".join([str(_ROW_BYTES), *(_length(text) for text in sorted(texts))])
 

@@ -1,10 +1,12 @@
-"""What a process is to Hermes, by its command line.
+"""Recognise what a process is to Hermes, by its command line.
 
-A command line may carry a prompt and an environment carries keys, so both are parsed in place to a
-kind, a session id and a flag, and dropped; no other text leaves this module. A kind is known from
-Hermes's own console scripts and from `-m MODULE` alone, never from a folder, another file's name or
-a lock: a program that embeds Hermes may have any of these. Whatever is not understood to the last
-option could be anything: a wrong guess here would let a living session be taken for dead.
+A command line may hold a prompt, and an environment holds keys. So both are reduced here to a kind,
+a session id and a flag, and then dropped; no other text leaves this module.
+
+A kind is known only from Hermes's own console scripts and from `-m MODULE`. A folder, another
+file's name or a lock proves nothing: a program that embeds Hermes may have any of these. A command
+line counts as unknown unless every option is understood. A wrong guess here would let a living
+session be taken for dead.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _INTERPRETER: Final = re.compile(r"(python|pypy)[\d.]*t?", re.IGNORECASE)
 
 
 class ProcessKind(StrEnum):
-    """What a process can host; the table of hosts and sources is made of these."""
+    """The kinds of processes. The table of hosts and sources uses these values."""
 
     GATEWAY = "gateway"
     CLI = "cli"
@@ -45,17 +47,17 @@ class ProcessKind(StrEnum):
     CRON = "cron"
     SLASH_WORKER = "slash_worker"
     MAINTENANCE = "maintenance"
-    """A Hermes command that runs no agent, and loads no plugin that could."""
+    """A Hermes command that runs no agent, and loads no plugin that could run one."""
     EXPORTER = "exporter"
-    """A process that this agent started: known by its PID, never by its arguments."""
+    """A process that this agent started. It is known by its PID, never by its arguments."""
     HERMES = "hermes"
-    """Surely Hermes, but it could be any of the above."""
+    """Certainly Hermes, but it could be any of the kinds above."""
     OTHER = "other"
-    """Not recognised: it could host anything."""
+    """Not recognised: it could host any session."""
 
 
 class NamedBy(StrEnum):
-    """How a process names the session that it runs."""
+    """The place where a process names the session that it runs."""
 
     SESSION_KEY = "session_key"
     RESUME = "resume"
@@ -63,13 +65,13 @@ class NamedBy(StrEnum):
 
 
 class Role(Struct, frozen=True):
-    """A process, as its command line presents it."""
+    """The kind of a process and its session, as far as its command line tells."""
 
     kind: ProcessKind
     session_id: str | None = None
     how: NamedBy | None = None
     may_resume: bool = False
-    """It was told to resume or continue a session, or may have been."""
+    """True if the process was told to resume or continue a session, or may have been."""
 
 
 UNREADABLE: Final = Role(ProcessKind.OTHER, may_resume=True)
@@ -93,8 +95,9 @@ _COMMANDS: Final = {
     "serve": ProcessKind.DASHBOARD,
     "status": ProcessKind.MAINTENANCE,
 }
-# Not maintenance: `sessions browse` execs into `--resume ID` under the same PID; `doctor` and
-# `mcp serve` load the user's plugins, which may run agents in threads (0.13 to 0.19).
+# These are not maintenance. `sessions browse` replaces itself by `--resume ID` with the same PID.
+# `doctor` and `mcp serve` load the user's plugins, and plugins may run agents in threads (0.13 to
+# 0.19).
 _ACTIONS: Final = {
     ("cron", "run"): ProcessKind.CRON,
     ("cron", "tick"): ProcessKind.CRON,
@@ -114,14 +117,14 @@ _ACTIONS: Final = {
 
 
 def classify(command_line: bytes) -> Role:
-    """The role of the process with this /proc/PID/cmdline."""
+    """Return the role of the process with this /proc/PID/cmdline."""
     if command_line.strip(b"\0") == b"hermes":
-        return _ANY_HERMES  # setproctitle wrote over the arguments
+        return _ANY_HERMES  # setproctitle has overwritten the arguments
     arguments = os.fsdecode(command_line.removesuffix(b"\0")).split("\0")
     if not arguments[0]:
         return UNREADABLE
     if not _INTERPRETER.fullmatch(os.path.basename(arguments[0])):
-        return UNREADABLE  # a console script is run by Python, whose name comes first
+        return UNREADABLE  # Python runs a console script, so the interpreter's name comes first
     module, rest = _skip_interpreter_options(arguments[1:])
     if module is not None:
         return _classify_module(module, rest)
@@ -129,7 +132,7 @@ def classify(command_line: bytes) -> Role:
 
 
 def session_in_environment(environment: bytes) -> str | None:
-    """The session that a Hermes process gave its child; None if it gave none."""
+    """Return the session that a Hermes process passed to its child; None if it passed none."""
     for entry in environment.split(b"\0"):
         if entry.startswith(_SESSION_VARIABLE):
             return _plausible_id(os.fsdecode(entry.removeprefix(_SESSION_VARIABLE)))
@@ -137,7 +140,7 @@ def session_in_environment(environment: bytes) -> str | None:
 
 
 def _skip_interpreter_options(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """(module of -m, what follows it) or (None, script and what follows it)."""
+    """Return (module of -m, its arguments) or (None, script and its arguments)."""
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-":
         option = rest.pop(0)
@@ -159,7 +162,7 @@ def _skip_interpreter_options(arguments: Sequence[str]) -> tuple[str | None, lis
 
 
 def _classify_script(path: str, rest: Sequence[str]) -> Role:
-    """By the console scripts of the package: the same three in 0.13 to 0.19."""
+    """Classify by the package's console scripts. The same three exist in 0.13 to 0.19."""
     match os.path.basename(path):
         case "hermes":
             return _classify_command(rest)
@@ -191,11 +194,11 @@ def _classify_slash_worker(arguments: Sequence[str]) -> Role:
 
 
 def _classify_command(arguments: Sequence[str]) -> Role:
-    """The role of `hermes ARGUMENTS`."""
+    """Return the role of `hermes ARGUMENTS`."""
     line = read_command_line(arguments)
     if line is None:
         return _ANY_HERMES
-    if line.options.get("--oneshot"):  # an empty prompt is none: then it is a chat
+    if line.options.get("--oneshot"):  # an empty prompt counts as no prompt: it is a chat
         return _with_resume(ProcessKind.ONESHOT, line)
     if line.command in {None, "chat"}:
         return _with_resume(_chat_kind(line), line)
@@ -207,7 +210,7 @@ def _classify_command(arguments: Sequence[str]) -> Role:
 def _chat_kind(line: CommandLine) -> ProcessKind:
     if "--tui" in line.options:
         return ProcessKind.TUI
-    # `-q ""` is an interactive chat, an image without a query is not.
+    # `-q ""` is an interactive chat. An image without a query is not.
     asked = line.options.get("--query") or line.options.get("--image")
     return ProcessKind.ONESHOT if asked else ProcessKind.CLI
 
@@ -215,7 +218,7 @@ def _chat_kind(line: CommandLine) -> ProcessKind:
 def _with_resume(kind: ProcessKind, line: CommandLine) -> Role:
     if "--continue" not in line.options and "--resume" not in line.options:
         return Role(kind)
-    # A title is the user's own words: only what has the shape of an id is kept.
+    # A title is text of the user, so keep only a value with the shape of an id.
     if line.resume and _OWN_ID_SHAPE.fullmatch(line.resume):
         return Role(kind, line.resume, NamedBy.RESUME, may_resume=True)
     return Role(kind, may_resume=True)

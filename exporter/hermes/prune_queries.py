@@ -1,4 +1,4 @@
-"""Every session of a database with all that decides whether it may be pruned."""
+"""Read every session of a database with all facts that decide if it may be pruned."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _TURN_LEASES_MAX: Final = 100_000
 
 
 class PruneColumns(NamedTuple):
-    """What a scan has no need of."""
+    """Columns that the pruner needs and a scan does not."""
 
     archived: bool
     titled: bool
     message_count: int
     branched: bool
-    """It says that it was branched off."""
+    """True if the row says that the session was branched off."""
     delegated: bool
-    """It says that it did a task for another."""
+    """True if the row says that the session did a task for another one."""
     row_bytes: int
 
 
 class PruneQueries(SessionQueries):
-    """SQL for one schema: what a scan reads, and more, in the same pass."""
+    """SQL for one schema: the columns of a scan and the pruner's columns, in one query."""
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema)
@@ -43,7 +43,7 @@ class PruneQueries(SessionQueries):
     def slices(
         self, connection: apsw.Connection
     ) -> Iterator[list[tuple[SessionRecord, PruneColumns]]]:
-        """All sessions in the order of ids, each slice read in a transaction of its own."""
+        """Yield all sessions in the order of ids, each slice read in a transaction of its own."""
         after: str | bytes | None = None
         pace = ReadPacer(connection, first=_FIRST_SLICE_SESSIONS, sizes=_SLICE_SESSIONS)
         while True:
@@ -80,7 +80,7 @@ def _expressions(schema: Schema) -> list[str]:
 
 
 def _marked(schema: Schema, marker: str) -> str:
-    """Whether model_config names a session under this key; one that is no JSON names none."""
+    """Return SQL: True if model_config names a session in this key. Invalid JSON names none."""
     config = schema.expression("sessions", "model_config")
     if config == "NULL":
         return "0"
@@ -91,7 +91,7 @@ def _marked(schema: Schema, marker: str) -> str:
 
 
 def children(connection: apsw.Connection, schema: Schema) -> dict[str, int]:
-    """How many sessions name each as their parent; read from an index."""
+    """Return how many sessions name each session as their parent; read from an index."""
     if not schema.has("sessions", "parent_session_id"):
         return {}
     rows, _ = rows_in_utf8(

@@ -1,8 +1,9 @@
-"""Long readings in short read transactions, so that Hermes's WAL can start over in between.
+"""Long reads in short read transactions, so that Hermes's WAL can restart in between.
 
-A WAL starts over only when all of it is in the database and nobody reads it. A reading that begins
-its next transaction at once leaves no such moment, however short each of them is. So while somebody
-writes he gets as much time without us as with us, and a WAL that is overdue is waited for.
+A WAL restarts only when all of it is in the database and no connection reads it. A reader that
+begins its next transaction at once leaves no such moment, even if each transaction is short. So
+while another process writes, we pause as long as our last transaction took. For a WAL that should
+have restarted we wait longer, at most 5 seconds in total.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ import apsw
 from exporter.hermes.database import FileState, file_state
 
 _SLICE_SECONDS: Final = 0.02
-"""How long a read transaction should last: while it does, no checkpoint gets past it."""
+"""The target length of a read transaction. No checkpoint gets past an open read transaction."""
 _SHORTEST_PAUSE_SECONDS: Final = 0.01
 _LONGEST_PAUSE_SECONDS: Final = 0.1
 _OVERDUE_BYTES: Final = 4 * 1024 * 1024
-"""From a thousand pages on SQLite tries at every commit to make a WAL start over."""
+"""From about 1,000 pages on, SQLite tries at every commit to restart the WAL."""
 _PATIENCE_SECONDS: Final = 5.0
-"""For one reading: who never lets his WAL start over is not waited for."""
+"""The limit of all waits of one read, for writers that never let their WAL restart."""
 
 
 class ReadPacer:
-    """How much to read in each transaction of a long reading, and when to wait for others."""
+    """Decides how much to read in each transaction of a long read, and when to pause."""
 
     def __init__(
         self,
@@ -48,17 +49,17 @@ class ReadPacer:
         self._began = monotonic()
         self._seconds = 0.0
         self.size = first
-        """How much to read in the transaction that is open."""
+        """How much to read in the open transaction."""
 
     def end(self) -> None:
-        """End the transaction: all that was to be read in it has been."""
+        """End the transaction after everything planned for it was read, and adapt the size."""
         self._connection.execute("COMMIT")
         self._seconds = self._monotonic() - self._began
         fitting = round(self.size * min(2.0, _SLICE_SECONDS / max(self._seconds, 1e-9)))
         self.size = min(max(fitting, self._sizes.start), self._sizes.stop)
 
     def begin(self) -> None:
-        """Begin the next one, once whoever writes has had his turn."""
+        """Begin the next transaction. Pause first if another process has written."""
         if self._look() != self._wal:
             self._give_way()
         self._began = self._monotonic()
@@ -77,7 +78,7 @@ class ReadPacer:
 
 
 def _wal_path(connection: apsw.Connection) -> str:
-    """Asked for as bytes: the name of a folder need not be text."""
+    """Return the path of the WAL. It is read as bytes, because a folder's name need not be text."""
     path: Any = connection.execute(
         "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'"
     ).get
@@ -85,7 +86,7 @@ def _wal_path(connection: apsw.Connection) -> str:
 
 
 def _overdue(before: FileState | None, now: FileState | None) -> bool:
-    """Whether a WAL has grown though it should have started over: then its size stays."""
+    """True if the WAL grew although it should have restarted. A restarted WAL keeps its size."""
     if before is None or now is None:
         return False
     return now.size_bytes > max(before.size_bytes, _OVERDUE_BYTES)

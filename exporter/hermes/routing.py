@@ -1,8 +1,8 @@
-"""Which sessions Hermes still means to come back to, though nobody is running them.
+"""Sessions that Hermes will return to, although no process runs them now.
 
-A chat that the gateway routes to is legitimately open for ever: ending its row makes the bot forget
-the conversation. So every place that can point at a session is read here, and when one exists but
-cannot be read, that is said: nothing in such a home may be judged dead.
+A chat that the gateway routes to stays open for ever, and that is correct: ending its row makes the
+bot forget the conversation. So this module reads every place that can point to a session. If one of
+them exists but cannot be read, the result says so, and no session of that home may be judged dead.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _LINEAGE_MAX: Final = 1000
 
 
 class Routing(Struct, frozen=True):
-    """What points at which session."""
+    """The reasons why sessions must stay open, by session id."""
 
     holds: dict[str, list[Hold]]
     readable: bool
     """False if a source of routing exists but could not be understood."""
     routed: int
-    """Sessions that a chat or topic currently leads to."""
+    """The number of sessions that a chat or topic currently points to."""
     valid_until: float | None
-    """When the first of the compression locks runs out."""
+    """When the first of the compression locks expires."""
 
 
 def routing_file(home: str) -> str:
-    """The file beside the database that may route to sessions too."""
+    """Return the path of the file that, like the database, may route to sessions."""
     return os.path.join(home, "sessions", "sessions.json")
 
 
 class Pointers(NamedTuple):
-    """What leads to sessions, by the ids it names."""
+    """The session ids that each kind of pointer names."""
 
     readable: bool
     routed: set[str]
@@ -56,11 +56,11 @@ class Pointers(NamedTuple):
 
 
 Lineage = Callable[[set[str]], set[str]]
-"""From sessions to these and all that compression ties them to."""
+"""Takes session ids. Returns them and all sessions that compression links to them."""
 
 
 class CompressionLinks:
-    """Which sessions compression ties together, gathered while all of them are read."""
+    """The links that compression makes between sessions, collected while all rows are read."""
 
     def __init__(self) -> None:
         self._parents: list[tuple[str, str]] = []
@@ -82,14 +82,14 @@ class CompressionLinks:
 
 
 class RoutingReader:
-    """The routing of one home over time: what is as it was is not worked out again."""
+    """The routing of one home over time; unchanged sources are not parsed again."""
 
     def __init__(self, home: str) -> None:
         self._home = home
         self._table: tuple[int, set[str] | None] = (0, set())
         self._file: tuple[FileState | None, set[str] | None] = (None, set())
         self._tied: dict[Hold, tuple[set[str], set[str]]] = {}
-        """Sessions that something leads to, and all that compression ties them to."""
+        """Sessions that a pointer names, and all sessions that compression links to them."""
         self._known: tuple[tuple[Any, ...], Routing] | None = None
 
     def read(
@@ -99,10 +99,10 @@ class RoutingReader:
         now: float,
         moved: Sequence[SessionRow] | None = None,
     ) -> Routing:
-        """Gather every pointer to a session, from the database and from sessions.json.
+        """Collect every pointer to a session, from the database and from sessions.json.
 
-        `moved` are the sessions that may have got other relatives since the last time; None means
-        that any may have. A tie that is undone holds until that is asked.
+        `moved` are the sessions whose relatives may have changed since the last call; None means
+        that any may have changed. A link that was removed still holds until a call with None.
         """
 
         def ask(ids: set[str]) -> set[str]:
@@ -111,7 +111,7 @@ class RoutingReader:
         return self._tie(self.pointers(connection, schema, now), ask, moved)
 
     def pointers(self, connection: apsw.Connection, schema: Schema, now: float) -> Pointers:
-        """What points at sessions, without a look at the sessions themselves."""
+        """Return the pointers to sessions, without reading the sessions themselves."""
         by_table, by_file = self._routed_by_table(connection, schema), self._routed_by_file()
         return Pointers(
             readable=by_table is not None and by_file is not None,
@@ -123,7 +123,7 @@ class RoutingReader:
         )
 
     def from_links(self, pointers: Pointers, ties: CompressionLinks) -> Routing:
-        """The same as `read` when all sessions were just read anyway."""
+        """Return the same as `read`, from links that a scan of all sessions has collected."""
         return self._tie(pointers, ties.lineage, None)
 
     def _tie(self, pointers: Pointers, ask: Lineage, moved: Sequence[SessionRow] | None) -> Routing:
@@ -154,11 +154,14 @@ class RoutingReader:
         return lineage
 
     def _routed_by_table(self, connection: apsw.Connection, schema: Schema) -> set[str] | None:
-        """The table gateway_routing, in every scope; None if it cannot be understood."""
+        """Return the sessions in the table gateway_routing; None if it is unreadable.
+
+        All scopes count.
+        """
         if not schema.has("gateway_routing", "entry_json"):
             return set()
-        # There may be thousands of entries; whether one of them moved is told in a fraction of the
-        # time that it takes to understand them.
+        # The table may have thousands of entries. Comparing a hash of them is much cheaper than
+        # parsing them again.
         content = connection.execute(
             "SELECT COUNT(*), CAST(group_concat(entry_json, char(10)) AS BLOB) FROM gateway_routing"
         ).fetchone()
@@ -167,16 +170,20 @@ class RoutingReader:
         return self._table[1]
 
     def _routed_by_file(self) -> set[str] | None:
-        """sessions/sessions.json: the mirror that all versions write, the only one up to 0.18.0."""
+        """Return the sessions in sessions/sessions.json; None if it cannot be understood.
+
+        All versions of Hermes write this mirror. Up to 0.18.0 it is the only source.
+        """
         path = routing_file(self._home)
         state = file_state(path)
+        # A file that could not be read is always read again.
         if self._file[0] != state or self._file[1] is None:
             self._file = (state, _chats(path))
         return self._file[1]
 
 
 def read_routing(home: str, connection: apsw.Connection, schema: Schema, now: float) -> Routing:
-    """Gather every pointer to a session, knowing nothing from before."""
+    """Collect every pointer to a session once, without a cache."""
     return RoutingReader(home).read(connection, schema, now)
 
 
@@ -197,7 +204,7 @@ def _hold(holds: dict[str, list[Hold]], ids: Iterable[str], reason: Hold) -> Non
 
 
 def _may_join(row: SessionRow, lineage: set[str]) -> bool:
-    """Whether compression may tie to a lineage, through this session, what is not in it yet."""
+    """True if this session may link further sessions to a lineage by compression."""
     if row.end_reason == COMPRESSION:
         return True
     return row.parent_id is not None and (row.id in lineage) != (row.parent_id in lineage)
@@ -205,7 +212,7 @@ def _may_join(row: SessionRow, lineage: set[str]) -> bool:
 
 def _entries(connection: apsw.Connection) -> set[str] | None:
     routed: set[str] = set()
-    # As bytes: an entry that is not UTF-8 is one that cannot be understood, like any other.
+    # Read as bytes: an entry that is not UTF-8 counts as unreadable, like any other bad entry.
     for (entry,) in connection.execute("SELECT CAST(entry_json AS BLOB) FROM gateway_routing"):
         try:
             found = _session_of(msgspec.json.decode(entry))
@@ -243,7 +250,7 @@ def _session_of(entry: Any) -> str | None:
 
 
 def _with_lineage(connection: apsw.Connection, schema: Schema, ids: set[str]) -> set[str]:
-    """The sessions and all that compression ties them to, before and after."""
+    """Return the sessions and all that compression links to them, earlier and later."""
     if not schema.has("sessions", "parent_session_id", "end_reason"):
         return ids
 
@@ -273,7 +280,7 @@ def _closure(ids: set[str], relatives: Callable[[str], Iterable[str]]) -> set[st
 
 
 def _locks(connection: apsw.Connection, schema: Schema, now: float) -> dict[str, float]:
-    """Sessions being compressed right now, with the time at which that stops being believed."""
+    """Return the sessions that are being compressed now, with the time when each lock expires."""
     if not schema.has("compression_locks", "session_id", "expires_at"):
         return {}
     rows, _ = rows_in_utf8(
@@ -286,14 +293,14 @@ def _locks(connection: apsw.Connection, schema: Schema, now: float) -> dict[str,
 
 
 def _delegating(connection: apsw.Connection, schema: Schema) -> set[str]:
-    """Sessions that wait for the answer of a delegated task."""
+    """Return the sessions that wait for the answer of a delegated task."""
     if not schema.has("async_delegations", "state", "delivery_state", "parent_session_id"):
         return set()
     waiting = (
         "FROM async_delegations "
         "WHERE state IN ('running', 'finalizing') OR delivery_state IS NOT 'delivered'"
     )
-    # One name to a row: one that is not UTF-8 does not take the other along.
+    # One id per row: an id that is not UTF-8 must not hide the other one.
     rows, _ = rows_in_utf8(
         connection,
         f"SELECT parent_session_id {waiting} UNION SELECT origin_session {waiting}",

@@ -1,8 +1,8 @@
-"""Which of Hermes's tables and columns a database has.
+"""The Hermes tables and columns that a database has.
 
-Versions from 0.13 to today differ, columns are added without a version bump, and newer ones bring
-tables we have never heard of. So nothing is assumed: columns are probed, a missing one is replaced
-by a constant in the query that wants it, and an unknown one is not looked at.
+Versions from 0.13 to today differ. Columns are added without a new schema version, and newer
+versions bring unknown tables. So nothing is assumed: columns are probed, a query uses a constant
+for a missing column, and unknown columns are ignored.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _KNOWN_TABLES = (
 
 
 class Schema(Struct, frozen=True):
-    """The tables we know, with the columns they have in this database."""
+    """The known tables, with the columns that they have in this database."""
 
     columns: Mapping[str, frozenset[str]]
     cookie: int
-    """SQLite's schema cookie: the schema is as probed while it stays the same."""
+    """SQLite's schema cookie. While it is the same, the schema is as probed."""
     version: int | None
-    """Hermes's own number; it may lag behind the columns, so it is only shown."""
+    """Hermes's own number. It may lag behind the columns, so it is only shown."""
 
     def has(self, table: str, *columns: str) -> bool:
         found = self.columns.get(table)
         return found is not None and found.issuperset(columns)
 
     def expression(self, table: str, column: str, missing: str = "NULL") -> str:
-        """The column's name, or the SQL constant that stands for it where it does not exist."""
+        """Return the column's name, or an SQL constant if the column does not exist."""
         return column if self.has(table, column) else missing
 
     def missing(self, table: str, columns: Sequence[str]) -> list[str]:
@@ -74,7 +74,7 @@ def _cookie(connection: apsw.Connection) -> int:
 
 
 def _is_table(connection: apsw.Connection, name: str) -> bool:
-    """Asked by name: the names of other tables may be no text at all."""
+    """True if this table exists. Looked up by name, because other tables' names may not be text."""
     found = connection.execute(
         "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)
     )
@@ -82,7 +82,7 @@ def _is_table(connection: apsw.Connection, name: str) -> bool:
 
 
 def columns_of(connection: apsw.Connection, table: str) -> frozenset[str]:
-    """The names of a table's columns, without those that are not UTF-8."""
+    """Return the names of a table's columns, without names that are not UTF-8."""
     rows, _ = rows_in_utf8(connection, "SELECT name FROM pragma_table_info(?)", (table,))
     return frozenset(name for (name,) in rows)
 

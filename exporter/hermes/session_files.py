@@ -1,11 +1,11 @@
-"""The names of the files that Hermes keeps for one session, and whose a name may be.
+"""The names of a session's files, and the session that a file name may belong to.
 
     session_<id>.json, <id>.json, <id>.jsonl     transcripts
-    request_dump_<id>_<time>.json                what was sent to the model when a call failed
+    request_dump_<id>_<time>.json                the request to the model when a call failed
 
-Ids come from clients too, so nothing here is a pattern that an id could widen: a name is taken
-apart once, and what is left in the middle is compared with whole ids. Up to 0.17 that is the id
-itself; from 0.18 on an id that is not fit for a name is written in another form with a hash.
+Clients may choose ids, so an id is never used as a pattern. A name is split once, and its middle is
+compared with whole ids. Up to 0.17 the middle is the id itself. From 0.18 on, an id that is not fit
+for a file name is written in another form, with a hash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HASH_DIGITS: Final = 12
 
 
 def safe_name(session_id: str) -> str:
-    """The form in which Hermes from 0.18 on writes an id into a file name."""
+    """Return the form in which Hermes from 0.18 on writes an id into a file name."""
     raw = session_id.strip()
     safe = _UNSAFE.sub("_", raw).strip("._")[:_SAFE_CHARACTERS] or "session"
     if raw and safe == raw:
@@ -38,7 +38,7 @@ def safe_name(session_id: str) -> str:
 
 
 class FileOwners:
-    """Which of the sessions of a database a file of sessions/ belongs to."""
+    """Finds the session of the database that a file of sessions/ belongs to."""
 
     def __init__(self, session_ids: Iterable[str]) -> None:
         self._ids: dict[str, str] = {}
@@ -48,13 +48,13 @@ class FileOwners:
                 self._ids.setdefault(safe_name(session_id), session_id)
 
     def of(self, name: str) -> str | None:
-        """The id of the session; None if no session of the database has a file of this name."""
+        """Return the session's id; None if no session of the database has a file of this name."""
         found = (self._ids.get(middle) for middle in possible_ids(name))
         return next((session_id for session_id in found if session_id is not None), None)
 
 
 def kind_of(name: str) -> DiskKind | None:
-    """Transcript, or request dump with a time in its name; None for all that is never touched."""
+    """Return transcript, or request dump with a time in its name; None for files never touched."""
     kind = classify_session_file(name.encode(errors="surrogateescape"), False)
     if kind is DiskKind.TRANSCRIPTS:
         return kind
@@ -62,16 +62,16 @@ def kind_of(name: str) -> DiskKind | None:
 
 
 def possible_ids(name: str) -> list[str]:
-    """What may be the id in a name: `session_a.json` is of `a`, or of a session `session_a`."""
+    """Return the possible ids in a name: `session_a.json` belongs to `a` or to `session_a`."""
     shapes = (_DUMP,) if name.startswith("request_dump_") else (_PREFIXED, _PLAIN)
     return [matched[1] for shape in shapes if (matched := shape.fullmatch(name)) is not None]
 
 
 def is_surely_hermes(name: str) -> bool:
-    """Whether nobody but Hermes would name a file so.
+    """True if only Hermes would give a file this name.
 
-    Somebody's notes may lie in sessions/ and end in `.json`. A file counts as one that a session
-    left behind only if the id in its name is one that Hermes made, or carries Hermes's hash.
+    A user's own notes may be in sessions/ and end in `.json`. So a file counts as a leftover of a
+    session only if Hermes made the id in its name, or the name carries Hermes's hash.
     """
     prefixed = name.startswith(("session_", "request_dump_"))
     return any(
@@ -89,5 +89,5 @@ _OWN_SHAPES: Final = re.compile(
 
 
 def is_own_id(session_id: str) -> bool:
-    """Whether Hermes made this id: then there is nothing of anybody's in it."""
+    """True if Hermes made this id: then it holds no text of a user."""
     return _OWN_SHAPES.fullmatch(session_id) is not None

@@ -1,8 +1,8 @@
-"""The queries over Hermes's sessions and messages, for whatever columns a database has.
+"""The queries over Hermes's sessions and messages, for any set of columns.
 
-One pass over `sessions` is all we can afford: `system_prompt` lies in front of most columns, so
-each row costs the reading of its overflow pages. A pass goes in slices, in the order of ids, so
-that no read transaction lasts and no more than a slice is in memory.
+A scan reads `sessions` only once: `system_prompt` is stored before most columns, so SQLite must
+read the overflow pages of each row. The scan reads in slices, in the order of ids. So no read
+transaction lasts long, and only one slice is in memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from exporter.snapshot import ModelUsage
 
 _MODELS_PER_SESSION: Final = 32
 _FEW_MESSAGES: Final = 2_000
-"""So many are looked at one by one rather than compared with all others of their sessions."""
+"""Up to this many messages are counted one by one, without comparing whole sessions."""
 
 OPTIONAL_COLUMNS: Final = (
     "end_reason",
@@ -56,7 +56,7 @@ _Clock = Annotated[float, msgspec.Meta(gt=0.0, le=CLOCK_MAX)] | None
 
 
 class SessionRow(NamedTuple):
-    """One row of `sessions`; a clock that is no moment is None."""
+    """One row of `sessions`; a time that is not valid is None."""
 
     id: str
     source: str
@@ -80,7 +80,7 @@ class SessionRow(NamedTuple):
     handoff_state: str
     pinned: _Count
     intact: int = 1
-    """0 if Hermes cannot have written it: text that is not UTF-8, or a value of another type."""
+    """0 if Hermes cannot have written the row: text is not UTF-8, or a value has another type."""
 
 
 _TOOL_CALLS: Final = SessionRow._fields.index("tool_calls")
@@ -95,16 +95,16 @@ _USED: Final = itemgetter(SessionRow._fields.index("source"), *range(_TOOL_CALLS
 
 
 class MessageStats(NamedTuple):
-    """What `messages` says of one session."""
+    """What `messages` holds of one session."""
 
     rows: int
     active: int
     newest: float | None
-    """None if there are no messages, or the newest time is not a number: text sorts last."""
+    """None if there are no messages, or if the newest time is not a number: text sorts last."""
     above_watermark: int
 
     def with_others(self, other: MessageStats) -> MessageStats:
-        """Of two parts of the same session's messages, neither of them empty, together."""
+        """Add up two parts of the same session's messages; neither part is empty."""
         known = self.newest is not None and other.newest is not None
         return MessageStats(
             self.rows + other.rows,
@@ -118,19 +118,19 @@ NO_MESSAGES: Final = MessageStats(0, 0, None, 0)
 
 
 def _sane(newest: Any) -> float | None:
-    """A moment in the range of clocks; None for anything else."""
+    """Return a time in the valid range of clocks; None for anything else."""
     return newest if isinstance(newest, float | int) and 0 < newest <= CLOCK_MAX else None
 
 
 UsageRow = tuple[str, str, int, _Count, _Count, _Count, _Count, _Count, _Money, _Money]
-"""A row of session_model_usage: session, model, whether of the main loop, tokens, costs."""
+"""A row of session_model_usage: session, model, 1 for the main loop, tokens, costs."""
 
 
 _USAGE_TEXTS: Final = {0: ID_CHARACTERS, 1: WORD_CHARACTERS}
 
 
 class SessionRecord(NamedTuple):
-    """One session as all its tables tell it."""
+    """One session with the data of all tables."""
 
     row: SessionRow
     messages: MessageStats
@@ -147,25 +147,25 @@ class SessionRecord(NamedTuple):
 
 
 def fingerprints(records: Sequence[SessionRecord]) -> Iterator[int]:
-    """Of each session 32 bits that change when what it has used changes."""
+    """Yield 32 bits for each session. They change when the session's usage changes."""
     for row, messages, usage in records:
         yield hash((_USED(row), messages[:2], *usage)) & 0xFFFFFFFF
 
 
 class Page(NamedTuple):
-    """Some rows of `sessions` that follow each other."""
+    """Consecutive rows of `sessions`."""
 
     rows: list[SessionRow]
     extras: list[Sequence[Any]]
-    """What else was asked for, of each row."""
+    """The further columns of each row that the caller asked for."""
     last: str | bytes | None
-    """The id to go on after, bytes where it is not UTF-8; None if there was no row."""
+    """The id to continue after, bytes if it is not UTF-8; None if there was no row."""
     left_out: int
-    """Rows whose id is not UTF-8."""
+    """The number of rows whose id is not UTF-8."""
 
 
 class Slice(NamedTuple):
-    """The same with what other tables say of these sessions."""
+    """Like a page, with the data of the other tables."""
 
     records: list[SessionRecord]
     last: str | bytes | None
@@ -176,12 +176,12 @@ _FIELDS: Final = len(SessionRow._fields)
 
 
 def _put_right(found: Sequence[Sequence[Any]]) -> Page:
-    """A page of rows some of which Hermes cannot have written."""
+    """Return a page of rows, repaired, because Hermes cannot have written some of them."""
     page = Page([], [], found[-1][0] if found else None, 0)
     for values in found:
         fields, whole = decoded(values[:_FIELDS], _TEXTS)
         row = SessionRow._make(fields)
-        if row.id.encode() == values[0]:  # else it would pass for another session
+        if row.id.encode() == values[0]:  # else it would be taken for another session
             page.rows.append(row if whole else row._replace(intact=0))
             page.extras.append(values[_FIELDS:])
     return page._replace(left_out=len(found) - len(page.rows))
@@ -209,7 +209,7 @@ class SessionQueries:
     def slice(
         self, connection: apsw.Connection, after: str | bytes | None, limit: int, watermark: int
     ) -> Slice:
-        """The next sessions after an id, in the order of ids; `last` is None at the end."""
+        """Return the next sessions after an id, in the order of ids; `last` is None at the end."""
         page = self.rows_after(connection, after, limit)
         records = self.with_messages(connection, page.rows, watermark)
         return Slice(records, page.last, page.left_out)
@@ -217,7 +217,7 @@ class SessionQueries:
     def with_messages(
         self, connection: apsw.Connection, rows: Sequence[SessionRow], watermark: int
     ) -> list[SessionRecord]:
-        """Rows that follow each other in the order of ids, with what other tables say of them."""
+        """Return consecutive rows, in the order of ids, with the data of the other tables."""
         if not rows:
             return []
         bounds = {"first": rows[0].id, "last": rows[-1].id}
@@ -227,7 +227,7 @@ class SessionQueries:
     def records(
         self, connection: apsw.Connection, session_ids: Sequence[str], watermark: int
     ) -> list[SessionRecord]:
-        """These sessions, without those that are gone."""
+        """Return these sessions, without those that are gone."""
         bindings = {"ids": json.dumps(list(session_ids))}
         rows = self._session_rows(connection, f"WHERE id {_GIVEN} AND {FIT_ID}", bindings).rows
         stats = self._stats_of(connection, bindings, watermark)
@@ -236,7 +236,7 @@ class SessionQueries:
     def rows_after(
         self, connection: apsw.Connection, after: str | bytes | None, limit: int, extra: str = ""
     ) -> Page:
-        """Rows in the order of ids, with further columns that are numbers."""
+        """Return rows in the order of ids, with further columns that are numbers."""
         which = (
             f"WHERE {FIT_ID} {'' if after is None else 'AND id > CAST(:after AS TEXT)'} "
             "ORDER BY sessions.id LIMIT :limit"
@@ -246,7 +246,7 @@ class SessionQueries:
     def _session_rows(
         self, connection: apsw.Connection, which: str, bindings: dict[str, Any], extra: str = ""
     ) -> Page:
-        """Rows of `sessions`: as they are if Hermes can have written them, else put right."""
+        """Return rows of `sessions`, repaired if Hermes cannot have written one of them."""
         statement = f"SELECT {{}}{extra and ', '}{extra} FROM sessions {which}"
         try:
             found: list[Any] = connection.execute(
@@ -255,6 +255,7 @@ class SessionQueries:
             plain = [values[:_FIELDS] for values in found] if extra else found
             rows = msgspec.convert(plain, list[SessionRow])
         except (msgspec.ValidationError, UnicodeDecodeError):
+            # One odd value fails the whole page, so read the page again with the tolerant SQL.
             found = connection.execute(statement.format(self._odd_columns), bindings).fetchall()
             return _put_right(found)
         last = rows[-1].id if rows else None
@@ -263,7 +264,7 @@ class SessionQueries:
     def _stats_between(
         self, connection: apsw.Connection, bounds: dict[str, Any], watermark: int
     ) -> dict[str, MessageStats]:
-        """By session: counted in an index, the newest sought in it; no message is touched.
+        """Return statistics by session, from an index alone: no message is read.
 
         There is one group for each of the few values of `active`.
         """
@@ -298,12 +299,13 @@ class SessionQueries:
     def _stats_of(
         self, connection: apsw.Connection, bindings: dict[str, Any], watermark: int
     ) -> dict[str, MessageStats]:
-        """The same of given sessions, which may be long ones: then this counts them faster."""
+        """Return the same for given sessions. They may be long, and this way counts them faster."""
         if not self._has_messages:
             return {}
         fresh = self._fresh(connection, watermark) if watermark > 0 else None
         counted = "SELECT COUNT(*) FROM messages WHERE session_id = ids.value"
-        # Not by the number of the message, where there are very many of them.
+        # The `+` keeps SQLite from searching by message id: very many ids may be above the
+        # watermark.
         above = f"({counted} AND +id > :watermark)" if watermark > 0 and fresh is None else "NULL"
         stats: dict[str, MessageStats] = {}
         for session_id, rows, inactive, newest, above_watermark in _stats(
@@ -321,9 +323,9 @@ class SessionQueries:
         return stats
 
     def _fresh(self, connection: apsw.Connection, watermark: int) -> Counter[str] | None:
-        """How many messages above the watermark each session has; None if they are very many.
+        """Return each session's number of messages above the watermark; None if too many.
 
-        NOT INDEXED makes SQLite search by rowid; left to itself it scans a whole index instead.
+        NOT INDEXED makes SQLite search by rowid; without it SQLite scans a whole index.
         """
         rows, left_out = rows_in_utf8(
             connection,
@@ -347,7 +349,7 @@ class SessionQueries:
     def _usage_rows(
         self, connection: apsw.Connection, which: str, bindings: dict[str, Any]
     ) -> list[UsageRow]:
-        """The same as they are if Hermes can have written them, else put right."""
+        """Return usage rows, repaired if Hermes cannot have written one of them."""
         rest = f"FROM session_model_usage WHERE {which} ORDER BY session_id"
         try:
             found = connection.execute(f"SELECT {self._plain_usage_columns} {rest}", bindings)
@@ -358,9 +360,9 @@ class SessionQueries:
             return [tuple(decoded(values, _USAGE_TEXTS)[0]) for values in odd]
 
     def sessions_written_since(self, connection: apsw.Connection, watermark: int) -> list[str]:
-        """The sessions with messages above the watermark.
+        """Return the sessions with messages above the watermark.
 
-        NOT INDEXED makes SQLite search by rowid; left to itself it scans a whole index instead.
+        NOT INDEXED makes SQLite search by rowid; without it SQLite scans a whole index.
         """
         if not self._has_messages:
             return []
@@ -385,14 +387,17 @@ class SessionQueries:
         return int(connection.execute("SELECT COALESCE(MAX(rowid), 0) FROM sessions").get)
 
     def sessions_begun_since(self, connection: apsw.Connection, rowid: int) -> list[str]:
-        """Sessions whose row is newer than that one: also those without a message yet."""
+        """Return the sessions with a higher rowid, including those without a message yet."""
         rows, _ = rows_in_utf8(
             connection, f"SELECT id FROM sessions WHERE rowid > ? AND {FIT_ID}", (rowid,)
         )
         return [session_id for (session_id,) in rows]
 
     def unfit_ids(self, connection: apsw.Connection) -> int:
-        """Rows that are left out because of their id: no text, too long, or with a NUL in it."""
+        """Return the number of rows that are skipped because of their id.
+
+        Such an id is not text, is too long, or has a NUL in it.
+        """
         return int(connection.execute(f"SELECT COUNT(*) FROM sessions WHERE NOT ({FIT_ID})").get)
 
 
@@ -402,11 +407,11 @@ _NEWEST: Final = "<newest>"
 def _stats(
     connection: apsw.Connection, statement: str, newest: str, bindings: dict[str, Any]
 ) -> list[Any]:
-    """Figures of messages, of which `newest` is the last moment."""
+    """Return statistics of messages; `newest` is the SQL for the time of the last one."""
     rows, left_out = rows_in_utf8(connection, statement.replace(_NEWEST, newest), bindings)
     if left_out:
-        # Asked for only here, because it costs a second search. What is left out even so belongs
-        # to no session that has an id.
+        # Only here, because it costs a second search. Rows that are still skipped belong to no
+        # session that has an id.
         number = f"CASE WHEN typeof({newest}) IN ('real', 'integer') THEN {newest} END"
         rows, _ = rows_in_utf8(connection, statement.replace(_NEWEST, number), bindings)
     return rows
@@ -417,16 +422,17 @@ def _records(
     stats: Mapping[str, MessageStats],
     usage: Mapping[str, Sequence[UsageRow]],
 ) -> list[SessionRecord]:
-    """The rows with what other tables say of the sessions that they are of."""
+    """Return the rows with the data that other tables hold of their sessions."""
     ids = [row.id for row in rows]
     messages = map(stats.get, ids, repeat(NO_MESSAGES))
     return list(map(SessionRecord, rows, messages, map(usage.get, ids, repeat(()))))
 
 
 def _plain_expressions(schema: Schema) -> list[str]:
-    """The same where Hermes wrote every value, and nothing need be put right but its absence.
+    """Return SQL for the same fields if Hermes wrote every value: only NULL needs a default.
 
-    Values are checked when they are here; only texts might be too long to be had at all.
+    The values are checked after reading. Only texts are cut in SQL, because they might be too long
+    to read.
     """
 
     def known(column: str, missing: str = "NULL") -> str:
@@ -471,10 +477,11 @@ def _plain_usage_expressions(schema: Schema) -> list[str]:
 
 
 def models_of(record: SessionRecord) -> list[ModelUsage]:
-    """Tokens and cost by model; what the session's own row has beyond that goes to its model.
+    """Return tokens and cost by model; the rest of the session's own row goes to its model.
 
-    Hermes up to 0.18 has only the row. From 0.19 `session_model_usage` splits it by model, adds
-    auxiliary calls (vision, titles) that the row never sees, and lacks what was set absolutely.
+    Hermes up to 0.18 has only the row. From 0.19 on, `session_model_usage` splits the row by model.
+    It adds auxiliary calls (vision, titles) that the row does not have, and lacks values that
+    Hermes set as absolute numbers.
     """
     row, _, usage = record
     if not usage and not any(row[_FIRST_TOKENS:_AFTER_COSTS]):

@@ -1,8 +1,8 @@
-"""What a session must still be like when it is deleted: the same when planned and when taken.
+"""The state of an ended session: it must be the same when planned and when deleted.
 
 The plan notes it for each session, and the run reads it again under the write lock. A session that
-differs in anything here has been touched since it was judged, and is left alone. No words of a
-conversation are in it, and no title: it is kept in the journal.
+differs in any field was changed after it was judged, and is skipped. The state holds no text of a
+conversation and no title, because it is kept in the journal.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from exporter.hermes.session_queries import SessionQueries, SessionRecord, Sessi
 EndedSessionState = dict[str, str | int | float | None]
 
 ARCHIVED: Final = "COALESCE({0}, 0) IS NOT 0"
-"""Whether a session is archived, by the column of that name or 0."""
+"""SQL: True if a session is archived. The argument is the column `archived`, or 0."""
 TITLED: Final = "COALESCE({0}, '') IS NOT ''"
 
 
 def ended_session_state(
     record: SessionRecord, *, archived: bool = False, titled: bool = False, children: int = 0
 ) -> EndedSessionState:
-    """What the plan expects of a session; `children` are the rows that name it as their parent."""
+    """Return the state that the plan expects; `children` counts rows that name it as parent."""
     row, messages, usage = record
     return {
         "source": row.source,
@@ -58,7 +58,10 @@ class FoundSession(NamedTuple):
 
 
 class SessionStateReader:
-    """Reads of a few sessions what `expected_of` makes of a whole scan."""
+    """Reads the state of a few sessions.
+
+    The result is the same that `ended_session_state` gives in a whole scan.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self._queries = SessionQueries(schema)
@@ -70,7 +73,7 @@ class SessionStateReader:
     def read(
         self, connection: apsw.Connection, session_ids: Sequence[str]
     ) -> dict[str, FoundSession]:
-        """These sessions, without those that are gone."""
+        """Return these sessions by id, without those that are gone."""
         return {
             record.row.id: FoundSession(record.row, self._expected(connection, record))
             for record in self._queries.records(connection, session_ids, 0)
@@ -100,5 +103,5 @@ class SessionStateReader:
 
 
 def first_difference(planned: EndedSessionState, found: EndedSessionState) -> str:
-    """Which of the things that were planned with has changed; '' if none."""
+    """Return the name of the first field that differs from the plan; '' if none does."""
     return next((key for key, value in planned.items() if found.get(key) != value), "")

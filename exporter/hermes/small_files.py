@@ -1,4 +1,4 @@
-"""Reading Hermes's small files: never through a symlink, never a device, never without a limit."""
+"""Read Hermes's small files: never through a symlink, never a device, always with a size limit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ SMALL_FILE_BYTES: Final = 16 * 1024 * 1024
 
 
 def read_small(path: str, limit: int = SMALL_FILE_BYTES) -> bytes | None:
-    """The bytes of a regular file, None if there is no such file; raise HomeError otherwise."""
+    """Return the bytes of a regular file, None if it does not exist; else raise HomeError."""
     try:
+        # A user may have put a FIFO or a symlink here: never block on it, never follow it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
@@ -43,14 +44,15 @@ def read_json(path: str, limit: int = SMALL_FILE_BYTES) -> Any | None:
     if content is None:
         return None
     try:
-        # Stricter than the standard library's: no half characters, which no page could show.
+        # Stricter than the standard library's parser: it rejects lone surrogates, which cannot be
+        # shown on a page.
         return msgspec.json.decode(content)
     except (ValueError, RecursionError) as error:
         raise HomeError(f"cannot read {path}: not JSON") from error
 
 
 def read_number(path: str) -> float | None:
-    """A file that holds one number as text; None if there is none or it holds anything else."""
+    """Return the number that a file holds as text; None if there is no valid number."""
     try:
         content = read_small(path, 256)
     except HomeError:

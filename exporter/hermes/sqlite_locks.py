@@ -1,8 +1,8 @@
-"""Ask the kernel whether anybody has a WAL database open, without opening it.
+"""Ask the kernel if any process has a WAL database open, without opening the database.
 
-The answer covers every process on this kernel, in any container and of any user. Only for a process
-without a connection of its own: closing the probe's descriptor drops all POSIX locks that the
-caller has on the file, SQLite's included.
+The answer covers every process on this kernel, in any container and of any user. Use it only in a
+process without a connection of its own: closing the probe's descriptor drops all POSIX locks that
+the process has on the file, SQLite's locks included.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final, NamedTuple
 from exporter.snapshot import LockAnswer
 
 SHM_BYTE: Final = 128
-"""Of -shm: every open connection in WAL mode holds a shared lock on it."""
+"""A byte of -shm. Every open connection in WAL mode holds a shared lock on it."""
 SHARED_FIRST: Final = 0x40000002
 SHARED_BYTES: Final = 510
-"""Of the database file: every open connection in WAL mode holds a shared lock on these bytes."""
+"""Bytes of the database file. Every open connection in WAL mode holds a shared lock on them."""
 
 
 class FlockLayout(NamedTuple):
-    """How `struct flock` lies in memory; the order of its fields differs between systems."""
+    """The memory layout of `struct flock`. The order of its fields differs between systems."""
 
     layout: struct.Struct
     type_index: int
@@ -33,7 +33,7 @@ class FlockLayout(NamedTuple):
 
 
 def _layout(platform: str, pointer_bytes: int) -> FlockLayout | None:
-    """None where the layout is not known for certain: a wrong one would answer nonsense."""
+    """Return the layout; None if it is not certain, because a wrong one gives wrong answers."""
     if pointer_bytes != 8:
         return None
     if platform == "linux":
@@ -51,11 +51,14 @@ _NATIVE: Final = _layout(sys.platform, struct.calcsize("P"))
 
 
 def probe_shm(path: str, *, directory: int | None = None) -> LockAnswer:
-    """Who holds SQLite's lock on this -shm file; `path` is relative to `directory`, if given.
+    """Ask the kernel if a process holds SQLite's lock on this -shm file.
 
-    A missing or strange file is BLIND: without a -shm nobody can be asked, and a database may be
-    opened the next moment.
+    `path` is relative to `directory`, if that is given.
+
+    A missing file, or one that is not a regular file, is BLIND. Without a -shm the kernel cannot be
+    asked, and another process may open the database at the next moment.
     """
+    # The home's owner may have put a FIFO or a symlink here: never block on it, never follow it.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, dir_fd=directory)

@@ -1,7 +1,7 @@
-"""Rows of any table exactly as they are stored, so that they can be put back as they were.
+"""Rows of any table exactly as they are stored, so that they can be restored unchanged.
 
-SQLite keeps any type in any column, and text that is no UTF-8. All of that comes out and goes back
-in unchanged, with the row ids; what cannot be a Python string is carried as `RAW_TEXT`.
+SQLite stores any type in any column, and text that is not UTF-8. This module reads and writes all
+of that unchanged, row ids included. Text that cannot be a Python string becomes `RAW_TEXT`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from msgspec import Struct
 from msgspec.msgpack import Ext
 
 RAW_TEXT: Final = 1
-"""The code of text that is not valid UTF-8, as its bytes."""
+"""The msgpack extension code for text that is not valid UTF-8; its data are the raw bytes."""
 
 
 class TableRows(Struct, frozen=True, array_like=True):
     """Some rows of one table."""
 
     columns: tuple[str, ...]
-    """With a row id first where the table has one that is not a column."""
+    """The row id comes first if the table has one that is not a column."""
     rows: list[tuple[Any, ...]]
 
     def named(self, row: int) -> dict[str, Any]:
-        """One row by the names of its columns, without the row id."""
+        """Return one row as a dict by column name, without the row id."""
         return {
             name: value
             for name, value in zip(self.columns, self.rows[row], strict=True)
@@ -42,7 +42,7 @@ ROWID: Final = "rowid"
 
 
 def columns_of(connection: apsw.Connection, table: str) -> tuple[str, ...]:
-    """The columns of a table in their order, with the row id where that is not one of them."""
+    """Return the columns of a table in order; the row id comes first if no column holds it."""
     found = connection.execute(
         "SELECT name, type, pk FROM pragma_table_info(?)", (table,)
     ).fetchall()
@@ -59,7 +59,7 @@ def columns_of(connection: apsw.Connection, table: str) -> tuple[str, ...]:
 def read_rows(
     connection: apsw.Connection, table: str, columns: Sequence[str], condition: str, value: Any
 ) -> TableRows:
-    """The rows for which a condition with one bound value holds, in the order of their ids."""
+    """Return the rows that match a condition with one bound value, in the order of their ids."""
     listed = ", ".join(map(quoted, columns))
     source = f"FROM {quoted(table)} WHERE {condition} ORDER BY 1"
     try:
@@ -84,7 +84,7 @@ def _read_raw(
             _value(str(kind), found) for kind, found in zip(row[:width], row[width:], strict=True)
         )
         for row in connection.execute(
-            # The order of the source is by its first column: the id, not its type.
+            # Sort by the first value (the id), not by the first type.
             f"SELECT {kinds}, {values} {source}".replace("ORDER BY 1", f"ORDER BY {width + 1}"),
             (value,),
         ).fetchall()
@@ -108,9 +108,9 @@ def insert_rows(
     *,
     present_wins: bool = False,
 ) -> None:
-    """Put back rows; raise apsw.ConstraintError if something stands where one stood.
+    """Insert rows again; raise apsw.ConstraintError if another row has the key of one of them.
 
-    With `present_wins` that stays, and the row is left out.
+    With `present_wins` the other row stays and ours is skipped.
     """
     verb = "INSERT OR IGNORE" if present_wins else "INSERT"
     insert = f"{verb} INTO {quoted(table)} ({', '.join(map(quoted, columns))})"
@@ -129,12 +129,12 @@ def _is_plain(row: Sequence[Any]) -> bool:
 
 
 def placeholder(value: Any) -> str:
-    """What stands for a value in a statement."""
+    """Return the SQL placeholder for a value."""
     return "CAST(? AS TEXT)" if isinstance(value, Ext) else "?"
 
 
 def parameter(value: Any) -> Any:
-    """What is bound for it."""
+    """Return the value to bind for that placeholder."""
     return value.data if isinstance(value, Ext) else value
 
 

@@ -1,7 +1,7 @@
-"""How a conversation stands: was its last turn finished, and is it going in circles?
+"""The state of a conversation: is its last turn finished, and does it repeat itself?
 
-A turn begins with what a person says and ends with an answer that calls no more tools. A run of
-failed or repeated calls is going on only while its turn is open.
+A turn begins with a message of the user and ends with an answer that calls no more tools. A streak
+of failed or repeated calls counts only while its turn is open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from exporter.hermes.schema import Schema
 from exporter.snapshot import TurnState
 
 _FIRST_LOOK_MESSAGES: Final = 6
-"""So many decide nearly every time; they are read of all sessions at once."""
+"""So many messages are nearly always enough. They are read for all sessions at once."""
 _LOOK_BACK_MESSAGES: Final = 400
 _ERROR_PREFIX_CHARACTERS: Final = 500
 
@@ -39,8 +39,8 @@ _ANSWERED: Final = Conversation(TurnState.AFTER_TURN, 0, 0)
 class TurnQuery:
     """Reads the newest messages of sessions, and no more of them than it needs.
 
-    Columns behind `content` cost the reading of all its pages, so they are asked for only where
-    they matter.
+    SQLite must read all pages of `content` to reach the columns behind it. So these columns are
+    read only where they matter.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -75,7 +75,7 @@ class TurnQuery:
     def conversations(
         self, connection: apsw.Connection, session_ids: Sequence[str]
     ) -> dict[str, Conversation]:
-        """How each of these sessions stands; one without messages is not among them."""
+        """Return the state of each of these sessions; sessions without messages are missing."""
         if not self._possible or not session_ids:
             return {}
         found: dict[str, Conversation] = {}
@@ -107,9 +107,9 @@ class TurnQuery:
 
 
 def _walk_back(newest: Iterable[Sequence[Any]]) -> tuple[Conversation, bool]:
-    """Go back to the last word of a person, or until both streaks have ended.
+    """Go back to the last message of the user, or until both streaks have ended.
 
-    Also whether it came to that: if not, older messages might still lengthen them.
+    The second value is False if neither was reached: older messages could lengthen the streaks.
     """
     errors = repeats = 0
     errors_end = repeats_end = decided = False
@@ -132,10 +132,10 @@ def _walk_back(newest: Iterable[Sequence[Any]]) -> tuple[Conversation, bool]:
 
 
 def _failed(name: str, content: str) -> str:
-    """SQL that tells whether a tool's answer is a failure, as Hermes's own display decides it.
+    """Return SQL: True if a tool's answer is a failure, by the rules of Hermes's own display.
 
-    A terminal call failed if its exit code says so. Any other failed if its answer begins with
-    "Error" or names an "error" or "failed" key early on.
+    A terminal call failed if its exit code is not 0. Any other call failed if its answer begins
+    with "Error", or has the key "error" or "failed" near its start.
     """
     start = f"lower(substr({content}, 1, {_ERROR_PREFIX_CHARACTERS}))"
     return f"""CASE

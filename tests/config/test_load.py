@@ -1,4 +1,4 @@
-"""Every way to get the configuration wrong, and the exact line that says how to mend it."""
+"""Every mistake in the configuration, and the exact error line that says how to fix it."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ BAD_VALUES = {
 
 
 def bomb(levels: int = 9) -> str:
-    """The well-known YAML bomb: nine lines that unfold into a thousand million words."""
+    """The well-known YAML bomb: nine lines that expand to a thousand million words."""
     lines = ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     for level in range(1, levels):
         aliases = ", ".join([f"*a{level - 1}"] * 10)
@@ -237,7 +237,7 @@ def test_a_mistake_gives_one_line_with_file_line_key_and_fix(
     assert caught.value.exit_status == 2
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(file: Path) -> None:
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(file: Path) -> None:
     file.write_text("prune: {emergency: 97}\nscan: {intervall: 15s}\nhomes: [{}]\n")
     assert read(str(file))[1] == [
         f"{file}:1: prune.emergency: percentages need a unit, e.g. 97%",
@@ -246,7 +246,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(file: Path) -> N
     ]
 
 
-def test_a_file_that_is_something_else_does_not_flood_the_terminal(file: Path) -> None:
+def test_a_file_that_is_no_configuration_does_not_flood_the_terminal(file: Path) -> None:
     file.write_text("".join(f"key{number}: x\n" for number in range(5000)))
     lines = read(str(file))[1]
     assert len(lines) == 21
@@ -306,7 +306,7 @@ def test_a_file_name_cannot_forge_a_second_line(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_file_is_named(file: Path) -> None:
-    """Run as a user without rights, since root may read everything."""
+    """Run as a user without rights, because root may read everything."""
     file.write_text("scan: {}")
     file.chmod(0)
     program = (

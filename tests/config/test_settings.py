@@ -1,4 +1,4 @@
-"""What the settings are when the file is right: defaults, overrides, and who inherits what."""
+"""The settings of a correct file: defaults, overrides and inheritance."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ prune:
 
 
 def test_the_documented_file_holds_the_defaults(tmp_path: Path) -> None:
-    """The contract: writing out every documented key changes nothing but the two examples in it."""
+    """The contract: writing out every documented key changes nothing except its two examples."""
     file = tmp_path / "exporter.yaml"
     file.write_text(DOCUMENTED)
     settings, default = load(str(file)), Settings()
@@ -115,7 +115,7 @@ def test_sizes_in_powers_of_1000_and_1024(tmp_path: Path, text: str, size: int) 
     assert load(str(file)).prune.trash.max_bytes == size
 
 
-def test_a_tilde_is_expanded_and_a_path_made_plain(
+def test_a_tilde_is_expanded_and_a_path_normalised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
@@ -134,7 +134,7 @@ def test_a_home_overrides_key_by_key(given: Settings) -> None:
     assert work.prune.policies.trivial_sessions.max_messages == 9
 
 
-def test_a_source_overrides_what_its_home_says(given: Settings) -> None:
+def test_the_settings_of_a_source_override_those_of_its_home(given: Settings) -> None:
     cron = given.for_home("work").prune.policies_for("cron")
     assert cron.empty_sessions.older_than_seconds == 3600, "from the general settings of cron"
     assert cron.trivial_sessions.max_messages == 2, "from the home's own settings of cron"

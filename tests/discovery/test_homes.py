@@ -1,4 +1,4 @@
-"""Which homes are adopted, whose they are, and what they are called."""
+"""The homes that are adopted, their owners and their labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = {0: "root", ADA: "ada", BOB: "bob"}
 
 @pytest.fixture
 def host() -> Iterator[Path]:
-    """A directory all of whose ancestors are root's, as /home is; pytest's own is in /tmp."""
+    """A directory whose ancestors all belong to root, like /home. pytest's own is in /tmp."""
     root = Path("/var/lib") / f"hermes-exporter-test-{os.getpid()}"
     root.mkdir(mode=0o755)
     try:
@@ -89,7 +89,7 @@ def named(path: Path, label: str = "") -> Candidate:
     return Candidate(str(path), Origin.NAMED, label)
 
 
-def test_the_homes_of_this_user_and_of_every_other_are_looked_for() -> None:
+def test_candidates_are_the_homes_of_this_user_and_of_every_other_user() -> None:
     users = [Account("root", 0, "/root"), Account("ada", ADA, "/home/ada"), Account("x", 9, "/")]
     paths = [
         candidate.path
@@ -98,7 +98,7 @@ def test_the_homes_of_this_user_and_of_every_other_are_looked_for() -> None:
     assert paths == ["/srv/h", "/root/.hermes", "/root/.hermes", "/home/ada/.hermes"]
 
 
-def test_labels_say_whose_a_home_is(host: Path) -> None:
+def test_labels_name_the_owner_of_a_home(host: Path) -> None:
     own = user_home(host, "own", ADA)
     other = user_home(host, "other", BOB)
     make_home(other / "profiles" / "work", BOB)
@@ -111,7 +111,7 @@ def test_labels_say_whose_a_home_is(host: Path) -> None:
     }
 
 
-def test_two_homes_that_would_have_one_label_are_told_apart_for_good(host: Path) -> None:
+def test_two_homes_never_share_a_label_and_keep_their_labels(host: Path) -> None:
     first, second = user_home(host, "one", ADA), user_home(host, "two", ADA)
     outcome = census(found(first), found(second), own_uid=ADA)
     labels = {home.path: home.label for home in outcome.homes}
@@ -128,7 +128,7 @@ def test_a_configured_name_wins(host: Path) -> None:
     assert [each.label for each in outcome.homes] == ["research"]
 
 
-def test_a_configured_name_is_taken_from_a_home_that_had_it_before(host: Path) -> None:
+def test_a_configured_name_is_taken_from_another_home_that_had_it(host: Path) -> None:
     home = user_home(host, "ada", ADA)
     outcome = census(named(home, "prod"), labels={"/elsewhere": "prod"})
     assert [each.label for each in outcome.homes] == ["prod"]
@@ -146,7 +146,7 @@ def test_a_configured_name_is_taken_from_a_home_that_had_it_before(host: Path) -
         "not a home",
     ],
 )
-def test_a_found_home_that_could_lead_elsewhere_is_refused(host: Path, trick: str) -> None:
+def test_a_found_home_that_could_mislead_the_agent_is_refused(host: Path, trick: str) -> None:
     home = user_home(host, "ada", ADA)
     path = home
     match trick:
@@ -197,8 +197,8 @@ def test_a_home_learnt_from_a_process_must_be_that_users_and_have_that_database(
     assert census(Candidate(str(home), Origin.PROCESS, uid=ADA, database=other)).homes == ()
 
 
-def test_a_name_that_its_user_chose_reaches_no_label_as_it_is(host: Path) -> None:
-    """A process may have any folder for its home, also one that no Hermes would call a profile."""
+def test_a_name_that_a_user_chose_is_escaped_in_labels(host: Path) -> None:
+    """A process may use any folder as its home, also one whose name Hermes would not allow."""
     profiles = user_home(host, "ada", ADA) / "profiles"
     profiles.mkdir()
     os.chown(profiles, ADA, ADA)
@@ -212,20 +212,20 @@ def test_a_name_that_its_user_chose_reaches_no_label_as_it_is(host: Path) -> Non
         assert len(seen.label) <= 68
 
 
-def test_a_root_owned_home_is_only_looked_at_unless_it_is_named(host: Path) -> None:
+def test_a_root_owned_home_is_read_only_unless_it_is_named(host: Path) -> None:
     home = user_home(host, "root", 0)
     assert not census(found(home)).homes[0].may_write
     assert census(named(home)).homes[0].may_write
 
 
-def test_one_home_by_two_names_is_one_home(host: Path) -> None:
+def test_two_paths_to_one_home_give_one_home(host: Path) -> None:
     home = user_home(host, "ada", ADA)
     (host / "link").symlink_to(host / "ada")
     outcome = census(found(home), found(host / "link" / ".hermes"))
     assert [each.path for each in outcome.homes] == [str(home)]
 
 
-def test_no_user_can_crowd_out_the_others(host: Path) -> None:
+def test_one_users_many_homes_do_not_displace_other_users_homes(host: Path) -> None:
     greedy = user_home(host, "ada", ADA)
     profiles = greedy / "profiles"
     profiles.mkdir()
@@ -248,7 +248,7 @@ def test_a_profile_that_is_a_symlink_is_not_followed(host: Path) -> None:
     assert [each.path for each in census(found(home)).homes] == [str(home)]
 
 
-def test_nobody_can_hide_anothers_home_behind_a_link_to_it(host: Path) -> None:
+def test_a_symlink_cannot_hide_another_users_home(host: Path) -> None:
     victim = user_home(host, "vic", BOB)
     make_home(victim / "profiles" / "work", BOB)
     os.chown(victim / "profiles", BOB, BOB)
@@ -261,7 +261,7 @@ def test_nobody_can_hide_anothers_home_behind_a_link_to_it(host: Path) -> None:
     assert not [each for each in after.refused if "work" in each.path]
 
 
-def test_nobody_can_hide_a_home_by_a_process_that_claims_its_place(host: Path) -> None:
+def test_a_process_cannot_hide_another_users_home(host: Path) -> None:
     victim = user_home(host, "vic", BOB)
     database = os.stat(victim / "state.db")
     identity = FileIdentity(database.st_dev, database.st_ino)
@@ -272,7 +272,7 @@ def test_nobody_can_hide_a_home_by_a_process_that_claims_its_place(host: Path) -
     assert census(liar, watched=watched).homes[0].problem
 
 
-def test_labels_differ_even_where_the_digits_of_their_hashes_do_not(host: Path) -> None:
+def test_labels_differ_even_if_their_hashes_begin_alike(host: Path) -> None:
     home = user_home(host, "ada", ADA)
     (outcome,) = census(found(home), labels={"/elsewhere": "ada"}).homes
     taken = {"/elsewhere": "ada", "/third": outcome.label}
@@ -280,7 +280,7 @@ def test_labels_differ_even_where_the_digits_of_their_hashes_do_not(host: Path) 
     assert again.label not in taken.values()
 
 
-def test_a_watched_home_that_goes_is_shown_with_its_problem(host: Path) -> None:
+def test_a_watched_home_that_disappears_is_shown_with_its_problem(host: Path) -> None:
     home = user_home(host, "ada", ADA)
     before = census(found(home))
     watched = {each.path: each for each in before.homes}
@@ -291,7 +291,7 @@ def test_a_watched_home_that_goes_is_shown_with_its_problem(host: Path) -> None:
     assert without_candidate.homes[0].problem
 
 
-def test_a_profile_renamed_again_and_again_gets_no_new_names_for_ever(host: Path) -> None:
+def test_the_number_of_labels_of_one_owner_is_limited(host: Path) -> None:
     home = user_home(host, "ada", ADA)
     new = make_home(home / "profiles" / "another-name", ADA)
     os.chown(home / "profiles", ADA, ADA)
@@ -309,7 +309,7 @@ def test_a_profile_renamed_again_and_again_gets_no_new_names_for_ever(host: Path
     assert [each.problem for each in by_name.homes] == [""], "the operator's word counts"
 
 
-def test_of_very_many_homes_that_went_the_last_are_shown(host: Path) -> None:
+def test_only_the_last_of_very_many_lost_homes_are_shown(host: Path) -> None:
     home = user_home(host, "ada", ADA)
     went = {
         path: Home(path, path, ADA, may_write=True)
@@ -320,7 +320,7 @@ def test_of_very_many_homes_that_went_the_last_are_shown(host: Path) -> None:
     assert {each.path for each in shown if each.problem} == set(list(went)[-63:])
 
 
-def test_of_one_users_many_refused_paths_some_are_told(host: Path) -> None:
+def test_the_number_of_reported_refusals_per_user_is_limited(host: Path) -> None:
     strays = []
     for number in range(40):
         stray = host / f"stray{number}"

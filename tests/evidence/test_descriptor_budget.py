@@ -1,4 +1,4 @@
-"""Users with more open files than a survey reads: they blind their own homes and no others."""
+"""Users with more open files than a survey reads blind their own homes, and no others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exporter.snapshot import LockAnswer
 from tests.support.evidence import NOBODY, Puppet, files, holding, puppet
 
 LIMIT = 15_000
-"""More than all other processes of a machine under test have open together, less than one can."""
+"""More than all other processes of a test machine have open together, less than one process can."""
 ANOTHER = 54321
 
 
@@ -39,7 +39,7 @@ def connect_to(home: Path) -> str:
 def hoarder(
     uid: int, count: int, *, dumpable: bool = True, first: str = "None"
 ) -> Iterator[Puppet]:
-    """A process of another user, who has no home, with so many open files."""
+    """A process of another user without a home, with so many open files."""
     with puppet() as process:
         process.do(first)
         process.do("import ctypes, resource; limit = resource.RLIMIT_NOFILE")
@@ -54,7 +54,7 @@ def hoarder(
 def test_a_user_above_the_budget_blinds_only_homes_that_this_user_can_write(
     home: Path, dumpable: bool
 ) -> None:
-    """A process that may not be dumped looks like root's in /proc, and is not."""
+    """A process that may not be dumped seems to belong to root in /proc, but does not."""
     with holding(home) as process, hoarder(NOBODY, LIMIT + 10, dumpable=dumpable):
         targets = [owned(home, owner) for owner in (0, NOBODY, ANOTHER)]
         found = survey(targets, descriptors_per_user=LIMIT)
@@ -73,21 +73,21 @@ def test_many_small_processes_of_one_user_are_counted_together(home: Path) -> No
     assert Blindness.LIMITED not in found.homes["0"].blind
 
 
-def test_two_users_who_are_each_within_the_budget_blind_nothing(home: Path) -> None:
+def test_two_users_within_the_budget_blind_nothing(home: Path) -> None:
     with hoarder(NOBODY, LIMIT * 2 // 3), hoarder(ANOTHER, LIMIT * 2 // 3):
         found = survey([owned(home, NOBODY)], descriptors_per_user=LIMIT)
     assert found.limited_users == 0
     assert Blindness.LIMITED not in found.homes[str(NOBODY)].blind
 
 
-def test_no_more_of_a_process_is_read_than_its_user_has_left(home: Path) -> None:
+def test_no_more_descriptors_are_read_than_allowed(home: Path) -> None:
     with hoarder(NOBODY, 500) as process:
         assert find_descriptors("/proc", process.pid, {"state.db"}, 100) == ([], 101)
         assert find_descriptors("/proc", process.pid, {"state.db"}, 10_000)[1] >= 500
 
 
 def test_a_lock_of_a_process_above_the_budget_makes_its_home_blind(home: Path) -> None:
-    """It has a home open that is not its user's, and was not looked into."""
+    """It has a home of another user open, and was not read."""
     with holding(home), hoarder(NOBODY, LIMIT + 10, first=connect_to(home)):
         target = structs.replace(owned(home, ANOTHER), lock_probe=LockAnswer.HELD)
         blind = survey([target], descriptors_per_user=LIMIT).homes[str(ANOTHER)].blind

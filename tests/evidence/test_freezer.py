@@ -1,4 +1,4 @@
-"""Processes that a cgroup freezes, by either version of cgroups."""
+"""Processes that a cgroup freezes, in both versions of cgroups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FREEZERS = (
 
 @contextmanager
 def frozen(process: Puppet, root: Path, control: str, on: str, off: str) -> Iterator[None]:
-    """The process in a group of its own that is frozen; it is thawed and left at the end."""
+    """Put the process into a frozen group of its own; thaw and leave it at the end."""
     group = root / f"test-{os.getpid()}"
     group.mkdir()
     try:
@@ -43,8 +43,8 @@ def _says_frozen(group: Path) -> bool:
     return any(path.exists() and said in path.read_text() for path, said in answers)
 
 
-def test_a_holder_that_its_cgroup_froze_is_stopped(tmp_path: Path) -> None:
-    """By each freezer that this machine has; the trees below stand for the others."""
+def test_a_holder_in_a_frozen_cgroup_is_stopped(tmp_path: Path) -> None:
+    """Uses each freezer that this machine has. The trees in the next test stand for the others."""
     for number, (root, control, on, off) in enumerate(FREEZERS):
         if not (root / "cgroup.procs").exists():
             continue
@@ -69,7 +69,7 @@ def test_a_holder_that_its_cgroup_froze_is_stopped(tmp_path: Path) -> None:
         ("0::/../elsewhere", "a", "", False),
     ],
 )
-def test_a_group_is_frozen_as_its_files_say(
+def test_the_files_of_a_group_tell_if_it_is_frozen(
     tmp_path: Path, membership: str, file: str, content: str, expected: bool
 ) -> None:
     path = tmp_path / file

@@ -1,4 +1,4 @@
-"""Whether a gateway is up: record, process and lock against each other, with real processes."""
+"""The state of a gateway by record, process and lock, with real processes."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_a_gateway_that_runs_and_holds_its_lock_is_up_since_its_start(home: Path
     assert holders_view.homes[str(home)].gateway is None
 
 
-def test_a_record_whose_process_is_gone_is_down_whatever_the_record_says(home: Path) -> None:
+def test_a_gateway_whose_process_is_gone_is_down_whatever_its_record_says(home: Path) -> None:
     with hermes(home, "gateway", "run") as process:
         take_lock(process, home)
         gateway = record_of(home, process)
     assert said(judge(home, gateway)) == (DOWN, GatewayProof.NEITHER)
 
 
-def test_a_pid_that_came_round_is_not_the_gateway(home: Path) -> None:
+def test_a_reused_pid_is_not_the_gateway(home: Path) -> None:
     with puppet() as stranger:
         gateway = record(home, stranger.pid, stranger.stat().start_ticks + 1)
         assert said(judge(home, gateway)) == (DOWN, GatewayProof.NEITHER)
@@ -91,7 +91,7 @@ def test_a_zombie_is_down(home: Path) -> None:
 
 
 def test_a_process_without_its_lock_is_a_conflict(home: Path) -> None:
-    """PID and start ticks can repeat after a reboot; without the lock they prove nothing."""
+    """PID and start ticks can repeat after a reboot. Without the lock they prove nothing."""
     with hermes(home, "gateway", "run") as process:
         assert said(judge(home, record_of(home, process))) == (UNKNOWN, GatewayProof.CONFLICT)
 
@@ -104,13 +104,13 @@ def test_a_new_gateway_is_up_before_its_record_is_written(home: Path) -> None:
     assert found.pid == process.pid
 
 
-def test_a_lock_held_by_something_else_is_a_conflict(home: Path) -> None:
+def test_a_lock_held_by_another_program_is_a_conflict(home: Path) -> None:
     with hermes(home, "status") as process:
         take_lock(process, home)
         assert said(judge(home, record(home, None, None))) == (UNKNOWN, GatewayProof.CONFLICT)
 
 
-def test_a_child_that_keeps_the_lock_of_a_dead_gateway_does_not_make_it_live(home: Path) -> None:
+def test_a_dead_gateway_is_down_even_if_a_child_keeps_its_lock(home: Path) -> None:
     with hermes(home, "gateway", "run") as process:
         take_lock(process, home)
         gateway = record_of(home, process)
@@ -121,7 +121,7 @@ def test_a_child_that_keeps_the_lock_of_a_dead_gateway_does_not_make_it_live(hom
 
 
 def test_a_program_that_embeds_a_gateway_is_still_of_unknown_kind(home: Path) -> None:
-    """It has the gateway's record and lock, and may run any session besides."""
+    """It has the gateway's record and lock, and may also run any session."""
     with puppet(script=home.parent / "gateway" / "run.py") as process:
         process.do(f"connection = connect({str(home / 'state.db')!r})")
         take_lock(process, home)
@@ -131,7 +131,7 @@ def test_a_program_that_embeds_a_gateway_is_still_of_unknown_kind(home: Path) ->
     assert [holder.kind for holder in found.holders] == [ProcessKind.OTHER]
 
 
-def test_a_gateway_in_a_container_is_found_under_its_own_pid_there(home: Path) -> None:
+def test_a_gateway_in_a_container_is_found_by_its_pid_in_there(home: Path) -> None:
     script = home.parent / "bin" / "hermes"
     with puppet("gateway", "run", script=script, wrapper=IN_NEW_PID_NAMESPACE) as process:
         process.do(f"connection = connect({str(home / 'state.db')!r})")
@@ -146,7 +146,7 @@ def test_a_gateway_in_a_container_is_found_under_its_own_pid_there(home: Path) -
         assert stat.start_ticks == ticks
 
 
-def test_from_inside_a_pid_namespace_an_unseen_gateway_is_not_called_down(home: Path) -> None:
+def test_inside_a_pid_namespace_an_unseen_gateway_is_unknown(home: Path) -> None:
     with hermes(home, "gateway", "run") as process:
         take_lock(process, home)
         target = files(home, record_of(home, process))

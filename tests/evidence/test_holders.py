@@ -1,4 +1,4 @@
-"""What makes a process one that has a database open: each of its files, and the deleted ones."""
+"""The open files that make a process a holder: each file of the database, and deleted ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_file_of_a_database_makes_a_holder(home: Path, part: str) -> None:
 def test_every_deleted_file_of_that_path_makes_a_holder(
     home: Path, deleted: tuple[str, ...]
 ) -> None:
-    """After a snapshot restore a CLI has a deleted state.db and the living -wal and -shm."""
+    """After a snapshot restore, a CLI has a deleted state.db and the living -wal and -shm."""
     with holding(home) as process:
         for part in deleted:
             content = (home / part).read_bytes()
@@ -66,7 +66,7 @@ def test_a_real_hermes_is_a_holder_after_its_database_was_replaced(home: Path) -
         process.kill()
 
 
-def test_only_the_owner_and_root_are_believed_about_sessions(home: Path) -> None:
+def test_only_sessions_named_by_the_owner_or_root_count(home: Path) -> None:
     with hermes(home, "-r", ID) as process:
         process.do(f"connection = connect({str(home / 'state.db')!r})")
         process.do(f"os.setgroups([]), os.setgid({NOBODY}), os.setuid({NOBODY})")

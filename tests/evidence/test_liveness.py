@@ -1,4 +1,4 @@
-"""Whether the process of a lease is alive: proven, disproven, or not to be told."""
+"""The process of a lease is alive, dead, or unknown."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def blind(*reasons: Blindness) -> HomeEvidence:
     )
 
 
-def test_a_process_that_began_when_the_lease_says_is_alive() -> None:
+def test_a_process_with_the_start_time_of_the_lease_is_alive() -> None:
     with puppet() as process:
-        written = psutil.Process(process.pid).create_time()  # what Hermes writes into a lease
+        # the value that Hermes writes into a lease
+        written = psutil.Process(process.pid).create_time()
         assert lease_alive(process.pid, written, NOBODY_HOLDS) is Liveness.ALIVE
 
 
@@ -54,7 +55,7 @@ def test_a_zombie_is_dead() -> None:
         assert lease_alive(process.pid, written, NOBODY_HOLDS) is Liveness.DEAD
 
 
-def test_a_pid_that_came_round_is_dead() -> None:
+def test_a_lease_with_a_reused_pid_is_dead() -> None:
     with puppet() as process:
         earlier = psutil.Process(process.pid).create_time() - 100
         assert lease_alive(process.pid, earlier, NOBODY_HOLDS) is Liveness.DEAD
@@ -69,7 +70,7 @@ def test_a_holder_that_began_at_another_time_may_be_the_same_after_the_clock_was
         assert lease_alive(process.pid, earlier, found) is Liveness.UNKNOWN
 
 
-def test_a_lease_written_in_a_container_is_found_by_the_pid_that_it_has_there(
+def test_a_lease_of_a_container_is_found_by_the_pid_in_there(
     tmp_path: Path,
 ) -> None:
     with puppet(wrapper=IN_NEW_PID_NAMESPACE) as process:
@@ -82,32 +83,32 @@ def test_a_lease_written_in_a_container_is_found_by_the_pid_that_it_has_there(
 
 
 @pytest.mark.parametrize("reason", [Blindness.HIDEPID, Blindness.PID_NAMESPACE, Blindness.NO_PROC])
-def test_where_processes_may_be_hidden_a_missing_one_is_not_dead(reason: Blindness) -> None:
+def test_a_missing_process_is_unknown_where_processes_may_be_hidden(reason: Blindness) -> None:
     with puppet() as process:
         pass
     assert lease_alive(process.pid, time.time(), blind(reason)) is Liveness.UNKNOWN
 
 
-def test_where_descriptors_are_hidden_a_free_pid_is_still_proof_of_death() -> None:
+def test_a_free_pid_is_dead_even_where_descriptors_are_hidden() -> None:
     with puppet() as process:
         pass
     evidence_there = blind(Blindness.PERMISSIONS)
     assert lease_alive(process.pid, time.time(), evidence_there) is Liveness.DEAD
 
 
-def test_where_descriptors_are_hidden_another_start_is_no_proof() -> None:
+def test_another_start_time_is_no_proof_where_descriptors_are_hidden() -> None:
     with puppet() as process:
         earlier = psutil.Process(process.pid).create_time() - 100
         evidence_there = blind(Blindness.PERMISSIONS)
         assert lease_alive(process.pid, earlier, evidence_there) is Liveness.UNKNOWN
 
 
-def test_a_lease_without_a_start_time_proves_life_of_nobody() -> None:
+def test_a_lease_without_a_start_time_never_proves_life() -> None:
     with puppet() as process:
         assert lease_alive(process.pid, None, NOBODY_HOLDS) is Liveness.UNKNOWN
     assert lease_alive(process.pid, None, NOBODY_HOLDS) is Liveness.DEAD
 
 
 @pytest.mark.parametrize("pid", [0, -1])
-def test_nonsense_is_unknown(pid: int) -> None:
+def test_an_invalid_pid_is_unknown(pid: int) -> None:
     assert lease_alive(pid, time.time(), NOBODY_HOLDS) is Liveness.UNKNOWN

@@ -57,7 +57,7 @@ def test_files_that_were_not_asked_for_are_left_out(tmp_path: Path) -> None:
         assert table.shm_owners(inode(tmp_path / "state.db-shm")) == frozenset()
 
 
-def test_who_waits_for_a_lock_does_not_hold_it(tmp_path: Path) -> None:
+def test_a_process_that_waits_for_a_lock_does_not_hold_it(tmp_path: Path) -> None:
     path = tmp_path / "gateway.lock"
     take = f"lock = open({str(path)!r}, 'w'); fcntl.flock(lock, fcntl.LOCK_EX)"
     with puppet() as owner, puppet() as waiter:
@@ -72,5 +72,5 @@ def test_who_waits_for_a_lock_does_not_hold_it(tmp_path: Path) -> None:
         assert table.flock_owners(inode(path)) == {owner.pid}
 
 
-def test_a_proc_without_locks_says_so(tmp_path: Path) -> None:
+def test_without_proc_locks_there_is_no_lock_table(tmp_path: Path) -> None:
     assert read_lock_table({1}, proc=str(tmp_path)) is None

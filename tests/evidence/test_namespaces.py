@@ -28,10 +28,10 @@ def test_a_container_with_the_hosts_proc_sees_what_the_host_sees() -> None:
     assert there == [str(reason) for reason in blindness()]
 
 
-def test_a_missing_proc_is_named(tmp_path: Path) -> None:
+def test_a_missing_proc_is_reported(tmp_path: Path) -> None:
     assert blindness(str(tmp_path)) == [Blindness.NO_PROC]
 
 
-def test_a_pid_namespace_has_a_number_and_no_proc_has_none(tmp_path: Path) -> None:
+def test_a_pid_namespace_has_a_number_and_without_proc_there_is_none(tmp_path: Path) -> None:
     assert pid_namespace() is not None
     assert pid_namespace(str(tmp_path)) is None

@@ -1,4 +1,4 @@
-"""Who else has a database open at the moment it is written."""
+"""The other processes that have a database open at the moment it is written."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def look(home: Path, *known: int) -> OpenerCheck | None:
     return compare_openers(KnownOpeners(known), files(home), pause=lambda: None)
 
 
-def test_those_who_are_known_and_have_their_locks_are_fine(tmp_path: Path) -> None:
+def test_known_openers_with_their_locks_pass(tmp_path: Path) -> None:
     with holding(tmp_path) as one, holding(tmp_path) as two:
         assert look(tmp_path, one.pid, two.pid) == FINE
 
 
-def test_whoever_is_not_known_is_a_newcomer(tmp_path: Path) -> None:
+def test_an_unknown_process_is_a_new_opener(tmp_path: Path) -> None:
     with holding(tmp_path) as known, holding(tmp_path) as new:
         assert look(tmp_path, known.pid) == OpenerCheck((), (new.pid,))
         new.do("connection.close()")
         assert look(tmp_path, known.pid) == FINE
 
 
-def test_whoever_has_the_pid_of_one_that_ended_is_a_newcomer(tmp_path: Path) -> None:
-    """A PID cannot be had again at will, so the one that ended is said to have begun earlier."""
+def test_a_process_with_a_reused_pid_is_a_new_opener(tmp_path: Path) -> None:
+    """A test cannot make the kernel reuse a PID. Instead it notes an earlier start for this PID."""
     with holding(tmp_path) as process:
         known = KnownOpeners.of(evidence(tmp_path))
         assert compare_openers(known, files(tmp_path)) == FINE
@@ -45,21 +45,21 @@ def test_whoever_has_the_pid_of_one_that_ended_is_a_newcomer(tmp_path: Path) -> 
         assert compare_openers(ended, files(tmp_path)) == FINE
 
 
-def test_those_who_have_closed_or_ended_are_fine(tmp_path: Path) -> None:
+def test_known_openers_that_closed_or_ended_pass(tmp_path: Path) -> None:
     with holding(tmp_path) as stays, holding(tmp_path) as closes, holding(tmp_path) as ends:
         closes.do("connection.close()")
         ends.end()
         assert look(tmp_path, stays.pid, closes.pid, ends.pid) == FINE
 
 
-def test_either_lock_can_be_lost(tmp_path: Path) -> None:
+def test_the_loss_of_either_lock_is_found(tmp_path: Path) -> None:
     for name in ("state.db", "state.db-shm"):
         with holding(tmp_path) as healthy, holding(tmp_path) as process:
             process.do(f"touch({str(tmp_path / name)!r})")
             assert look(tmp_path, healthy.pid, process.pid) == OpenerCheck((process.pid,), ())
 
 
-def test_a_lock_that_comes_back_while_we_wait_was_only_late(tmp_path: Path) -> None:
+def test_a_lock_that_appears_between_checks_is_not_lost(tmp_path: Path) -> None:
     with holding(tmp_path) as process:
         shm = str(tmp_path / "state.db-shm")
         process.do(f"touch({shm!r})")
@@ -72,7 +72,7 @@ def test_a_lock_that_comes_back_while_we_wait_was_only_late(tmp_path: Path) -> N
         assert compare_openers(known, files(tmp_path), pause=wait) == FINE
 
 
-def test_a_process_that_writes_into_deleted_files_has_lost_them(tmp_path: Path) -> None:
+def test_a_process_that_writes_into_deleted_files_counts_as_lost(tmp_path: Path) -> None:
     with holding(tmp_path) as process:
         (tmp_path / "state.db-wal").unlink()
         (tmp_path / "state.db-shm").unlink()
@@ -83,8 +83,11 @@ def elsewhere(file: FileIdentity | None) -> FileIdentity | None:
     return structs.replace(file, device=file.device + 1) if file else None
 
 
-def test_a_file_of_another_filesystem_with_the_same_number_is_another_file(tmp_path: Path) -> None:
-    """The kernel's table names a file by its inode; only the process itself tells which it is."""
+def test_the_same_inode_on_another_filesystem_is_another_file(tmp_path: Path) -> None:
+    """The kernel's table names a file by inode.
+
+    Only the process's own descriptors name the device.
+    """
     with holding(tmp_path) as other:
         same = files(tmp_path)
         namesake = structs.replace(
@@ -98,7 +101,7 @@ def test_a_file_of_another_filesystem_with_the_same_number_is_another_file(tmp_p
         assert compare_openers(KnownOpeners(), same) == OpenerCheck((), (other.pid,))
 
 
-def test_forked_heirs_need_no_locks(tmp_path: Path) -> None:
+def test_forked_copies_need_no_locks(tmp_path: Path) -> None:
     with holding(tmp_path) as process:
         process.do("child = fork()")
         found = evidence(tmp_path)
@@ -108,14 +111,14 @@ def test_forked_heirs_need_no_locks(tmp_path: Path) -> None:
         assert look(tmp_path, *known.pids) == FINE
 
 
-def test_what_a_survey_found_lost_is_remembered(tmp_path: Path) -> None:
+def test_known_openers_remember_a_lock_lost_at_the_survey(tmp_path: Path) -> None:
     with holding(tmp_path) as process:
         process.do(f"touch({str(tmp_path / 'state.db')!r})")
         known = KnownOpeners.of(evidence(tmp_path))
         assert (known.pids, known.lockless) == ((process.pid,), True)
 
 
-def test_where_no_locks_are_shown_nothing_can_be_said(tmp_path: Path) -> None:
+def test_there_is_no_answer_where_locks_are_not_shown(tmp_path: Path) -> None:
     with holding(tmp_path / "home"):
         assert compare_openers(KnownOpeners(), files(tmp_path / "home"), proc=str(tmp_path)) is None
 
@@ -141,7 +144,7 @@ def look_as_nobody(home: Path, *known: int) -> OpenerCheck:
     return msgspec.json.decode(answer.stdout, type=OpenerCheck)
 
 
-def test_a_process_that_cannot_be_looked_into_is_known_by_its_locks(tmp_path: Path) -> None:
+def test_a_process_that_cannot_be_read_is_known_by_its_locks(tmp_path: Path) -> None:
     with holding(tmp_path) as known, holding(tmp_path) as new:
         assert look_as_nobody(tmp_path, known.pid) == OpenerCheck((), (new.pid,))
         known.do(f"touch({str(tmp_path / 'state.db')!r})")

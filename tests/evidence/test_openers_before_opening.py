@@ -1,4 +1,4 @@
-"""The last look before a database is opened."""
+"""The last check before a database is opened."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def ask(*holders: KnownHolder) -> OpenAnswer:
     return may_open(holders, owners, pause=lambda: None)
 
 
-def test_holders_that_still_have_their_locks_are_not_hurt_by_opening(tmp_path: Path) -> None:
+def test_opening_is_allowed_while_holders_have_their_locks(tmp_path: Path) -> None:
     with holding(tmp_path) as one, holding(tmp_path) as two:
         assert ask(known(one, tmp_path), known(two, tmp_path)) is OpenAnswer.YES
 
 
-def test_a_home_without_holders_may_be_opened() -> None:
+def test_opening_is_allowed_without_holders() -> None:
     assert ask() is OpenAnswer.YES
 
 
@@ -36,20 +36,20 @@ def test_a_holder_that_has_just_lost_its_lock_forbids_opening(tmp_path: Path) ->
         assert ask(known(healthy, tmp_path), holder) is OpenAnswer.LOCK_LOST
 
 
-def test_a_holder_that_has_closed_its_connection_is_no_obstacle(tmp_path: Path) -> None:
+def test_opening_is_allowed_after_a_holder_closed_its_connection(tmp_path: Path) -> None:
     with holding(tmp_path) as process:
         holder = known(process, tmp_path)
         process.do("connection.close()")
         assert ask(holder) is OpenAnswer.YES
 
 
-def test_a_holder_that_has_ended_is_no_obstacle(tmp_path: Path) -> None:
+def test_opening_is_allowed_after_a_holder_ended(tmp_path: Path) -> None:
     with holding(tmp_path) as process:
         holder = known(process, tmp_path)
     assert ask(holder) is OpenAnswer.YES
 
 
-def test_a_lock_that_comes_back_while_we_wait_was_only_late(tmp_path: Path) -> None:
+def test_a_lock_that_appears_between_checks_is_not_lost(tmp_path: Path) -> None:
     with holding(tmp_path) as process:
         shm = str(tmp_path / "state.db-shm")
         holder = known(process, tmp_path)
@@ -78,7 +78,7 @@ def ask_as_nobody(holder: KnownHolder) -> str:
     return subprocess.check_output(command, text=True, cwd=REPOSITORY).strip()
 
 
-def test_a_holder_that_cannot_be_looked_into_is_known_by_the_table_of_locks(
+def test_a_holder_that_cannot_be_read_is_known_by_the_lock_table(
     tmp_path: Path,
 ) -> None:
     with holding(tmp_path) as process:
@@ -88,6 +88,6 @@ def test_a_holder_that_cannot_be_looked_into_is_known_by_the_table_of_locks(
         assert ask_as_nobody(holder) == OpenAnswer.LOCK_LOST
 
 
-def test_where_no_locks_are_shown_nothing_can_be_said(tmp_path: Path) -> None:
+def test_the_answer_is_blind_where_locks_are_not_shown(tmp_path: Path) -> None:
     assert lock_owners({1}, proc=str(tmp_path)) is None
     assert may_open([], None) is OpenAnswer.BLIND

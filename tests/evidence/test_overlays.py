@@ -22,7 +22,7 @@ exec "$@"
 def test_a_home_in_the_upper_layer_of_an_overlay_in_any_mount_namespace_is_blind(
     tmp_path: Path,
 ) -> None:
-    """The holder on the merged view shares neither inode nor lock with the layer itself."""
+    """The holder uses the merged view, and shares neither inode nor lock with the layer itself."""
     base, other = tmp_path / "base", tmp_path / "other"
     base.mkdir()
     other.mkdir()

@@ -23,7 +23,7 @@ def test_a_program_name_with_blanks_and_brackets_does_not_shift_the_fields() -> 
 
 
 @pytest.mark.parametrize("line", [b"", b"1 (x) S", b"1 (x) S a b c d e f g h i j k l m n o"])
-def test_a_stat_that_makes_no_sense_is_no_process(line: bytes) -> None:
+def test_an_invalid_stat_line_is_no_process(line: bytes) -> None:
     assert parse_stat(line) is None
 
 
@@ -33,7 +33,7 @@ def test_a_process_that_does_not_exist_has_no_stat() -> None:
     assert read_stat("/proc", process.pid) is None
 
 
-def test_fork_keeps_the_image_and_exec_makes_a_new_one() -> None:
+def test_fork_keeps_the_program_image_and_exec_makes_a_new_one() -> None:
     with puppet() as process:
         forked = read_stat("/proc", int(process.do("fork()")))
         process.do("child = subprocess.Popen(['sleep', '600'])")
@@ -61,7 +61,7 @@ def test_fork_keeps_the_image_and_exec_makes_a_new_one() -> None:
         ("state.db", None),
     ],
 )
-def test_only_a_database_and_its_sidecars_are_of_interest(
+def test_only_links_to_a_database_and_its_sidecars_are_recognised(
     link: str, parts: tuple[str, str, str, bool] | None
 ) -> None:
     assert split_link(link, NAMES) == parts

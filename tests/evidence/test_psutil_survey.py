@@ -1,4 +1,4 @@
-"""The survey without /proc: what it sees it tells, the rest it calls blind."""
+"""The survey without /proc: it reports what it sees, and marks the rest as blind."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def test_a_recorded_gateway_is_up_while_that_process_lives_and_down_after() -> N
     assert judge_gateway(gateway).state is GatewayState.DOWN
 
 
-def test_a_gateway_without_a_start_time_cannot_be_told_from_a_stranger() -> None:
+def test_a_gateway_without_a_start_time_is_unknown() -> None:
     found = judge_gateway(record(1, None))
     assert (found.state, found.decided_by) == (GatewayState.UNKNOWN, GatewayProof.BLIND)

@@ -1,4 +1,4 @@
-"""Files are recognised without asking the filesystem they are on."""
+"""Files are recognised without asking their filesystem."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def target(database: FileIdentity) -> HomeFiles:
     return HomeFiles(key="home", database=database, wal=None, shm=None, wal_mode=True)
 
 
-def test_it_is_the_identity_that_stat_gives(tmp_path: Path) -> None:
+def test_statx_gives_the_same_identity_as_stat(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = (tmp_path / "file").stat()
     directory = os.open(tmp_path, os.O_RDONLY)
@@ -44,7 +44,7 @@ def test_a_filesystem_that_hangs_does_not_hang_the_survey(tmp_path: Path) -> Non
 
 
 def test_a_filesystem_private_to_its_user_hides_no_holder_from_root() -> None:
-    """FUSE refuses even root; one user could make the agent blind for all."""
+    """FUSE denies even root, so one user could make the agent blind for all homes."""
     with tempfile.TemporaryDirectory() as folder, puppet() as process:
         Path(folder).chmod(0o755)
         with stuck_filesystem(Path(folder), owner=NOBODY):
@@ -68,12 +68,13 @@ with holding(home) as process:
     found = evidence(home)
     device = (home / "state.db-shm").stat().st_dev
     listed = f"{os.major(device):02x}:{os.minor(device):02x}:" in Path("/proc/locks").read_text()
-    print(listed, found.lockless_database, found.lockless_shm, [h.heir for h in found.holders])
+    copies = [holder.forked_copy for holder in found.holders]
+    print(listed, found.lockless_database, found.lockless_shm, copies)
 """
 
 
-def test_locks_are_matched_where_the_kernel_names_another_device(tmp_path: Path) -> None:
-    """On an overlay, a container's root for one, /proc/locks has another device than stat."""
+def test_locks_are_matched_even_if_the_kernel_shows_another_device(tmp_path: Path) -> None:
+    """On an overlay, for example a container's root, /proc/locks shows another device than stat."""
     for name in ("lower", "tmpfs", "merged"):
         (tmp_path / name).mkdir()
     mount = (

@@ -1,4 +1,4 @@
-"""A survey of this host's processes, against real processes that hold real databases."""
+"""A survey of this host, with real processes that hold real databases."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def test_a_wal_holder_is_seen_with_both_of_its_locks(home: Path) -> None:
     assert (found.lockless_database, found.lockless_shm, found.deleted_wal_holders) == (0, 0, 0)
 
 
-def test_a_holder_is_named_by_its_start_as_well_as_its_pid(home: Path) -> None:
+def test_a_holder_is_identified_by_pid_and_start(home: Path) -> None:
     with holding(home) as process:
         (holder,) = evidence(home).holders
         assert holder.start_ticks == process.stat().start_ticks
 
 
-def test_a_commit_shows_in_what_its_process_has_written_and_in_nobody_elses(home: Path) -> None:
+def test_a_commit_raises_only_the_written_bytes_of_its_process(home: Path) -> None:
     with holding(home) as writer, holding(home) as idler:
-        # What it answered is counted as written a moment after it was heard.
+        # The kernel counts the answer as written a moment after we have received it.
         wait_until(lambda: idler.stat().state == "S", "it waits for its next order")
         before = {h.pid: h.written or 0 for h in evidence(home).holders}
         writer.do("connection.execute('INSERT INTO t VALUES (2)'); connection.commit()")
@@ -68,7 +68,7 @@ def test_a_commit_shows_in_what_its_process_has_written_and_in_nobody_elses(home
     assert 0 < after[idler.pid] == before[idler.pid]
 
 
-def test_a_home_that_nobody_has_open_has_no_holders_and_only_the_hosts_blindness(
+def test_a_home_that_no_process_has_open_has_only_the_blindness_of_the_host(
     home: Path,
 ) -> None:
     with holding(home):
@@ -78,7 +78,7 @@ def test_a_home_that_nobody_has_open_has_no_holders_and_only_the_hosts_blindness
     assert found.blind == tuple(blindness())
 
 
-def test_one_pass_serves_all_homes_and_tells_their_holders_apart(tmp_path: Path) -> None:
+def test_one_scan_finds_the_holders_of_each_home(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     with holding(first) as one, holding(second) as two:
         one.do(f"other = connect({str(second / 'state.db')!r})")
@@ -87,7 +87,7 @@ def test_one_pass_serves_all_homes_and_tells_their_holders_apart(tmp_path: Path)
         assert [h.pid for h in found.homes[str(second)].holders] == sorted([one.pid, two.pid])
 
 
-def test_a_database_of_another_name_is_looked_for_when_asked(home: Path) -> None:
+def test_a_database_with_another_name_is_found_if_requested(home: Path) -> None:
     with puppet() as process:
         process.do(f"connection = connect({str(home / 'kanban.db')!r})")
         target = HomeFiles(
@@ -102,7 +102,7 @@ def test_a_database_of_another_name_is_looked_for_when_asked(home: Path) -> None
         assert (holder.pid, holder.shm_locked) == (process.pid, True)
 
 
-def test_a_holder_is_what_its_command_line_says(home: Path) -> None:
+def test_the_command_line_decides_the_kind_of_a_holder(home: Path) -> None:
     with hermes(home, "chat", "-r", "20260102_030405_abcdef") as process:
         process.do(f"connection = connect({str(home / 'state.db')!r})")
         (holder,) = evidence(home).holders
@@ -110,7 +110,7 @@ def test_a_holder_is_what_its_command_line_says(home: Path) -> None:
     assert [session.id for session in holder.sessions] == ["20260102_030405_abcdef"]
 
 
-def test_what_children_were_told_maps_a_holder_to_its_session(home: Path) -> None:
+def test_the_environment_of_a_child_names_its_parents_session(home: Path) -> None:
     with hermes(home) as process:
         process.do(f"connection = connect({str(home / 'state.db')!r})")
         process.do("os.environ['HERMES_SESSION_ID'] = '20260102_030405_abcdef'")
@@ -121,8 +121,8 @@ def test_what_children_were_told_maps_a_holder_to_its_session(home: Path) -> Non
     assert (session.id, session.how) == ("20260102_030405_abcdef", "child_environment")
 
 
-def test_a_session_that_a_holder_was_itself_started_from_is_not_its_own(home: Path) -> None:
-    """A Hermes run by a Hermes inherits the other's session, and so do its forked children."""
+def test_the_session_that_a_holder_was_started_from_is_not_its_own(home: Path) -> None:
+    """A Hermes started by a Hermes inherits the other's session, and so do its forked children."""
     outer = {"HERMES_SESSION_ID": "20260102_030405_aaaaaa"}
     with puppet(script=home.parent / "bin" / "hermes", environment=outer) as process:
         process.do(f"connection = connect({str(home / 'state.db')!r})")
@@ -150,7 +150,7 @@ def test_a_holder_that_raw_opened_the_wal_index_has_lost_its_lock_on_it(home: Pa
     assert (found.lockless_database, found.lockless_shm) == (0, 1)
 
 
-def test_a_lock_taken_by_one_of_several_connections_counts_for_all(home: Path) -> None:
+def test_the_lock_of_one_of_several_connections_counts_for_all(home: Path) -> None:
     with holding(home) as process:
         for _ in range(3):
             process.do(f"more = [connect({str(home / 'state.db')!r}), globals().get('more')]")
@@ -175,7 +175,7 @@ def test_a_program_that_only_reads_the_file_is_a_holder_and_not_lockless(home: P
     assert (found.lockless_database, found.lockless_shm) == (0, 0)
 
 
-def test_a_lock_that_appears_while_we_look_twice_was_never_lost(home: Path) -> None:
+def test_a_lock_that_appears_between_checks_is_not_lost(home: Path) -> None:
     """A connection that is being opened has its descriptors before its locks."""
     with holding(home) as process:
         database, shm = (str(home / name) for name in ("state.db", "state.db-shm"))
@@ -191,7 +191,7 @@ def test_a_lock_that_appears_while_we_look_twice_was_never_lost(home: Path) -> N
         assert len(found.holders) == 1
 
 
-def test_a_holder_that_ends_while_we_look_twice_is_not_lockless(home: Path) -> None:
+def test_a_holder_that_ends_between_checks_is_not_lockless(home: Path) -> None:
     with holding(home) as process:
         process.do(f"touch({str(home / 'state.db-shm')!r})")
         found = survey([files(home)], pause=process.end).homes[str(home)]
@@ -207,10 +207,10 @@ def test_a_forked_child_inherits_descriptors_and_needs_no_lock(home: Path) -> No
     assert (found.lockless_database, found.lockless_shm) == (0, 0)
 
 
-def test_a_child_that_opened_the_database_itself_is_no_heir_of_its_parents_locks(
+def test_a_child_that_opened_the_database_itself_is_no_forked_copy(
     home: Path,
 ) -> None:
-    """A TUI's slash worker that lost its lock is in danger although its parent has one."""
+    """A TUI's slash worker that lost its lock is in danger, although its parent has one."""
     code = (
         "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1]); "
         "c.execute('SELECT * FROM t').fetchall(); "
@@ -229,7 +229,7 @@ def test_a_child_that_opened_the_database_itself_is_no_heir_of_its_parents_locks
     assert [holder.pid for holder in found.holders if holder.lockless_shm] == [child]
 
 
-def test_a_child_whose_parent_lost_its_locks_inherits_nothing_from_it(home: Path) -> None:
+def test_a_forked_child_of_a_lockless_parent_is_lockless(home: Path) -> None:
     with holding(home) as process:
         process.do("fork()")
         process.do(f"touch({str(home / 'state.db-shm')!r})")
@@ -237,7 +237,7 @@ def test_a_child_whose_parent_lost_its_locks_inherits_nothing_from_it(home: Path
     assert found.lockless_shm == 2
 
 
-def test_a_holder_of_a_deleted_wal_saves_nothing(home: Path) -> None:
+def test_a_holder_of_a_deleted_wal_is_reported(home: Path) -> None:
     with holding(home) as process:
         (home / "state.db-wal").unlink()
         (home / "state.db-shm").unlink()
@@ -248,7 +248,7 @@ def test_a_holder_of_a_deleted_wal_saves_nothing(home: Path) -> None:
     assert found.deleted_wal_holders == 1
 
 
-def test_a_holder_of_a_database_that_was_replaced_saves_nothing(home: Path) -> None:
+def test_a_holder_of_a_replaced_database_is_reported(home: Path) -> None:
     with holding(home) as process:
         for name in ("state.db", "state.db-wal", "state.db-shm"):
             (home / name).unlink()
@@ -260,7 +260,7 @@ def test_a_holder_of_a_database_that_was_replaced_saves_nothing(home: Path) -> N
             ]
 
 
-def test_sidecars_made_after_the_home_was_looked_at_are_still_its_own(home: Path) -> None:
+def test_sidecars_created_after_the_home_was_examined_belong_to_it(home: Path) -> None:
     with holding(home) as first:
         first.do("connection.close()")
     before = files(home)
@@ -271,14 +271,14 @@ def test_sidecars_made_after_the_home_was_looked_at_are_still_its_own(home: Path
     assert found.lockless_shm == 1
 
 
-def test_the_dead_hold_nothing(home: Path) -> None:
+def test_a_dead_process_is_no_holder(home: Path) -> None:
     with holding(home) as process:
-        process.process.kill()  # and nobody waits for it: a zombie
+        process.process.kill()  # no process waits for it, so it becomes a zombie
         wait_until(lambda: process.stat().state == "Z", "a zombie")
         assert evidence(home).holders == ()
 
 
-def test_a_running_process_makes_its_home_known(home: Path) -> None:
+def test_a_running_process_makes_its_home_a_candidate(home: Path) -> None:
     with holding(home):
         database = identity(home / "state.db")
         assert database is not None
@@ -286,7 +286,7 @@ def test_a_running_process_makes_its_home_known(home: Path) -> None:
     assert candidates == [Candidate(str(home), 0, database)]
 
 
-def test_another_users_holder_is_seen_with_his_uid() -> None:
+def test_another_users_holder_is_seen_with_its_uid() -> None:
     with tempfile.TemporaryDirectory() as folder, puppet() as process:
         home = Path(folder)
         home.chmod(0o777)
@@ -296,7 +296,7 @@ def test_another_users_holder_is_seen_with_his_uid() -> None:
     assert (holder.uid, holder.shm_locked) == (NOBODY, True)
 
 
-def test_who_may_not_look_into_others_says_so(home: Path) -> None:
+def test_an_agent_without_privileges_reports_missing_permissions(home: Path) -> None:
     with holding(home):
         found = survey_elsewhere([files(home)], user=NOBODY)
     assert Blindness.PERMISSIONS in found.blind
@@ -308,7 +308,7 @@ def test_who_may_not_look_into_others_says_so(home: Path) -> None:
 HIDING = ("unshare", "-m", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && exec "$@"', "-")
 
 
-def test_a_proc_that_hides_processes_is_known_as_such(home: Path) -> None:
+def test_a_proc_that_hides_processes_is_reported(home: Path) -> None:
     found = survey_elsewhere([files(home)], user=NOBODY, wrapper=HIDING)
     assert Blindness.HIDEPID in found.blind
 
@@ -337,7 +337,7 @@ def test_from_the_host_a_container_is_seen_under_both_of_its_pids(home: Path) ->
     assert (holder.shm_locked, found.lockless_shm) == (True, 0)
 
 
-def test_a_holder_that_only_the_lock_probe_felt_makes_the_home_blind(home: Path) -> None:
+def test_a_holder_that_only_the_lock_probe_sees_makes_the_home_blind(home: Path) -> None:
     target = HomeFiles(
         key="home",
         database=FileIdentity(1, 2),
@@ -350,7 +350,7 @@ def test_a_holder_that_only_the_lock_probe_felt_makes_the_home_blind(home: Path)
 
 
 def test_a_lock_without_a_visible_descriptor_makes_the_home_blind(home: Path) -> None:
-    """A file bound to another name elsewhere: its links there do not say state.db."""
+    """The file is bound to another name elsewhere, so its links there do not say state.db."""
     with puppet() as process:
         process.do(f"connection = connect({str(home / 'other.db')!r})")
         target = HomeFiles(
@@ -365,7 +365,7 @@ def test_a_lock_without_a_visible_descriptor_makes_the_home_blind(home: Path) ->
 
 
 @pytest.mark.parametrize("folder", ["empty", "missing"])
-def test_without_a_proc_everything_is_dark_and_nothing_is_known(
+def test_without_a_proc_everything_is_blind_and_nothing_is_known(
     home: Path, tmp_path: Path, folder: str
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -374,7 +374,7 @@ def test_without_a_proc_everything_is_dark_and_nothing_is_known(
     assert found.homes[str(home)].lockless_shm is None
 
 
-def test_only_what_this_agent_started_is_ours_whatever_its_arguments_say(home: Path) -> None:
+def test_only_processes_that_this_agent_started_are_ours(home: Path) -> None:
     script = home.parent / "bin" / "hermes-exporter"
     with puppet("serve", script=script) as other, puppet() as worker:
         other.do(f"connection = connect({str(home / 'state.db')!r})")
@@ -389,10 +389,10 @@ def test_only_what_this_agent_started_is_ours_whatever_its_arguments_say(home: P
     }
 
 
-def test_a_process_that_becomes_another_program_while_we_look_is_of_unknown_kind(
+def test_a_process_that_execs_during_the_scan_has_unknown_kind(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`sessions browse` execs into `--resume ID` under the same PID and start."""
+    """`sessions browse` replaces itself by `--resume ID` with the same PID and start time."""
     with hermes(home, "sessions", "browse") as process:
         process.do(f"connection = connect({str(home / 'state.db')!r})")
         read_descriptors = PinnedProcess.descriptors
@@ -411,7 +411,7 @@ def test_a_process_that_becomes_another_program_while_we_look_is_of_unknown_kind
 
 
 @pytest.mark.parametrize("home_state", ["running", "stopped"])
-def test_a_holder_stopped_by_a_signal_is_said_to_be(home: Path, home_state: str) -> None:
+def test_a_holder_stopped_by_a_signal_is_reported_as_stopped(home: Path, home_state: str) -> None:
     with holding(home) as process:
         if home_state == "stopped":
             process.process.send_signal(signal.SIGSTOP)

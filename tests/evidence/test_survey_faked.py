@@ -1,4 +1,4 @@
-"""Evidence that another user could plant: open files, mappings and names that mean nothing."""
+"""Evidence that another user could fake: open files, mappings and names that mean nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READ = "os.O_RDONLY"
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """One that other users can reach."""
+    """A home that other users can reach."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         path.chmod(0o755)
@@ -79,7 +79,7 @@ def test_an_sqlite_that_may_only_read_and_lost_its_lock_is_in_danger(home: Path)
         assert may_open(holdings, lock_owners({inode})) is OpenAnswer.LOCK_LOST
 
 
-def test_another_user_who_can_only_read_can_raise_no_alarm(home: Path) -> None:
+def test_another_user_that_can_only_read_raises_no_alarm(home: Path) -> None:
     with holding(home) as hermes, another_user() as stranger:
         open_shm(stranger, home, READ)
         stranger.do(f"database = os.open({str(home / 'state.db')!r}, os.O_RDONLY)")
@@ -94,7 +94,7 @@ def test_another_user_who_can_only_read_can_raise_no_alarm(home: Path) -> None:
         assert [h.pid for h in found.holders if h.shm_inode is not None] == [hermes.pid]
 
 
-def test_another_user_who_may_write_is_taken_for_a_hermes(home: Path) -> None:
+def test_another_user_that_may_write_counts_as_a_hermes(home: Path) -> None:
     with holding(home), another_user() as process:
         (home / "state.db-shm").chmod(0o666)
         open_shm(process, home, "os.O_RDWR")
@@ -102,7 +102,7 @@ def test_another_user_who_may_write_is_taken_for_a_hermes(home: Path) -> None:
 
 
 def in_a_mount_namespace_where(theirs: Path, home: Path, uid: int) -> Puppet:
-    """A process that finds its own folder under the home's path."""
+    """A process that sees its own folder at the home's path."""
     script = f'mount --bind {theirs} {home} && exec setpriv --reuid={uid} --clear-groups "$@"'
     return puppet(wrapper=("unshare", "-m", "sh", "-c", script, "-"))
 
@@ -121,7 +121,7 @@ def test_a_deleted_wal_counts_only_for_the_homes_owner_or_root(
         assert look(home).deleted_wal_holders == counted
 
 
-def test_a_crowd_of_suspects_does_not_make_a_survey_wait_for_each(home: Path) -> None:
+def test_many_suspects_do_not_make_a_survey_wait_for_each_of_them(home: Path) -> None:
     pauses: list[None] = []
     with holding(home) as process:
         process.do("[fork() for _ in range(20)]")

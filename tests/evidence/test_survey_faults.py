@@ -1,4 +1,4 @@
-"""A look at a process that fails: only ENOENT and ESRCH mean that the process is gone."""
+"""Reading a process fails: only ENOENT and ESRCH mean that the process is gone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def proc(tmp_path: Path) -> Path:
 
 
 def with_broken(proc: Path, pid: int, *broken: str) -> str:
-    """A process of which some parts cannot be read, for a reason that is not its end."""
+    """A process with parts that cannot be read, for another reason than its end."""
     process = proc / str(pid)
     process.mkdir()
     for name in ("cgroup", "cmdline", "environ", "fd", "fdinfo", "io", "maps", "mountinfo", "ns"):
@@ -67,7 +67,7 @@ def with_broken(proc: Path, pid: int, *broken: str) -> str:
 
 
 def is_known_dead(found: Survey, home: Path) -> bool:
-    """No holder and nothing blind: whatever is idle in this home would be ended."""
+    """True if there is no holder and nothing blind: idle sessions of this home would be ended."""
     seen = found.homes[str(home)]
     return not seen.holders and not seen.blind
 
@@ -90,7 +90,7 @@ def test_an_agent_that_may_open_too_few_files_is_blind(home: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["fd", "fdinfo", "stat", "status", "cmdline", "cgroup", "task"])
-def test_whatever_of_a_holder_cannot_be_read_makes_its_home_blind(
+def test_any_unreadable_part_of_a_holder_makes_its_home_blind(
     home: Path, proc: Path, part: str
 ) -> None:
     with holding(home) as process:
@@ -101,7 +101,7 @@ def test_whatever_of_a_holder_cannot_be_read_makes_its_home_blind(
 def test_a_child_whose_environment_cannot_be_read_makes_its_home_blind(
     home: Path, proc: Path
 ) -> None:
-    """It may name the session that its parent runs."""
+    """The child may name the session that its parent runs."""
     with holding(home) as process:
         process.do("child = subprocess.Popen(['sleep', '600'])")
         child = int(process.do("child.pid"))
@@ -111,9 +111,7 @@ def test_a_child_whose_environment_cannot_be_read_makes_its_home_blind(
     assert Blindness.UNREADABLE in found.homes[str(home)].blind
 
 
-def test_a_lock_table_that_cannot_be_read_makes_a_home_blind_whose_lock_is_held(
-    home: Path, proc: Path
-) -> None:
+def test_an_unreadable_lock_table_blinds_a_home_whose_lock_is_held(home: Path, proc: Path) -> None:
     (proc / "locks").unlink()
     (proc / "locks").mkdir()
     with holding(home):
@@ -123,15 +121,15 @@ def test_a_lock_table_that_cannot_be_read_makes_a_home_blind_whose_lock_is_held(
 
 
 def test_a_lock_whose_holder_is_not_found_makes_the_home_blind(home: Path, proc: Path) -> None:
-    """The table of locks names it, and /proc has no such process."""
+    """The lock table names the holder, but /proc has no such process."""
     with holding(home):
         target = structs.replace(files(home), lock_probe=LockAnswer.HELD)
         found = survey([target], proc=str(proc))
     assert found.homes[str(home)].blind
 
 
-def test_a_holder_by_another_name_is_not_overlooked_for_a_database_of_its_own(home: Path) -> None:
-    """It has a state.db elsewhere open, and this one bound to another name."""
+def test_a_holder_by_another_name_that_has_its_own_database_is_not_overlooked(home: Path) -> None:
+    """It has another state.db open, and this one bound to another name."""
     own = home.parent / "own"
     own.mkdir()
     with puppet() as process:
@@ -153,10 +151,10 @@ def test_a_process_that_has_ended_makes_nothing_blind(home: Path) -> None:
     assert survey([target]).homes[str(home)].blind == evidence(home).blind
 
 
-def test_a_failed_look_at_another_users_process_blinds_only_that_users_homes(
+def test_an_unreadable_process_of_a_user_blinds_only_that_users_homes(
     home: Path, proc: Path
 ) -> None:
-    """Otherwise any user could stop all reaping by a file that cannot be looked at."""
+    """Otherwise any user could stop all reaping with a file that cannot be read."""
     with puppet() as process:
         process.do(f"os.setgroups([]), os.setgid({NOBODY}), os.setuid({NOBODY})")
         theirs = structs.replace(files(home), key="theirs", owner=NOBODY)
@@ -166,7 +164,7 @@ def test_a_failed_look_at_another_users_process_blinds_only_that_users_homes(
     assert Blindness.UNREADABLE not in found.homes["anothers"].blind
 
 
-def test_a_file_whose_path_is_too_long_to_be_told_blinds_nothing(home: Path) -> None:
+def test_a_file_whose_path_is_too_long_to_read_blinds_nothing(home: Path) -> None:
     """Any user can open one."""
     with puppet() as process:
         process.do("import tempfile; folder = tempfile.mkdtemp(); os.chdir(folder)")
@@ -178,7 +176,9 @@ def test_a_file_whose_path_is_too_long_to_be_told_blinds_nothing(home: Path) -> 
     assert Blindness.UNREADABLE not in found.blind
 
 
-def test_a_holder_that_cannot_be_read_is_not_said_to_have_its_lock(home: Path, proc: Path) -> None:
+def test_a_holder_that_cannot_be_read_counts_as_having_lost_its_lock(
+    home: Path, proc: Path
+) -> None:
     with holding(home) as process:
         shm = identity(home / "state.db-shm")
         assert shm is not None
@@ -190,7 +190,7 @@ def test_a_holder_that_cannot_be_read_is_not_said_to_have_its_lock(home: Path, p
     assert answer is OpenAnswer.LOCK_LOST
 
 
-def test_a_newcomer_that_cannot_be_read_counts_as_one(home: Path, proc: Path) -> None:
+def test_a_new_opener_that_cannot_be_read_counts(home: Path, proc: Path) -> None:
     with holding(home) as process:
         broken = with_broken(proc, process.pid, "fd")
         standing = compare_openers(KnownOpeners(), files(home), proc=broken)

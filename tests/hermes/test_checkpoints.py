@@ -1,4 +1,4 @@
-"""The projects of both layouts of checkpoints, and their states."""
+"""The projects of both checkpoint layouts, and their states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ TIMES = st.floats(0, 4e9)
 
 
 @given(TIMES, TIMES, st.floats(1, 1e8))
-def test_a_lost_working_directory_outweighs_age(touch: float, now: float, keep: float) -> None:
+def test_a_project_with_a_lost_workdir_is_an_orphan_at_any_age(
+    touch: float, now: float, keep: float
+) -> None:
     assert project_state(touch, True, now, keep) is ProjectState.ORPHAN
 
 
@@ -38,13 +40,13 @@ def test_only_a_known_time_in_the_past_makes_a_project_stale(
     assert project_state(now + touch, False, now, keep) is ProjectState.ACTIVE
 
 
-def test_the_working_directory_of_a_shadow_repository(tmp_path: Path) -> None:
+def test_the_workdir_of_a_shadow_repository_is_read(tmp_path: Path) -> None:
     repo = make_shadow_repo(tmp_path, A, tmp_path / "work with\nnewline")
     assert read_workdir(os.fsencode(repo) + b"/") == os.fsencode(tmp_path / "work with\nnewline")
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"relative/path\n", b"/a\0b\n", b"/" * 100_000])
-def test_a_marker_that_names_no_path_says_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_marker_without_an_absolute_path_gives_no_workdir(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "HERMES_WORKDIR").write_bytes(content)
     assert read_workdir(os.fsencode(tmp_path) + b"/") is None
 
@@ -59,7 +61,10 @@ def test_a_marker_that_is_a_link_or_a_pipe_is_not_read(tmp_path: Path) -> None:
 
 
 def test_projects_are_found_by_file_and_by_ref(tmp_path: Path) -> None:
-    """A project without a ref has no snapshot yet; one without a file Hermes has lost sight of."""
+    """A project without a ref has no snapshot yet.
+
+    Hermes itself no longer finds one without a file.
+    """
     store = make_store(tmp_path / "store", [A, B])
     add_project(store, A, tmp_path, 1000.0)
     add_project(store, C, tmp_path / "gone", 2000.0)
@@ -71,8 +76,8 @@ def test_projects_are_found_by_file_and_by_ref(tmp_path: Path) -> None:
     assert found[C].workdir == os.fsencode(tmp_path / "gone")
 
 
-def test_refs_are_found_wherever_git_keeps_them(tmp_path: Path) -> None:
-    """After a gc they are packed, and new ones are loose again."""
+def test_packed_and_loose_refs_are_found(tmp_path: Path) -> None:
+    """A gc packs all refs, and new refs are loose again."""
     store = make_store(tmp_path / "store", [A, B])
     watching = reader(store)
     assert names(watching) == [A, B]
@@ -87,11 +92,11 @@ def test_refs_are_found_wherever_git_keeps_them(tmp_path: Path) -> None:
         assert sorted(ref.path for ref in repo.refs) == [f"refs/hermes/{n}" for n in (B, C)]
 
 
-def test_git_is_not_asked_while_no_ref_moved(tmp_path: Path) -> None:
+def test_git_does_not_run_while_no_ref_changed(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", [A])
     watching = reader(store)
     assert names(watching) == [A]
-    (store / "commondir").write_text("..")  # from now on asking would be refused
+    (store / "commondir").write_text("..")  # from now on git would refuse to run here
     assert names(watching) == [A]
     assert watching.problem is None
     add_ref_by_hand(store, B)
@@ -109,7 +114,7 @@ def test_a_refused_store_still_shows_the_projects_with_a_file(tmp_path: Path) ->
     assert "core.fsmonitor" in str(watching.problem)
 
 
-def test_a_failure_of_git_is_tried_again_later(tmp_path: Path) -> None:
+def test_git_is_run_again_some_time_after_a_failure(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", [A])
     (store / "commondir").write_text("..")
     watching = reader(store)
@@ -124,7 +129,7 @@ def test_a_failure_of_git_is_tried_again_later(tmp_path: Path) -> None:
     "content",
     [b"", b"[]", b"{", b'{"workdir": 5}', b'{"workdir": "/x", "last_touch": "soon"}', b"\xff"],
 )
-def test_a_project_file_of_unknown_form_is_a_project_of_unknown_place(
+def test_an_invalid_project_file_is_a_project_without_workdir(
     tmp_path: Path, content: bytes
 ) -> None:
     store = make_store(tmp_path / "store", [])
@@ -133,14 +138,14 @@ def test_a_project_file_of_unknown_form_is_a_project_of_unknown_place(
     assert (project.name, project.workdir, project.last_touch) == (A, None, 0.0)
 
 
-def test_what_is_no_project_file_is_ignored(tmp_path: Path) -> None:
+def test_files_with_other_names_are_ignored(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", [])
     for name in ("x.json", f"{A}.json.tmp", f"{A.upper()}.json", "é.json"):
         (store / "projects" / name).write_text("{}")
     assert reader(store).read(0.0) == []
 
 
-def test_a_project_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
+def test_a_changed_project_file_is_read_again(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", [])
     watching = reader(store)
     for touch in (1000.5, 2000.5, time.time()):
@@ -149,7 +154,7 @@ def test_a_project_file_that_is_written_again_is_read_again(tmp_path: Path) -> N
         assert project.last_touch == touch
 
 
-def test_a_projects_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_projects_folder_that_is_a_symlink_is_not_followed(tmp_path: Path) -> None:
     elsewhere = make_store(tmp_path / "elsewhere", [])
     add_project(elsewhere, A, tmp_path, 1000.0)
     store = make_store(tmp_path / "store", [])
@@ -167,5 +172,5 @@ def names(watching: StoreReader) -> list[str]:
 
 
 def add_ref_by_hand(store: Path, name: str) -> None:
-    """What git itself would refuse to do in a broken repository."""
+    """Add a ref as a file; git itself would refuse to do so in a broken repository."""
     (store / "refs/hermes" / name).write_text((store / "refs/hermes" / A).read_text())

@@ -1,4 +1,4 @@
-"""Command lines, read as the parsers of the real releases read them."""
+"""Command lines, parsed as the parsers of the real releases parse them."""
 
 from __future__ import annotations
 
@@ -65,10 +65,12 @@ def role(line: list[str]) -> Role:
 
 
 @pytest.mark.parametrize("version", RELEASES)
-def test_no_line_is_taken_for_less_than_the_real_program_makes_of_it(
-    version: str, tmp_path: Path
-) -> None:
-    """A one-shot answers once. A process that was not told to resume resumes nothing."""
+def test_our_parser_never_contradicts_the_real_parser(version: str, tmp_path: Path) -> None:
+    """Our parser may know less than Hermes, but it must never claim too much.
+
+    It may say one-shot only if Hermes answers once and ends. It may say that a process resumes
+    nothing only if Hermes resumes nothing.
+    """
     home = tmp_path / "home"
     (home / "profiles" / "coder").mkdir(parents=True)
     answers = python_for(version).run("parse_arguments", home, lines=LINES)
@@ -85,7 +87,7 @@ def test_no_line_is_taken_for_less_than_the_real_program_makes_of_it(
 
 
 @pytest.mark.parametrize("version", ["0.13.0", "0.19.0"])
-def test_every_maintenance_command_loads_no_plugin(version: str, tmp_path: Path) -> None:
+def test_maintenance_commands_load_no_plugin(version: str, tmp_path: Path) -> None:
     """A plugin may run agents in threads of the command that loads it."""
     home = tmp_path / "home"
     commands = [["sessions", "list"], ["insights"], ["status"], ["logs"], ["doctor"]]

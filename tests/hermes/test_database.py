@@ -1,4 +1,4 @@
-"""Whatever state a database is in: a scan leaves it as it was, and says the right thing of it."""
+"""A scan leaves a database in any state unchanged, and reports that state correctly."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.support.session_pruning import prunable_process
 NOBODY = 65534
 PACKAGE = REPOSITORY / "exporter"
 TOLD = {"cli": (2, 5), "cron": (1, 2)}
-"""What the home of these tests holds: sessions and messages by source."""
+"""The content of the home in these tests: sessions and messages by source."""
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home made by the newest Hermes, which has closed it: cold."""
+    """A home made by the newest Hermes, and closed by it: cold."""
     home = tmp_path_factory.mktemp("template") / "home"
     home.mkdir(mode=0o700)
     with holder(python_for(NEWEST), home) as hermes:
@@ -54,24 +54,24 @@ def home(template: Path, tmp_path: Path) -> Path:
 
 
 def scan_twice(home: Path) -> Scan:
-    """The first scan reads everything; the second is the first that may check integrity."""
+    """The first scan reads everything. The second is the first that may check integrity."""
     reader = WorkerHome(str(home))
     scan(reader, home)
     return scan(reader, home, quiet=True)
 
 
-# What a database can be found in. Each leaves the figures of `TOLD`, where they can be read.
+# The states that a database can be in; `READABLE` has the expected figures of each.
 
 
 @contextmanager
 def cold(home: Path) -> Iterator[None]:
-    """Closed by Hermes: the file alone."""
+    """Closed by Hermes: only the database file."""
     yield
 
 
 @contextmanager
 def held(home: Path) -> Iterator[None]:
-    """Open in Hermes, the last message only in the WAL."""
+    """Open in Hermes, with the last message only in the WAL."""
     with holder(python_for(NEWEST), home) as hermes:
         _say_more(hermes.ask)
         yield
@@ -79,7 +79,7 @@ def held(home: Path) -> Iterator[None]:
 
 @contextmanager
 def held_unwritten(home: Path) -> Iterator[None]:
-    """Open in Hermes, which has written nothing: the WAL is empty."""
+    """Open in Hermes, and nothing written: the WAL is empty."""
     with holder(python_for(NEWEST), home) as hermes:
         hermes.ask("count", session="a")
         yield
@@ -87,7 +87,7 @@ def held_unwritten(home: Path) -> Iterator[None]:
 
 @contextmanager
 def killed(home: Path) -> Iterator[None]:
-    """Hermes died with everything in the WAL."""
+    """Hermes was killed with everything in the WAL."""
     with holder(python_for(NEWEST), home) as hermes:
         _say_more(hermes.ask)
         hermes.kill()
@@ -151,7 +151,7 @@ def rollback_journal_with_empty_wal(home: Path) -> Iterator[None]:
 
 @contextmanager
 def persistent_journal(home: Path) -> Iterator[None]:
-    """What PERSIST mode leaves behind is not a hot journal."""
+    """The file that PERSIST mode leaves behind is not a hot journal."""
     sql(home, "PRAGMA journal_mode=PERSIST; UPDATE sessions SET title = 't' WHERE id = 'a';")
     assert (home / "state.db-journal").exists()
     yield
@@ -164,7 +164,7 @@ def read_only_file(home: Path) -> Iterator[None]:
 
 
 def _say_more(ask: Callable[..., object]) -> None:
-    """The home of the template once more, but with the last messages still in the WAL."""
+    """Add a session with one message. It stays in the WAL."""
     ask("create", session="d", source="cli")
     ask("append", session="d", count=1)
 
@@ -192,7 +192,7 @@ READABLE = [
 @pytest.mark.parametrize(
     ("state", "told"), READABLE, ids=lambda value: getattr(value, "__name__", "")
 )
-def test_a_sound_database_is_read_and_left_as_it_was(
+def test_a_sound_database_is_read_and_left_unchanged(
     home: Path,
     state: Callable[[Path], AbstractContextManager[None]],
     told: dict[str, tuple[int, int]],
@@ -207,10 +207,10 @@ def test_a_sound_database_is_read_and_left_as_it_was(
     assert found.snapshot.health.integrity_ok is not False
 
 
-# Hermes opens and closes when it likes
+# Hermes may open and close the database at any time
 
 
-def test_a_hermes_that_closes_between_plan_and_opening_leaves_no_empty_wal(home: Path) -> None:
+def test_no_empty_wal_remains_if_hermes_closes_between_plan_and_open(home: Path) -> None:
     with holder(python_for(NEWEST), home):
         opening = database.plan_open(str(home / "state.db"))
         assert opening.access is database.OpenMode.SHARED
@@ -225,10 +225,10 @@ def test_a_hermes_that_closes_between_plan_and_opening_leaves_no_empty_wal(home:
     assert trace(home) == before
 
 
-def test_a_hermes_that_closes_at_the_very_opening_leaves_its_own_files(
+def test_the_sidecars_stay_if_hermes_closes_just_before_sqlite_opens(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last moment there is: the plan is right, and SQLite is about to open."""
+    """The last possible moment: the plan is correct, and SQLite is about to open the database."""
     really_connect = database._connect
     with ExitStack() as stack:
         hermes = stack.enter_context(holder(python_for(NEWEST), home))
@@ -258,7 +258,7 @@ def directory(home: Path) -> None:
 
 
 def symlink(home: Path) -> None:
-    """A good database, but somebody else's place."""
+    """The target is a valid database, but it is in another user's place."""
     (home / "state.db").rename(home / "elsewhere.db")
     (home / "state.db").symlink_to("elsewhere.db")
 
@@ -269,7 +269,7 @@ def symlink_loop(home: Path) -> None:
 
 
 def fifo(home: Path) -> None:
-    """Whoever opens it waits for ever."""
+    """Opening it without O_NONBLOCK would block for ever."""
     (home / "state.db").unlink()
     os.mkfifo(home / "state.db")
 
@@ -339,7 +339,7 @@ def broken_schema(home: Path) -> None:
 
 
 def cut_short_write(home: Path) -> None:
-    """A hot rollback journal: only who may write can bring the database back."""
+    """A hot rollback journal: only a process that may write can recover the database."""
     sql(home, "PRAGMA journal_mode=DELETE;")
     python(
         "import os, sqlite3, sys\n"
@@ -390,7 +390,7 @@ def empty_schema(home: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_broken_database_is_named_as_such_and_left_as_it_was(
+def test_a_broken_database_is_reported_with_its_reason_and_left_unchanged(
     home: Path, spoil: Callable[[Path], None], trouble: Trouble
 ) -> None:
     spoil(home)
@@ -410,7 +410,7 @@ def empty_file(home: Path) -> None:
 
 
 def empty_file_beside_a_wal(home: Path) -> None:
-    """SQLite deletes the WAL of an empty database, even when told to read only."""
+    """SQLite deletes the WAL of an empty database, even in read-only mode."""
     with killed(home):
         os.truncate(home / "state.db", 0)
 
@@ -419,7 +419,7 @@ def missing(home: Path) -> None:
     (home / "state.db").unlink()
 
 
-def test_an_emptied_database_beside_its_wal_is_trouble_and_keeps_its_wal(home: Path) -> None:
+def test_an_emptied_database_with_a_wal_is_trouble_and_keeps_its_wal(home: Path) -> None:
     empty_file_beside_a_wal(home)
     before = trace(home)
     found = scan_twice(home)
@@ -428,7 +428,7 @@ def test_an_emptied_database_beside_its_wal_is_trouble_and_keeps_its_wal(home: P
 
 
 @pytest.mark.parametrize("lose", [empty_file, missing])
-def test_a_database_that_was_read_and_is_lost_is_trouble(
+def test_a_database_that_disappears_after_a_scan_is_trouble(
     home: Path, lose: Callable[[Path], None]
 ) -> None:
     reader = WorkerHome(str(home))
@@ -438,7 +438,7 @@ def test_a_database_that_was_read_and_is_lost_is_trouble(
 
 
 @pytest.mark.parametrize("empty", [empty_file, missing])
-def test_a_home_whose_database_is_yet_to_be_made_is_fine_and_has_no_sessions(
+def test_a_home_without_a_database_yet_is_no_trouble_and_has_no_sessions(
     home: Path, empty: Callable[[Path], None]
 ) -> None:
     empty(home)
@@ -450,7 +450,7 @@ def test_a_home_whose_database_is_yet_to_be_made_is_fine_and_has_no_sessions(
     assert found.snapshot.database_present == (home / "state.db").exists()
 
 
-def test_a_broken_page_that_no_scan_reads_is_found_in_a_quiet_moment(home: Path) -> None:
+def test_the_integrity_check_finds_a_broken_page_that_no_scan_reads(home: Path) -> None:
     page = int(sql(home, "SELECT rootpage FROM sqlite_schema WHERE name = 'idx_sessions_started';"))
     with (home / "state.db").open("r+b") as file:
         file.seek((page - 1) * 4096 + 8)
@@ -463,7 +463,7 @@ def test_a_broken_page_that_no_scan_reads_is_found_in_a_quiet_moment(home: Path)
     assert found.snapshot.health.integrity_ok is False
 
 
-def test_integrity_is_checked_only_while_nobody_has_the_database_open(home: Path) -> None:
+def test_integrity_is_checked_only_while_no_process_has_the_database_open(home: Path) -> None:
     reader = WorkerHome(str(home))
     for _ in range(3):
         found = scan(reader, home, quiet=False).snapshot
@@ -474,7 +474,7 @@ def test_integrity_is_checked_only_while_nobody_has_the_database_open(home: Path
     assert found.health.integrity_ok
 
 
-def test_a_picture_in_a_conversation_is_no_damage(home: Path) -> None:
+def test_a_picture_in_a_conversation_does_not_count_as_damage(home: Path) -> None:
     """Hermes's SQLite and ours index its text differently, and ours calls that malformed."""
     with prunable_process(python_for(NEWEST), home) as hermes:
         hermes.ask("old", session="20260101_090000_abcdef", count=8)
@@ -483,7 +483,7 @@ def test_a_picture_in_a_conversation_is_no_damage(home: Path) -> None:
     assert found.health.integrity_ok
 
 
-def test_a_database_that_was_restored_is_sound_again_at_once(home: Path) -> None:
+def test_a_restored_database_is_reported_sound_in_the_next_scan(home: Path) -> None:
     good = (home / "state.db").read_bytes()
     reader = WorkerHome(str(home))
     scan(reader, home)
@@ -496,7 +496,7 @@ def test_a_database_that_was_restored_is_sound_again_at_once(home: Path) -> None
     assert found.health.integrity_ok
 
 
-def test_a_writer_that_locks_everybody_out_makes_the_last_reading_stay(home: Path) -> None:
+def test_an_exclusive_writer_makes_the_database_busy_and_the_last_figures_stay(home: Path) -> None:
     sql(home, "PRAGMA journal_mode=DELETE;")
     reader = WorkerHome(str(home))
     scan(reader, home)
@@ -523,7 +523,7 @@ def test_a_writer_that_locks_everybody_out_makes_the_last_reading_stay(home: Pat
 
 @contextmanager
 def home_of_nobody(template: Path) -> Iterator[Path]:
-    """A copy of the home that belongs to `nobody`, in a place that he can reach."""
+    """A copy of the home that belongs to the user `nobody`, in a folder that `nobody` can reach."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         home = shutil.copytree(template, Path(folder, "home"))
@@ -562,13 +562,13 @@ def scan_as_nobody(home: Path) -> Snapshot:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_home_that_may_only_be_read_is_read(
+def test_a_read_only_home_is_read(
     template: Path,
     state: Callable[[Path], AbstractContextManager[None]],
     told: dict[str, tuple[int, int]],
     mode: int,
 ) -> None:
-    """A directory in which nothing can be made, with files that can or cannot be written."""
+    """Nothing can be created in the directory; its files may or may not be writable."""
     with home_of_nobody(template) as home, state(home):
         give_to_nobody(home)
         for path in home.iterdir():
@@ -595,7 +595,7 @@ os._exit(0)
 """
 
 
-def test_another_users_database_is_read_as_him_while_he_has_it_open(template: Path) -> None:
+def test_another_users_open_database_is_read_with_that_users_privileges(template: Path) -> None:
     with (
         home_of_nobody(template) as home,
         subprocess.Popen(
@@ -618,7 +618,7 @@ def test_another_users_database_is_read_as_him_while_he_has_it_open(template: Pa
 
 
 @pytest.mark.parametrize("name", ["state.db", "state.db-wal", "."])
-def test_what_may_not_be_read_is_a_matter_of_permission_and_not_of_corruption(
+def test_unreadable_files_are_reported_as_permission_and_not_as_corruption(
     template: Path, name: str
 ) -> None:
     with home_of_nobody(template) as home, killed(home):
@@ -631,7 +631,7 @@ def test_what_may_not_be_read_is_a_matter_of_permission_and_not_of_corruption(
     assert found.health is None
 
 
-# Nothing can be written
+# No write is possible
 
 WRITES = (
     "UPDATE sessions SET ended_at = 1.0",
@@ -688,8 +688,8 @@ MAY_OPEN = {
 }
 
 
-def test_few_modules_open_databases() -> None:
-    """The linter sees to it that nobody uses the standard library's module."""
+def test_only_the_listed_modules_open_databases() -> None:
+    """The linter bans the standard library's module."""
     opened = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
@@ -709,10 +709,10 @@ READING = {
 }
 
 
-def test_a_scan_of_everything_asks_only_to_read(
+def test_every_statement_of_a_full_scan_only_reads(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a home with a gateway, a board and compaction: every kind of statement that we have."""
+    """The home has a gateway, a board and compaction, so every kind of statement runs."""
     asked: set[tuple[int, str | None, str | None]] = set()
 
     def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:

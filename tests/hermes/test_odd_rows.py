@@ -1,4 +1,4 @@
-"""One row that Hermes cannot have written takes nothing else down, and is never taken itself."""
+"""One row that Hermes cannot have written harms no other row, and is itself never acted on."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ READ = (
     "state_meta",
     "schema_version",
 )
-"""Every table that is read."""
+"""Every table that a scan reads."""
 
 
 @pytest.fixture(scope="module", params=(VERSIONS[0], NEWEST))
 def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sessions of a real release: `a` will be broken, `b` is open and `e` has ended beside it."""
+    """Sessions of a real release: `a` will be broken; `b` is open and `e` has ended beside it."""
     home = tmp_path_factory.mktemp("template") / "home"
     home.mkdir(mode=0o700)
     with holder(python_for(request.param), home) as hermes:
@@ -74,7 +74,7 @@ def _columns(database: sqlite3.Connection, table: str) -> dict[str, str]:
 
 
 def _victims(database: sqlite3.Connection, table: str) -> dict[str, int]:
-    """A row for each column of the table, by its rowid; all of its own sessions."""
+    """Insert a row for each column, each in a session of its own; return rowids by column."""
     columns = _columns(database, table)
     victims: dict[str, int] = {}
     for number, column in enumerate(columns):
@@ -113,9 +113,10 @@ def _insert(
 
 
 def _break(home: Path, tables: tuple[str, ...], value: str) -> tuple[int, int]:
-    """Put the value into each column, in a row of its own; how many were, and sessions there are.
+    """Put the value into each column, in a row of its own.
 
-    Not where the schema itself refuses it.
+    Return how many rows were broken, and how many sessions there are. A column is left out if the
+    schema itself rejects the value.
     """
     broken = 0
     with closing(sqlite3.connect(home / "state.db", isolation_level=None)) as database:
@@ -146,7 +147,7 @@ def home(template: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("tables", TABLES.values(), ids=TABLES)
 @pytest.mark.parametrize("value", ODD.values(), ids=ODD)
-def test_an_odd_value_in_any_column_costs_no_other_session_a_figure(
+def test_an_odd_value_in_any_column_changes_no_figure_of_other_sessions(
     home: Path, tables: tuple[str, ...], value: str
 ) -> None:
     whole = _neighbours(scan(WorkerHome(str(home)), home))
@@ -171,8 +172,8 @@ def test_an_odd_value_in_any_column_costs_no_other_session_a_figure(
 
 
 @pytest.mark.parametrize("value", ODD.values(), ids=ODD)
-def test_a_reader_that_follows_changes_keeps_up_beside_an_odd_value(home: Path, value: str) -> None:
-    # With the largest number as its id SQLite itself has none left for another message.
+def test_an_incremental_read_sees_new_messages_despite_an_odd_value(home: Path, value: str) -> None:
+    # With the largest number as its id, SQLite has no id left for another message.
     _break(home, READ[: 1 if value == ODD["largest"] else 2], value)
     reader = StateReader(str(home), always_whole_sessions=0)
     list(reader.update(0, lambda: None))
@@ -202,7 +203,7 @@ def test_a_row_with_text_that_is_not_utf8_is_counted_and_protected(home: Path, c
     [BAD, "x'61'", "'b' || char(0)", "hex(zeroblob(300))"],
     ids=["not UTF-8", "blob", "nul", "long"],
 )
-def test_a_session_without_a_fit_id_is_counted_apart_and_hides_no_other(
+def test_a_session_with_an_unusable_id_is_counted_as_unreadable_and_hides_no_other(
     home: Path, session: str
 ) -> None:
     sql(
@@ -219,7 +220,7 @@ def test_a_session_without_a_fit_id_is_counted_apart_and_hides_no_other(
 
 
 @pytest.mark.parametrize("value", ["'garbage'", "x'ff'", "-1", "1e18", "9e999", "0", BAD])
-def test_a_garbage_start_is_not_known_and_protects_its_session(home: Path, value: str) -> None:
+def test_a_session_with_an_invalid_start_time_is_protected(home: Path, value: str) -> None:
     sql(home, f"UPDATE sessions SET started_at = {value} WHERE id = 'a';")
     found = scan(WorkerHome(str(home)), home)
     (broken,) = (session for session in found.sessions if session.id == "a")

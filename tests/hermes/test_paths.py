@@ -1,4 +1,4 @@
-"""What each name in a home is."""
+"""The kind of each name in a home."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HASHES = st.text("0123456789abcdef", min_size=16, max_size=16).map(str.encode)
         (b"logs", DiskKind.OTHER),
     ],
 )
-def test_files_and_links_of_a_home(name: bytes, kind: DiskKind) -> None:
+def test_kinds_of_files_and_symlinks_of_a_home(name: bytes, kind: DiskKind) -> None:
     assert paths.classify_entry(name, False) is kind
 
 
@@ -57,7 +57,7 @@ def test_files_and_links_of_a_home(name: bytes, kind: DiskKind) -> None:
         (b"a-leak-of-tomorrow", DiskKind.OTHER),
     ],
 )
-def test_folders_of_a_home(name: bytes, kind: DiskKind) -> None:
+def test_kinds_of_folders_of_a_home(name: bytes, kind: DiskKind) -> None:
     assert paths.classify_entry(name, True) is kind
 
 
@@ -83,19 +83,19 @@ def test_folders_of_a_home(name: bytes, kind: DiskKind) -> None:
         (b"notes.txt", DiskKind.OTHER),
     ],
 )
-def test_files_of_sessions(name: bytes, kind: DiskKind) -> None:
+def test_kinds_of_files_of_sessions(name: bytes, kind: DiskKind) -> None:
     assert paths.classify_session_file(name, False) is kind
 
 
 def test_no_folder_in_sessions_is_a_transcript() -> None:
-    """saved/ holds what the user asked for; a folder called like a transcript is none."""
+    """saved/ holds files that the user asked for. A folder with a transcript's name is none."""
     for name in (b"saved", b"session_x.json", b"request_dump_x_y.json"):
         assert paths.classify_session_file(name, True) is DiskKind.OTHER
 
 
 @given(NAMES)
 def test_every_transcript_name_that_hermes_can_make_is_recognised(session: bytes) -> None:
-    """Ids come from clients; before 0.18 they were put into names as they are."""
+    """Clients choose ids, and before 0.18 Hermes used them in file names unchanged."""
     assert (
         paths.classify_session_file(b"session_" + session + b".json", False) is DiskKind.TRANSCRIPTS
     )
@@ -112,7 +112,7 @@ def test_every_entry_of_every_classified_folder_has_a_kind(name: bytes, is_folde
 
 
 @given(NAMES)
-def test_deeper_things_are_of_the_kind_of_their_folder(folder: bytes) -> None:
+def test_deeper_entries_have_the_kind_of_their_folder(folder: bytes) -> None:
     assert paths.classifier(b"cache/" + folder) is None
 
 
@@ -138,5 +138,5 @@ def test_shadow_repositories_are_recognised_where_hermes_put_them(name: bytes) -
         (b"0123456789abcdef0", True, DiskKind.CHECKPOINTS_STORE),
     ],
 )
-def test_entries_of_checkpoints(name: bytes, is_folder: bool, kind: DiskKind) -> None:
+def test_kinds_of_entries_of_checkpoints(name: bytes, is_folder: bool, kind: DiskKind) -> None:
     assert paths.classify_checkpoint(name, is_folder) is kind

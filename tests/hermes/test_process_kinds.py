@@ -1,4 +1,4 @@
-"""What a command line says about a process, and what must never be kept of it."""
+"""The facts that a command line gives about a process, and the text that must never be kept."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def hermes(*arguments: str) -> Role:
         ("-c gateway", "hermes"),
     ],
 )
-def test_what_hermes_was_asked_for_is_what_the_process_is(arguments: str, kind: str) -> None:
+def test_the_arguments_of_hermes_decide_the_kind(arguments: str, kind: str) -> None:
     assert hermes(*arguments.split()).kind == kind
 
 
@@ -116,7 +116,7 @@ def test_what_hermes_was_asked_for_is_what_the_process_is(arguments: str, kind: 
         (["/usr/bin/vim", "hermes"], ProcessKind.OTHER),
     ],
 )
-def test_every_way_to_start_a_program_is_recognised(
+def test_every_way_to_start_a_program_is_classified(
     arguments: list[str], kind: ProcessKind
 ) -> None:
     assert classify(command_line(*arguments)).kind is kind
@@ -135,7 +135,7 @@ def test_every_way_to_start_a_program_is_recognised(
         [HERMES, "chat", "-q", "x"],
     ],
 )
-def test_no_folder_or_other_file_name_makes_a_program_known(arguments: list[str]) -> None:
+def test_no_folder_or_other_file_name_decides_the_kind(arguments: list[str]) -> None:
     assert classify(command_line(*arguments)) == Role(ProcessKind.OTHER, may_resume=True)
 
 
@@ -148,17 +148,17 @@ def test_an_empty_query_is_an_interactive_chat() -> None:
 @pytest.mark.parametrize(
     "arguments", [["--cont"], ["-cNAME"], ["--resum", "a title"], [f"--resum={'x' * 9}"]]
 )
-def test_a_beginning_of_an_option_resumes_too(arguments: list[str]) -> None:
+def test_an_abbreviated_option_resumes_too(arguments: list[str]) -> None:
     assert hermes("chat", "-q", "x", *arguments) == Role(ProcessKind.ONESHOT, may_resume=True)
 
 
 @pytest.mark.parametrize("line", [b"hermes", b"hermes\0", b"hermes\0\0\0\0\0\0"])
-def test_a_title_written_over_the_arguments_could_be_anything(line: bytes) -> None:
+def test_a_process_with_overwritten_arguments_may_be_any_hermes(line: bytes) -> None:
     assert classify(line) == Role(ProcessKind.HERMES, may_resume=True)
 
 
 @pytest.mark.parametrize("line", [b"", b"\0", b"\0chat\0"])
-def test_no_arguments_could_be_anything(line: bytes) -> None:
+def test_a_process_without_arguments_may_be_anything(line: bytes) -> None:
     assert classify(line) == Role(ProcessKind.OTHER, may_resume=True)
 
 
@@ -176,7 +176,7 @@ def test_no_arguments_could_be_anything(line: bytes) -> None:
         ["-w", "--resume", ID, "chat"],
     ],
 )
-def test_an_id_to_resume_is_an_exact_mapping(arguments: list[str]) -> None:
+def test_an_id_after_resume_names_the_session(arguments: list[str]) -> None:
     assert hermes(*arguments) == Role(ProcessKind.CLI, ID, NamedBy.RESUME, may_resume=True)
 
 
@@ -198,7 +198,7 @@ def test_every_shape_of_hermess_own_ids_can_be_resumed(session_id: str) -> None:
     "arguments",
     [["-r", "my", "secret", "plan"], ["-c", "secret"], ["-c"], ["--continue", "chat"], ["-r"]],
 )
-def test_a_title_to_resume_is_not_kept_but_may_be_any_session(arguments: list[str]) -> None:
+def test_a_title_after_resume_is_not_kept_but_any_session_may_run(arguments: list[str]) -> None:
     assert hermes(*arguments) == Role(ProcessKind.CLI, may_resume=True)
 
 
@@ -206,7 +206,7 @@ def test_a_plain_chat_resumes_nothing() -> None:
     assert hermes("chat") == Role(ProcessKind.CLI)
 
 
-def test_a_one_shot_that_continues_may_have_taken_up_any_session() -> None:
+def test_a_one_shot_that_continues_may_resume_any_session() -> None:
     assert hermes("chat", "-c", "-q", "x") == Role(ProcessKind.ONESHOT, may_resume=True)
 
 
@@ -217,7 +217,7 @@ def test_a_slash_worker_names_its_session(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--session-key"], ["--session-key", ""]])
-def test_a_slash_worker_that_names_none_may_run_any(arguments: list[str]) -> None:
+def test_a_slash_worker_without_a_session_key_may_run_any_session(arguments: list[str]) -> None:
     line = command_line(PYTHON, "-m", "tui_gateway.slash_worker", *arguments)
     assert classify(line) == Role(ProcessKind.SLASH_WORKER, may_resume=True)
 
@@ -255,7 +255,7 @@ def test_any_bytes_give_a_role(line: bytes) -> None:
         (b"", None),
     ],
 )
-def test_of_an_environment_only_the_session_is_taken(
+def test_only_the_session_id_is_read_from_an_environment(
     environment: bytes, session_id: str | None
 ) -> None:
     assert session_in_environment(environment) == session_id

@@ -1,4 +1,4 @@
-"""Long readings give way to whoever writes, on real WAL databases."""
+"""Long reads pause while another process writes, on real WAL databases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
 
 
 class Shelf:
-    """A database that one connection writes and another one reads, at a pace."""
+    """A database that one connection writes and another one reads with pauses."""
 
     def __init__(self, name: str) -> None:
         self.writer = apsw.Connection(name, flags=FLAGS | apsw.SQLITE_OPEN_CREATE)
@@ -60,7 +60,7 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
     made.close()
 
 
-def test_nobody_is_waited_for_while_nobody_writes(shelf: Shelf) -> None:
+def test_there_is_no_pause_while_no_process_writes(shelf: Shelf) -> None:
     pace = shelf.pace()
     for _ in range(5):
         pace.end()
@@ -69,7 +69,7 @@ def test_nobody_is_waited_for_while_nobody_writes(shelf: Shelf) -> None:
     assert shelf.reader.in_transaction
 
 
-def test_who_writes_gets_as_much_time_without_us_as_with_us(shelf: Shelf) -> None:
+def test_after_a_write_the_pause_is_as_long_as_the_last_transaction(shelf: Shelf) -> None:
     pace = shelf.pace()
     shelf.write()
     shelf.moment += 0.03
@@ -78,7 +78,7 @@ def test_who_writes_gets_as_much_time_without_us_as_with_us(shelf: Shelf) -> Non
     assert shelf.pauses == [pytest.approx(0.03)]
 
 
-def test_a_transaction_becomes_as_long_as_it_may_be(shelf: Shelf) -> None:
+def test_the_size_of_a_transaction_adapts_to_its_duration(shelf: Shelf) -> None:
     pace = shelf.pace(first=100)
     pace.end()
     assert pace.size == 200
@@ -92,7 +92,7 @@ def test_a_transaction_becomes_as_long_as_it_may_be(shelf: Shelf) -> None:
     assert pace.size == 10
 
 
-def test_a_wal_that_should_have_started_over_is_waited_for_until_it_grows_no_more(
+def test_pauses_go_on_while_a_wal_that_should_restart_still_grows(
     shelf: Shelf,
 ) -> None:
     deeds = [lambda: shelf.write(5 * MEGABYTE), lambda: shelf.write(7 * MEGABYTE)]
@@ -105,7 +105,7 @@ def test_a_wal_that_should_have_started_over_is_waited_for_until_it_grows_no_mor
     assert len(shelf.pauses) == 3
 
 
-def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+def test_the_folder_of_the_database_may_have_any_name(tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/h\xff"))
     folder.mkdir()
     named = "file:" + urllib.parse.quote(os.fsencode(folder / "shelf.db"))
@@ -118,7 +118,7 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     shelf.close()
 
 
-def test_a_wal_that_never_starts_over_is_not_waited_for_for_ever(shelf: Shelf) -> None:
+def test_waiting_for_a_wal_that_never_restarts_has_a_limit(shelf: Shelf) -> None:
     shelf.writer.wal_autocheckpoint(0)
     shelf.write(5 * MEGABYTE)
     shelf.meanwhile = shelf.write

@@ -1,4 +1,4 @@
-"""Whose a file of sessions/ is: by whole ids, whatever clients have called their sessions."""
+"""The session that a file of sessions/ belongs to, by whole ids, with any ids of clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ODD_IDS = [
 ]
 
 
-def test_each_form_of_a_name_leads_to_its_session() -> None:
+def test_each_form_of_a_file_name_leads_to_its_session() -> None:
     owners = FileOwners(["20260101_120000_aaaaaa", "my.chat"])
     for name in (
         "session_20260101_120000_aaaaaa.json",
@@ -41,26 +41,26 @@ def test_each_form_of_a_name_leads_to_its_session() -> None:
         assert owners.of(name) == "my.chat"
 
 
-def test_a_dump_is_of_one_session_even_if_another_id_begins_alike() -> None:
+def test_a_dump_belongs_to_one_session_even_if_another_id_is_its_prefix() -> None:
     owners = FileOwners(["A", "A_B"])
     assert owners.of(f"request_dump_A_B_{STAMP}.json") == "A_B"
     assert owners.of(f"request_dump_A_{STAMP}.json") == "A"
     assert FileOwners(["A"]).of(f"request_dump_A_B_{STAMP}.json") is None
 
 
-def test_no_id_is_a_pattern() -> None:
+def test_an_id_is_never_used_as_a_pattern() -> None:
     name = f"request_dump_20260101_120000_aaaaaa_{STAMP}.json"
     assert FileOwners(["*", ".*", "?", "2026", "", "[0-9_a]*"]).of(name) is None
 
 
-def test_the_file_of_chats_and_all_that_is_unknown_is_nobodys() -> None:
+def test_the_routing_mirror_and_unknown_files_have_no_kind() -> None:
     for name in ("sessions.json", ".sessions_x.tmp", "notes.txt", "request_dump_A_yesterday.json"):
         assert kind_of(name) is None
     assert kind_of("A.jsonl") is DiskKind.TRANSCRIPTS
     assert kind_of(f"request_dump_A_{STAMP}.json") is DiskKind.REQUEST_DUMPS
 
 
-def test_somebodys_own_file_is_never_taken_for_one_that_hermes_left() -> None:
+def test_a_users_own_file_is_never_taken_for_a_file_of_hermes() -> None:
     for name in ("notes.json", "session_notes.json", "todo_0123456789ab.json", "2026.jsonl"):
         assert not is_surely_hermes(name)
     for name in (
@@ -73,7 +73,7 @@ def test_somebodys_own_file_is_never_taken_for_one_that_hermes_left() -> None:
 
 
 @pytest.mark.parametrize("version", ["0.18.2", NEWEST])
-def test_ids_that_are_no_names_are_written_as_hermes_writes_them(
+def test_ids_unfit_for_file_names_are_written_as_hermes_writes_them(
     version: str, tmp_path: Path
 ) -> None:
     hermes = python_for(version)

@@ -1,4 +1,4 @@
-"""F_GETLK on a real -shm file: held, free, held by the unseen, or blind."""
+"""F_GETLK on a real -shm file: held, free, held by an unseen process, or blind."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def probe_elsewhere(home: Path, *wrapper: str, user: int = 0) -> LockAnswer:
     return LockAnswer(done.stdout.strip())
 
 
-def test_an_open_connection_is_felt(tmp_path: Path) -> None:
+def test_an_open_connection_is_held(tmp_path: Path) -> None:
     with holding(tmp_path):
         assert probe_shm(str(tmp_path / "state.db-shm")) is LockAnswer.HELD
 
 
-def test_a_file_can_be_named_below_an_open_directory(tmp_path: Path) -> None:
+def test_a_path_relative_to_an_open_directory_works(tmp_path: Path) -> None:
     directory = os.open(tmp_path, os.O_RDONLY)
     try:
         with holding(tmp_path):
@@ -46,7 +46,7 @@ def test_a_file_can_be_named_below_an_open_directory(tmp_path: Path) -> None:
         os.close(directory)
 
 
-def test_nobody_holds_what_a_killed_process_left_behind(tmp_path: Path) -> None:
+def test_the_files_of_a_killed_process_are_free(tmp_path: Path) -> None:
     with holding(tmp_path):
         pass
     assert probe_shm(str(tmp_path / "state.db-shm")) is LockAnswer.FREE
@@ -57,13 +57,13 @@ def test_a_holder_outside_our_pid_namespace_is_held_unseen(tmp_path: Path) -> No
         assert probe_elsewhere(tmp_path, *IN_NEW_PID_NAMESPACE) is LockAnswer.HELD_UNSEEN
 
 
-def test_a_container_is_felt_from_the_host(tmp_path: Path) -> None:
+def test_a_holder_in_a_container_is_seen_from_the_host(tmp_path: Path) -> None:
     with puppet(wrapper=IN_NEW_PID_NAMESPACE) as process:
         process.do(f"connection = connect({str(tmp_path / 'state.db')!r})")
         assert probe_shm(str(tmp_path / "state.db-shm")) is LockAnswer.HELD
 
 
-def test_another_user_who_may_read_the_file_feels_the_holder_too(tmp_path: Path) -> None:
+def test_another_user_that_may_read_the_file_sees_the_holder(tmp_path: Path) -> None:
     with holding(tmp_path):
         (tmp_path / "state.db-shm").chmod(0o644)
         tmp_path.chmod(0o755)
@@ -79,7 +79,9 @@ def test_the_holder_keeps_its_locks_while_others_probe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "link", "fifo", "folder", "unreadable"])
-def test_what_is_no_plain_file_tells_nothing_and_blocks_nobody(tmp_path: Path, kind: str) -> None:
+def test_a_missing_unreadable_or_irregular_file_is_blind_and_does_not_block(
+    tmp_path: Path, kind: str
+) -> None:
     path = tmp_path / "state.db-shm"
     if kind == "link":
         (tmp_path / "target").touch()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import DatabaseError, HomeError
-from exporter.runs.journal import Runs, running_on
-from exporter.runs.models import Action, ActionState, Intent, Kind, RunOutcome, Settled
+from exporter.runs.journal import RunJournal, running_on
+from exporter.runs.models import Action, ActionState, Intent, RunKind, RunOutcome, Settled
 from exporter.runs.take_actions import AbortedError, RunRecord, Work, take_all
 from exporter.snapshot import Trouble
 from exporter.writing.target import Target
@@ -61,24 +61,24 @@ def target(tmp_path: Path, pauses: list[float]) -> Target:
 
 
 @pytest.fixture
-def journal(target: Target) -> Iterator[Runs]:
+def journal(target: Target) -> Iterator[RunJournal]:
     with running_on(target, "a test") as journal:
         yield journal
 
 
 @pytest.fixture
-def record(journal: Runs) -> RunRecord:
+def record(journal: RunJournal) -> RunRecord:
     record = RunRecord(journal)
-    record.begin(Kind.REAP, [Intent("end_session", each, "it is dead") for each in TARGETS])
+    record.begin(RunKind.REAP, [Intent("end_session", each, "it is dead") for each in TARGETS])
     return record
 
 
-def states(journal: Runs, record: RunRecord) -> list[tuple[str, str]]:
+def states(journal: RunJournal, record: RunRecord) -> list[tuple[str, str]]:
     """What the journal, and not only the record, has of each action."""
     return [(each.state.value, each.why) for each in journal.actions(record.run)]
 
 
-def test_all_is_taken_and_settled(target: Target, journal: Runs, record: RunRecord) -> None:
+def test_all_is_taken_and_settled(target: Target, journal: RunJournal, record: RunRecord) -> None:
     take_all(target, record, record.actions, Scripted())
     assert states(journal, record) == [("done", "")] * 4
     outcome = record.finish()
@@ -86,7 +86,7 @@ def test_all_is_taken_and_settled(target: Target, journal: Runs, record: RunReco
 
 
 def test_work_that_is_called_off_is_tried_again_after_a_pause(
-    target: Target, journal: Runs, record: RunRecord, pauses: list[float]
+    target: Target, journal: RunJournal, record: RunRecord, pauses: list[float]
 ) -> None:
     work = Scripted(None, AbortedError("a process came"))
     take_all(target, record, record.actions, work)
@@ -96,7 +96,7 @@ def test_work_that_is_called_off_is_tried_again_after_a_pause(
 
 
 def test_work_that_is_called_off_again_and_again_skips_the_rest(
-    target: Target, journal: Runs, record: RunRecord
+    target: Target, journal: RunJournal, record: RunRecord
 ) -> None:
     take_all(target, record, record.actions, Scripted(None, *[AbortedError("no")] * 2))
     assert states(journal, record) == [("done", "")] + [("skipped", "no")] * 3
@@ -104,7 +104,7 @@ def test_work_that_is_called_off_again_and_again_skips_the_rest(
 
 
 def test_after_an_error_it_is_found_out_what_happened(
-    target: Target, journal: Runs, record: RunRecord
+    target: Target, journal: RunJournal, record: RunRecord
 ) -> None:
     """What the work knew before the error is kept."""
     take_all(target, record, record.actions, Scripted(None, BROKEN))
@@ -118,7 +118,7 @@ def test_after_an_error_it_is_found_out_what_happened(
 
 
 def test_an_error_that_the_work_can_avoid_ends_nothing(
-    target: Target, journal: Runs, record: RunRecord
+    target: Target, journal: RunJournal, record: RunRecord
 ) -> None:
     take_all(target, record, record.actions, Scripted(BROKEN, can_go_on=True))
     assert states(journal, record) == [("done", "")] * 4
@@ -126,7 +126,7 @@ def test_an_error_that_the_work_can_avoid_ends_nothing(
 
 
 def test_what_cannot_be_found_out_stays_open(
-    target: Target, journal: Runs, record: RunRecord
+    target: Target, journal: RunJournal, record: RunRecord
 ) -> None:
     with pytest.raises(DatabaseError, match="nor can it be read"):
         take_all(target, record, record.actions, Blind(BROKEN))
@@ -135,10 +135,10 @@ def test_what_cannot_be_found_out_stays_open(
     assert [each.intent.target for each in record.open(record.actions)] == list(TARGETS[1:])
 
 
-def test_progress_and_reasons_are_told(target: Target, journal: Runs) -> None:
+def test_progress_and_reasons_are_told(target: Target, journal: RunJournal) -> None:
     told: list[tuple[int, int]] = []
     record = RunRecord(journal, lambda settled, total: told.append((settled, total)))
-    record.begin(Kind.UNDO, [Intent("give_back", each, "undo") for each in TARGETS])
+    record.begin(RunKind.UNDO, [Intent("give_back", each, "undo") for each in TARGETS])
     long = "x" * 400
     record.settle([Settled(0, ActionState.DONE, "another title")])
     record.settle([Settled(1, ActionState.SKIPPED, long)])
