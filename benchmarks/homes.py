@@ -87,7 +87,7 @@ def open_sessions(scale: float) -> int:
     return field_shape(scale).open
 
 
-def _people(scale: float) -> list[Outline]:
+def _outlines(scale: float) -> list[Outline]:
     """The same sessions for every part of a home, whatever part is made first."""
     return outlines(field_shape(scale), now=NOW, days=_DAYS, rng=Random(scale))
 
@@ -100,7 +100,7 @@ def _make_database(place: Path, scale: float, rng: Random) -> None:
     prose = _prose(rng)
     routed: list[Row] = []
     with new_state(str(place)) as database:
-        for outline in _people(scale):
+        for outline in _outlines(scale):
             story = tell(
                 outline,
                 prose=prose,
@@ -115,7 +115,7 @@ def _make_database(place: Path, scale: float, rng: Random) -> None:
 
 def _make_transcripts(place: Path, scale: float, rng: Random) -> None:
     prose = _prose(rng)
-    spoken = [outline for outline in _people(scale) if outline.messages]
+    spoken = [outline for outline in _outlines(scale) if outline.messages]
     place.mkdir()
     for outline in rng.sample(spoken, round(_TRANSCRIPTS * scale)):
         _write_text(place / f"session_{outline.id}.json", outline, prose, _TRANSCRIPT_CHARACTERS)

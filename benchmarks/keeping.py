@@ -22,7 +22,7 @@ class MaintainingHermes:
 
 
 @contextmanager
-def keeping(home: Path) -> Iterator[MaintainingHermes]:
+def maintaining_hermes(home: Path) -> Iterator[MaintainingHermes]:
     """A Hermes of the newest release with this home's database open."""
     with channel_to("keeper", home) as line:
         yield MaintainingHermes(line)

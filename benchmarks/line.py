@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from benchmarks.measure import Rounds, format_times
+from benchmarks.measure import Timings, format_times
 
 
 class Verdict(StrEnum):
@@ -35,7 +35,7 @@ class Line(Struct, frozen=True):
     unit: str = ""
     """Empty for a ratio to the peer."""
     note: str = ""
-    rounds: Rounds | None = None
+    rounds: Timings | None = None
     error: str = ""
 
     @property
@@ -46,7 +46,7 @@ class Line(Struct, frozen=True):
         return Verdict.MET if met else Verdict.MISSED
 
 
-def ratio_line(job: str, peer: str, rounds: Rounds, limit: float, note: str = "") -> Line:
+def ratio_line(job: str, peer: str, rounds: Timings, limit: float, note: str = "") -> Line:
     """A line for a time that is measured against a peer."""
     times = f"{format_times(rounds.ours)} to {format_times(rounds.peer)}"
     return Line(

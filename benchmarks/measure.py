@@ -12,7 +12,7 @@ Stopwatch = Callable[[], float]
 """Does a job and tells how many seconds it took; what it prepares first does not count."""
 
 
-class Rounds(Struct, frozen=True):
+class Timings(Struct, frozen=True):
     """What alternating rounds of two jobs took, in seconds."""
 
     ours: list[float]
@@ -24,12 +24,12 @@ class Rounds(Struct, frozen=True):
         return median(ours / peer for ours, peer in zip(self.ours, self.peer, strict=True))
 
 
-def alternate(ours: Stopwatch, peer: Stopwatch, rounds: int) -> Rounds:
+def alternate(ours: Stopwatch, peer: Stopwatch, rounds: int) -> Timings:
     """Run both by turns; a first, uncounted turn warms caches up."""
     ours()
     peer()
     times = [(ours(), peer()) for _ in range(rounds)]
-    return Rounds([mine for mine, _ in times], [theirs for _, theirs in times])
+    return Timings([mine for mine, _ in times], [theirs for _, theirs in times])
 
 
 def timed(job: Callable[[], object]) -> float:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards.board import PanelRow, Section, VariableSources, board, equal_row, row_of_widths
+from dashboards.board import (
+    PanelRow,
+    Section,
+    VariableSources,
+    build_dashboard,
+    equal_row,
+    row_of_widths,
+)
 from dashboards.panels import (
     ALARM,
     LOOK,
@@ -26,7 +33,7 @@ SERIES_LIMIT = 400
 
 
 def dashboard() -> model.Dashboard:
-    return board(
+    return build_dashboard(
         "hermes-agent",
         "Hermes / Agent",
         "The agents themselves: whether they scan in time, what they cannot see, what they cost.",

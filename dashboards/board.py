@@ -65,7 +65,7 @@ def row_of_widths(height: int, *panels: tuple[int, Panel]) -> PanelRow:
     return PanelRow(height, panels)
 
 
-def board(
+def build_dashboard(
     uid: str,
     title: str,
     description: str,

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards.board import PanelRow, Section, VariableSources, board, equal_row, row_of_widths
+from dashboards.board import (
+    PanelRow,
+    Section,
+    VariableSources,
+    build_dashboard,
+    equal_row,
+    row_of_widths,
+)
 from dashboards.panels import (
     ALARM,
     LOOK,
@@ -34,7 +41,7 @@ NONE_OF_ALL = "0 * sum(job:hermes_home_up:count{<job>})"
 
 
 def dashboard() -> model.Dashboard:
-    return board(
+    return build_dashboard(
         "hermes-fleet",
         "Hermes / Fleet",
         "All hosts that run hermes-agent, worst first. A click on a host leads to its own "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards.annotations import Annotation
-from dashboards.board import PanelRow, Section, VariableSources, board, equal_row
+from dashboards.board import PanelRow, Section, VariableSources, build_dashboard, equal_row
 from dashboards.host_disk import disk, retention
 from dashboards.host_health import database, processes
 from dashboards.host_sessions import sessions, usage
@@ -27,7 +27,7 @@ RAW = VariableSources("hermes_exporter_build_info", "hermes_exporter_build_info"
 
 
 def dashboard() -> model.Dashboard:
-    return board(
+    return build_dashboard(
         "hermes-host",
         "Hermes / Host",
         "One host: its Hermes homes, their sessions, disk, database and gateway. "

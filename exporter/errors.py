@@ -75,7 +75,7 @@ class WorkerError(ExporterError):
     """A worker process failed."""
 
 
-def place_of(error: BaseException) -> str:
+def error_location(error: BaseException) -> str:
     """Return `KeyError in reader.py:42`: enough to find the place, without private text."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-from exporter.text import shortened, visible
+from exporter.text import escape_control, shortened
 
 LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -163,4 +163,4 @@ def _logfmt(value: Value) -> str:
     if value and value.isprintable() and not any(mark in value for mark in ' ="\\'):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{visible(escaped)}"'
+    return f'"{escape_control(escaped)}"'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 
-def visible(text: str) -> str:
+def escape_control(text: str) -> str:
     """Escape every character that a terminal or a log reader could act on instead of showing it.
 
     Control characters, bidirectional overrides, line separators, and the lone surrogates that stand
@@ -30,10 +30,10 @@ def cut(text: str, limit: int) -> str:
 
 def quoted(text: str) -> str:
     """Return the text in quotes for an error line: escaped, and cut if it is long."""
-    return f"'{shortened(visible(text), 60)}'"
+    return f"'{shortened(escape_control(text), 60)}'"
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def closest_match(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` was probably meant to be; None if none is close."""
     import difflib  # slow to import, and only a mistake needs it
 
@@ -42,7 +42,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return by_lower[matches[0]] if matches else None
 
 
-def listed(words: Iterable[str], conjunction: str = "or") -> str:
+def join_words(words: Iterable[str], conjunction: str = "or") -> str:
     """Return `a, b or c`."""
     *rest, last = words
     return f"{', '.join(rest)} {conjunction} {last}" if rest else last

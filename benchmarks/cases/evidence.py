@@ -24,7 +24,7 @@ _FILES_EACH = 8
 
 
 def run(setting: Setting) -> Iterator[Line]:
-    with tempfile.TemporaryDirectory() as folder, _crowd(Path(folder)):
+    with tempfile.TemporaryDirectory() as folder, _running_processes(Path(folder)):
         database, wal, shm = (_identity(folder, suffix) for suffix in ("", "-wal", "-shm"))
         wanted = HomeFiles(
             key="home", database=database, wal=wal, shm=shm, wal_mode=True, directory=folder
@@ -53,7 +53,7 @@ def _ask_psutil() -> None:
 
 
 @contextmanager
-def _crowd(folder: Path) -> Iterator[None]:
+def _running_processes(folder: Path) -> Iterator[None]:
     """Processes with files open, some of them with a database."""
     for number in range(_FILES_EACH):
         (folder / f"file-{number}").touch()

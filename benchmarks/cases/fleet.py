@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from benchmarks.fleet import Fleet, Group, PanelQuery, fleet, groups, panel_queries
 from benchmarks.line import Line, Setting, ratio_line
-from benchmarks.measure import Rounds, alternate, timed
+from benchmarks.measure import Timings, alternate, timed
 
 _HOSTS = 1000
 _MANY_HOSTS = 10_000
@@ -29,7 +29,7 @@ def run(setting: Setting) -> Iterator[Line]:
     yield ratio_line("fleet dashboard, one look", _PEER, looks, 0.1, note)
     # What it costs to record, whoever looks: every rule once, which is what a minute takes.
     rules = sum(len(group.rules) for group in groups())
-    recording = Rounds(evaluations, looks.peer)
+    recording = Timings(evaluations, looks.peer)
     yield ratio_line("recording rules, once", _PEER, recording, 0.5, f"{rules} rules")
     yield share_line(shares, hosts)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks import agent, hermes, homes, load, peers, reading, walking
 from benchmarks.cases import memory
 from benchmarks.line import Line, Setting, ratio_line
-from benchmarks.measure import Rounds, Stopwatch, alternate, mean_of, percentile, timed
+from benchmarks.measure import Stopwatch, Timings, alternate, mean_of, percentile, timed
 
 _FACTOR = 10
 _CLIENTS = 8
@@ -84,5 +84,5 @@ def _scrape(small: Path, large: Path, setting: Setting) -> Line:
             return percentile(load.scrape(port, clients=_CLIENTS, seconds=3).latencies, 0.99)
 
         times = [(p99(of_large.port), p99(of_small.port)) for _ in range(setting.rounds)]
-    rounds = Rounds([large for large, _ in times], [small for _, small in times])
+    rounds = Timings([large for large, _ in times], [small for _, small in times])
     return ratio_line("growth, scrape p99", _PEER, rounds, 1.1)

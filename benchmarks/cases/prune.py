@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from benchmarks import homes
 from benchmarks.homes import Part
-from benchmarks.keeping import keeping
+from benchmarks.keeping import maintaining_hermes
 from benchmarks.line import Line, Setting
 from benchmarks.measure import percentile, timed
 from exporter.evidence.openers import KnownOpeners
@@ -107,7 +107,7 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
     plan = planned(home, sessions)
     outcomes: list[Outcome] = []
     returns: list[Outcome] = []
-    with keeping(home) as writer:
+    with maintaining_hermes(home) as writer:
         site = Target(str(home), home.stat().st_uid, KnownOpeners.of(evidence(home)))
         writer.ask("start", session="beside-the-prune")
         seconds = timed(lambda: outcomes.append(execute(plan, site, keep_seconds=3600.0)))
@@ -139,7 +139,7 @@ def _left(outcome: Outcome, returned: Outcome) -> str:
 def _hermes_prunes(source: Path, place: Path, scale: float) -> tuple[float, float]:
     """How long its transaction takes, and how long a writer waits for it at most."""
     home, sessions, _ = _copy(source, place, scale)
-    with keeping(home) as writer, keeping(home) as pruner:
+    with maintaining_hermes(home) as writer, maintaining_hermes(home) as pruner:
         writer.ask("start", session="beside-the-prune")
         pruned = pruner.ask("prune", end_reason=_MARK)
         waits = writer.ask("stop")["waits"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.homes import CACHE
-from benchmarks.keeping import keeping
+from benchmarks.keeping import maintaining_hermes
 from benchmarks.line import Line, Setting, ratio_line
 from benchmarks.measure import alternate, timed
 from exporter.reaper.execute import execute
@@ -58,5 +58,5 @@ def _ours(home: Path, holds: list[float]) -> float:
 
 def _hermes(home: Path) -> float:
     plan, _ = planned(home)
-    with keeping(home) as hermes:
+    with maintaining_hermes(home) as hermes:
         return float(hermes.ask("end", sessions=[action.target for action in plan.actions]))

@@ -7,7 +7,7 @@ from statistics import median
 
 from benchmarks import load, servers
 from benchmarks.line import Line, Setting, ratio_line
-from benchmarks.measure import Rounds, percentile
+from benchmarks.measure import Timings, percentile
 
 _CLIENTS = 8
 _SECONDS = 3.0
@@ -22,7 +22,7 @@ def run(setting: Setting) -> Iterator[Line]:
             tuple(load.scrape(port, clients=_CLIENTS, seconds=_SECONDS) for port in (ours, peer))
             for _ in range(setting.rounds)
         ]
-    slowest = Rounds(
+    slowest = Timings(
         [percentile(mine.latencies, 0.99) for mine, _ in pairs],
         [percentile(theirs.latencies, 0.99) for _, theirs in pairs],
     )

@@ -13,7 +13,7 @@ from exporter.discovery.homes import Home
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.process_kinds import ProcessKind
-from exporter.pruner.beside import Beside
+from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.requests import PruneRequest
 from exporter.reaper.plan import HomePlan
 from exporter.reaper.possible_hosts import HostClass, class_of, process_key
@@ -83,7 +83,9 @@ def prune_request(
         run=run,
         keep_seconds=own.prune.trash.keep_seconds,
         lock_budget_seconds=own.prune.lock_budget_seconds,
-        beside=Beside.of(evidence.holders, own.reaper.presume_after.beside_servers()),
+        processes_at_prune=ProcessesAtPrune.of(
+            evidence.holders, own.reaper.presume_after.beside_servers()
+        ),
         emergency=planned.pressure.emergency,
     )
 

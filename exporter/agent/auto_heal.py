@@ -17,7 +17,7 @@ from exporter.snapshot import Trouble
 from exporter.workers import client, protocol
 from exporter.workers.pool import Pool
 
-_AGAIN_SECONDS: Final = 60.0
+_RETRY_SECONDS: Final = 60.0
 """What nothing came of is tried again after this long: each try is noted in the journal."""
 
 log = logs.get("pruner")
@@ -41,15 +41,15 @@ class AutomaticHealer:
             return
         if self._monotonic() < self._wait_until.get(home.path, 0.0):
             return
-        self._wait_until[home.path] = self._monotonic() + _AGAIN_SECONDS
+        self._wait_until[home.path] = self._monotonic() + _RETRY_SECONDS
         request = heal_request(home, evidence, settings.for_home(home.named_as))
         try:
             healed = client.call(self._pool, home, protocol.HEAL, request)
         except RefusedError as error:
-            self._stopped(state, str(error))
+            self._log_blocked(state, str(error))
             return
         except (TimeoutError, WorkerError) as error:
-            self._stopped(state, f"{error}; the next try finds out what was done")
+            self._log_blocked(state, f"{error}; the next try finds out what was done")
             return
         if healed.healed:
             log.warn(
@@ -59,8 +59,8 @@ class AutomaticHealer:
             )
             if not healed.left:
                 self._wait_until.pop(home.path, None)
-        self._stopped(state, healed.why)
+        self._log_blocked(state, healed.why)
 
-    def _stopped(self, state: HomeState, why: str) -> None:
+    def _log_blocked(self, state: HomeState, why: str) -> None:
         if self._changes.changed(state.home.path, why, assumed="") and why:
             log.warn("sessions not healed", home=state.home.label, why=why)

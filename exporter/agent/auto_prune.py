@@ -20,7 +20,7 @@ from exporter.agent.home_state import HomeState
 from exporter.agent.state_store import StateStore
 from exporter.config.mode import Mode
 from exporter.config.settings import HomeSettings, Settings
-from exporter.errors import ExporterError, place_of
+from exporter.errors import ExporterError, error_location
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.decide.thresholds import Pressure, note_done
@@ -54,13 +54,13 @@ class AutomaticPruner:
         self._store = store
         self._monotonic = monotonic
         self._clock = clock
-        self._last_look: dict[str, float] = {}
+        self._last_check: dict[str, float] = {}
         self._last_upkeep: dict[str, float] = {}
-        self._met: set[str] = set()
-        self._tried: dict[str, tuple[str, ...]] = {}
+        self._checked: set[str] = set()
+        self._recovery_tried: dict[str, tuple[str, ...]] = {}
         """The open runs of each home that were to be settled the last time."""
         self._changes = logs.StateChange()
-        self._turns: dict[int, threading.Lock] = {}
+        self._locks: dict[int, threading.Lock] = {}
         self._busy: set[str] = set()
         self._stopping = False
         self._settings = Settings()
@@ -74,13 +74,13 @@ class AutomaticPruner:
         self._settings = settings
         if state.snapshot is None or state.home.path in self._busy:
             return False
-        last = self._last_look.get(state.home.path)
+        last = self._last_check.get(state.home.path)
         interval = settings.for_home(state.home.named_as).prune.interval_seconds
         return last is None or self._monotonic() - last >= interval
 
     def is_new(self, state: HomeState) -> bool:
         """Whether all that is known of this home is from its first scan."""
-        return state.home.path not in self._met
+        return state.home.path not in self._checked
 
     def wish(self, state: HomeState, settings: Settings) -> PruneWish | None:
         """What the next scan is to plan; None while no look is due."""
@@ -98,29 +98,29 @@ class AutomaticPruner:
         if planned is None and not state.plans.problem:
             return
         home, own = state.home, settings.for_home(state.home.named_as)
-        self._last_look[home.path] = self._monotonic()
-        self._met.add(home.path)
+        self._last_check[home.path] = self._monotonic()
+        self._checked.add(home.path)
         # A plan made while a killed run is not settled may be wrong: the next look plans anew.
         if own.prune.mode is Mode.ENFORCE and self._settles_first(state):
             return
         if planned is None:
-            self._stopped(state, state.plans.problem)
+            self._log_blocked(state, state.plans.problem)
             return
         state.prune = planned.report
         self._remember(state, planned.memory)
-        self._stopped(state, planned.plan.why if planned.plan.blocked else _NOTHING)
+        self._log_blocked(state, planned.plan.why if planned.plan.blocked else _NOTHING)
         if own.prune.mode is not Mode.ENFORCE or not home.may_write:
             return
         if planned.plan.actions:
             # Whoever comes from now on is not among those that the plan has reckoned with.
             evidence, planned_at = state.evidence, self._monotonic()
-            self._begin(
+            self._start_run(
                 state,
                 lambda worker: self._prune(worker, state, own, planned, evidence, planned_at),
             )
         elif self._upkeep_is_due(state, own):
             self._last_upkeep[home.path] = self._monotonic()
-            self._begin(state, lambda worker: self._keep_up(worker, state, own))
+            self._start_run(state, lambda worker: self._upkeep(worker, state, own))
 
     def _settles_first(self, state: HomeState) -> bool:
         """Whether what killed runs left open is being settled: until then no plan would be right.
@@ -128,12 +128,12 @@ class AutomaticPruner:
         What could not be settled is tried again by the next run, and is in the way of none.
         """
         open_runs, evidence = state.unfinished_runs, state.evidence
-        if self._tried.get(state.home.path, ()) == open_runs or evidence is None:
+        if self._recovery_tried.get(state.home.path, ()) == open_runs or evidence is None:
             return False
-        self._tried[state.home.path] = open_runs
+        self._recovery_tried[state.home.path] = open_runs
         if not open_runs or not state.home.may_write:
             return False
-        self._begin(state, lambda worker: self._settle(worker, state, evidence))
+        self._start_run(state, lambda worker: self._settle(worker, state, evidence))
         return True
 
     def _settle(self, worker: Worker, state: HomeState, evidence: HomeEvidence) -> None:
@@ -147,29 +147,29 @@ class AutomaticPruner:
         try:
             self._store.keep_prune_memory(state.home.path, memory)
         except apsw.Error as error:
-            self._stopped(state, f"cannot write {self._store.path}: {error}")
+            self._log_blocked(state, f"cannot write {self._store.path}: {error}")
 
-    def _begin(self, state: HomeState, job: Job) -> None:
+    def _start_run(self, state: HomeState, job: Job) -> None:
         self._busy.add(state.home.path)
         threading.Thread(target=self._run, args=(state, job), name="prune", daemon=True).start()
 
-    def _turn_of(self, owner: int) -> threading.Lock:
+    def _lock_of(self, owner: int) -> threading.Lock:
         """One run at a time for each user: nobody can keep another's from beginning."""
-        return self._turns.setdefault(owner, threading.Lock())
+        return self._locks.setdefault(owner, threading.Lock())
 
     def _run(self, state: HomeState, job: Job) -> None:
         home = state.home
         try:
-            with self._turn_of(home.owner), self._pool.temporary(home.owner) as worker:
+            with self._lock_of(home.owner), self._pool.temporary(home.owner) as worker:
                 job(worker)
         except (ExporterError, TimeoutError) as error:
             if not self._stopping:
-                self._stopped(state, str(error))
+                self._log_blocked(state, str(error))
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the agent
-            log.error("prune failed", home=home.label, error=place_of(error))
+            log.error("prune failed", home=home.label, error=error_location(error))
         finally:
             self._busy.discard(home.path)
-            self._last_look.pop(home.path, None)
+            self._last_check.pop(home.path, None)
 
     def _prune(
         self,
@@ -188,7 +188,9 @@ class AutomaticPruner:
         pruned = worker.call(protocol.PRUNE, request)
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
-        self._tell(state, pruned, planned.pressure, Counter(each.policy.value for each in done))
+        self._log_result(
+            state, pruned, planned.pressure, Counter(each.policy.value for each in done)
+        )
         self._remember(state, note_done(planned.memory, planned.pressure, done, self._clock()))
 
     def _upkeep_is_due(self, state: HomeState, own: HomeSettings) -> bool:
@@ -203,7 +205,7 @@ class AutomaticPruner:
         last = self._last_upkeep.get(state.home.path)
         return last is None or self._monotonic() - last >= _UPKEEP_SECONDS
 
-    def _keep_up(self, worker: Worker, state: HomeState, own: HomeSettings) -> None:
+    def _upkeep(self, worker: Worker, state: HomeState, own: HomeSettings) -> None:
         if state.evidence is None:
             return
         from exporter.pruner.apply.upkeep import is_quiet  # few want any
@@ -227,7 +229,7 @@ class AutomaticPruner:
                 after_bytes=each.after_bytes,
             )
 
-    def _tell(
+    def _log_result(
         self, state: HomeState, outcome: Outcome, pressure: Pressure, by_policy: Counter[str]
     ) -> None:
         due = [level.name.value for level in pressure.levels if level.due]
@@ -243,9 +245,9 @@ class AutomaticPruner:
             freed_bytes=outcome.freed.get(Frees.NOW, 0),
             in_trash_bytes=outcome.freed.get(Frees.AT_PURGE, 0),
         )
-        self._stopped(state, outcome.why)
+        self._log_blocked(state, outcome.why)
 
-    def _stopped(self, state: HomeState, why: str) -> None:
+    def _log_blocked(self, state: HomeState, why: str) -> None:
         """One line when something comes into the way of pruning, and one when it has gone."""
         if not self._changes.changed(state.home.path, why, assumed=_NOTHING):
             return

@@ -23,7 +23,7 @@ from exporter.workers import client, protocol
 from exporter.workers.pool import Pool
 
 _NOTHING: Final = ""
-_TOLD_MAX: Final = 5
+_LOGGED_MAX: Final = 5
 
 log = logs.get("reaper")
 
@@ -60,29 +60,29 @@ class AutomaticReaper:
             self._last_pass[home.path] = self._monotonic()
         elif state.plans.problem and self.is_due(state, settings):
             self._last_pass[home.path] = self._monotonic()
-            self._stopped(state, state.plans.problem)
+            self._log_blocked(state, state.plans.problem)
         # What our own journal says we did is put right in every mode, and within one scan.
         if plan is None and not (state.needs_healing and home.may_write):
             return
         own = settings.for_home(home.named_as)
         order = reap_request(home, state.evidence, own, plan)
         try:
-            self._tell(state, client.call(self._pool, home, protocol.REAP, order))
+            self._log_result(state, client.call(self._pool, home, protocol.REAP, order))
         except RefusedError as error:
-            self._stopped(state, str(error))
+            self._log_blocked(state, str(error))
         except TimeoutError:
-            self._stopped(state, "it took too long; the next pass finds out what was done")
+            self._log_blocked(state, "it took too long; the next pass finds out what was done")
         except WorkerError as error:
-            self._stopped(state, f"{error}; the next pass finds out what was done")
+            self._log_blocked(state, f"{error}; the next pass finds out what was done")
 
-    def _tell(self, state: HomeState, outcome: Outcome) -> None:
+    def _log_result(self, state: HomeState, outcome: Outcome) -> None:
         label = state.home.label
         if outcome.reopened:
             log.error(
                 "sessions reaped wrongly were put right",
                 home=label,
                 sessions=len(outcome.reopened),
-                ids=" ".join(public_id(each) for each in outcome.reopened[:_TOLD_MAX]),
+                ids=" ".join(public_id(each) for each in outcome.reopened[:_LOGGED_MAX]),
             )
         if outcome.resumed:
             log.info("reaped sessions were resumed", home=label, sessions=len(outcome.resumed))
@@ -95,9 +95,9 @@ class AutomaticReaper:
                 skipped=len(outcome.skipped),
                 later=outcome.deferred,
             )
-        self._stopped(state, outcome.why)
+        self._log_blocked(state, outcome.why)
 
-    def _stopped(self, state: HomeState, why: str) -> None:
+    def _log_blocked(self, state: HomeState, why: str) -> None:
         """One line when something comes into the way of reaping, and one when it has gone."""
         if not self._changes.changed(state.home.path, why, assumed=_NOTHING):
             return

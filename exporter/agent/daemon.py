@@ -24,16 +24,16 @@ from exporter.collectors.render import MetricsRenderer
 from exporter.collectors.view import HostView
 from exporter.config.load import load
 from exporter.config.settings import Settings
-from exporter.errors import ExporterError, place_of
+from exporter.errors import ExporterError, error_location
 from exporter.web.published import Published
 from exporter.web.response import Packed, pack
 from exporter.web.routes import Routes
 from exporter.web.server import serve as serve_http
 
-_SWITCH_SECONDS: Final = 0.00002
+_THREAD_SWITCH_SECONDS: Final = 0.00002
 """How long a scan may keep a scrape waiting for the interpreter."""
 _SHORTEST_PAUSE_SECONDS: Final = 0.2
-_LEAVE_SECONDS: Final = 15.0
+_EXIT_GRACE_SECONDS: Final = 15.0
 """How long the agent waits at its end for its threads; well below what systemd waits for it."""
 
 log = logs.get("agent")
@@ -41,7 +41,7 @@ log = logs.get("agent")
 
 def serve(options: Options) -> int:
     """Run until SIGTERM or SIGINT."""
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    sys.setswitchinterval(_THREAD_SWITCH_SECONDS)
     gc.freeze()  # what is loaded by now stays, and need not be looked at by every collection
     settings = load(options.config_file)
     with state_lock(options.state_dir):
@@ -52,8 +52,8 @@ def serve(options: Options) -> int:
             store.close()
 
 
-def _joined(thread: threading.Thread) -> bool:
-    thread.join(_LEAVE_SECONDS)
+def _has_ended(thread: threading.Thread) -> bool:
+    thread.join(_EXIT_GRACE_SECONDS)
     return not thread.is_alive()
 
 
@@ -77,7 +77,7 @@ class _Agent:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        loop.add_signal_handler(signal.SIGHUP, self._on_sighup)
         self._publish(HostView((), __version__, (), True, time.time()), ready=False)
         routes = Routes(
             self._published,
@@ -97,17 +97,17 @@ class _Agent:
         self._stopping = True
         self._wake.set()
         await server.drain()
-        ended = threading.Thread(target=self._end, args=(scanner,), name="end", daemon=True)
+        ended = threading.Thread(target=self._stop, args=(scanner,), name="end", daemon=True)
         ended.start()
-        if not await asyncio.to_thread(_joined, ended):
-            self._leave()
+        if not await asyncio.to_thread(_has_ended, ended):
+            self._exit_at_once()
         return 0
 
-    def _end(self, scanner: threading.Thread) -> None:
+    def _stop(self, scanner: threading.Thread) -> None:
         self._loop.close()
         scanner.join()
 
-    def _leave(self) -> NoReturn:
+    def _exit_at_once(self) -> NoReturn:
         """End without the threads that hang: the interpreter would wait for them for ever.
 
         What they were to write is counted by the next agent, as after a crash.
@@ -130,7 +130,7 @@ class _Agent:
                 self._changes.changed("round", "fine")
             except Exception as error:  # noqa: BLE001 - a failed round must not end the agent
                 if not self._stopping and self._changes.changed("round", repr(error)):
-                    log.error("round failed", error=place_of(error))
+                    log.error("round failed", error=error_location(error))
             spent = time.monotonic() - began
             if self._loop.has_new_homes():
                 interval = 0.0  # the rest about them is told by the next round
@@ -167,7 +167,7 @@ class _Agent:
 
     def _collector_failed(self, name: str, error: Exception) -> None:
         if self._changes.changed(("collector", name), repr(error)):
-            log.error("collector failed", collector=name, error=place_of(error))
+            log.error("collector failed", collector=name, error=error_location(error))
 
     def _modes(self) -> dict[str, str]:
         """Whether something is ended or deleted in any home."""
@@ -175,7 +175,7 @@ class _Agent:
 
     # Reloading
 
-    def _hang_up(self) -> None:
+    def _on_sighup(self) -> None:
         threading.Thread(target=self._try_reload, name="reload", daemon=True).start()
 
     def _try_reload(self) -> None:

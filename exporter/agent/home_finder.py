@@ -12,16 +12,16 @@ from exporter.agent.state_store import StateStore
 from exporter.config.settings import Settings
 from exporter.discovery.homes import (
     Account,
-    Candidate,
     Census,
     Home,
+    HomeCandidate,
     Origin,
     accounts,
     found_candidates,
     take_census,
 )
 from exporter.discovery.inspection import Inspection
-from exporter.evidence.models import Candidate as ProcessCandidate
+from exporter.evidence.models import PossibleHome as ProcessCandidate
 from exporter.workers.path_probe import is_text
 from exporter.workers.path_prober import PathProber
 
@@ -45,7 +45,7 @@ class HomeFinder:
         self._resolved: dict[str, str] = {}
         self._asked: set[str] = set()
 
-    def census(
+    def find(
         self,
         settings: Settings,
         watched: Mapping[str, Home],
@@ -61,7 +61,11 @@ class HomeFinder:
             candidates,
             self._inspect,
             labels=labels,
-            watched={path: home for path, home in watched.items() if _is_meant(home, candidates)},
+            watched={
+                path: home
+                for path, home in watched.items()
+                if _is_still_configured(home, candidates)
+            },
             own_uid=self._own_uid,
             user_names={user.uid: user.name for user in users},
             labels_by_owner=self._store.labels_by_owner(),
@@ -86,17 +90,19 @@ class HomeFinder:
 
     def _candidates(
         self, settings: Settings, users: Sequence[Account], processes: Iterable[ProcessCandidate]
-    ) -> list[Candidate]:
+    ) -> list[HomeCandidate]:
         if self._named:
-            return [Candidate(os.path.abspath(path), Origin.NAMED) for path in self._named]
+            return [HomeCandidate(os.path.abspath(path), Origin.NAMED) for path in self._named]
         if settings.homes:
             return [
-                Candidate(os.path.abspath(home.path), Origin.NAMED, home.name or "", home.profiles)
+                HomeCandidate(
+                    os.path.abspath(home.path), Origin.NAMED, home.name or "", home.profiles
+                )
                 for home in settings.homes
             ]
         found = found_candidates(users, self._own_uid, self._environment)
         found.extend(
-            Candidate(
+            HomeCandidate(
                 each.directory,
                 Origin.PROCESS,
                 uid=each.uid,
@@ -108,7 +114,7 @@ class HomeFinder:
         )
         return found
 
-    def _inspect(self, candidate: Candidate) -> Inspection:
+    def _inspect(self, candidate: HomeCandidate) -> Inspection:
         """What the scout says; a path that leads nowhere now is known by where it led before.
 
         A path that a process names is looked at as that process's user: it may be any path.
@@ -136,7 +142,7 @@ class HomeFinder:
         return home
 
 
-def _is_meant(home: Home, candidates: Iterable[Candidate]) -> bool:
+def _is_still_configured(home: Home, candidates: Iterable[HomeCandidate]) -> bool:
     """Whether a watched home is still to be: the operator may have taken its name back."""
     known_as = home.named_as or home.path
     return all(each.origin is not Origin.NAMED for each in candidates) or any(

@@ -27,8 +27,8 @@ from exporter.snapshot import KanbanClaim, Probe, Snapshot, Trouble
 from exporter.workers.protocol import Plans, ScanPart, ScanReply, SessionsPage, UsagePage
 
 _PID_REUSE_SLACK_SECONDS = 120.0
-_ALL_TOLD_SECONDS = 30 * 86400.0
-_NOBODY = AllowedValues(frozenset())
+_NEW_WORKER_AFTER_SECONDS = 30 * 86400.0
+_NO_VALUES = AllowedValues(frozenset())
 Weights = defaultdict[tuple[str, ...], float]
 
 
@@ -47,7 +47,7 @@ class HomeState:
         self.new_probe: Probe | None = None
         """Of the scan that is under way; what a scan has seen is shown when it is complete."""
         self.new_evidence: HomeEvidence | None = None
-        self.look: Probe | None = None
+        self.probe: Probe | None = None
         self.evidence: HomeEvidence | None = None
         self.snapshot: Snapshot | None = None
         self.trouble = Trouble.NONE
@@ -62,7 +62,7 @@ class HomeState:
         self._scanned_at: float | None = None
         self._scan_seconds = 0.0
         self._counters: tuple[CounterValue, ...] = tuple(store.counters(home.path))
-        self._sources = self._histogram_sources = self._ended = self._end_reasons = _NOBODY
+        self._sources = self._histogram_sources = self._ended = self._end_reasons = _NO_VALUES
         self._verdicts: tuple[VerdictCount, ...] = ()
         self._leaks: tuple[LeakCount, ...] = ()
         self._unknown: tuple[UnknownCount, ...] = ()
@@ -76,8 +76,8 @@ class HomeState:
         self.was_read = False
         """The scan that is under way has told what it read; only its plans are still to come."""
         self._worker: object = None
-        self._met_at = float("inf")
-        self._all_told = False
+        self._worker_since = float("inf")
+        self._every_session_seen = False
         self._has_read = False
 
     @property
@@ -95,51 +95,53 @@ class HomeState:
     def set_worker(self, worker: object, now: float) -> None:
         """Note who is about to answer: a new worker knows nothing and tells of every session."""
         if worker is not self._worker:
-            self._worker, self._met_at, self._all_told = worker, now, False
+            self._worker, self._worker_since, self._every_session_seen = worker, now, False
             self._has_read = False
 
     def needs_new_worker(self, now: float) -> bool:
         """Whether it is time for a new worker, to learn which sessions are gone."""
-        return now - self._met_at > _ALL_TOLD_SECONDS
+        return now - self._worker_since > _NEW_WORKER_AFTER_SECONDS
 
-    def take(self, part: ScanPart) -> None:
+    def add_reply(self, part: ScanPart) -> None:
         """Take in one part of a scan."""
         match part:
             case UsagePage(usage):
-                self._note(lambda: self._store.count(self.home.path, usage))
+                self._try_write(lambda: self._store.count(self.home.path, usage))
             case SessionsPage(items, first):
                 self._sessions.add(items, first=first)
             case ScanReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn):
-                self._take_snapshot(snapshot)
+                self._add_snapshot(snapshot)
                 self._has_read = self.was_read = True
                 self.reborn = reborn
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
                 self._unknown, self._runs = tuple(unknown), runs
                 if watched is not None:
-                    self._note(lambda: self._store.keep_idleness(self.home.path, watched))
+                    self._try_write(lambda: self._store.keep_idleness(self.home.path, watched))
 
     def take_probe(self) -> None:
         """Only the probe and its evidence are wanted; nothing is read."""
-        self.look, self.evidence = self.new_probe, self.new_evidence
-        if self.look is not None:
-            self.trouble, self.detail = self.look.trouble, self.look.detail
+        self.probe, self.evidence = self.new_probe, self.new_evidence
+        if self.probe is not None:
+            self.trouble, self.detail = self.probe.trouble, self.probe.detail
 
-    def _take_snapshot(self, snapshot: Snapshot) -> None:
+    def _add_snapshot(self, snapshot: Snapshot) -> None:
         if snapshot.trouble is Trouble.NONE:
             watermark = snapshot.message_watermark
-            self._note(lambda: self._store.set_watermark(self.home.path, watermark))
-            if not self._all_told:
-                self._all_told = True
-                self._note(lambda: self._store.forget_sessions(self.home.path, self._met_at))
-        self._note(lambda: self._admit(snapshot))
+            self._try_write(lambda: self._store.set_watermark(self.home.path, watermark))
+            if not self._every_session_seen:
+                self._every_session_seen = True
+                self._try_write(
+                    lambda: self._store.forget_sessions(self.home.path, self._worker_since)
+                )
+        self._try_write(lambda: self._limit_labels(snapshot))
         if snapshot.sessions is None:
             self._sessions.clear()
         self._sessions.close()
         self._counters = tuple(self._store.counters(self.home.path))
-        self.look, self.evidence, self.snapshot = self.new_probe, self.new_evidence, snapshot
+        self.probe, self.evidence, self.snapshot = self.new_probe, self.new_evidence, snapshot
         self.trouble, self.detail = snapshot.trouble, snapshot.detail
 
-    def _note(self, write: Callable[[], None]) -> None:
+    def _try_write(self, write: Callable[[], None]) -> None:
         """Write to the journal. A full disk must not cost the metrics that would tell of it."""
         if self.uncounted:
             return
@@ -148,7 +150,7 @@ class HomeState:
         except apsw.Error as error:
             self.uncounted = f"cannot write {self._store.path}: {error}"
 
-    def _admit(self, snapshot: Snapshot) -> None:
+    def _limit_labels(self, snapshot: Snapshot) -> None:
         """Give the label values of this snapshot their places."""
         sessions = snapshot.sessions
         if sessions is None:
@@ -163,12 +165,12 @@ class HomeState:
         after_end: Weights = defaultdict(float)
         for reason, count in sessions.written_after_end.items():
             after_end[(label_value(LabelFamily.END_REASON, reason),)] += count
-        self._sources = self._places(LabelFamily.SOURCE, sources)
-        self._histogram_sources = self._places(LabelFamily.HISTOGRAM_SOURCE, sources)
-        self._ended = self._places(LabelFamily.SOURCE_END_REASON, ended)
-        self._end_reasons = self._places(LabelFamily.END_REASON, after_end)
+        self._sources = self._allowed_values(LabelFamily.SOURCE, sources)
+        self._histogram_sources = self._allowed_values(LabelFamily.HISTOGRAM_SOURCE, sources)
+        self._ended = self._allowed_values(LabelFamily.SOURCE_END_REASON, ended)
+        self._end_reasons = self._allowed_values(LabelFamily.END_REASON, after_end)
 
-    def _places(self, family: LabelFamily, weights: Weights) -> AllowedValues:
+    def _allowed_values(self, family: LabelFamily, weights: Weights) -> AllowedValues:
         return self._store.admit(self.home.path, family, most_used_first(weights))
 
     def finish(self, now: float, monotonic: float) -> None:
@@ -179,7 +181,7 @@ class HomeState:
         """The home could not be scanned: what was known of it is no longer vouched for."""
         self.trouble, self.detail = trouble, detail
         self.failed = True
-        self.look = self.snapshot = self.evidence = None
+        self.probe = self.snapshot = self.evidence = None
         self.new_probe = self.new_evidence = None
         self._sessions.clear()
         self._sessions.close()
@@ -221,7 +223,7 @@ class HomeState:
             up=self.snapshot is not None and self.trouble is Trouble.NONE,
             trouble=self.trouble,
             detail=self.detail,
-            look=self.look,
+            probe=self.probe,
             snapshot=self.snapshot,
             evidence=self.evidence,
             blind=(*self._blind(), *blind),
@@ -245,7 +247,7 @@ class HomeState:
 
     def _blind(self) -> tuple[str, ...]:
         """Everything that keeps the absence of evidence from being evidence."""
-        reasons = list(blindness(self.look, self.evidence)) if self.look is not None else []
+        reasons = list(blindness(self.probe, self.evidence)) if self.probe is not None else []
         if self.snapshot is not None and not self.snapshot.routing_readable:
             reasons.append("routing")
         if self.snapshot is not None and not self._runs.readable:

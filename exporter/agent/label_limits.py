@@ -13,7 +13,7 @@ from exporter.snapshot import OTHER
 _SEPARATOR: Final = "\x1f"
 
 
-def admit(
+def allow(
     connection: apsw.Connection, home: int, family: LabelFamily, values: Iterable[tuple[str, ...]]
 ) -> AllowedValues:
     """Give these values places as long as there are any, and remember who has one."""

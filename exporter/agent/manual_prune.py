@@ -21,7 +21,7 @@ from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
 from exporter.pruner.models import HomePrunePlan, Policy, PruneAction, PruneMemory
 from exporter.pruner.requests import Narrowed, PruneWish
-from exporter.text import visible
+from exporter.text import escape_control
 from exporter.workers import protocol
 
 _HASH_DIGITS: Final = 16
@@ -152,5 +152,5 @@ def _switched_off(policies: Sequence[Policy], plans: Sequence[PlannedHome]) -> I
     for policy in policies:
         off = [each.state.home.label for each in plans if each.own.prune.is_off(policy.value)]
         if off:
-            homes = visible(", ".join(off))
+            homes = escape_control(", ".join(off))
             yield f"policy {policy.value} is off in the configuration, for {homes}"

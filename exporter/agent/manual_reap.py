@@ -20,7 +20,7 @@ from exporter.pruner.requests import Narrowed
 from exporter.reaper.models import Verdict
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits, ReapPlanRequest, digest, hash_of
 from exporter.runs.models import END_SESSION
-from exporter.text import counted, listed, visible
+from exporter.text import counted, escape_control, join_words
 from exporter.workers import protocol
 
 log = logs.get("reap")
@@ -112,8 +112,8 @@ def _never_reaped(sources: Sequence[str], plans: Sequence[PlannedHome]) -> Itera
     for source in dict.fromkeys(sources):
         if source in found - allowed:
             yield (
-                f"sessions of {visible(source)} are never reaped: "
-                f"reaper.sources has {listed(sorted(allowed), 'and')}"
+                f"sessions of {escape_control(source)} are never reaped: "
+                f"reaper.sources has {join_words(sorted(allowed), 'and')}"
             )
 
 

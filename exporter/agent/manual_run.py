@@ -25,7 +25,7 @@ from exporter.reaper.plan import HomePlan, ReapAction
 from exporter.runs.journal import new_run_id
 from exporter.runs.models import RunOutcome
 from exporter.runs.recovery import not_known
-from exporter.text import visible
+from exporter.text import escape_control
 
 ONLY_OBSERVED: Final = "a home of root is only observed unless it is named, e.g. by --home"
 AnyAction = ReapAction | PruneAction
@@ -91,7 +91,9 @@ def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | Non
     """The plans of all homes that were read just now; of a saved plan what still holds."""
     unread = [home.label for home in view.homes if not home.up]
     plans = list(_plans(kind, loop, saved, unread))
-    items = {_item(kind, each.state.home.path, action) for each in plans for action in each.actions}
+    items = {
+        _saved_item(kind, each.state.home.path, action) for each in plans for action in each.actions
+    }
     result = RunResult(
         saved.hash if saved is not None else kind.hash(plans),
         saved.created_at if saved is not None else time.time(),
@@ -121,7 +123,7 @@ def _plans(
         wanted: Iterable[AnyAction] = (
             each
             for each in planned.actions
-            if items is None or _item(kind, home.path, each) in items
+            if items is None or _saved_item(kind, home.path, each) in items
         )
         yield PlannedHome(state, loop.settings.for_home(home.named_as), planned, tuple(wanted))
 
@@ -155,7 +157,7 @@ def try_save(kind: ManualRun, loop: ScanLoop, state_dir: str, result: RunResult)
         created_at=result.created_at,
         expires_at=result.created_at + loop.settings.prune.plan_ttl_seconds,
         items=tuple(
-            _item(kind, each.state.home.path, action)
+            _saved_item(kind, each.state.home.path, action)
             for each in result.plans
             for action in each.actions
         ),
@@ -170,10 +172,10 @@ def unfinished_run_notes(loop: ScanLoop) -> Iterator[str]:
     for state in loop.states():
         for run in filter(None, state.unfinished_runs):
             yield (
-                f"run {run} was not finished in {visible(state.home.label)}; "
+                f"run {run} was not finished in {escape_control(state.home.label)}; "
                 "what acts next settles it first, if it is not under way"
             )
 
 
-def _item(kind: ManualRun, path: str, action: AnyAction) -> SavedItem:
+def _saved_item(kind: ManualRun, path: str, action: AnyAction) -> SavedItem:
     return SavedItem(path, action.target, kind.digest(action))

@@ -23,7 +23,7 @@ def host(options: Options) -> Iterator[HostService]:
     settings = load(options.config_file)
     with closing(StateStore.in_memory()) as store:
         copy_memories(options.state_dir, store)
-        with _over(options, settings, store) as service:
+        with _service_over(options, settings, store) as service:
             yield service
 
 
@@ -37,7 +37,7 @@ def metrics_text(options: Options) -> tuple[bytes, list[str]]:
     with (
         state_lock(options.state_dir),
         closing(StateStore.open(options.state_dir)) as store,
-        _over(options, settings, store, metrics.file_patterns) as service,
+        _service_over(options, settings, store, metrics.file_patterns) as service,
     ):
         view = service.metrics_view()
         return metrics.render(view).text, [home.label for home in view.homes if not home.up]
@@ -52,12 +52,12 @@ def check(options: Options) -> dict[str, Any]:
         return {"ok": False, "config": problems, "homes": []}
     with closing(StateStore.in_memory()) as store:
         copy_memories(options.state_dir, store)
-        with _over(options, settings, store) as service:
+        with _service_over(options, settings, store) as service:
             return service.check()
 
 
 @contextmanager
-def _over(
+def _service_over(
     options: Options, settings: Settings, store: StateStore, file_patterns: Sequence[str] = ()
 ) -> Iterator[HostService]:
     for path in options.homes:

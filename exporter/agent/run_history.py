@@ -24,7 +24,7 @@ from exporter.runs.models import (
     outcome_of,
 )
 from exporter.runs.recovery import not_known
-from exporter.text import counted, visible
+from exporter.text import counted, escape_control
 from exporter.workers import protocol
 from exporter.workers.protocol import ActionRow, RunActionsRequest, RunsRequest
 
@@ -93,7 +93,9 @@ def show_run(loop: ScanLoop, run: str, unread: list[str]) -> list[dict[str, Any]
 
 def _no_such_run(run: str, unread: list[str]) -> str:
     hint = f"; could not read {', '.join(unread)}" if unread else ""
-    return f"no run {visible(run)[:64]} in any home{hint}; `hermes-exporter history` lists them"
+    return (
+        f"no run {escape_control(run)[:64]} in any home{hint}; `hermes-exporter history` lists them"
+    )
 
 
 # Settling what killed runs left open

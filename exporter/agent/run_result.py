@@ -9,10 +9,10 @@ from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.pruner.models import Frees
 from exporter.runs.models import RunOutcome, Skipped
 from exporter.snapshot import Snapshot
-from exporter.text import listed, nearest, quoted, visible
+from exporter.text import closest_match, escape_control, join_words, quoted
 
 _NO_LONGER: Final = "it no longer is as planned"
-_NOT_LOOKED_AT: Final = "its home was not looked at; give the same --home and --config.file"
+_HOME_NOT_SCANNED: Final = "its home was not looked at; give the same --home and --config.file"
 
 
 class RunResult:
@@ -68,7 +68,7 @@ class RunResult:
         """
         self._saved = True
         self.skipped.extend(
-            Skipped(item.target, _NO_LONGER if item.home in homes else _NOT_LOOKED_AT)
+            Skipped(item.target, _NO_LONGER if item.home in homes else _HOME_NOT_SCANNED)
             for item in saved.items
             if item not in still_planned
         )
@@ -124,11 +124,11 @@ def _lines(wanted: Iterable[str], known: Sequence[str]) -> Iterator[str]:
     for source in wanted:
         if source in known:
             continue
-        meant = nearest(source, known)
+        meant = closest_match(source, known)
         if meant:
             fix = f", did you mean {quoted(meant)}?"
         elif known:
-            fix = f"; there are {listed(map(visible, known[:_LISTED_MAX]), 'and')}"
+            fix = f"; there are {join_words(map(escape_control, known[:_LISTED_MAX]), 'and')}"
         else:
             fix = "; there are no sessions"
         yield f"no session has source {quoted(source)}{fix}"

@@ -53,7 +53,7 @@ def save(state_dir: str, plan: SavedPlan, clock: Callable[[], float] = time.time
     os.makedirs(folder, mode=0o700, exist_ok=True)
     _remove_expired(folder, clock())
     path = os.path.join(folder, f"{plan.hash}.json")
-    with open(f"{path}.new", "wb", opener=_private) as file:
+    with open(f"{path}.new", "wb", opener=_open_private) as file:
         file.write(msgspec.json.encode(plan))
     os.replace(f"{path}.new", path)
 
@@ -91,7 +91,7 @@ def load(
     return found
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 

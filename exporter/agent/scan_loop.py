@@ -21,17 +21,17 @@ from exporter.agent.auto_prune import AutomaticPruner
 from exporter.agent.auto_reap import AutomaticReaper
 from exporter.agent.home_finder import HomeFinder
 from exporter.agent.home_state import HomeState, PlansWanted
-from exporter.agent.scan_request import key, scan_request, survey_targets
+from exporter.agent.scan_request import scan_request, survey_targets, target_key
 from exporter.agent.scheduler import ScanHome, Scheduler, WorkerQueue
 from exporter.agent.state_store import StateStore
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Census, Home, RefusedHome
-from exporter.errors import WorkerError, place_of
+from exporter.errors import WorkerError, error_location
 from exporter.evidence.boot import Clock, read_boot_id, read_clock
 from exporter.evidence.liveness import start_times
-from exporter.evidence.models import Candidate as ProcessCandidate
 from exporter.evidence.models import HomeEvidence, HomeFiles, Survey
+from exporter.evidence.models import PossibleHome as ProcessCandidate
 from exporter.evidence.survey import survey as survey_processes
 from exporter.pruner.models import PruneMemory
 from exporter.reaper.models import Judgement
@@ -49,11 +49,11 @@ PROBE_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
 _CLOCK_STEP_SECONDS: Final = 3600.0
 """Policies go by days. A clock that is kept right by small steps stays within this for a boot."""
-_LINGER_SECONDS: Final = 3600.0
+_KEEP_LOST_HOME_SECONDS: Final = 3600.0
 """How long a home that has gone is shown as down before it is forgotten."""
 _REFUSALS_PER_HOUR: Final = 64
 """Log lines; `check` tells of all."""
-_APART_MAX: Final = 8
+_DEDICATED_MAX: Final = 8
 """Homes of one owner that may have a process of their own each, and be scanned on their own."""
 
 
@@ -101,12 +101,12 @@ class ScanLoop:
         self._survey = survey or self._survey_processes
         self._clock = clock
         self._monotonic = monotonic
-        self._look_seconds = probe_seconds
+        self._probe_seconds = probe_seconds
         self._read_seconds = read_seconds
         self._every_session = every_session
         self._purpose = _AUTOMATIC
         self._file_patterns = file_patterns
-        self._scheduler = Scheduler(self._surprised)
+        self._scheduler = Scheduler(self._internal_error)
         self._healer = AutomaticHealer(self._pool, monotonic) if acting else None
         self._reaper = AutomaticReaper(self._pool, monotonic) if acting else None
         self._pruner = AutomaticPruner(self._pool, store, monotonic, clock) if acting else None
@@ -125,15 +125,15 @@ class ScanLoop:
         """Scan every home that is not busy; wait no longer than `patience_seconds` for any."""
         self._purpose = purpose
         self.discover()
-        self._bring_together()
+        self._share_workers_again()
         until = self._monotonic() + timeout_seconds
         ready = [state for state in self._states.values() if self._is_ready(state)]
         apart = [state for state in ready if self._pool.is_dedicated(state.home.path)]
-        alone = self._scheduler.next_homes(apart, self._apart(), _APART_MAX)
+        alone = self._scheduler.next_homes(apart, self._dedicated_homes(), _DEDICATED_MAX)
         together = [state for state in ready if not self._pool.is_dedicated(state.home.path)]
         awaited = [not state.failed for state in alone]
-        jobs = [self._scheduler.start([state], self._scan_alone) for state in alone]
-        self._in_queues(together, self._look, (until - self._monotonic()) / 2)
+        jobs = [self._scheduler.start([state], self._scan_dedicated) for state in alone]
+        self._in_queues(together, self._probe, (until - self._monotonic()) / 2)
         looked = [
             state for state in together if state.new_probe and not self._scheduler.is_busy(state)
         ]
@@ -149,13 +149,13 @@ class ScanLoop:
         """Only find out who has which database open: no home is read."""
         self.discover()
         ready = [state for state in self._states.values() if self._is_ready(state)]
-        self._in_queues(ready, self._look, timeout_seconds)
+        self._in_queues(ready, self._probe, timeout_seconds)
         looked = [
             state for state in ready if state.new_probe and not self._scheduler.is_busy(state)
         ]
         surveyed = self._take_survey(looked)
         for state in looked:
-            state.new_evidence = surveyed.get(key(state.home.path, "state.db"))
+            state.new_evidence = surveyed.get(target_key(state.home.path, "state.db"))
             state.take_probe()
 
     def _is_ready(self, state: HomeState) -> bool:
@@ -181,26 +181,26 @@ class ScanLoop:
         ):
             self._pool.make_dedicated(slow.home.owner, slow.home.path)
 
-    def _apart(self) -> list[str]:
-        return [path for homes in self._pool.apart().values() for path in homes]
+    def _dedicated_homes(self) -> list[str]:
+        return [path for homes in self._pool.dedicated_homes().values() for path in homes]
 
     def _take_another_worker(self, slow: HomeState) -> bool:
         """Set a home apart that keeps others waiting, unless many of its owner's are busy so."""
-        apart = self._pool.apart().get(slow.home.owner, [])
+        apart = self._pool.dedicated_homes().get(slow.home.owner, [])
         busy = {state.home.path for state in self._scheduler.busy()}
-        if len(busy.intersection(apart)) >= _APART_MAX:
+        if len(busy.intersection(apart)) >= _DEDICATED_MAX:
             return False
         self._pool.make_dedicated(slow.home.owner, slow.home.path)
         return True
 
-    def _bring_together(self) -> None:
+    def _share_workers_again(self) -> None:
         """A stall may set any home apart; where many are, those that are well go back."""
-        for owner, homes in self._pool.apart().items():
-            well = [path for path in homes if self._is_well(path)]
-            for path in well[: max(0, len(homes) - _APART_MAX)]:
+        for owner, homes in self._pool.dedicated_homes().items():
+            well = [path for path in homes if self._is_healthy(path)]
+            for path in well[: max(0, len(homes) - _DEDICATED_MAX)]:
                 self._pool.make_shared(owner, path)
 
-    def _is_well(self, path: str) -> bool:
+    def _is_healthy(self, path: str) -> bool:
         state = self._states.get(path)
         return state is not None and not state.failed and not self._scheduler.is_busy(state)
 
@@ -208,19 +208,23 @@ class ScanLoop:
 
     def discover(self) -> None:
         """Take notice of homes that came, changed or went."""
-        watched = {path: state.home for path, state in self._states.items() if self._lingers(state)}
-        self.census = self._discovery.census(self.settings, watched, self._process_candidates)
+        watched = {
+            path: state.home
+            for path, state in self._states.items()
+            if self._is_still_watched(state)
+        }
+        self.census = self._discovery.find(self.settings, watched, self._process_candidates)
         paths = {home.path for home in self.census.homes}
         for home in self.census.homes:
-            self._notice(home)
+            self._update_home(home)
         for path in self._states.keys() - paths:
             log.info("home forgotten", home=self._states.pop(path).home.label)
             self._changes.forget(path)
-        self._tell_refusals([each for each in self.census.refused if each.path not in paths])
+        self._log_refusals([each for each in self.census.refused if each.path not in paths])
         needed = [*self.census.homes, *(state.home for state in self._scheduler.busy())]
         self._pool.keep_only({(home.owner, home.path) for home in needed})
 
-    def _tell_refusals(self, refused: Sequence[RefusedHome]) -> None:
+    def _log_refusals(self, refused: Sequence[RefusedHome]) -> None:
         """Once each, while it lasts; anybody can make more of them, so not for ever."""
         for path in self._refused - {each.path for each in refused}:
             self._changes.forget(("refused", path))
@@ -229,10 +233,12 @@ class ScanLoop:
             if self._changes.changed(("refused", each.path), each.why) and self._quota.take():
                 log.info("home not adopted", path=each.path, why=each.why, fix=each.fix)
 
-    def _lingers(self, state: HomeState) -> bool:
-        return not state.home.problem or (self._monotonic() - state.last_seen < _LINGER_SECONDS)
+    def _is_still_watched(self, state: HomeState) -> bool:
+        return not state.home.problem or (
+            self._monotonic() - state.last_seen < _KEEP_LOST_HOME_SECONDS
+        )
 
-    def _notice(self, home: Home) -> None:
+    def _update_home(self, home: Home) -> None:
         state = self._states.get(home.path)
         if state is None:
             state = self._states[home.path] = HomeState(home, self._store)
@@ -240,50 +246,52 @@ class ScanLoop:
                 log.info("home found", home=home.label, path=home.path, owner=home.owner)
         state.home = home
         if home.problem and self._discovery.hangs(home):
-            self._down(state, Trouble.TIMEOUT, f"{home.path}: {home.problem}")
+            self._mark_down(state, Trouble.TIMEOUT, f"{home.path}: {home.problem}")
         elif home.problem and home.unreadable:
-            self._down(state, Trouble.PERMISSION, f"{home.path}: {home.problem}")
-        elif home.problem and _is_anothers(home):
-            self._down(state, Trouble.PERMISSION, f"{home.path} is another user's: {home.problem}")
+            self._mark_down(state, Trouble.PERMISSION, f"{home.path}: {home.problem}")
+        elif home.problem and _is_other_users(home):
+            self._mark_down(
+                state, Trouble.PERMISSION, f"{home.path} is another user's: {home.problem}"
+            )
         elif home.problem:
-            self._down(state, Trouble.HOME_GONE, f"{home.path}: {home.problem}")
+            self._mark_down(state, Trouble.HOME_GONE, f"{home.path}: {home.problem}")
         else:
             state.last_seen = self._monotonic()
 
     # Scanning one home, in a thread of its lane
 
-    def _scan_alone(self, state: HomeState) -> None:
-        self._look(state)
+    def _scan_dedicated(self, state: HomeState) -> None:
+        self._probe(state)
         if state.new_probe is not None:
             self._read(state, self._survey(survey_targets(state.home, state.new_probe)).homes)
 
-    def _look(self, state: HomeState) -> None:
+    def _probe(self, state: HomeState) -> None:
         state.begin(self._monotonic())
         request = ProbeRequest(state.home.path, state.home.owner)
 
         def probe(worker: Worker) -> None:
-            state.new_probe = worker.call(protocol.PROBE, request, self._look_seconds)
+            state.new_probe = worker.call(protocol.PROBE, request, self._probe_seconds)
 
-        self._exchange(state, probe, self._look_seconds)
+        self._ask_worker(state, probe, self._probe_seconds)
 
     def _read(self, state: HomeState, surveyed: Mapping[str, HomeEvidence]) -> None:
         look = state.new_probe
         if look is None:
             return
-        state.new_evidence = surveyed.get(key(state.home.path, "state.db"))
+        state.new_evidence = surveyed.get(target_key(state.home.path, "state.db"))
         seconds = self._read_seconds or self.settings.limits.seconds_per_home
 
         def scan(worker: Worker) -> None:
             # Made for each worker: a new one has to be told what earlier ones watched.
             request = self._scan_request(state, look, surveyed)
-            state.plans = worker.call(protocol.SCAN, request, seconds, part=state.take)
+            state.plans = worker.call(protocol.SCAN, request, seconds, part=state.add_reply)
             if not state.was_read:
                 raise WorkerError("a worker did not tell what it read; it is ended")
 
-        if self._exchange(state, scan, seconds):
+        if self._ask_worker(state, scan, seconds):
             state.finish(self._clock(), self._monotonic())
-            self._tell(state)
-            self._tell_whether_counted(state)
+            self._log_state(state)
+            self._log_uncounted(state)
             self._act(state)
 
     def _scan_request(
@@ -323,7 +331,7 @@ class ScanLoop:
         if self._pruner is not None:
             self._pruner.act(state, self.settings)
 
-    def _exchange(self, state: HomeState, ask: Callable[[Worker], None], seconds: float) -> bool:
+    def _ask_worker(self, state: HomeState, ask: Callable[[Worker], None], seconds: float) -> bool:
         """Ask the home's worker; a worker that died is replaced and asked once more."""
         home = state.home
         for last_try in (False, True):
@@ -340,11 +348,11 @@ class ScanLoop:
                 self._pool.fail(home.owner, home.path, apart=last_try)
                 if self._has_only_no_plan(state, str(error)):
                     return True
-                if last_try and _is_anothers(home):
+                if last_try and _is_other_users(home):
                     why = f"{home.path} is another user's, and this agent could not become them"
-                    self._down(state, Trouble.PERMISSION, why)
+                    self._mark_down(state, Trouble.PERMISSION, why)
                 elif last_try:
-                    self._down(state, Trouble.WORKER_DIED, f"{home.path}: {error}")
+                    self._mark_down(state, Trouble.WORKER_DIED, f"{home.path}: {error}")
             except BaseException:
                 self._pool.fail(home.owner, home.path, apart=False)  # it is still in mid-answer
                 raise
@@ -357,19 +365,19 @@ class ScanLoop:
         return state.was_read
 
     def _timed_out(self, state: HomeState, why: str) -> bool:
-        self._down(state, Trouble.TIMEOUT, why)
+        self._mark_down(state, Trouble.TIMEOUT, why)
         return False
 
-    def _surprised(self, state: HomeState, error: Exception) -> None:
+    def _internal_error(self, state: HomeState, error: Exception) -> None:
         """A fault of ours: it costs this home its metrics, and nothing else."""
-        self._down(state, Trouble.IO_ERROR, f"{state.home.path}: {place_of(error)}")
+        self._mark_down(state, Trouble.IO_ERROR, f"{state.home.path}: {error_location(error)}")
 
-    def _down(self, state: HomeState, trouble: Trouble, detail: str) -> None:
+    def _mark_down(self, state: HomeState, trouble: Trouble, detail: str) -> None:
         if not self._closing:
             state.fail(trouble, detail)
-            self._tell(state)
+            self._log_state(state)
 
-    def _tell(self, state: HomeState) -> None:
+    def _log_state(self, state: HomeState) -> None:
         """One line when a home's state changes; none while it stays as it is."""
         if not self._changes.changed(state.home.path, state.trouble, assumed=Trouble.NONE):
             return
@@ -383,7 +391,7 @@ class ScanLoop:
                 detail=state.detail,
             )
 
-    def _tell_whether_counted(self, state: HomeState) -> None:
+    def _log_uncounted(self, state: HomeState) -> None:
         """What could not be counted is told again by a new worker, which knows nothing yet."""
         if state.uncounted or state.needs_new_worker(self._clock()):
             self._pool.fail(state.home.owner, state.home.path, apart=False)
@@ -452,7 +460,7 @@ class ScanLoop:
             if state.snapshot is None:
                 continue
             request = ExplainRequest(state.home.path, state.home.owner, session_id)
-            reply = self.call(state.home, protocol.EXPLAIN, request, self._look_seconds)
+            reply = self.call(state.home, protocol.EXPLAIN, request, self._probe_seconds)
             if reply.session and reply.judgement:
                 found.append((state.home.label, reply.session, reply.judgement))
         return found
@@ -505,6 +513,6 @@ class ScanLoop:
         self._scheduler.close()
 
 
-def _is_anothers(home: Home) -> bool:
+def _is_other_users(home: Home) -> bool:
     """Whether only a privileged agent can read it; an owner of -1 is not known."""
     return os.geteuid() not in (0, home.owner) and home.owner >= 0

@@ -43,7 +43,7 @@ def scan_request(
     `homes` are the paths of all homes: a profile that is one of them is not counted in its root.
     """
     databases = [look.state, *look.boards]
-    evidence = {each.name: surveyed.get(key(home.path, each.name)) for each in databases}
+    evidence = {each.name: surveyed.get(target_key(home.path, each.name)) for each in databases}
     own = settings.for_home(home.named_as)
     main = evidence["state.db"]
     return ScanRequest(
@@ -71,7 +71,7 @@ def scan_request(
         full_interval_seconds=settings.scan.full_interval_seconds,
         file_patterns=list(file_patterns),
         every_session=every_session,
-        facts=facts(look, main, clock_stepped),
+        facts=process_facts(look, main, clock_stepped),
         rules=ReaperRules(
             sources=own.reaper.sources,
             min_idle_seconds=own.reaper.min_idle_seconds,
@@ -90,7 +90,7 @@ def scan_request(
     )
 
 
-def facts(look: Probe, evidence: HomeEvidence | None, clock_stepped: bool) -> ProcessFacts:
+def process_facts(look: Probe, evidence: HomeEvidence | None, clock_stepped: bool) -> ProcessFacts:
     """What is known of the home's processes, for the verdicts on its sessions."""
     if evidence is None:
         return ProcessFacts()
@@ -115,7 +115,7 @@ def facts(look: Probe, evidence: HomeEvidence | None, clock_stepped: bool) -> Pr
     )
 
 
-def key(path: str, name: str) -> str:
+def target_key(path: str, name: str) -> str:
     """By which the survey tells the databases of all homes apart."""
     return f"{path}\0{name}"
 
@@ -127,7 +127,7 @@ def survey_targets(home: Home, look: Probe) -> list[HomeFiles]:
 
 def _files(home: Home, look: Probe, each: DatabaseProbe) -> HomeFiles:
     return HomeFiles(
-        key=key(home.path, each.name),
+        key=target_key(home.path, each.name),
         database=each.database,
         wal=each.wal,
         shm=each.shm,

@@ -101,7 +101,7 @@ class Scheduler:
     def start(self, states: Sequence[HomeState], scan: ScanHome) -> WorkerQueue:
         """Begin to scan these homes, in order."""
         self._busy.update((state.home.path, state) for state in states)
-        queue = WorkerQueue(sorted(states, key=_well_first), scan)
+        queue = WorkerQueue(sorted(states, key=_healthy_first), scan)
         queue.job = self._threads.submit(self._work_off, queue)
         return queue
 
@@ -152,6 +152,6 @@ class Scheduler:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
 
-def _well_first(state: HomeState) -> tuple[bool, bool]:
+def _healthy_first(state: HomeState) -> tuple[bool, bool]:
     """Who could be read the last time hardly keeps the others waiting."""
     return state.failed, state.snapshot is None

@@ -26,13 +26,13 @@ from exporter.collectors.view import HostView
 from exporter.errors import ExporterError, UsageError
 from exporter.pruner.requests import PruneWish
 from exporter.runs.models import Outcome
-from exporter.text import counted, visible
+from exporter.text import counted, escape_control
 
-_PATIENCE_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
+_SCAN_TIMEOUT_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
 _BETWEEN_SCANS_SECONDS: Final = 1.0
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
 """Of a reap: a session is dead only if several scans in a row agree."""
-_SHORTEST_BEGINNING: Final = 4
+_PREFIX_MIN: Final = 4
 _NO_PLANS: Final = ScanPurpose(lambda _: PlansWanted())
 
 
@@ -84,18 +84,18 @@ class HostService:
         """Every piece of evidence and every rule for one session."""
         view = self._scan(ScanPurpose(walk_disk=False, wish=_NO_PLANS.wish))
         loop = self._loop
-        found = loop.explain(session_id) or loop.explain(self._whole_id(session_id))
+        found = loop.explain(session_id) or loop.explain(self._complete_id(session_id))
         if not found:
             unread = [home.label for home in view.homes if not home.up]
             hint = f"; could not read {', '.join(unread)}" if unread else ""
             raise ExporterError(
-                f"no open session {visible(session_id)} in any home{hint}; "
+                f"no open session {escape_control(session_id)} in any home{hint}; "
                 "`hermes-exporter sessions` lists them"
             )
         if len(found) > 1:
             homes = ", ".join(label for label, _, _ in found)
             raise UsageError(
-                f"session {visible(session_id)} is in several homes ({homes}); add --home"
+                f"session {escape_control(session_id)} is in several homes ({homes}); add --home"
             )
         label, session, judgement = found[0]
         row = session_row(label, session, judgement.verdict, judgement.evidence)
@@ -104,9 +104,9 @@ class HostService:
         ]
         return row
 
-    def _whole_id(self, beginning: str) -> str:
+    def _complete_id(self, beginning: str) -> str:
         """The one open session whose id begins so; the beginning itself if there is none."""
-        if len(beginning) < _SHORTEST_BEGINNING:
+        if len(beginning) < _PREFIX_MIN:
             return beginning
         ids = {
             row["id"]
@@ -115,9 +115,9 @@ class HostService:
             if row["id"].startswith(beginning)
         }
         if len(ids) > 1:
-            some = ", ".join(visible(each) for each in sorted(ids)[:3])
+            some = ", ".join(escape_control(each) for each in sorted(ids)[:3])
             raise UsageError(
-                f"{counted(len(ids), 'open session')} begin with {visible(beginning)} "
+                f"{counted(len(ids), 'open session')} begin with {escape_control(beginning)} "
                 f"({some}, ...); give more of the id"
             )
         return ids.pop() if ids else beginning
@@ -172,9 +172,9 @@ class HostService:
         def scan() -> HostView:
             return self._scan(purpose, _BETWEEN_CONFIRMATIONS_SECONDS)
 
-        view = self._settled(scan) if execute else scan()
+        view = self._scan_after_recovery(scan) if execute else scan()
         result = manual_run.plan(kind, self._loop, view, saved)
-        return self._finish(kind, result, _quietly, execute=execute)
+        return self._finish(kind, result, _ignore_progress, execute=execute)
 
     def prune(self, command: PruneCommand, progress: OnProgress) -> RunResult:
         """Plan a prune of every home, and carry it out if asked to."""
@@ -183,9 +183,9 @@ class HostService:
         kind = ManualPrune(self._loop.settings, command, self._loop.prune_memory)
 
         def scan() -> HostView:
-            return self._loop.run(_PATIENCE_SECONDS, ScanPurpose(kind.wish))
+            return self._loop.run(_SCAN_TIMEOUT_SECONDS, ScanPurpose(kind.wish))
 
-        view = self._settled(scan) if command.execute else scan()
+        view = self._scan_after_recovery(scan) if command.execute else scan()
         result = manual_run.plan(kind, self._loop, view, saved)
         return self._finish(kind, result, progress, execute=command.execute)
 
@@ -222,7 +222,7 @@ class HostService:
         announce: Callable[[Sequence[RunInHome], Sequence[RunInHome]], None],
     ) -> Outcome:
         """Give back what a run took, in every home it acted on; None is the last that can be."""
-        self._loop.probe(_PATIENCE_SECONDS)
+        self._loop.probe(_SCAN_TIMEOUT_SECONDS)
         run_history.settle_all(self._loop)
         return run_history.undo(self._loop, run, announce)
 
@@ -235,7 +235,7 @@ class HostService:
         """Empty the trash: of one run, wherever it acted, or of all. What stays behind is said."""
         result = RunResult("", time.time(), [])
         result.executed = True
-        self._loop.probe(_PATIENCE_SECONDS)
+        self._loop.probe(_SCAN_TIMEOUT_SECONDS)
         run_history.settle_all(self._loop)
         for state in self._loop.states():
             run_history.purge(self._loop, state, run, result)
@@ -255,10 +255,10 @@ class HostService:
         self._loop.discover()
         homes = [self._loop.settings.for_home(each.home.named_as) for each in self._loop.states()]
         for _ in range(max((own.reaper.confirmations for own in homes), default=1) - 1):
-            view = self._loop.run(_PATIENCE_SECONDS, before)
+            view = self._loop.run(_SCAN_TIMEOUT_SECONDS, before)
             if any(home.verdicts for home in view.homes):
                 time.sleep(pause_seconds)
-        return self._loop.run(_PATIENCE_SECONDS, purpose)
+        return self._loop.run(_SCAN_TIMEOUT_SECONDS, purpose)
 
     def _scan_with_prune_figures(self) -> HostView:
         """With what an automatic prune would do."""
@@ -271,7 +271,7 @@ class HostService:
         self._scan(ScanPurpose(wish))
         return self._loop.keep_prune_reports()
 
-    def _settled(self, scan: Callable[[], HostView]) -> HostView:
+    def _scan_after_recovery(self, scan: Callable[[], HostView]) -> HostView:
         """Scan, after what killed runs left open is settled: it would look like something else."""
         view = scan()
         open_homes = [
@@ -283,5 +283,5 @@ class HostService:
         return scan()
 
 
-def _quietly(label: str, settled: int, total: int) -> None:
+def _ignore_progress(label: str, settled: int, total: int) -> None:
     """Tell of no progress."""

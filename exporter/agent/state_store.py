@@ -20,7 +20,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from exporter.agent.label_limits import admit
+from exporter.agent.label_limits import allow
 from exporter.agent.usage_counters import UsageCounter
 from exporter.collectors.labels import AllowedValues, LabelFamily
 from exporter.collectors.view import CounterValue
@@ -322,7 +322,7 @@ class StateStore:
     ) -> AllowedValues:
         """Which of these label values have a place; the first seen keep theirs for good."""
         with self._lock:
-            return admit(self._connection, self._home(path), family, values)
+            return allow(self._connection, self._home(path), family, values)
 
     def _home(self, path: str) -> int:
         return int(self._connection.execute("SELECT id FROM homes WHERE path = ?", (path,)).get)
@@ -405,7 +405,7 @@ def copy_memories(state_dir: str, store: StateStore) -> None:
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
         try:
             known: list[Any] = connection.execute("SELECT path, label FROM homes").fetchall()
-            memories = _memories(connection)
+            memories = _prune_memories(connection)
             watched = _watched(connection)
         finally:
             connection.close()
@@ -417,7 +417,7 @@ def copy_memories(state_dir: str, store: StateStore) -> None:
         store.keep_idleness(home, watched.get(home, b""))
 
 
-def _memories(connection: apsw.Connection) -> dict[str, str]:
+def _prune_memories(connection: apsw.Connection) -> dict[str, str]:
     """Where an older agent has written the state there are none yet."""
     try:
         rows: list[Any] = connection.execute("SELECT path, prune_memory FROM homes").fetchall()

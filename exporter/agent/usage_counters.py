@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from exporter.agent.label_limits import admit
+from exporter.agent.label_limits import allow
 from exporter.collectors.labels import AllowedValues, LabelFamily, label_value, most_used_first
 from exporter.snapshot import ModelUsage, SessionUsage
 
@@ -72,7 +72,7 @@ class UsageCounter:
         self._models = self._places(LabelFamily.SOURCE_MODEL, models)
 
     def _places(self, family: LabelFamily, weights: dict[tuple[str, ...], float]) -> AllowedValues:
-        return admit(self._connection, self._home, family, most_used_first(weights))
+        return allow(self._connection, self._home, family, most_used_first(weights))
 
     def count(self, usage: SessionUsage) -> None:
         """Add what this session has used beyond what was counted of it before."""

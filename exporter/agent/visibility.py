@@ -114,7 +114,7 @@ def capabilities(home: HomeView) -> dict[str, Any]:
         if home.trouble is Trouble.WORKER_DIED and "lacks CAP_" in home.detail:
             fix = _CAPABILITIES
         cannot.append(_entry("read the database", home.detail or home.trouble.value, fix))
-    if home.look is not None and home.look.state.lock_probe is not LockAnswer.BLIND:
+    if home.probe is not None and home.probe.state.lock_probe is not LockAnswer.BLIND:
         can.append("ask the kernel who holds its locks")
     if home.evidence is not None and not home.evidence.blind:
         can.append("see every process that has it open")

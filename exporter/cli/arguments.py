@@ -13,7 +13,7 @@ from exporter import logs
 from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_TELEMETRY_PATH, Options
 from exporter.cli import output
 from exporter.config import paths
-from exporter.text import listed, nearest, quoted
+from exporter.text import closest_match, join_words, quoted
 
 COMMON = "common options"
 """The title of the options that every command has."""
@@ -52,7 +52,7 @@ def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
         metavar="LEVEL",
         type=OneOf(logs.LEVELS),
         default="warn",
-        help=f"{listed(logs.LEVELS)} (default: %(default)s)",
+        help=f"{join_words(logs.LEVELS)} (default: %(default)s)",
     )
     group.add_argument(
         "--log.format",
@@ -60,7 +60,7 @@ def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
         metavar="FORMAT",
         type=OneOf(logs.FORMATS),
         default="logfmt",
-        help=f"{listed(logs.FORMATS)} (default: %(default)s)",
+        help=f"{join_words(logs.FORMATS)} (default: %(default)s)",
     )
 
 
@@ -78,7 +78,7 @@ def add_plan(parser: ArgumentParser) -> None:
     )
 
 
-def again(args: Namespace) -> str:
+def repeat_options(args: Namespace) -> str:
     """The common options as they were given, for a command that is to be typed next."""
     words: list[str] = []
     for home in args.homes or ():
@@ -203,8 +203,8 @@ class OneOf:
     def __call__(self, text: str) -> str:
         if text in self.words:
             return text
-        meant = nearest(text, self.words)
-        fix = f"did you mean '{meant}'?" if meant else f"use {listed(self.words)}"
+        meant = closest_match(text, self.words)
+        fix = f"did you mean '{meant}'?" if meant else f"use {join_words(self.words)}"
         raise ArgumentTypeError(f"unknown value {quoted(text)}, {fix}")
 
 

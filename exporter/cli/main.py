@@ -12,7 +12,7 @@ from exporter.cli.commands import Command
 from exporter.cli.output import PROGRAM
 from exporter.cli.parser import Parser, overview, version
 from exporter.errors import ConfigError, ExporterError, UsageError
-from exporter.text import nearest, quoted, visible
+from exporter.text import closest_match, escape_control, quoted
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 + SIGINT, as a shell reports it."""
@@ -75,8 +75,8 @@ def _checked(name: str) -> str:
         raise UsageError(f"no command given; to serve metrics: '{PROGRAM} serve' {hint}")
     if name.startswith("-"):
         raise UsageError(
-            f"options come after the command: '{PROGRAM} serve {visible(name)}' {hint}"
+            f"options come after the command: '{PROGRAM} serve {escape_control(name)}' {hint}"
         )
-    meant = nearest(name, commands.NAMES)
+    meant = closest_match(name, commands.NAMES)
     fix = f", did you mean '{meant}'?" if meant else ""
     raise UsageError(f"unknown command {quoted(name)}{fix} {hint}")

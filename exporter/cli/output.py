@@ -12,7 +12,7 @@ from typing import TextIO
 from exporter.cli.render import plain_text
 from exporter.cli.render.blocks import Block
 from exporter.errors import ExporterError
-from exporter.text import visible
+from exporter.text import escape_control
 
 PROGRAM = "hermes-exporter"
 PIPE_CLOSED = 141
@@ -55,7 +55,7 @@ def show_json(value: object, stream: TextIO | None = None) -> None:
 def print_errors(*messages: str) -> None:
     """One line on stderr for each message, whatever is in it; a closed stderr is no concern."""
     try:
-        sys.stderr.write("".join(f"{PROGRAM}: {visible(message)}\n" for message in messages))
+        sys.stderr.write("".join(f"{PROGRAM}: {escape_control(message)}\n" for message in messages))
         sys.stderr.flush()
     except (OSError, AttributeError, ValueError):
         pass

@@ -18,7 +18,7 @@ from exporter.cli.commands import Command
 from exporter.cli.output import PROGRAM
 from exporter.config.paths import SYSTEM_CONFIG_FILE, SYSTEM_STATE_DIR
 from exporter.errors import UsageError
-from exporter.text import nearest, quoted
+from exporter.text import closest_match, quoted
 
 _FIRST_STEPS = (
     ("every home on this host", f"{PROGRAM} serve"),
@@ -73,7 +73,7 @@ class Parser(ArgumentParser):
         if not word.startswith("-"):
             return f"unexpected argument {quoted(word)}"
         name = word.partition("=")[0]
-        meant = nearest(name, self._option_string_actions)
+        meant = closest_match(name, self._option_string_actions)
         fix = f", did you mean '{meant}'?" if meant else ""
         return f"unknown option {quoted(name)}{fix}"
 

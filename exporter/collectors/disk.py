@@ -63,6 +63,6 @@ def collect_checkpoints(view: HostView, samples: Samples) -> None:
 @collector("filesystem", "size and free space of each home's filesystem", SIZE, AVAILABLE)
 def collect_filesystem(view: HostView, samples: Samples) -> None:
     for home in view.homes:
-        if home.look is not None and home.look.filesystem is not None:
-            samples.add(SIZE, home.look.filesystem.size_bytes, home.label)
-            samples.add(AVAILABLE, home.look.filesystem.avail_bytes, home.label)
+        if home.probe is not None and home.probe.filesystem is not None:
+            samples.add(SIZE, home.probe.filesystem.size_bytes, home.label)
+            samples.add(AVAILABLE, home.probe.filesystem.avail_bytes, home.label)

@@ -67,9 +67,9 @@ def collect_processes(view: HostView, samples: Samples) -> None:
 @collector("gateway", "the gateway of each home", GATEWAY_UP, GATEWAY_START, GATEWAY_STARTS)
 def collect_gateway(view: HostView, samples: Samples) -> None:
     for home in view.homes:
-        if home.look is None or home.look.gateway is None:
+        if home.probe is None or home.probe.gateway is None:
             continue
-        ages = [view.now - start for start in home.look.gateway.starts]
+        ages = [view.now - start for start in home.probe.gateway.starts]
         recent = sum(0 <= age <= STORM_WINDOW_SECONDS for age in ages)
         samples.add(GATEWAY_STARTS, recent, home.label)
         gateway = home.evidence.gateway if home.evidence is not None else None

@@ -31,7 +31,7 @@ class HomeView(Struct, frozen=True):
     up: bool
     trouble: Trouble
     detail: str
-    look: Probe | None
+    probe: Probe | None
     snapshot: Snapshot | None
     """Of the last scan, None while the home cannot be read; its parts are None until read once."""
     evidence: HomeEvidence | None

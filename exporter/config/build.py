@@ -12,7 +12,7 @@ from typing import Any
 
 from exporter.config.document import MappingNode, Node, ScalarNode, SequenceNode
 from exporter.config.table import Leaf, ListOf, Section, SectionList, SectionsByName, Spec
-from exporter.text import listed, nearest, quoted, shortened, visible
+from exporter.text import closest_match, escape_control, join_words, quoted, shortened
 
 _OFF = ("off", "false")
 """Programs that write YAML turn `off` into `false`."""
@@ -72,8 +72,8 @@ class Builder:
             elif name.text in spec.entries:
                 given[name.text] = value
             else:
-                meant = nearest(name.text, spec.entries)
-                fix = f"did you mean '{meant}'?" if meant else f"use {listed(spec.entries)}"
+                meant = closest_match(name.text, spec.entries)
+                fix = f"did you mean '{meant}'?" if meant else f"use {join_words(spec.entries)}"
                 self._add(name, where, f"unknown {spec.noun}, {fix}")
             lines.setdefault(name.text, name.line)
         for name_, entry in spec.entries.items():
@@ -86,13 +86,13 @@ class Builder:
             case Leaf():
                 return self._leaf(spec, node, base, key)
             case ListOf():
-                return self._words(spec, node, base, key)
+                return self._list(spec, node, base, key)
             case Section():
                 return self.section(spec, node, base, key)
             case SectionsByName():
                 return self._per_name(spec, node, base, key)
             case SectionList():
-                return self._each(spec, node, around, key)
+                return self._section_list(spec, node, around, key)
 
     def _leaf(self, spec: Leaf | ListOf, node: Node, base: Any, key: str) -> Any:
         if not isinstance(node, ScalarNode):
@@ -108,7 +108,7 @@ class Builder:
             self._add(node, key, str(error))
             return base
 
-    def _words(self, spec: ListOf, node: Node, base: Any, key: str) -> Any:
+    def _list(self, spec: ListOf, node: Node, base: Any, key: str) -> Any:
         if not isinstance(node, SequenceNode):
             self._wrong_type(node, key, "a list, e.g. [cli, cron]")
             return base
@@ -135,7 +135,7 @@ class Builder:
             values[name.text] = self.section(spec.section, value, start, where)
         return values
 
-    def _each(self, spec: SectionList, node: Node, around: Any, key: str) -> Any:
+    def _section_list(self, spec: SectionList, node: Node, around: Any, key: str) -> Any:
         if isinstance(node, ScalarNode) and node.null:
             return ()
         if not isinstance(node, SequenceNode):
@@ -155,7 +155,7 @@ class Builder:
 
     def _check(self, spec: Section, node: MappingNode, value: Any, key: str) -> None:
         if spec.check is not None and not spec.check(value):
-            fix = spec.check_rule + "".join(_unsaid(spec, node, value))
+            fix = spec.check_rule + "".join(_inherited_values(spec, node, value))
             self._add(node.entries[-1][0] if node.entries else node, key, fix)
 
     def _wrong_type(self, node: Node, key: str, expected: str) -> None:
@@ -168,7 +168,7 @@ class Builder:
         self.problems.append(Problem(node.line, key, fix))
 
 
-def _unsaid(spec: Section, node: MappingNode, value: Any) -> Iterator[str]:
+def _inherited_values(spec: Section, node: MappingNode, value: Any) -> Iterator[str]:
     """Yield where a checked value comes from that the section does not give itself."""
     given = {name.text for name, _ in node.entries}
     for name in spec.checked:
@@ -182,5 +182,5 @@ def _unsaid(spec: Section, node: MappingNode, value: Any) -> Iterator[str]:
 
 
 def _join(key: str, name: str) -> str:
-    name = shortened(visible(name), 60)
+    name = shortened(escape_control(name), 60)
     return f"{key}.{name}" if key else name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from exporter.config.settings import Settings
 from exporter.errors import ConfigError
-from exporter.text import visible
+from exporter.text import escape_control
 
 if TYPE_CHECKING:
     from exporter.config.build import Problem
@@ -41,7 +41,7 @@ def read(path: str) -> tuple[Settings, list[str]]:
     from exporter.config.document import DocumentError, MappingNode, parse
     from exporter.config.table import section_of
 
-    name = visible(path)
+    name = escape_control(path)
     defaults = Settings()
     try:
         root = parse(_text(path))
@@ -49,7 +49,7 @@ def read(path: str) -> tuple[Settings, list[str]]:
         return defaults, [f"{name}: cannot be read: {error.strerror}; check --config.file"]
     except DocumentError as error:
         where = name if error.line is None else f"{name}:{error.line}"
-        return defaults, [f"{where}: {visible(error.reason)}"]
+        return defaults, [f"{where}: {escape_control(error.reason)}"]
     if root is None:
         return defaults, []
     if not isinstance(root, MappingNode):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Generic, TypeVar
 
-from exporter.text import listed, nearest, quoted
+from exporter.text import closest_match, join_words, quoted
 
 T = TypeVar("T")
 W = TypeVar("W", bound=str)
@@ -70,8 +70,8 @@ def _split(text: str, expected: str) -> tuple[Decimal, str]:
 
 def _scale(unit: str, units: Mapping[str, Decimal]) -> Decimal:
     if unit not in units:
-        meant = nearest(unit, units)
-        fix = f"did you mean '{meant}'?" if meant else f"use {listed(units)}"
+        meant = closest_match(unit, units)
+        fix = f"did you mean '{meant}'?" if meant else f"use {join_words(units)}"
         raise ValueError(f"unknown unit {quoted(unit)}, {fix}")
     return units[unit]
 
@@ -183,11 +183,11 @@ def choice(name: str, words: Iterable[W]) -> Unit[W]:
     def parse(text: str) -> W:
         if text in known:
             return known[text]
-        meant = nearest(text, known)
-        fix = f"did you mean '{meant}'?" if meant else f"use {listed(known)}"
+        meant = closest_match(text, known)
+        fix = f"did you mean '{meant}'?" if meant else f"use {join_words(known)}"
         raise ValueError(f"unknown {name} {quoted(text)}, {fix}")
 
-    return Unit(listed(f"`{word}`" for word in known), parse)
+    return Unit(join_words(f"`{word}`" for word in known), parse)
 
 
 def at_most(unit: Unit[float], limit: str) -> Unit[float]:

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from exporter.discovery.inspection import Inspection
 from exporter.snapshot import FileIdentity
-from exporter.text import shortened, visible
+from exporter.text import escape_control, shortened
 
 HOMES_PER_OWNER_MAX: Final = 64
 _PROFILE_CHARACTERS: Final = 64
@@ -41,7 +41,7 @@ class Origin(StrEnum):
     PROFILE = "profile"
 
 
-class Candidate(Struct, frozen=True):
+class HomeCandidate(Struct, frozen=True):
     """A directory to inspect."""
 
     path: str
@@ -104,27 +104,27 @@ def accounts() -> list[Account]:
 
 def found_candidates(
     users: Sequence[Account], own_uid: int, environment: Mapping[str, str]
-) -> list[Candidate]:
+) -> list[HomeCandidate]:
     """Return the places of homes when none was named: this user's, and every other user's."""
-    candidates: list[Candidate] = []
+    candidates: list[HomeCandidate] = []
     if environment.get("HERMES_HOME"):
         path = os.path.abspath(os.path.expanduser(environment["HERMES_HOME"]))
-        candidates.append(Candidate(path, Origin.OWN))
+        candidates.append(HomeCandidate(path, Origin.OWN))
     own = environment.get("HOME") or next((u.directory for u in users if u.uid == own_uid), "")
     if own:
-        candidates.append(Candidate(os.path.join(own, ".hermes"), Origin.OWN))
+        candidates.append(HomeCandidate(os.path.join(own, ".hermes"), Origin.OWN))
     candidates.extend(
-        Candidate(os.path.join(user.directory, ".hermes"), Origin.USER, named_by_uid=user.uid)
+        HomeCandidate(os.path.join(user.directory, ".hermes"), Origin.USER, named_by_uid=user.uid)
         for user in sorted(users, key=lambda user: user.uid)
         if os.path.isabs(user.directory) and user.directory != "/"
     )
     return candidates
 
 
-def profile_candidates(root: Home, names: Iterable[str], origin: Origin) -> list[Candidate]:
+def profile_candidates(root: Home, names: Iterable[str], origin: Origin) -> list[HomeCandidate]:
     """Return the profiles of an adopted root home; each is a home of its own."""
     return [
-        Candidate(
+        HomeCandidate(
             os.path.join(root.named_as, "profiles", name),
             origin if origin is Origin.NAMED else Origin.PROFILE,
             f"{root.label}/{name}",
@@ -136,7 +136,7 @@ def profile_candidates(root: Home, names: Iterable[str], origin: Origin) -> list
     ]
 
 
-def why_refused(candidate: Candidate, seen: Inspection) -> str:
+def why_refused(candidate: HomeCandidate, seen: Inspection) -> str:
     """Return why this candidate may not be adopted; empty if it may."""
     if not seen.exists:
         return "it does not exist"
@@ -184,7 +184,7 @@ class CensusTaker:
         self._per_owner: dict[int, int] = {}
         self._named: set[str] = set()
 
-    def consider(self, candidate: Candidate, seen: Inspection) -> Home | None:
+    def consider(self, candidate: HomeCandidate, seen: Inspection) -> Home | None:
         """Adopt or refuse a candidate; return the home if it was adopted just now."""
         path = seen.resolved or candidate.path
         if path in self._homes or (seen.identity is not None and seen.identity in self._identities):
@@ -210,7 +210,7 @@ class CensusTaker:
             self._identities.add(seen.identity)
         return home
 
-    def _too_many(self, path: str, candidate: Candidate, owner: int) -> str:
+    def _too_many(self, path: str, candidate: HomeCandidate, owner: int) -> str:
         """Return why no more homes of this owner are adopted; empty if they are."""
         if self._per_owner.get(owner, 0) >= HOMES_PER_OWNER_MAX:
             return f"uid {owner} has more than {HOMES_PER_OWNER_MAX} homes"
@@ -221,7 +221,7 @@ class CensusTaker:
         self._labels_by_owner[owner] = self._labels_by_owner.get(owner, 0) + 1
         return ""
 
-    def _refuse(self, candidate: Candidate, path: str, why: str, seen: Inspection) -> None:
+    def _refuse(self, candidate: HomeCandidate, path: str, why: str, seen: Inspection) -> None:
         """Show a named home as down; note any other home as refused.
 
         A watched home is shown as down only if no other candidate finds it (`result`). Otherwise
@@ -247,7 +247,7 @@ class CensusTaker:
             self._refused_of[named_by_uid] = told + (refusal.path not in self._refused)
             self._refused[refusal.path] = refusal
 
-    def _label(self, path: str, candidate: Candidate, owner: int) -> str:
+    def _label(self, path: str, candidate: HomeCandidate, owner: int) -> str:
         remembered = self._remembered.get(path)
         if remembered is not None and not (candidate.label and candidate.origin is Origin.NAMED):
             return remembered
@@ -273,10 +273,10 @@ class CensusTaker:
     def _owner_label(self, path: str, owner: int) -> str:
         label = "default"
         if owner not in (self._own_uid, -1):
-            label = visible(self._user_names.get(owner, f"uid{owner}"))
+            label = escape_control(self._user_names.get(owner, f"uid{owner}"))
         above, name = os.path.split(path)
         # A user chooses this name. It must not reach a label, a log or a terminal unescaped.
-        shown = shortened(visible(name), _PROFILE_CHARACTERS)
+        shown = shortened(escape_control(name), _PROFILE_CHARACTERS)
         return f"{label}/{shown}" if os.path.basename(above) == "profiles" else label
 
     def result(self) -> Census:
@@ -286,25 +286,25 @@ class CensusTaker:
             if path in self._homes or (shown >= HOMES_PER_OWNER_MAX and path not in self._named):
                 continue  # if very many homes came and went, show only the last ones as gone
             self._per_owner[home.owner] = shown + 1
-            self._homes[path] = _down(home, *self._reasons.get(path, ("it is gone", False)))
+            self._homes[path] = _with_problem(home, *self._reasons.get(path, ("it is gone", False)))
         return Census(tuple(self._homes.values()), tuple(self._refused.values()))
 
 
-def _down(home: Home, why: str, unreadable: bool) -> Home:
+def _with_problem(home: Home, why: str, unreadable: bool) -> Home:
     return structs.replace(
         home, may_write=False, profile_names=(), problem=why, unreadable=unreadable
     )
 
 
-def _fix(candidate: Candidate, path: str) -> str:
+def _fix(candidate: HomeCandidate, path: str) -> str:
     if candidate.origin is Origin.NAMED:
         return "correct the path, or the owner of its files"
     return f"if it is trusted, name it: --home {path}"
 
 
 def take_census(
-    candidates: Iterable[Candidate],
-    inspect: Callable[[Candidate], Inspection],
+    candidates: Iterable[HomeCandidate],
+    inspect: Callable[[HomeCandidate], Inspection],
     *,
     labels: Mapping[str, str],
     watched: Mapping[str, Home],

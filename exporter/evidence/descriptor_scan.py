@@ -244,13 +244,13 @@ def open_files(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -
     identities count.
     """
     ours = [found for found in descriptors if found.name == home.name]
-    database = _best(found for found in ours if _is(found, "", home.database))
+    database = _prefer_locked(found for found in ours if _is_file(found, "", home.database))
     folder = database.directory if database else None
 
     def sidecar(suffix: str, identity: FileIdentity | None) -> Descriptor | None:
         beside = (found for found in ours if found.suffix == suffix and found.directory == folder)
-        known = (found for found in ours if _is(found, suffix, identity))
-        return _best(found for found in (*known, *beside) if not found.deleted)
+        known = (found for found in ours if _is_file(found, suffix, identity))
+        return _prefer_locked(found for found in (*known, *beside) if not found.deleted)
 
     wal, shm = sidecar("-wal", home.wal), sidecar("-shm", home.shm)
     trusted = home.owner is None or uid in (0, home.owner)
@@ -269,7 +269,7 @@ def open_files(home: HomeFiles, descriptors: Collection[Descriptor], uid: int) -
     return OpenFiles(database, wal, shm, deleted, stranger=not (trusted or writes))
 
 
-def _best(found: Iterable[Descriptor]) -> Descriptor | None:
+def _prefer_locked(found: Iterable[Descriptor]) -> Descriptor | None:
     """Return one of them, preferably a locked one.
 
     The kernel shows a lock at only one of several descriptors of the same file.
@@ -277,7 +277,7 @@ def _best(found: Iterable[Descriptor]) -> Descriptor | None:
     return max(found, key=lambda descriptor: descriptor.locked, default=None)
 
 
-def _is(found: Descriptor, suffix: str, identity: FileIdentity | None) -> bool:
+def _is_file(found: Descriptor, suffix: str, identity: FileIdentity | None) -> bool:
     return not found.deleted and found.suffix == suffix and found.identity == identity
 
 

@@ -51,7 +51,9 @@ def judge_gateway(
     contained = {seen.pid for seen, _ in holders if seen.namespace_pid == files.pid}
     pids = {*owners, *contained, *([files.pid] if files.pid else [])}
     try:
-        suspects = {pid: found for pid in sorted(pids) if (found := _look_at(context.proc, pid))}
+        suspects = {
+            pid: found for pid in sorted(pids) if (found := _read_candidate(context.proc, pid))
+        }
     except OSError:
         return _UNKNOWN_BLIND
     recorded = next((found for found in suspects.values() if _is_recorded(found, files)), None)
@@ -98,7 +100,7 @@ def _up(suspect: GatewayCandidate, proof: GatewayProof, clock: Clock) -> Gateway
     return GatewayEvidence(GatewayState.UP, proof, suspect.pid, started_at)
 
 
-def _look_at(proc: str, pid: int) -> GatewayCandidate | None:
+def _read_candidate(proc: str, pid: int) -> GatewayCandidate | None:
     """Return the process; None if it is dead, gone or hidden; raise OSError if not known."""
     if pid <= 0:
         return None

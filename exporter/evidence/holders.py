@@ -85,7 +85,7 @@ def _describe(
         lockless_shm=missing.shm,
         deleted_wal=has.deleted,
         forked_copy=inherited != NO_LOCKS,
-        stranger=has.stranger,
+        outsider=has.stranger,
         sessions=_sessions(home, seen, context, blind),
         written=seen.written,
         ours=ours,

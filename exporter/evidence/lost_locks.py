@@ -72,13 +72,13 @@ def confirm_missing(
     for check in range(checks):
         if check:
             pause()
-        missing &= _look_again(home, seen_process, proc)
+        missing &= _missing_now(home, seen_process, proc)
         if missing == NO_LOCKS:
             break
     return missing
 
 
-def _look_again(home: HomeFiles, seen_process: SeenProcess, proc: str) -> Locks:
+def _missing_now(home: HomeFiles, seen_process: SeenProcess, proc: str) -> Locks:
     try:
         with PinnedProcess(proc, seen_process.pid) as process:
             stat = process.stat()

@@ -128,7 +128,7 @@ class Holder(Struct, frozen=True):
     """It writes into a deleted WAL, WAL index or database: nothing of that is saved."""
     forked_copy: bool
     """Forked by a holder that has its locks. It has the descriptors and needs no lock."""
-    stranger: bool = False
+    outsider: bool = False
     """A process of another user that can only read. It is not Hermes, and it needs no locks."""
     sessions: tuple[NamedSession, ...] = ()
     written: int | None = None
@@ -180,7 +180,7 @@ class HomeEvidence(Struct, frozen=True):
         return sorted(each.pid for each in lost)
 
 
-class Candidate(Struct, frozen=True):
+class PossibleHome(Struct, frozen=True):
     """A directory in which some process has a state.db open. It may be a home."""
 
     directory: str
@@ -193,7 +193,7 @@ class Survey(Struct, frozen=True):
     """One scan of all processes, for all homes."""
 
     homes: dict[str, HomeEvidence]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[PossibleHome, ...]
     blind: tuple[Blindness, ...]
     processes: int
     unreadable: int

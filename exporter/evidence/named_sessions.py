@@ -29,14 +29,14 @@ def sessions_of(
     said: dict[tuple[str, NamedBy], Timestamp] = {}
     if role.session_id is not None and role.how is not None:
         said[role.session_id, role.how] = clock.epoch(seen_process.stat.start_ticks)
-    for session_id, since in _said_by_children(seen_process, proc, clock, trusted):
+    for session_id, since in _named_by_children(seen_process, proc, clock, trusted):
         key = session_id, NamedBy.CHILD_ENVIRONMENT
         said[key] = max(since, said.get(key, since))
     newest = sorted(said.items(), key=lambda item: -item[1])
     return tuple(NamedSession(id_, how, since) for (id_, how), since in newest)
 
 
-def _said_by_children(
+def _named_by_children(
     seen_process: SeenProcess, proc: str, clock: Clock, trusted: Collection[int] | None
 ) -> list[tuple[str, Timestamp]]:
     """Return the sessions in the environment of the process's children.
@@ -46,7 +46,7 @@ def _said_by_children(
     only that id: a forked child, or a child that was started before the session began.
     """
     children = _find_children(seen_process, proc)[:_CHILDREN_MAX]
-    heard = [_said_by(pid, seen_process.pid, proc, clock, trusted) for pid in children]
+    heard = [_named_by(pid, seen_process.pid, proc, clock, trusted) for pid in children]
     said = [answer for answer in heard if answer is not None]
     inherited = _inherited(seen_process, proc) if said else None
     return [answer for answer in said if answer[0] != inherited]
@@ -67,7 +67,7 @@ def _inherited(seen_process: SeenProcess, proc: str) -> str | None:
         return None  # then every session that its children name counts
 
 
-def _said_by(
+def _named_by(
     pid: int, parent: int, proc: str, clock: Clock, trusted: Collection[int] | None
 ) -> tuple[str, Timestamp] | None:
     try:

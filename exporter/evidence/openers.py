@@ -45,7 +45,7 @@ class KnownOpeners(Struct, frozen=True):
     @classmethod
     def of(cls, evidence: HomeEvidence) -> KnownOpeners:
         """Return the known openers by a survey of one database."""
-        owners = [each for each in evidence.holders if not each.forked_copy and not each.stranger]
+        owners = [each for each in evidence.holders if not each.forked_copy and not each.outsider]
         return cls(
             pids=tuple(holder.pid for holder in owners),
             lockless=any(
@@ -89,7 +89,7 @@ def compare_openers(
     suspects = [pid for pid in known.pids if pid not in owners.both and pid != own]
     others = owners.any - {own}
     unknown = {
-        pid for pid in others if pid not in known.pids or _is_another(pid, known.started, proc)
+        pid for pid in others if pid not in known.pids or _is_pid_reused(pid, known.started, proc)
     }
     lost = next((pid for pid in suspects if _has_lost(pid, files, proc, pause)), None)
     return OpenerCheck(
@@ -98,15 +98,15 @@ def compare_openers(
     )
 
 
-class _Owners(Struct, frozen=True):
+class _LockOwners(Struct, frozen=True):
     any: frozenset[int]
     both: frozenset[int]
 
 
-def _owners(table: LockTable, files: HomeFiles) -> _Owners:
+def _owners(table: LockTable, files: HomeFiles) -> _LockOwners:
     database = table.database_owners(files.database.inode) if files.database else frozenset()
     shm = table.shm_owners(files.shm.inode) if files.shm else frozenset()
-    return _Owners(database | shm, database & shm)
+    return _LockOwners(database | shm, database & shm)
 
 
 def _has_lost(pid: int, files: HomeFiles, proc: str, pause: Callable[[], None]) -> bool:
@@ -118,7 +118,7 @@ def _has_lost(pid: int, files: HomeFiles, proc: str, pause: Callable[[], None]) 
         if check:
             pause()
         try:
-            has = _possession(pid, files, proc)
+            has = _open_files(pid, files, proc)
         except OSError as error:
             # If it still exists, it has no lock in the kernel's table, and we may not read its
             # fdinfo.
@@ -128,7 +128,7 @@ def _has_lost(pid: int, files: HomeFiles, proc: str, pause: Callable[[], None]) 
     return True
 
 
-def _is_another(pid: int, started: Mapping[int, int], proc: str) -> bool:
+def _is_pid_reused(pid: int, started: Mapping[int, int], proc: str) -> bool:
     """True if a known PID was used again, so that it names another process now."""
     if pid not in started:
         return False
@@ -143,12 +143,12 @@ def _is_another(pid: int, started: Mapping[int, int], proc: str) -> bool:
 def _uses(pid: int, files: HomeFiles, proc: str) -> bool:
     """True if it has this database open: the lock table names files by inode alone."""
     try:
-        return _possession(pid, files, proc).any
+        return _open_files(pid, files, proc).any
     except OSError as error:
         return not is_gone(error)
 
 
-def _possession(pid: int, files: HomeFiles, proc: str) -> OpenFiles:
+def _open_files(pid: int, files: HomeFiles, proc: str) -> OpenFiles:
     with PinnedProcess(proc, pid) as process:
         stat = process.stat()
         if stat.dead:

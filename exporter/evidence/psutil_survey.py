@@ -15,7 +15,6 @@ import psutil
 
 from exporter.evidence.models import (
     Blindness,
-    Candidate,
     GatewayEvidence,
     GatewayProof,
     GatewayState,
@@ -23,6 +22,7 @@ from exporter.evidence.models import (
     HomeEvidence,
     HomeFiles,
     NamedSession,
+    PossibleHome,
     Survey,
 )
 from exporter.evidence.procfs import split_link
@@ -34,7 +34,7 @@ _TICKS_PER_SECOND: Final = 100
 _LIMITS: Final = (Blindness.PLATFORM,)
 
 
-class _Seen(NamedTuple):
+class _SeenProcess(NamedTuple):
     pid: int
     uid: int
     started_at: Timestamp
@@ -46,12 +46,12 @@ class _Seen(NamedTuple):
 def survey(targets: Sequence[HomeFiles]) -> Survey:
     """Return which of the processes that we may read have these databases open."""
     names = {DATABASE_NAME, *(home.name for home in targets)}
-    seen: list[_Seen] = []
+    seen: list[_SeenProcess] = []
     unreadable = total = 0
     for process in psutil.process_iter():
         total += 1
         try:
-            found = _look_at(process, names)
+            found = _read_process(process, names)
         except psutil.NoSuchProcess:
             continue  # it ended during the scan
         except (psutil.Error, OSError):
@@ -93,7 +93,7 @@ def judge_gateway(files: GatewayFiles) -> GatewayEvidence:
     return GatewayEvidence(GatewayState.UP, GatewayProof.PROCESS, files.pid, began)
 
 
-def _look_at(process: psutil.Process, names: Collection[str]) -> _Seen:
+def _read_process(process: psutil.Process, names: Collection[str]) -> _SeenProcess:
     files: dict[str, FileIdentity] = {}
     for opened in process.open_files():
         if split_link(opened.path, names) is not None:
@@ -102,11 +102,11 @@ def _look_at(process: psutil.Process, names: Collection[str]) -> _Seen:
     role = UNREADABLE
     if files:
         role = classify(b"\0".join(os.fsencode(word) for word in process.cmdline()))
-    return _Seen(process.pid, process.uids().effective, process.create_time(), role, files)
+    return _SeenProcess(process.pid, process.uids().effective, process.create_time(), role, files)
 
 
 def _judge_home(
-    home: HomeFiles, seen: Iterable[_Seen], blind: tuple[Blindness, ...]
+    home: HomeFiles, seen: Iterable[_SeenProcess], blind: tuple[Blindness, ...]
 ) -> HomeEvidence:
     ours = {home.database, home.wal, home.shm} - {None}
     return HomeEvidence(
@@ -121,7 +121,7 @@ def _judge_home(
     )
 
 
-def _describe(home: HomeFiles, seen: _Seen) -> Holder:
+def _describe(home: HomeFiles, seen: _SeenProcess) -> Holder:
     held = seen.files.values()
     role = seen.role
     sessions: tuple[NamedSession, ...] = ()
@@ -148,8 +148,8 @@ def _describe(home: HomeFiles, seen: _Seen) -> Holder:
     )
 
 
-def _candidates(seen: Iterable[_Seen]) -> Iterator[Candidate]:
+def _candidates(seen: Iterable[_SeenProcess]) -> Iterator[PossibleHome]:
     for process in seen:
         for path, identity in process.files.items():
             if os.path.basename(path) == DATABASE_NAME:
-                yield Candidate(os.path.dirname(path), process.uid, identity)
+                yield PossibleHome(os.path.dirname(path), process.uid, identity)

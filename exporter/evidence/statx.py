@@ -34,15 +34,15 @@ _statx: Final = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 def identity_of(path: str, directory: int) -> FileIdentity:
     """Return the identity of the file behind a link below an open directory; raise like stat."""
-    return _ask(path, directory, _STATX_INO)
+    return _call_statx(path, directory, _STATX_INO)
 
 
 def device_of(path: str, directory: int) -> int:
     """Return only the device; even a filesystem that is private to its user does not deny it."""
-    return _ask(path, directory, 0).device
+    return _call_statx(path, directory, 0).device
 
 
-def _ask(path: str, directory: int, mask: int) -> FileIdentity:
+def _call_statx(path: str, directory: int, mask: int) -> FileIdentity:
     if _statx is None:  # the C library is older than statx
         found = os.stat(path, dir_fd=directory)
         return FileIdentity(found.st_dev, found.st_ino)

@@ -19,9 +19,9 @@ from exporter.evidence.holders import SurveyContext, describe_holders
 from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown
 from exporter.evidence.models import (
     Blindness,
-    Candidate,
     HomeEvidence,
     HomeFiles,
+    PossibleHome,
     Survey,
 )
 from exporter.evidence.namespaces import blindness, our_processes
@@ -32,7 +32,7 @@ from exporter.snapshot import LockAnswer
 
 _CANDIDATES_PER_USER: Final = 64
 """A limit per user, so that no user can fill the list and hide another user's home."""
-_ANYBODY: Final = frozenset({-1, 0})
+_UNKNOWN_USER: Final = frozenset({-1, 0})
 """Root can write every home. A user that is not known counts as root."""
 _CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.005
@@ -64,7 +64,7 @@ def survey(
     try:
         process_scan.run()
     except OSError as error:
-        return _nothing_seen(targets, Blindness.NO_PROC if is_gone(error) else Blindness.UNREADABLE)
+        return _blind_survey(targets, Blindness.NO_PROC if is_gone(error) else Blindness.UNREADABLE)
     context = SurveyContext(
         proc=proc,
         clock=clock or read_clock(),
@@ -113,12 +113,12 @@ def _host_blindness(process_scan: ProcessScan, proc: str) -> list[Blindness]:
     whole_host = Blindness.PID_NAMESPACE not in blind
     if any(_could_be_hermes(pid, proc, whole_host=whole_host) for pid in process_scan.unreadable):
         blind.append(Blindness.PERMISSIONS)
-    if process_scan.failed_users & _ANYBODY:
+    if process_scan.failed_users & _UNKNOWN_USER:
         blind.append(Blindness.UNREADABLE)
     return blind
 
 
-def _nothing_seen(targets: Sequence[HomeFiles], why: Blindness) -> Survey:
+def _blind_survey(targets: Sequence[HomeFiles], why: Blindness) -> Survey:
     unseen = HomeEvidence(
         holders=(),
         lockless_database=None,
@@ -155,7 +155,7 @@ def _judge_home(home: HomeFiles, context: SurveyContext) -> HomeEvidence:
     blind = [
         *context.blind,
         *_blindness_of(home, context.process_scan),
-        *_look_for_owners(home, context),
+        *_find_lock_owners(home, context),
     ]
     gateway = None
     if home.gateway is not None:
@@ -179,7 +179,7 @@ def _blindness_of(home: HomeFiles, process_scan: ProcessScan) -> Iterator[Blindn
 
     Other users cannot blind it.
     """
-    writers = _ANYBODY | {home.owner}
+    writers = _UNKNOWN_USER | {home.owner}
     if process_scan.failed_users and (home.owner is None or process_scan.failed_users & writers):
         yield Blindness.UNREADABLE
     if process_scan.budget.limited and (
@@ -190,7 +190,7 @@ def _blindness_of(home: HomeFiles, process_scan: ProcessScan) -> Iterator[Blindn
         yield Blindness.OVERLAY
 
 
-def _look_for_owners(home: HomeFiles, context: SurveyContext) -> list[Blindness]:
+def _find_lock_owners(home: HomeFiles, context: SurveyContext) -> list[Blindness]:
     """Find processes that hold SQLite's locks on this database but were not seen with it.
 
     Either they opened it after we had scanned them: then they are added to the seen processes. Or
@@ -203,12 +203,12 @@ def _look_for_owners(home: HomeFiles, context: SurveyContext) -> list[Blindness]
     for pid in _owners(home, context.locks.table) - holders:
         if pid <= 0:
             blind.append(Blindness.PID_NAMESPACE)
-        elif (why := _look_for_owner(pid, home, context)) is not None:
+        elif (why := _find_lock_owner(pid, home, context)) is not None:
             blind.append(why)
     return blind
 
 
-def _look_for_owner(pid: int, home: HomeFiles, context: SurveyContext) -> Blindness | None:
+def _find_lock_owner(pid: int, home: HomeFiles, context: SurveyContext) -> Blindness | None:
     """Scan the owner of a lock. If it still has the lock but is not visible, return why."""
     inodes = _database_inodes(home)
     try:
@@ -243,12 +243,12 @@ def _owners(home: HomeFiles, table: LockTable) -> frozenset[int]:
     return database | (table.shm_owners(home.shm.inode) if home.shm else frozenset())
 
 
-def _candidates(seen_processes: Iterable[SeenProcess]) -> tuple[Candidate, ...]:
-    by_user: dict[int, dict[Candidate, None]] = {}
+def _candidates(seen_processes: Iterable[SeenProcess]) -> tuple[PossibleHome, ...]:
+    by_user: dict[int, dict[PossibleHome, None]] = {}
     for seen in seen_processes:
         for found in seen.descriptors:
             if found.name == DATABASE_NAME and not found.suffix and not found.deleted:
                 of_user = by_user.setdefault(seen.uid, {})
                 if len(of_user) < _CANDIDATES_PER_USER:
-                    of_user[Candidate(found.directory, seen.uid, found.identity)] = None
+                    of_user[PossibleHome(found.directory, seen.uid, found.identity)] = None
     return tuple(candidate for of_user in by_user.values() for candidate in of_user)

@@ -79,7 +79,7 @@ def _anchors(connection: apsw.Connection) -> Iterable[AnchorMessage]:
     return found.values()
 
 
-def surviving(
+def unchanged_anchors(
     connection: apsw.Connection, schema: Schema, anchors: Iterable[AnchorMessage]
 ) -> frozenset[int]:
     """Return the numbers of those messages that still exist unchanged."""

@@ -221,7 +221,7 @@ def reading(
     Raise `DatabaseError` with the reason if SQLite cannot read the file, or not in time, or if the
     files changed meanwhile so that the result is not valid.
     """
-    with _kept_in_place(opening):
+    with _files_unmoved(opening):
         yield from _reading(opening, deadline_seconds, mapped, monotonic)
 
 
@@ -251,7 +251,7 @@ def _reading(
 
 
 @contextmanager
-def _kept_in_place(opening: OpenPlan) -> Iterator[None]:
+def _files_unmoved(opening: OpenPlan) -> Iterator[None]:
     """Hold the lock that keeps the sidecars; raise DatabaseError if the files differ from the plan.
 
     The caller must close its connection first: closing this descriptor drops all locks.
@@ -263,7 +263,7 @@ def _kept_in_place(opening: OpenPlan) -> Iterator[None]:
             Trouble.BUSY, f"cannot read {opening.path}: {error.strerror}"
         ) from error
     try:
-        _share(descriptor, opening.path)
+        _take_shared_lock(descriptor, opening.path)
         # Compared under the lock: from now on no process that closes the database deletes the
         # sidecars.
         if opening.access is not OpenMode.IMMUTABLE and _sidecars(opening.files) != _sidecars(
@@ -277,7 +277,7 @@ def _kept_in_place(opening: OpenPlan) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _share(descriptor: int, path: str) -> None:
+def _take_shared_lock(descriptor: int, path: str) -> None:
     """Take SQLite's shared lock on the database.
 
     A process that holds the exclusive lock may be deleting the WAL.

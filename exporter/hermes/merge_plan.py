@@ -35,8 +35,8 @@ _BLANK: Final = re.compile(r"\s+")
 
 So they are missing when it writes the conversation again.
 """
-_RETOLD_SHARE: Final = 0.75
-_RETOLD_LEAST: Final = 200
+_REPEATED_SHARE: Final = 0.75
+_REPEATED_CHARACTERS_MIN: Final = 200
 """So many characters, and this share of the past, repeated in order are no coincidence."""
 _VARYING: Final = ("id", "session_id", "active", "compacted")
 """Columns in which an old row may differ after it was restored."""
@@ -75,7 +75,7 @@ def plan_merge(
     of the plan was done, or after Hermes has written, planning again gives the rest.
     """
     numbering = _Numbering(present.column("id"), is_free, reserved)
-    back = _already_back(old, present)
+    back = _find_restored(old, present)
     missing = [row for row in old.rows if _value(old, row, "id") not in back.old_ids]
     new = TableRows(
         present.columns, [r for r in present.rows if _value(present, r, "id") not in back.ids]
@@ -85,7 +85,7 @@ def plan_merge(
     if seen_active and _begins_with(new, seen_active, old, old_active):
         missing = [row for row in missing if not _is_active(old, row)]
         return numbering.plan(TableRows(old.columns, missing))
-    if not (_is_compacted(new, seen_active) or _is_retold(new, seen_active, old, old_active)):
+    if not (_is_compacted(new, seen_active) or _repeats_past(new, seen_active, old, old_active)):
         active = any(_is_active(old, row) for row in missing)
         past = TableRows(old.columns, missing)
         return numbering.plan(past, before=new.column("id"), active_return=active)
@@ -95,14 +95,14 @@ def plan_merge(
     return numbering.plan(hidden, before=new.column("id"))
 
 
-class _Back(Struct, frozen=True):
+class _Restored(Struct, frozen=True):
     """The old messages that were restored already: their old ids, and their present ids."""
 
     old_ids: frozenset[int]
     ids: frozenset[int]
 
 
-def _already_back(old: TableRows, present: TableRows) -> _Back:
+def _find_restored(old: TableRows, present: TableRows) -> _Restored:
     shared = [name for name in old.columns if name in present.columns and name not in _VARYING]
     now = {_value(present, row, "id"): _fields(present, row, shared) for row in present.rows}
     same = frozenset(
@@ -111,7 +111,7 @@ def _already_back(old: TableRows, present: TableRows) -> _Back:
         if (number := _value(old, row, "id")) in now and now[number] == _fields(old, row, shared)
     )
     if same:
-        return _Back(same, same)
+        return _Restored(same, same)
     # Restored with other ids: the newest are restored first, so they are the first messages that
     # the session has now.
     before = [_fields(old, row, shared) for row in old.rows]
@@ -120,8 +120,8 @@ def _already_back(old: TableRows, present: TableRows) -> _Back:
         count = len(before) - place
         if after and fields == after[0] and before[place:] == after[:count]:
             numbers = [_value(old, row, "id") for row in old.rows[place:]]
-            return _Back(frozenset(numbers), frozenset(list(now)[:count]))
-    return _Back(frozenset(), frozenset())
+            return _Restored(frozenset(numbers), frozenset(list(now)[:count]))
+    return _Restored(frozenset(), frozenset())
 
 
 class _Numbering(Struct, frozen=True):
@@ -162,10 +162,12 @@ def _begins_with(
 ) -> bool:
     if len(seen) < len(past):
         return False
-    return all(_said(new, n) == _said(old, o) for n, o in zip(seen, past, strict=False))
+    return all(
+        _role_and_text(new, n) == _role_and_text(old, o) for n, o in zip(seen, past, strict=False)
+    )
 
 
-def _said(rows: TableRows, row: tuple[Any, ...]) -> tuple[Any, str]:
+def _role_and_text(rows: TableRows, row: tuple[Any, ...]) -> tuple[Any, str]:
     """Return role and text of a message, in a form that survives a rewrite by Hermes.
 
     A rewrite changes the message's time and formats its JSON anew.
@@ -181,7 +183,7 @@ def _said(rows: TableRows, row: tuple[Any, ...]) -> tuple[Any, str]:
     return _value(rows, row, "role"), _BLANK.sub("", told)
 
 
-def _is_retold(
+def _repeats_past(
     new: TableRows, seen: Sequence[tuple[Any, ...]], old: TableRows, past: Sequence[tuple[Any, ...]]
 ) -> bool:
     """True if most of the past is repeated, in order.
@@ -189,10 +191,10 @@ def _is_retold(
     A process that repairs a loaded conversation writes its whole history again, but not every
     message of it. For example, it joins two questions without an answer.
     """
-    now = "".join(_said(new, row)[1] for row in seen)
-    texts = [_said(old, row)[1] for row in past]
+    now = "".join(_role_and_text(new, row)[1] for row in seen)
+    texts = [_role_and_text(old, row)[1] for row in past]
     total = sum(map(len, texts))
-    spare, place = (1 - _RETOLD_SHARE) * total, 0
+    spare, place = (1 - _REPEATED_SHARE) * total, 0
     for text in texts:
         at = now.find(text, place)
         if at >= 0:
@@ -201,7 +203,7 @@ def _is_retold(
             spare -= len(text)
             if spare < 0:
                 return False  # give up early: each search may go through the whole text
-    return total >= _RETOLD_LEAST
+    return total >= _REPEATED_CHARACTERS_MIN
 
 
 def _is_compacted(new: TableRows, seen: Sequence[tuple[Any, ...]]) -> bool:

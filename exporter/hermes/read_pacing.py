@@ -71,7 +71,7 @@ class ReadPacer:
     def _give_way(self) -> None:
         self._pause(min(max(self._seconds, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS))
         before, self._wal = self._wal, self._look()
-        while _overdue(before, self._wal) and self._patience_seconds > 0:
+        while _is_overdue(before, self._wal) and self._patience_seconds > 0:
             self._patience_seconds -= _SHORTEST_PAUSE_SECONDS
             self._pause(_SHORTEST_PAUSE_SECONDS)
             before, self._wal = self._wal, self._look()
@@ -85,7 +85,7 @@ def _wal_path(connection: apsw.Connection) -> str:
     return os.fsdecode(path) + "-wal"
 
 
-def _overdue(before: FileState | None, now: FileState | None) -> bool:
+def _is_overdue(before: FileState | None, now: FileState | None) -> bool:
     """True if the WAL grew although it should have restarted. A restarted WAL keeps its size."""
     if before is None or now is None:
         return False

@@ -88,7 +88,7 @@ class RoutingReader:
         self._home = home
         self._table: tuple[int, set[str] | None] = (0, set())
         self._file: tuple[FileState | None, set[str] | None] = (None, set())
-        self._tied: dict[Hold, tuple[set[str], set[str]]] = {}
+        self._last: dict[Hold, tuple[set[str], set[str]]] = {}
         """Sessions that a pointer names, and all sessions that compression links to them."""
         self._known: tuple[tuple[Any, ...], Routing] | None = None
 
@@ -108,7 +108,7 @@ class RoutingReader:
         def ask(ids: set[str]) -> set[str]:
             return _with_lineage(connection, schema, ids)
 
-        return self._tie(self.pointers(connection, schema, now), ask, moved)
+        return self._routing(self.pointers(connection, schema, now), ask, moved)
 
     def pointers(self, connection: apsw.Connection, schema: Schema, now: float) -> Pointers:
         """Return the pointers to sessions, without reading the sessions themselves."""
@@ -124,9 +124,11 @@ class RoutingReader:
 
     def from_links(self, pointers: Pointers, ties: CompressionLinks) -> Routing:
         """Return the same as `read`, from links that a scan of all sessions has collected."""
-        return self._tie(pointers, ties.lineage, None)
+        return self._routing(pointers, ties.lineage, None)
 
-    def _tie(self, pointers: Pointers, ask: Lineage, moved: Sequence[SessionRow] | None) -> Routing:
+    def _routing(
+        self, pointers: Pointers, ask: Lineage, moved: Sequence[SessionRow] | None
+    ) -> Routing:
         found = (
             pointers,
             self._lineage(Hold.ROUTED, pointers.routed, ask, moved),
@@ -139,18 +141,18 @@ class RoutingReader:
     def _lineage(
         self, reason: Hold, ids: set[str], ask: Lineage, moved: Sequence[SessionRow] | None
     ) -> set[str]:
-        known, lineage = self._tied.get(reason, (set(), set()))
+        known, lineage = self._last.get(reason, (set(), set()))
         if moved is None or not (known is ids or known <= ids):
             lineage = ask(ids)
         else:
             new = ids - known if known is not ids else ()
             lineage = lineage | ask(set(new)) if new else lineage
             for row in moved:
-                if _may_join(row, lineage):
+                if _may_extend(row, lineage):
                     relatives = ask({row.id})
                     if not lineage.isdisjoint(relatives):
                         lineage = lineage | relatives
-        self._tied[reason] = (ids, lineage)
+        self._last[reason] = (ids, lineage)
         return lineage
 
     def _routed_by_table(self, connection: apsw.Connection, schema: Schema) -> set[str] | None:
@@ -203,7 +205,7 @@ def _hold(holds: dict[str, list[Hold]], ids: Iterable[str], reason: Hold) -> Non
         holds.setdefault(session_id, []).append(reason)
 
 
-def _may_join(row: SessionRow, lineage: set[str]) -> bool:
+def _may_extend(row: SessionRow, lineage: set[str]) -> bool:
     """True if this session may link further sessions to a lineage by compression."""
     if row.end_reason == COMPRESSION:
         return True

@@ -175,7 +175,7 @@ class Slice(NamedTuple):
 _FIELDS: Final = len(SessionRow._fields)
 
 
-def _put_right(found: Sequence[Sequence[Any]]) -> Page:
+def _repaired(found: Sequence[Sequence[Any]]) -> Page:
     """Return a page of rows, repaired, because Hermes cannot have written some of them."""
     page = Page([], [], found[-1][0] if found else None, 0)
     for values in found:
@@ -257,7 +257,7 @@ class SessionQueries:
         except (msgspec.ValidationError, UnicodeDecodeError):
             # One odd value fails the whole page, so read the page again with the tolerant SQL.
             found = connection.execute(statement.format(self._odd_columns), bindings).fetchall()
-            return _put_right(found)
+            return _repaired(found)
         last = rows[-1].id if rows else None
         return Page(rows, [values[_FIELDS:] for values in found], last, 0)
 

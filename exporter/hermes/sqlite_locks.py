@@ -65,14 +65,14 @@ def probe_shm(path: str, *, directory: int | None = None) -> LockAnswer:
     except OSError:
         return LockAnswer.BLIND
     try:
-        return _ask(descriptor, _NATIVE)
+        return _query_lock(descriptor, _NATIVE)
     except OSError:
         return LockAnswer.BLIND
     finally:
         os.close(descriptor)
 
 
-def _ask(descriptor: int, layout: FlockLayout | None) -> LockAnswer:
+def _query_lock(descriptor: int, layout: FlockLayout | None) -> LockAnswer:
     if layout is None or not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return LockAnswer.BLIND
     answer = layout.layout.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, layout.query))

@@ -12,7 +12,7 @@ from exporter.reaper.possible_hosts import HostClass, ProcessKey, class_of, proc
 from exporter.reaper.watched_idleness import read_boot_time
 
 
-class Beside(Struct, frozen=True):
+class ProcessesAtPrune(Struct, frozen=True):
     """The processes that may have had a session in memory when it was deleted."""
 
     boot_id: str
@@ -27,7 +27,7 @@ class Beside(Struct, frozen=True):
     @classmethod
     def of(
         cls, holders: Iterable[Holder], server_seconds: float | None, *, plugins: bool = False
-    ) -> Beside | None:
+    ) -> ProcessesAtPrune | None:
         """Those that a survey found; None if there are none."""
         lines = [(process_key(each), class_of(each, plugins=plugins)) for each in holders]
         servers = tuple(key for key, line in lines if line is HostClass.SERVER)
@@ -40,7 +40,7 @@ class Beside(Struct, frozen=True):
         return cls(moment.boot_id, moment.monotonic, chats, servers, server_seconds)
 
 
-def with_plugins(beside: Beside | None, home: str) -> Beside | None:
+def with_plugins(beside: ProcessesAtPrune | None, home: str) -> ProcessesAtPrune | None:
     """Plugins run agents in any process: with them a server may have what a chat may have."""
     if beside is None or not (read_config(home).enables_plugins or has_plugin_folders(home)):
         return beside

@@ -46,43 +46,45 @@ class _Worked(Struct, frozen=True):
     learnt: Learnt
 
 
-def plan(wish: PruneWish, taker: Stocktaker, seen: Seen, *, aside: bool | None = None) -> Planned:
+def plan(
+    wish: PruneWish, inventory_reader: Stocktaker, seen: Seen, *, aside: bool | None = None
+) -> Planned:
     """Take stock and plan.
 
     For the agent this is done aside, in a process of its own where that can be: every session of a
     home is in memory for a moment, and a worker lives for long.
     """
     settings = wish.settings
-    mark = taker.rest.mark(seen.facts, settings, seen.walked)
+    mark = inventory_reader.rest.mark(seen.facts, settings, seen.walked)
     if not wish.by_hand:
-        resting = taker.rest.recall(mark, settings, wish.memory, taker.now())
+        resting = inventory_reader.rest.recall(mark, settings, wish.memory, inventory_reader.now())
         if resting is not None:
-            return _nothing(seen.home, resting, taker.now())
+            return _nothing(seen.home, resting, inventory_reader.now())
     planned: Planned | None = None
     if not wish.by_hand and (is_single_threaded() if aside is None else aside):
-        planned = _plan_aside(wish, taker, seen)
-    planned = planned or _plan(wish, taker, seen)
-    taker.rest.note(mark, settings, planned.pressure, planned.report)
+        planned = _plan_aside(wish, inventory_reader, seen)
+    planned = planned or _plan(wish, inventory_reader, seen)
+    inventory_reader.rest.note(mark, settings, planned.pressure, planned.report)
     return planned
 
 
-def _plan_aside(wish: PruneWish, taker: Stocktaker, seen: Seen) -> Planned | None:
+def _plan_aside(wish: PruneWish, inventory_reader: Stocktaker, seen: Seen) -> Planned | None:
     """Plan in a child; None if it came to nothing."""
 
     def work(_: int) -> _Worked:
         die_with_parent()
-        return _Worked(_plan(wish, taker, seen), taker.learnt())
+        return _Worked(_plan(wish, inventory_reader, seen), inventory_reader.learnt())
 
     worked = ForkPool(1, _Worked).aside(work)
     if worked is None:
         return None
-    taker.learn(worked.learnt)
+    inventory_reader.learn(worked.learnt)
     return worked.planned
 
 
-def _plan(wish: PruneWish, taker: Stocktaker, seen: Seen) -> Planned:
+def _plan(wish: PruneWish, inventory_reader: Stocktaker, seen: Seen) -> Planned:
     settings = wish.settings
-    stock = _take_stock(wish, taker, seen)
+    stock = _take_stock(wish, inventory_reader, seen)
     inventory = stock.inventory
     pressure, memory = assess(read_levels(inventory), settings, stock.memory, inventory.taken_at)
     figures, automatic = report(inventory, settings, pressure)
@@ -119,7 +121,7 @@ def _nothing(home: str, resting: Resting, now: float) -> Planned:
     return Planned(empty, figures, resting.memory, resting.pressure)
 
 
-def _take_stock(wish: PruneWish, stocktaker: Stocktaker, seen: Seen) -> Stock:
+def _take_stock(wish: PruneWish, inventory_reader: Stocktaker, seen: Seen) -> Stock:
     asked = Asked(
         owner=seen.owner,
         facts=seen.facts,
@@ -130,7 +132,7 @@ def _take_stock(wish: PruneWish, stocktaker: Stocktaker, seen: Seen) -> Stock:
         trash_keep_seconds=wish.settings.trash.keep_seconds,
         thorough=wish.by_hand,
     )
-    return stocktaker.take(
+    return inventory_reader.take(
         asked,
         seen.disk,
         seen.walked,

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from exporter.config.prune import Prune
 from exporter.evidence.openers import KnownOpeners
-from exporter.pruner.beside import Beside
+from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.models import HomePrunePlan, Policy, PruneMemory
 
 
@@ -43,7 +43,7 @@ class PruneRequest(Struct, frozen=True):
     run: str = ""
     keep_seconds: float = 72 * 3600.0
     lock_budget_seconds: float = 0.05
-    beside: Beside | None = None
+    processes_at_prune: ProcessesAtPrune | None = None
     emergency: bool = False
     """The disk is so full that no trash waits any more."""
 

@@ -96,7 +96,7 @@ def execute(
                 by_hand=by_hand,
                 undoable_seconds=undoable_seconds,
             )
-            ending = _Ending(target, actions, silent if _has_proof(actions) else ())
+            ending = _EndSessions(target, actions, silent if _has_proof(actions) else ())
             outcome = change_ends(target, record, ending)
     except DatabaseError as error:
         return Outcome(None, RunOutcome.FAILED, why=str(error))
@@ -174,7 +174,7 @@ def _intent(
     )
 
 
-class _Ending(Change):
+class _EndSessions(Change):
     """Ends sessions.
 
     All that can be read before the write lock is read before it. Under the lock it still counts if
@@ -200,14 +200,14 @@ class _Ending(Change):
         self._queries = SessionQueries(schema)
         connection = writer.connection
         connection.execute("BEGIN")
-        self._notice(writer)
+        self._forget_if_changed(writer)
         targets = (action.intent.target for action in batch)
         unknown = [session_id for session_id in targets if session_id not in self._answers]
         self._answers.update(self._examine(connection, unknown))
         connection.execute("COMMIT")
         self._check_openers(writer)
 
-    def _notice(self, writer: Writer) -> None:
+    def _forget_if_changed(self, writer: Writer) -> None:
         """Forget all answers if another process has written the database or the file of chats."""
         file = database.file_state(routing_file(self._target.home))
         seen = (writer, int(writer.connection.pragma("data_version")), file)
@@ -231,7 +231,7 @@ class _Ending(Change):
         # A resume of an open session writes into its row what is there already, and SQLite then
         # writes nothing: a new process with the database open is all there is to see.
         self._check_openers(writer)
-        self._notice(writer)
+        self._forget_if_changed(writer)
         if not self._routing.readable:
             raise AbortedError("it cannot be read any more which chats lead to which session")
 

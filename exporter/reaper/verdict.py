@@ -362,7 +362,7 @@ def _source_reason(subject: WatchedSession, context: Context) -> str:
     return f"only sessions of {', '.join(context.rules.sources)} are ever reaped"
 
 
-def _sight_reason(subject: WatchedSession, context: Context) -> str:
+def _visibility_reason(subject: WatchedSession, context: Context) -> str:
     first = next(_blind_spots(subject, context), None)
     if first is not None:
         return first.detail
@@ -390,7 +390,7 @@ _RULES: Final = (
     _Rule("no_sign_of_life", _is_live, _sign_reason),
     _Rule("not_held", _is_held, _held_reason),
     _Rule("source", _is_exempt, _source_reason),
-    _Rule("all_visible", _is_unseen, _sight_reason),
+    _Rule("all_visible", _is_unseen, _visibility_reason),
     _Rule("idle_long_enough", _may_be_run, _table_reason),
 )
 

@@ -27,7 +27,7 @@ from exporter.reaper.verdict import Conclusion, Context, WatchedSession, context
 from exporter.reaper.watched_idleness import BootTime, WatchedIdleness, read_boot_time
 from exporter.snapshot import OTHER, OpenSession
 
-_STRONGEST: Final = 4
+_EVIDENCE_SHOWN: Final = 4
 _SOURCES_MAX: Final = 60
 _NOT_JUDGED: Final = Conclusion(Verdict.UNKNOWN, reason=UnknownReason.BLIND)
 
@@ -41,7 +41,7 @@ class VerdictHistory:
 
     def __init__(self, moment: Callable[[], BootTime] = read_boot_time) -> None:
         self.watched = WatchedIdleness(moment)
-        self._agreed: dict[str, int] = {}
+        self._dead_in_a_row: dict[str, int] = {}
         self._concluded: dict[str, Conclusion] = {}
         self.revision = 0
         """Moves when any verdict does."""
@@ -70,7 +70,7 @@ class VerdictHistory:
             grown=grown,
             begun_anew=begun_anew,
         )
-        family = _Family(sessions)
+        family = _Descendants(sessions)
         self._descendants = family.newest(self.watched.idle_seconds)
         context = self._context = context_of(
             facts,
@@ -96,7 +96,7 @@ class VerdictHistory:
         if concluded != self._concluded:
             self._concluded = concluded
             self.revision += 1
-        self._agreed = {key: n for key, n in self._agreed.items() if key in sessions}
+        self._dead_in_a_row = {key: n for key, n in self._dead_in_a_row.items() if key in sessions}
 
     def _subject(self, session: OpenSession) -> WatchedSession:
         idle, active_at = self.watched.idle_seconds(session.id), None
@@ -114,17 +114,17 @@ class VerdictHistory:
     def _confirm(self, key: str, found: Conclusion, rules: ReaperRules) -> Conclusion:
         """Dead is said only when that many scans in a row have come to it."""
         if found.verdict is not Verdict.DEAD:
-            self._agreed.pop(key, None)
+            self._dead_in_a_row.pop(key, None)
             return found
-        self._agreed[key] = self._agreed.get(key, 0) + 1
-        if self._agreed[key] >= rules.confirmations:
+        self._dead_in_a_row[key] = self._dead_in_a_row.get(key, 0) + 1
+        if self._dead_in_a_row[key] >= rules.confirmations:
             return found
         return self._concluded.get(key, _NOT_JUDGED)._replace(verdict=Verdict.UNKNOWN, proof=None)
 
     def judgement(self, session: OpenSession) -> Judgement:
         """The last verdict on a session with all that led to it."""
         found = judge(self._subject(session), self._context)
-        agreed, wanted = self._agreed.get(session.id, 0), self._context.rules.confirmations
+        agreed, wanted = self._dead_in_a_row.get(session.id, 0), self._context.rules.confirmations
         said = f"{min(agreed, wanted)} of {wanted} scans in a row agree"
         rule = Rule("confirmed", agreed >= wanted, said)
         last = self.conclusion(session.id)
@@ -134,7 +134,7 @@ class VerdictHistory:
 
     def judged(self, session: OpenSession) -> JudgedSession:
         """A session with its verdict and the strongest evidence."""
-        evidence = judge(self._subject(session), self._context).evidence[:_STRONGEST]
+        evidence = judge(self._subject(session), self._context).evidence[:_EVIDENCE_SHOWN]
         last = self.conclusion(session.id)
         return JudgedSession(session, last.verdict, evidence, last.proof)
 
@@ -174,7 +174,7 @@ class VerdictHistory:
         return self.conclusion(session_id).proof
 
 
-class _Family:
+class _Descendants:
     """Which open sessions descend from which, and what that says of the ancestors."""
 
     def __init__(self, sessions: Mapping[str, OpenSession]) -> None:

@@ -209,7 +209,7 @@ def _with_ancestors(session_ids: Iterable[str], sessions: Mapping[str, OpenSessi
 
 
 def _stands_still(holder: Holder) -> bool:
-    return holder.stopped and not holder.ours and not holder.stranger
+    return holder.stopped and not holder.ours and not holder.outsider
 
 
 def _fingerprint(session: OpenSession) -> int:

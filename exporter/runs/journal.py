@@ -164,7 +164,7 @@ class RunJournal(JournalReader):
         now = self._clock()
         numbers = [each.number for each in settled]
         with transaction(self._connection):
-            for first, last, each in _alike(settled):
+            for first, last, each in _group_equal(settled):
                 self._connection.execute(
                     "UPDATE actions SET state = ?, why = ?, settled_at = ? "
                     "WHERE run = ? AND number BETWEEN ? AND ?",
@@ -221,7 +221,7 @@ def new_run_id(now: float) -> str:
     return f"{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
 
 
-def _alike(settled: Sequence[Settled]) -> Iterator[tuple[int, int, Settled]]:
+def _group_equal(settled: Sequence[Settled]) -> Iterator[tuple[int, int, Settled]]:
     """Neighbours that say the same: the first number, the last, and one of them."""
 
     def kind(pair: tuple[int, Settled]) -> tuple[ActionState, str, int]:

@@ -68,7 +68,7 @@ class JournalReader:
         rows: list[Any] = self._connection.execute(
             _RUNS + condition + _NEWEST_RUNS_FIRST, values
         ).fetchall()
-        with _understood():
+        with _damage_as_error():
             return [_run(row) for row in rows]
 
     def actions(self, run: str) -> list[Action]:
@@ -124,7 +124,7 @@ class JournalReader:
 
     def _actions(self, condition: str, *values: str) -> list[Action]:
         rows: list[Any] = self._connection.execute(_ACTIONS + condition, values).fetchall()
-        with _understood():
+        with _damage_as_error():
             return [_action(row) for row in rows]
 
     def done_since(self, action: str, moment: float) -> int:
@@ -159,7 +159,7 @@ class JournalReader:
 
         Journals from before there was a presumption do not name a proof.
         """
-        return self._tally(
+        return self._counts(
             "SELECT json_extract(before, '$.source'), "
             "COALESCE(json_extract(after, '$.proof'), 'proven'), COUNT(*) FROM actions "
             "WHERE action = ? AND state IN ('done', 'undone') GROUP BY 1, 2",
@@ -168,7 +168,7 @@ class JournalReader:
 
     def count_mistakes(self, *actions: str) -> dict[tuple[str, str], int]:
         """How many of such actions were our mistakes, and healed; likewise."""
-        return self._tally(
+        return self._counts(
             "SELECT json_extract(first.before, '$.source'), "
             "COALESCE(json_extract(first.after, '$.proof'), 'proven'), COUNT(*) "
             "FROM runs JOIN actions AS later ON later.run = runs.id "
@@ -213,7 +213,7 @@ class JournalReader:
         ).fetchall()
         return {policy: (count, int(size or 0)) for policy, count, size in rows}
 
-    def _tally(self, query: str, *values: str) -> dict[tuple[str, str], int]:
+    def _counts(self, query: str, *values: str) -> dict[tuple[str, str], int]:
         rows: list[Any] = self._connection.execute(query, values).fetchall()
         return {(str(source or ""), str(proof)): count for source, proof, count in rows}
 
@@ -231,7 +231,7 @@ _ACTIONS: Final = """
 
 
 @contextmanager
-def _understood() -> Iterator[None]:
+def _damage_as_error() -> Iterator[None]:
     """The file belongs to the home's owner, who may have written anything into it."""
     try:
         yield

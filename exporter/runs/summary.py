@@ -105,7 +105,7 @@ class RunReader:
         seen = self._look()
         if seen != self._seen or not self._memory.readable:
             self._memory = self._read(owner) if seen is not None else KnownRuns()
-            self._seen = seen if _settled(seen) else None
+            self._seen = seen if _is_old_enough(seen) else None
         return self._memory
 
     def _look(self) -> tuple[int, int, int, int] | None:
@@ -152,7 +152,7 @@ class RunReader:
             return KnownRuns(RunSummary(readable=False), readable=False)
 
 
-def _settled(seen: tuple[int, int, int, int] | None) -> bool:
+def _is_old_enough(seen: tuple[int, int, int, int] | None) -> bool:
     """Two writes within one tick of the clock leave the same time: a new file is read again."""
     return seen is None or time.time_ns() - seen[2] > _TICK_NS
 

@@ -88,7 +88,7 @@ class StateReader:
         self._routing = RoutingReader(self._home)
         self.health: DatabaseHealth | None = None
         self.missing_columns: list[str] = []
-        self._gate: ChangeStamp | None = None
+        self._stamp: ChangeStamp | None = None
         self._schema: Schema | None = None
         self._queries: SessionQueries
         self._rowid = 0
@@ -99,7 +99,7 @@ class StateReader:
         self.integrity: bool | None = None
         """What the last quick_check found."""
 
-    def _look(self, main: database.FileState, files: database.DatabaseFiles) -> ChangeStamp:
+    def _change_stamp(self, main: database.FileState, files: database.DatabaseFiles) -> ChangeStamp:
         """Look at what would have moved. Only while no connection is open."""
         return ChangeStamp(
             main=main,
@@ -119,23 +119,23 @@ class StateReader:
             self._refuse_lost_database(files, watermark)
             self._forget()
             return
-        gate = self._look(files.database, files)
+        gate = self._change_stamp(files.database, files)
         if watermark != self.watermark or self._replaced(files.database):
             self._forced_whole_pass = True
-        if gate == self._gate and not self._forced_whole_pass and not self._routing_expired():
+        if gate == self._stamp and not self._forced_whole_pass and not self._routing_expired():
             return
         try:
             yield from self._read(watermark, before_open)
         except BaseException as error:
-            self._gate = None
+            self._stamp = None
             self._forced_whole_pass = True
             if isinstance(error, DatabaseError) and error.trouble in _MEANINGLESS:
                 self._forget()
             raise
-        self._gate = gate
+        self._stamp = gate
 
     def _replaced(self, main: database.FileState) -> bool:
-        return self._gate is not None and self._gate.main.identity != main.identity
+        return self._stamp is not None and self._stamp.main.identity != main.identity
 
     def _refuse_lost_database(self, files: database.DatabaseFiles, watermark: int) -> None:
         """No database, or an empty one, is well only where there never was more.
@@ -262,7 +262,7 @@ class StateReader:
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
     ) -> tuple[Routing, list[SessionUsage]]:
         """Read again what may have changed since the last pass."""
-        suspects = self._suspects(connection, queries, watermark)
+        suspects = self._possibly_changed(connection, queries, watermark)
         records = queries.records(connection, list(suspects), watermark)
         for session_id in suspects - {record.row.id for record in records}:
             self.table.drop(session_id)
@@ -272,7 +272,7 @@ class StateReader:
         connection.execute("COMMIT")
         return routing, usage
 
-    def _suspects(
+    def _possibly_changed(
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
     ) -> set[str]:
         suspects = set(queries.sessions_written_since(connection, watermark))
@@ -309,7 +309,7 @@ class StateReader:
         """Run quick_check if one is due: only in a quiet window, and never for long."""
         now = self._monotonic()
         files = database.stat_files(self._path)
-        if self._gate is None or files.database is None:
+        if self._stamp is None or files.database is None:
             return
         small = files.database.size_bytes <= _SMALL_DATABASE_BYTES
         if self._checked_at is None and not small and now - self._born < _LARGE_CHECK_AFTER_SECONDS:

@@ -46,7 +46,7 @@ class ForkPool(Generic[Result]):
         children = [child for child in begun if child is not None]
         results: dict[int, Result] = {}
         try:
-            results.update(_work_off(pieces, work, os.getppid()))
+            results.update(_run_jobs(pieces, work, os.getppid()))
         finally:
             os.close(pieces)
             for pid, answers in children:
@@ -89,7 +89,7 @@ class ForkPool(Generic[Result]):
             return None
         if pid == 0:
             try:
-                _write_all(answer, msgspec.json.encode(_work_off(pieces, work, parent)))
+                _write_all(answer, msgspec.json.encode(_run_jobs(pieces, work, parent)))
                 os._exit(0)
             finally:
                 os._exit(1)
@@ -97,7 +97,7 @@ class ForkPool(Generic[Result]):
         return pid, answers
 
 
-def _work_off(
+def _run_jobs(
     pieces: int, work: Callable[[int], Result | None], parent: int
 ) -> list[tuple[int, Result]]:
     """Do pieces until there are none, or nobody waits for them any more."""

@@ -36,7 +36,7 @@ _ENDED_PAIRS_MAX: Final = 256
 """As many as the agent takes in a snapshot; what is beyond is counted as `other`."""
 _ACTIVE_MAX: Final = (1 << 24) - 1
 _FUTURE_TOLERANCE_SECONDS: Final = 60.0
-_AT_WORK_SECONDS: Final = 600.0
+_RECENTLY_ACTIVE_SECONDS: Final = 600.0
 
 
 def session_key(session_id: str) -> int:
@@ -121,7 +121,7 @@ class SessionTable:
         """None until it is asked for the first time."""
         self.reopened: set[str] = set()
         """Open sessions that an earlier pass saw ended: they are older than they look."""
-        self._lately: set[str] = set()
+        self._recent: set[str] = set()
         """Open sessions that were at work when they were last put."""
         self._activities: list[float] | None = None
         """Of the open sessions, in order; worked out when they are asked for."""
@@ -217,12 +217,12 @@ class SessionTable:
         if before == session:
             return
         self.open[session.id] = session
-        if session.last_activity_at >= now - _AT_WORK_SECONDS:
-            self._lately.add(session.id)
+        if session.last_activity_at >= now - _RECENTLY_ACTIVE_SECONDS:
+            self._recent.add(session.id)
         self._replace(before, session)
 
     def _drop_open(self, session_id: str) -> None:
-        self._lately.discard(session_id)
+        self._recent.discard(session_id)
         self.reopened.discard(session_id)
         self._replace(self.open.pop(session_id), None)
 
@@ -241,11 +241,11 @@ class SessionTable:
 
     def recently_active(self, now: float) -> set[str]:
         """The open sessions that were active in the last minutes, without a look at the others."""
-        since = now - _AT_WORK_SECONDS
-        self._lately = {each for each in self._lately if self.open[each].last_activity_at >= since}
-        return self._lately
+        since = now - _RECENTLY_ACTIVE_SECONDS
+        self._recent = {each for each in self._recent if self.open[each].last_activity_at >= since}
+        return self._recent
 
-    def _settle(self) -> None:
+    def _apply_changes(self) -> None:
         """Bring the sums up to date: add so many sessions of each kind, or take them out."""
         if not self._unsettled:
             return
@@ -268,7 +268,7 @@ class SessionTable:
         self, now: float, *, trivial_max_messages: int, marathon_max: int, marathon_near: float
     ) -> SessionSummary:
         """The figures that metrics show, as of `now`."""
-        self._settle()
+        self._apply_changes()
         limits = (trivial_max_messages, marathon_max, marathon_near)
         if self._summary is None or self._summary[0] != limits:
             self._summary = (limits, self._sum_up(*limits))

@@ -117,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.stalled_since = None
-        self._go_on()
+        self._schedule_step()
 
     # What the server calls.
 
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(answer, Response):
             self._answer(request, answer)
         else:
-            self._hold_back()
+            self._pause_reading()
             self._task = self._host.loop.create_task(self._answer_later(request, answer))
 
     async def _answer_later(self, request: Request, answer: Awaitable[Response]) -> None:
@@ -234,15 +234,15 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._pieces = response.pieces()
             self._write(head + next(self._pieces, b""))
-            self._hold_back()
-            self._go_on()
+            self._pause_reading()
+            self._schedule_step()
             return
         if self.stalled_since is None:
             self._sent()
         else:
-            self._hold_back()
+            self._pause_reading()
 
-    def _go_on(self) -> None:
+    def _schedule_step(self) -> None:
         """Go on in the next turn of the loop, so that other connections are served in between."""
         if not self._stepping and self.stalled_since is None:
             self._stepping = True
@@ -263,9 +263,9 @@ class Connection(asyncio.BufferedProtocol):
         if piece is None:
             self._sent()
         else:
-            self._hold_back()
+            self._pause_reading()
             self._write(piece)
-            self._go_on()
+            self._schedule_step()
 
     def _sent(self) -> None:
         """Go on to the next request, which may have arrived already."""
@@ -280,11 +280,11 @@ class Connection(asyncio.BufferedProtocol):
         self.deadline = self.waiting_since + self._host.limits.idle_seconds
         if self._received:
             self._transport.pause_reading()
-            self._go_on()
+            self._schedule_step()
         else:
             self._transport.resume_reading()
 
-    def _hold_back(self) -> None:
+    def _pause_reading(self) -> None:
         """Read nothing while a response is made or sent."""
         self.deadline = self._host.loop.time() + self._host.limits.response_seconds
         if self._transport is not None:

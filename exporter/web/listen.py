@@ -11,7 +11,7 @@ from typing import Final
 from exporter.errors import ExporterError, UsageError
 
 BACKLOG = 256
-_FIRST_INHERITED: Final = 3
+_FIRST_LISTEN_FD: Final = 3
 _HINTS = {
     errno.EADDRINUSE: "; another program has it, choose one with --web.listen-address",
     errno.EACCES: "; ports below 1024 need root, choose one with --web.listen-address",
@@ -47,7 +47,7 @@ def inherited_listener(environment: MutableMapping[str, str] | None = None) -> s
         return None
     if count != "1":
         raise ExporterError(f"the service manager opened {count} sockets; give one ListenStream=")
-    listener = socket.socket(fileno=_FIRST_INHERITED)
+    listener = socket.socket(fileno=_FIRST_LISTEN_FD)
     listener.set_inheritable(False)
     listener.setblocking(False)
     return listener

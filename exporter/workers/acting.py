@@ -15,7 +15,7 @@ from exporter.pruner.apply.execute import purge as purge_trash
 from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.apply.recovery import BY_ACTION
 from exporter.pruner.apply.undo import undo as undo_prune
-from exporter.pruner.apply.upkeep import UpkeepOrder, keep_up
+from exporter.pruner.apply.upkeep import UpkeepOrder, run_upkeep
 from exporter.pruner.beside import with_plugins
 from exporter.pruner.requests import PruneRequest
 from exporter.reaper.reap import reap as reap_home
@@ -45,15 +45,15 @@ from exporter.workers.protocol import (
 from exporter.writing.target import Target
 
 
-def reap(home: WorkerHome, request: ReapRequest, teller: Reporter) -> Outcome:
+def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
     """End what the plan names."""
-    del teller
+    del reporter
     target = _target(request)
     _heal_first(target)
     return reap_home(request, target, home)
 
 
-def prune(home: WorkerHome, request: PruneRequest, teller: Reporter) -> Outcome:
+def prune(home: WorkerHome, request: PruneRequest, reporter: Reporter) -> Outcome:
     """Execute a plan, in a worker that need not be the one that made it."""
     del home
     target = _target(request)
@@ -65,17 +65,17 @@ def prune(home: WorkerHome, request: PruneRequest, teller: Reporter) -> Outcome:
         by_hand=request.by_hand,
         only=None if request.only is None else frozenset(request.only),
         run=request.run,
-        progress=teller.progress,
-        beside=with_plugins(request.beside, request.home),
+        progress=reporter.progress,
+        processes_at_prune=with_plugins(request.processes_at_prune, request.home),
         emergency=request.emergency,
     )
     release_memory()
     return outcome
 
 
-def purge(home: WorkerHome, request: PurgeRequest, teller: Reporter) -> Outcome:
+def purge(home: WorkerHome, request: PurgeRequest, reporter: Reporter) -> Outcome:
     """Empty the trash of one run, or all of it."""
-    del home, teller
+    del home, reporter
     with run_folder(request.home, request.owner) as folder:
         if folder is None:  # and none is made to find nothing in it
             return Outcome(None, RunOutcome.DONE)
@@ -84,7 +84,7 @@ def purge(home: WorkerHome, request: PurgeRequest, teller: Reporter) -> Outcome:
     return purge_trash(request.run, target)
 
 
-def undo(home: WorkerHome, request: UndoRequest, teller: Reporter) -> Outcome:
+def undo(home: WorkerHome, request: UndoRequest, reporter: Reporter) -> Outcome:
     """Give back what a run took from one home."""
     del home
     target = _target(request)
@@ -95,30 +95,30 @@ def undo(home: WorkerHome, request: UndoRequest, teller: Reporter) -> Outcome:
         kind = journal.find(request.run).kind
     if kind is not RunKind.PRUNE:
         return undo_reap(request.run, target)
-    outcome = undo_prune(request.run, target, progress=teller.progress)
+    outcome = undo_prune(request.run, target, progress=reporter.progress)
     notes = tuple(Skipped(each.target, f"given back, but {each.why}") for each in outcome.notes)
     return structs.replace(outcome, skipped=(*outcome.skipped, *notes), notes=())
 
 
-def heal(home: WorkerHome, request: HealRequest, teller: Reporter) -> HealReply:
+def heal(home: WorkerHome, request: HealRequest, reporter: Reporter) -> HealReply:
     """Give sessions that were born again the past that a prune took."""
-    del home, teller
+    del home, reporter
     healed = heal_reborn(_target(request))
     why = healed.left[0].why if healed.left else ""
     return HealReply(len(healed.sessions), len(healed.left), why[:300])
 
 
-def settle(home: WorkerHome, request: RecoverRequest, teller: Reporter) -> RecoverReply:
+def settle(home: WorkerHome, request: RecoverRequest, reporter: Reporter) -> RecoverReply:
     """Find out what runs that were killed had done."""
-    del home, teller
+    del home, reporter
     recovered = recover_home(Target(request.home, request.owner, request.openers), BY_ACTION)
     left = [Skipped(run, why) for run, why in recovered.left.items()]
     return RecoverReply(list(recovered.settled[:PAGE_ITEMS]), left[:PAGE_ITEMS])
 
 
-def upkeep(home: WorkerHome, request: UpkeepRequest, teller: Reporter) -> list[UpkeepDone]:
+def upkeep(home: WorkerHome, request: UpkeepRequest, reporter: Reporter) -> list[UpkeepDone]:
     """VACUUM and `git gc` of a home that no process uses, as the evidence shows."""
-    del home, teller
+    del home, reporter
     order = UpkeepOrder(
         home=request.home,
         owner=request.owner,
@@ -129,20 +129,20 @@ def upkeep(home: WorkerHome, request: UpkeepRequest, teller: Reporter) -> list[U
     )
     return [
         UpkeepDone(each.work, each.why[:300], each.before_bytes, each.after_bytes)
-        for each in keep_up(order)
+        for each in run_upkeep(order)
     ]
 
 
-def list_runs(home: WorkerHome, request: RunsRequest, teller: Reporter) -> list[Run]:
+def list_runs(home: WorkerHome, request: RunsRequest, reporter: Reporter) -> list[Run]:
     """The runs in one home, the newest first."""
-    del home, teller
+    del home, reporter
     with journal_of(request.home, request.owner) as journal:
         return journal.list_runs() if journal is not None else []
 
 
-def show_run(home: WorkerHome, request: RunActionsRequest, teller: Reporter) -> list[ActionRow]:
+def show_run(home: WorkerHome, request: RunActionsRequest, reporter: Reporter) -> list[ActionRow]:
     """What one run did to one home, in order."""
-    del home, teller
+    del home, reporter
     with journal_of(request.home, request.owner) as journal:
         actions = journal.actions(request.run) if journal is not None else []
     return [

@@ -99,7 +99,7 @@ class WorkerHome:
         self._reads = 0
         self._facts: ProcessFacts
         """What the last verdicts were made from."""
-        self._stocktaker: Stocktaker | None = None
+        self._inventory: Stocktaker | None = None
 
     def probe(self, owner: int) -> Probe:
         """What can be known of the home while no connection is open."""
@@ -118,7 +118,7 @@ class WorkerHome:
         except (DatabaseError, OSError) as error:
             trouble, detail = trouble_of(self._home, error)
         self._reads += 1
-        self._note_what_went_on()
+        self._find_active_after_end()
         self._verdicts_are_new = False
         if trouble is Trouble.NONE:
             self._open = self._sessions_with_holds(request)
@@ -147,7 +147,7 @@ class WorkerHome:
         self._watch_sent_at = now
         return watched.dump()
 
-    def _note_what_went_on(self) -> None:
+    def _find_active_after_end(self) -> None:
         """Look whether a session that we ended may have gone on: it, or a child of it, moved."""
         moved = self._scanner.state.table.take_moved()
         self._grown |= moved or set()
@@ -314,16 +314,16 @@ class WorkerHome:
         )
         planned = plan(wish, self._inventory_reader(), seen)
         release_memory()
-        memory = _fitting(planned.memory)
+        memory = _trimmed(planned.memory)
         return PrunePlanResult(planned.plan, planned.report, memory, planned.pressure)
 
     def _inventory_reader(self) -> Stocktaker:
         """The one that knows the home from earlier plans."""
-        if self._stocktaker is None:
+        if self._inventory is None:
             from exporter.pruner.gather.inventory_reader import Stocktaker
 
-            self._stocktaker = Stocktaker(self._home, clock=self._clock, monotonic=self._monotonic)
-        return self._stocktaker
+            self._inventory = Stocktaker(self._home, clock=self._clock, monotonic=self._monotonic)
+        return self._inventory
 
     def _session_pages(self, request: ScanRequest) -> Iterator[SessionsPage]:
         sessions = self._open
@@ -355,7 +355,7 @@ def _usage_pages(usage: Iterator[SessionUsage]) -> Iterator[UsagePage]:
         yield UsagePage(page)
 
 
-def _fitting(memory: PruneMemory) -> PruneMemory:
+def _trimmed(memory: PruneMemory) -> PruneMemory:
     """As much of it as the agent keeps; what is forgotten is only waited for once more."""
     while len(msgspec.json.encode(memory)) > _MEMORY_BYTES_MAX:
         memory = structs.replace(
@@ -376,19 +376,19 @@ def _reaped_since(home: str, owner: int, moment: float) -> int:
 # The handlers of `protocol.CALLS`
 
 
-def probe(home: WorkerHome, request: ProbeRequest, teller: Reporter) -> Probe:
-    del teller
+def probe(home: WorkerHome, request: ProbeRequest, reporter: Reporter) -> Probe:
+    del reporter
     return home.probe(request.owner)
 
 
-def scan(home: WorkerHome, request: ScanRequest, teller: Reporter) -> Plans:
+def scan(home: WorkerHome, request: ScanRequest, reporter: Reporter) -> Plans:
     for part in home.read(request):
-        teller.part(part)
+        reporter.part(part)
     if request.reap is not None or request.prune is not None:
-        teller.progress(0, 1)  # what was read is told: the plans have time of their own
+        reporter.progress(0, 1)  # what was read is told: the plans have time of their own
     return home.plans(request)
 
 
-def explain(home: WorkerHome, request: ExplainRequest, teller: Reporter) -> ExplainReply:
-    del teller
+def explain(home: WorkerHome, request: ExplainRequest, reporter: Reporter) -> ExplainReply:
+    del reporter
     return home.explain(request.session_id)

@@ -26,13 +26,13 @@ from exporter.workers.protocol import decode
 
 WAIT_SECONDS: Final = 5.0
 """How long a round waits for paths that do not answer, all of them together."""
-_PATIENCE_PER_USER_SECONDS: Final = 2.0
+_WAIT_PER_USER_SECONDS: Final = 2.0
 _GRACE_SECONDS: Final = 0.25
 """What a path is given once the patience of a round is used up."""
-_GRACE_OF_THE_SLOW_SECONDS: Final = 0.05
+_GRACE_AFTER_USER_LIMIT_SECONDS: Final = 0.05
 """What a user's path is given once his own share of it is used up."""
-_OPEN_QUESTIONS_MAX: Final = 1024
-_OPEN_QUESTIONS_PER_USER: Final = 16
+_PENDING_MAX: Final = 1024
+_PENDING_PER_USER: Final = 16
 _ATTEMPTS: Final = 2
 
 _REPLY: Final = msgspec.json.Decoder(InspectReply)
@@ -40,7 +40,7 @@ _REPLY: Final = msgspec.json.Decoder(InspectReply)
 log = logs.get("scout")
 
 
-class _Question(NamedTuple):
+class _PendingProbe(NamedTuple):
     path: str
     named_by_uid: int | None
     as_uid: int | None
@@ -59,7 +59,7 @@ class PathProber:
         self._start = start
         self._monotonic = monotonic
         self._process: ChildProcess | None = None
-        self._open: dict[int, _Question] = {}
+        self._open: dict[int, _PendingProbe] = {}
         self._waited: dict[int, float] = {}
         self._number = 0
         self._patience_until = 0.0
@@ -94,7 +94,7 @@ class PathProber:
             return None
         if not self._may_ask(named_by_uid):
             return Inspection(exists=True, unreadable="too many other paths do not answer")
-        question = _Question(path, named_by_uid, named_by_uid if with_rights_of_user else None)
+        question = _PendingProbe(path, named_by_uid, named_by_uid if with_rights_of_user else None)
         for _ in range(_ATTEMPTS):
             try:
                 return self._ask(question)
@@ -108,7 +108,7 @@ class PathProber:
         if named_by_uid is None:
             return True  # the operator names few, and nobody else can
         his = sum(question.named_by_uid == named_by_uid for question in self._open.values())
-        return his < _OPEN_QUESTIONS_PER_USER and len(self._open) < _OPEN_QUESTIONS_MAX
+        return his < _PENDING_PER_USER and len(self._open) < _PENDING_MAX
 
     def close(self) -> None:
         """For good; a question that another thread waits for is answered with None."""
@@ -121,7 +121,7 @@ class PathProber:
             process.end()
             process.is_gone(END_WAIT_SECONDS)
 
-    def _ask(self, question: _Question) -> Inspection:
+    def _ask(self, question: _PendingProbe) -> Inspection:
         if self._process is None:
             self._process = self._start()
             self._process.wait_ready()
@@ -145,8 +145,8 @@ class PathProber:
         usual = max(self._patience_until, now + _GRACE_SECONDS)
         if named_by_uid is None:
             return usual
-        left = _PATIENCE_PER_USER_SECONDS - self._waited.get(named_by_uid, 0.0)
-        return min(usual, now + max(left, _GRACE_OF_THE_SLOW_SECONDS))
+        left = _WAIT_PER_USER_SECONDS - self._waited.get(named_by_uid, 0.0)
+        return min(usual, now + max(left, _GRACE_AFTER_USER_LIMIT_SECONDS))
 
     def _hear(self, deadline: float) -> dict[int, Inspection]:
         """Answers to open questions, by number."""

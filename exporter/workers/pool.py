@@ -31,7 +31,7 @@ class Pool:
         self._start = start
         self._lock = threading.Lock()
         self._workers: dict[_Key, Worker] = {}
-        self._apart: dict[str, int] = {}
+        self._dedicated: dict[str, int] = {}
         self._temporary: list[Worker] = []
         self._stuck: list[tuple[_Key, Worker]] = []
         self._closed = False
@@ -83,23 +83,23 @@ class Pool:
 
     def worker_key(self, owner: int, home: str) -> _Key:
         """Homes of one lane share a worker, so they are scanned one after another."""
-        return owner, home if home in self._apart else ""
+        return owner, home if home in self._dedicated else ""
 
     def is_dedicated(self, home: str) -> bool:
-        return home in self._apart
+        return home in self._dedicated
 
-    def apart(self) -> dict[int, list[str]]:
+    def dedicated_homes(self) -> dict[int, list[str]]:
         """The homes set apart, by owner, those that have been for longest first."""
         by_owner: dict[int, list[str]] = {}
         with self._lock:
-            for home, owner in self._apart.items():
+            for home, owner in self._dedicated.items():
                 by_owner.setdefault(owner, []).append(home)
         return by_owner
 
     def make_shared(self, owner: int, home: str) -> None:
         """Let a home share its owner's worker again."""
         with self._lock:
-            self._apart.pop(home, None)
+            self._dedicated.pop(home, None)
             worker = self._workers.pop((owner, home), None)
         if worker is not None:
             self._end(worker, owner, home)
@@ -107,8 +107,8 @@ class Pool:
     def make_dedicated(self, owner: int, home: str) -> None:
         """Leave this home the worker that is busy with it; its neighbours get a new one."""
         with self._lock:
-            if home not in self._apart:
-                self._apart[home] = owner
+            if home not in self._dedicated:
+                self._dedicated[home] = owner
                 if (worker := self._workers.pop((owner, ""), None)) is not None:
                     self._workers[owner, home] = worker
 
@@ -117,7 +117,7 @@ class Pool:
         with self._lock:
             worker = self._workers.pop(self.worker_key(owner, home), None)
             if apart:
-                self._apart.setdefault(home, owner)
+                self._dedicated.setdefault(home, owner)
         if worker is not None:
             self._end(worker, owner, home)
 
@@ -140,7 +140,9 @@ class Pool:
         """End the workers of owners, and of homes set apart, that there are no more."""
         owners = {owner for owner, _ in homes}
         with self._lock:
-            self._apart = {h: owner for h, owner in self._apart.items() if (owner, h) in homes}
+            self._dedicated = {
+                h: owner for h, owner in self._dedicated.items() if (owner, h) in homes
+            }
             unneeded = [
                 (key, self._workers.pop(key))
                 for key in list(self._workers)

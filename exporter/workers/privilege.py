@@ -20,7 +20,7 @@ _PR_SET_NO_NEW_PRIVS: Final = 38
 MEMORY_BYTES_MAX: Final = 1 << 30
 """What a child may take for itself; files that it maps to read them are not in it. Ten times what
 the largest home needs: only one that was made for it fills it, and loses its own metrics by it."""
-_FIRST_TO_GO: Final = "500"
+_OOM_SCORE_ADJ: Final = "500"
 """Where memory runs short all the same the kernel shall end a child, not the agent or a Hermes."""
 CHANNEL: Final = 0
 """The descriptor that leads to the agent: standard input, the only one a child inherits."""
@@ -46,7 +46,7 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write(_FIRST_TO_GO)
+            file.write(_OOM_SCORE_ADJ)
     except OSError:
         pass  # not Linux, or a sandbox without it
 

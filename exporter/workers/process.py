@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from exporter.errors import RefusedError, WorkerError
-from exporter.text import listed
+from exporter.text import join_words
 from exporter.workers import protocol
 from exporter.workers.frames import FRAME_BYTES_MAX, READY, Frame, FrameReader, pack
 from exporter.workers.privilege import missing_capabilities
@@ -23,7 +23,7 @@ from exporter.workers.protocol import Call, Failure, Progress, Refusal, decode
 END_WAIT_SECONDS: Final = 0.5
 _RECEIVE_BYTES: Final = 256 * 1024
 _FRAMES_MAX: Final = 20_000
-_LONGEST: Final = 24
+_TIMEOUT_EXTENSIONS_MAX: Final = 24
 """A call that tells of progress may take this many times its seconds."""
 _START_SECONDS: Final = 60.0
 _SEND_SECONDS: Final = 5.0
@@ -146,7 +146,7 @@ class Worker(ChildProcess):
         self.wait_ready()
         seconds = seconds or what.seconds
         deadline = time.monotonic() + seconds
-        give_up_at = deadline + (_LONGEST - 1) * seconds
+        give_up_at = deadline + (_TIMEOUT_EXTENSIONS_MAX - 1) * seconds
         self.send(what.name, request)
         frames, settled = 0, -1
         while True:
@@ -190,7 +190,9 @@ def start_worker(owner: int) -> Worker:
         return Worker(own_program("exporter.workers.worker"))
     missing = missing_capabilities()
     if missing:
-        raise WorkerError(f"cannot act as uid {owner}: this agent lacks {listed(missing, 'and')}")
+        raise WorkerError(
+            f"cannot act as uid {owner}: this agent lacks {join_words(missing, 'and')}"
+        )
     return Worker(own_program("exporter.workers.worker", str(owner), str(_group_of(owner))))
 
 

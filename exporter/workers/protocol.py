@@ -360,7 +360,7 @@ def decode(decoder: msgspec.json.Decoder[Decoded], body: bytes) -> Decoded:
 
 
 _HOME: Final = "exporter.workers.home"
-_LOOK_SECONDS: Final = 10.0
+_PROBE_SECONDS: Final = 10.0
 _PLAN_SECONDS: Final = 300.0
 """For the plans of a scan, once it has told of its reading."""
 _LIST_SECONDS: Final = 60.0
@@ -368,7 +368,7 @@ _ACT_SECONDS: Final = 900.0
 """A run goes on in steps, between which Hermes gets its turn."""
 
 PROBE: Final[Call[ProbeRequest, None, Probe]] = Call(
-    "probe", ProbeRequest, Probe, f"{_HOME}:probe", seconds=_LOOK_SECONDS
+    "probe", ProbeRequest, Probe, f"{_HOME}:probe", seconds=_PROBE_SECONDS
 )
 SCAN: Final[Call[ScanRequest, ScanPart, Plans]] = Call(
     "scan",
@@ -380,7 +380,7 @@ SCAN: Final[Call[ScanRequest, ScanPart, Plans]] = Call(
     reply_bytes_max=PLAN_BYTES_MAX,
 )
 EXPLAIN: Final[Call[ExplainRequest, None, ExplainReply]] = Call(
-    "explain", ExplainRequest, ExplainReply, f"{_HOME}:explain", seconds=_LOOK_SECONDS
+    "explain", ExplainRequest, ExplainReply, f"{_HOME}:explain", seconds=_PROBE_SECONDS
 )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Final
 
-from exporter.errors import ExporterError, HomeError, place_of
+from exporter.errors import ExporterError, HomeError, error_location
 from exporter.runs.folder import JournalMendedError, RunBusyError
 from exporter.scan.fork_pool import die_with_parent
 from exporter.workers import privilege, protocol
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     with privilege.start_child(int(arguments[0])) as channel:
         if len(arguments) == 3:
             load_everything()
-            _become(int(arguments[1]), int(arguments[2]))
+            _drop_privileges(int(arguments[1]), int(arguments[2]))
         channel.sendall(pack(READY, None))
         _answer_all(channel)
     return 0
@@ -46,7 +46,7 @@ def load_everything() -> None:
         call.handler  # noqa: B018 - loads its module
 
 
-def _become(uid: int, gid: int) -> None:
+def _drop_privileges(uid: int, gid: int) -> None:
     """Drop the agent's privileges for good, groups first, before any home is touched."""
     os.setgroups([])
     os.setgid(gid)
@@ -57,7 +57,7 @@ def _become(uid: int, gid: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-class _Teller:
+class _Reporter:
     """Sends what a handler tells before its reply."""
 
     def __init__(self, channel: socket.socket) -> None:
@@ -82,34 +82,36 @@ class _Teller:
 
 def _answer_all(channel: socket.socket) -> None:
     homes: dict[str, WorkerHome] = {}
-    teller = _Teller(channel)
+    reporter = _Reporter(channel)
     while (frame := receive(channel)) is not None:
         call = CALLS[frame.name]
         request = call.decode_request(frame.body)
         home = homes.setdefault(request.home, WorkerHome(request.home))
         try:
-            teller.send(protocol.DONE, _answer(call, home, request, teller), call.reply_bytes_max)
+            reporter.send(
+                protocol.DONE, _answer(call, home, request, reporter), call.reply_bytes_max
+            )
         except ConnectionError:
             return
         except RunBusyError as error:
-            teller.send(protocol.REFUSED, Refusal(str(error)[:300], busy=True))
+            reporter.send(protocol.REFUSED, Refusal(str(error)[:300], busy=True))
         except HomeError as error:
-            teller.send(protocol.REFUSED, Refusal(str(error)[:300]))
+            reporter.send(protocol.REFUSED, Refusal(str(error)[:300]))
         except ExporterError as error:
-            teller.send(protocol.FAILED, Failure(str(error)[:300]))
+            reporter.send(protocol.FAILED, Failure(str(error)[:300]))
         except Exception as error:  # noqa: BLE001 - one home's surprise must not end the others
             homes.pop(request.home, None)
-            teller.send(protocol.FAILED, Failure(place_of(error)))
+            reporter.send(protocol.FAILED, Failure(error_location(error)))
 
 
 def _answer(
-    call: Call[Any, Any, Any], home: WorkerHome, request: Any, teller: protocol.Reporter
+    call: Call[Any, Any, Any], home: WorkerHome, request: Any, reporter: protocol.Reporter
 ) -> Any:
     """Once more if the journal turned out to be damaged: the first try has mended it."""
     try:
-        return call.handler(home, request, teller)
+        return call.handler(home, request, reporter)
     except JournalMendedError:
-        return call.handler(home, request, teller)
+        return call.handler(home, request, reporter)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from exporter.writing.pacing import ATTEMPTS, Pacer, checkpoint, pause_for_write
 from exporter.writing.search_index import SearchIndex, add_to_index, merge_pages, weights
 from exporter.writing.session_rows import StoredSession, probe_session_tables
 
-_LOOKED_AT: Final = 5_000
+_MESSAGES_MAX: Final = 5_000
 """So many messages at most are changed in one transaction."""
 _MERGE_AHEAD_SECONDS: Final = 5.0
 
@@ -78,7 +78,7 @@ def in_slices(
     """
     todo, attempts = list(message_ids), 0
     while todo:
-        part = todo[: pacer.size.fitting([work[number] for number in todo[:_LOOKED_AT]])]
+        part = todo[: pacer.size.fitting([work[number] for number in todo[:_MESSAGES_MAX]])]
         try:
             todo = todo[step(part) :]
             attempts = 0 if in_a_row else attempts

@@ -92,7 +92,7 @@ def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchInd
     ).fetchall()
     found = sorted(_trigger(str(sql)) for (sql,) in triggers)
     wanted = sorted(
-        _squeezed(f"{event} {body.format(table)}")
+        _normalized(f"{event} {body.format(table)}")
         for table in tables
         for event, body in _BODIES.items()
     )
@@ -102,10 +102,10 @@ def probe_search_index(connection: apsw.Connection, schema: Schema) -> SearchInd
 def _trigger(sql: str) -> str:
     """A trigger as its event and its body, however it is written."""
     match = _TRIGGER.match(" ".join(sql.replace("IF NOT EXISTS ", "").split()))
-    return _squeezed(" ".join(match.groups())) if match else sql
+    return _normalized(" ".join(match.groups())) if match else sql
 
 
-def _squeezed(sql: str) -> str:
+def _normalized(sql: str) -> str:
     return re.sub(r"\s*([(),;])\s*", r"\1", sql.casefold()).strip()
 
 
@@ -121,7 +121,9 @@ def find_indexed_up_to_nul(
     if not suspects:
         return {}
     return {
-        table: found for table in index.tables if (found := _cut_in(connection, table, suspects))
+        table: found
+        for table in index.tables
+        if (found := _indexed_up_to_nul(connection, table, suspects))
     }
 
 
@@ -154,7 +156,7 @@ def _bytes(value: Any) -> bytes:
     return b"" if value is None else str(value).encode(errors="surrogatepass")
 
 
-def _cut_in(
+def _indexed_up_to_nul(
     connection: apsw.Connection, table: str, suspects: Iterable[tuple[int, bytes]]
 ) -> list[int]:
     """Those whose size in the index is that of what stands before the NUL."""
@@ -257,7 +259,7 @@ def add_to_index(
             for table in index.tables:
                 if not _has(connection, table, "rowid", message_id):
                     is_cut = message_id in cut.get(table, ())
-                    _put_in(connection, table, message_id, text, is_cut=is_cut)
+                    _insert(connection, table, message_id, text, is_cut=is_cut)
 
 
 def ids_are_reserved(connection: apsw.Connection, highest: int) -> bool:
@@ -281,7 +283,7 @@ def reserve_ids(connection: apsw.Connection, highest: int) -> None:
     connection.execute(statement, (highest,))
 
 
-def _put_in(
+def _insert(
     connection: apsw.Connection, table: str, message_id: int, text: bytes, *, is_cut: bool
 ) -> None:
     connection.execute(

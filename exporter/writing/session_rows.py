@@ -233,7 +233,7 @@ def restore_session(
         if connection.in_transaction:
             connection.execute("ROLLBACK TO restoring; RELEASE restoring")
         if isinstance(error, apsw.ConstraintError):
-            raise RestoreError(_in_whose_place(connection, parts, str(error))) from error
+            raise RestoreError(_conflict(connection, parts, str(error))) from error
         raise
     connection.execute("RELEASE restoring")
     return note
@@ -350,7 +350,7 @@ def _kept_columns(layout: SessionTables, table: str, rows: TableRows) -> list[in
     return kept
 
 
-def _in_whose_place(connection: apsw.Connection, parts: StoredSession, error: str) -> str:
+def _conflict(connection: apsw.Connection, parts: StoredSession, error: str) -> str:
     if exists(connection, parts.id):
         return "there is a session of its id again"
     return f"it does not fit in any more: {cut(error, 120)}"

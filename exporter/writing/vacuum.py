@@ -72,7 +72,7 @@ def vacuum(
     before = stat_files(path)
     had_sidecars = before.wal is not None
     connection: apsw.Connection | None = None
-    watch = _Watch(is_wanted, monotonic, began + deadline_seconds)
+    watch = _StopCheck(is_wanted, monotonic, began + deadline_seconds)
     try:
         connection = _connect(path, keep_wal=had_sidecars)
         pages, free, size = _pages(connection)
@@ -99,7 +99,7 @@ def vacuum(
     return VacuumFigures(pages * size, os.stat(path).st_size, free, monotonic() - began)
 
 
-class _Watch:
+class _StopCheck:
     """Asked many times a second whether to give up; checks the time and other processes rarely."""
 
     def __init__(
@@ -146,7 +146,7 @@ def _pages(connection: apsw.Connection) -> tuple[int, int, int]:
     return pages, free, size
 
 
-def _merge_text_indexes(connection: apsw.Connection, watch: _Watch) -> None:
+def _merge_text_indexes(connection: apsw.Connection, watch: _StopCheck) -> None:
     """Without this the index keeps most of what was deleted.
 
     Step by step, so that it can be given up in between; a step that changes less than two rows was

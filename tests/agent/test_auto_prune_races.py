@@ -63,7 +63,7 @@ def waiting_for_its_turn(running: ScanLoop, home: Path) -> Iterator[AutomaticPru
     """While a run in another home is under way, this one has been planned for."""
     pruner = running._pruner
     assert pruner is not None
-    with pruner._turn_of(home.stat().st_uid):
+    with pruner._lock_of(home.stat().st_uid):
         running.run(60.0)
         running.run(60.0)
         assert pruner._busy == {str(home)}

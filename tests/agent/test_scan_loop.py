@@ -270,7 +270,7 @@ def test_where_many_homes_were_set_apart_those_that_are_well_go_back(tmp_path: P
     try:
         for _ in range(2):
             assert all(home.up for home in running.run(60).homes)
-            assert len(pool.apart()[os.geteuid()]) == 8
+            assert len(pool.dedicated_homes()[os.geteuid()]) == 8
     finally:
         running.close()
         journal.close()

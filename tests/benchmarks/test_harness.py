@@ -10,11 +10,11 @@ from rich.console import Console
 
 from benchmarks import load, registry, report, servers
 from benchmarks.line import Line, Setting, Verdict, ratio_line
-from benchmarks.measure import Rounds, alternate, percentile
+from benchmarks.measure import Timings, alternate, percentile
 
 
 def test_a_ratio_is_the_median_over_rounds() -> None:
-    assert Rounds([1.0, 2.0, 30.0], [10.0, 10.0, 10.0]).ratio == pytest.approx(0.2)
+    assert Timings([1.0, 2.0, 30.0], [10.0, 10.0, 10.0]).ratio == pytest.approx(0.2)
 
 
 def test_rounds_alternate_and_the_first_is_not_counted() -> None:
@@ -26,7 +26,7 @@ def test_rounds_alternate_and_the_first_is_not_counted() -> None:
 
     rounds = alternate(lambda: job("ours", 1.0), lambda: job("peer", 2.0), 2)
     assert order == ["ours", "peer"] * 3
-    assert rounds == Rounds([1.0, 1.0], [2.0, 2.0])
+    assert rounds == Timings([1.0, 1.0], [2.0, 2.0])
 
 
 def test_a_percentile_is_one_of_the_values() -> None:
@@ -61,7 +61,7 @@ def test_every_benchmark_says_what_it_measures() -> None:
 
 
 def test_the_report_has_every_figure(tmp_path: Path) -> None:
-    rounds = Rounds([1.0], [4.0])
+    rounds = Timings([1.0], [4.0])
     results = {"disk": [ratio_line("a job", "du", rounds, 0.5)]}
     place = report.save(results, Setting(), tmp_path / "new" / "figures.json")
     (saved,) = json.loads(place.read_bytes())["results"]["disk"]

@@ -13,9 +13,9 @@ from exporter.discovery.homes import (
     LABELS_PER_OWNER_MAX,
     REFUSALS_PER_USER_MAX,
     Account,
-    Candidate,
     Census,
     Home,
+    HomeCandidate,
     Origin,
     found_candidates,
     take_census,
@@ -64,7 +64,7 @@ def user_home(host: Path, name: str, owner: int) -> Path:
 
 
 def census(
-    *candidates: Candidate,
+    *candidates: HomeCandidate,
     own_uid: int = 0,
     labels: dict[str, str] | None = None,
     watched: dict[str, Home] | None = None,
@@ -81,12 +81,12 @@ def census(
     )
 
 
-def found(path: Path, uid: int | None = None) -> Candidate:
-    return Candidate(str(path), Origin.USER, uid=uid)
+def found(path: Path, uid: int | None = None) -> HomeCandidate:
+    return HomeCandidate(str(path), Origin.USER, uid=uid)
 
 
-def named(path: Path, label: str = "") -> Candidate:
-    return Candidate(str(path), Origin.NAMED, label)
+def named(path: Path, label: str = "") -> HomeCandidate:
+    return HomeCandidate(str(path), Origin.NAMED, label)
 
 
 def test_candidates_are_the_homes_of_this_user_and_of_every_other_user() -> None:
@@ -189,12 +189,12 @@ def test_a_home_learnt_from_a_process_must_be_that_users_and_have_that_database(
     home = user_home(host, "ada", ADA)
     database = os.stat(home / "state.db")
     identity = FileIdentity(database.st_dev, database.st_ino)
-    right = Candidate(str(home), Origin.PROCESS, uid=ADA, database=identity)
+    right = HomeCandidate(str(home), Origin.PROCESS, uid=ADA, database=identity)
     assert len(census(right).homes) == 1
-    foreign = Candidate(str(home), Origin.PROCESS, uid=BOB, database=identity)
+    foreign = HomeCandidate(str(home), Origin.PROCESS, uid=BOB, database=identity)
     assert census(foreign).homes == ()
     other = FileIdentity(identity.device, identity.inode + 1)
-    assert census(Candidate(str(home), Origin.PROCESS, uid=ADA, database=other)).homes == ()
+    assert census(HomeCandidate(str(home), Origin.PROCESS, uid=ADA, database=other)).homes == ()
 
 
 def test_a_name_that_a_user_chose_is_escaped_in_labels(host: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_name_that_a_user_chose_is_escaped_in_labels(host: Path) -> None:
         home = make_home(profiles / name, ADA)
         found = os.stat(home / "state.db")
         identity = FileIdentity(found.st_dev, found.st_ino)
-        (seen,) = census(Candidate(str(home), Origin.PROCESS, uid=ADA, database=identity)).homes
+        (seen,) = census(HomeCandidate(str(home), Origin.PROCESS, uid=ADA, database=identity)).homes
         assert seen.label.isprintable(), name
         assert seen.label.startswith("ada/")
         assert len(seen.label) <= 68
@@ -265,8 +265,8 @@ def test_a_process_cannot_hide_another_users_home(host: Path) -> None:
     victim = user_home(host, "vic", BOB)
     database = os.stat(victim / "state.db")
     identity = FileIdentity(database.st_dev, database.st_ino)
-    honest = Candidate(str(victim), Origin.PROCESS, uid=BOB, database=identity)
-    liar = Candidate(str(victim), Origin.PROCESS, uid=ADA, database=identity)
+    honest = HomeCandidate(str(victim), Origin.PROCESS, uid=BOB, database=identity)
+    liar = HomeCandidate(str(victim), Origin.PROCESS, uid=ADA, database=identity)
     watched = {each.path: each for each in census(honest).homes}
     assert census(liar, honest, watched=watched).homes[0].problem == ""
     assert census(liar, watched=watched).homes[0].problem
@@ -325,11 +325,11 @@ def test_the_number_of_reported_refusals_per_user_is_limited(host: Path) -> None
     for number in range(40):
         stray = host / f"stray{number}"
         stray.mkdir()
-        strays.append(Candidate(str(stray), Origin.PROCESS, uid=ADA, named_by_uid=ADA))
+        strays.append(HomeCandidate(str(stray), Origin.PROCESS, uid=ADA, named_by_uid=ADA))
     other = host / "other"
     other.mkdir()
     refused = census(
-        *strays, Candidate(str(other), Origin.PROCESS, uid=BOB, named_by_uid=BOB)
+        *strays, HomeCandidate(str(other), Origin.PROCESS, uid=BOB, named_by_uid=BOB)
     ).refused
     assert len(refused) == REFUSALS_PER_USER_MAX + 1
     assert refused[-1].path == str(other)

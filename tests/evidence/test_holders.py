@@ -34,7 +34,7 @@ def test_each_file_of_a_database_makes_a_holder(home: Path, part: str) -> None:
     with holding(home) as other, puppet() as process:
         process.do(f"held = os.open({str(home / part)!r}, os.O_RDWR)")
         (found,) = holders_beside(home, other.pid)
-        assert (found.pid, found.stranger) == (process.pid, False)
+        assert (found.pid, found.outsider) == (process.pid, False)
 
 
 @pytest.mark.parametrize(

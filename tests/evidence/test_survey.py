@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from exporter.evidence.models import Blindness, Candidate, HomeFiles
+from exporter.evidence.models import Blindness, HomeFiles, PossibleHome
 from exporter.evidence.namespaces import blindness
 from exporter.evidence.process import Descriptor, PinnedProcess
 from exporter.evidence.survey import survey
@@ -283,7 +283,7 @@ def test_a_running_process_makes_its_home_a_candidate(home: Path) -> None:
         database = identity(home / "state.db")
         assert database is not None
         candidates = [c for c in survey([]).candidates if c.database == database]
-    assert candidates == [Candidate(str(home), 0, database)]
+    assert candidates == [PossibleHome(str(home), 0, database)]
 
 
 def test_another_users_holder_is_seen_with_its_uid() -> None:

@@ -86,7 +86,7 @@ def test_another_user_that_can_only_read_raises_no_alarm(home: Path) -> None:
         stranger.do("memory = mmap.mmap(shm, 0, prot=mmap.PROT_READ)")
         found = look(home)
         assert (found.lockless_database, found.lockless_shm) == (0, 0)
-        assert {h.pid: h.stranger for h in found.holders} == {
+        assert {h.pid: h.outsider for h in found.holders} == {
             hermes.pid: False,
             stranger.pid: True,
         }

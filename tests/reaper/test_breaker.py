@@ -31,7 +31,7 @@ from tests.support.reaping import (
     judge,
     open_sessions,
     processes,
-    site,
+    target_of,
 )
 from tests.support.small_homes import small_home
 
@@ -129,7 +129,7 @@ def test_when_only_the_journal_was_lost_what_is_left_of_runs_tells(home: Path) -
     """What an undo gave back bears no mark of ours: it must not be taken again unseen."""
     first = names(home)[0]
     run = reap(home, first, by_hand=True).run
-    assert undo(run or "", site(home)).done == (first,)
+    assert undo(run or "", target_of(home)).done == (first,)
     (home / ".hermes-exporter" / "journal.db").unlink()
     report = reap(home)
     assert (report.blocked, report.done) == (Blocked.TRIPPED, ())
@@ -139,7 +139,7 @@ def test_when_only_the_journal_was_lost_what_is_left_of_runs_tells(home: Path) -
 def test_a_journal_with_nothing_in_it_is_a_lost_one(home: Path) -> None:
     first = names(home)[0]
     run = reap(home, first, by_hand=True).run
-    assert undo(run or "", site(home)).done == (first,)
+    assert undo(run or "", target_of(home)).done == (first,)
     (home / ".hermes-exporter" / "journal.db").write_bytes(b"")
     report = reap(home)
     assert (report.blocked, report.done) == (Blocked.TRIPPED, ())

@@ -35,7 +35,7 @@ from tests.support.reaping import (
     open_sessions,
     planned,
     reap,
-    site,
+    target_of,
     targets,
 )
 from tests.support.small_homes import small_home
@@ -361,7 +361,7 @@ def test_nothing_is_asked_of_sqlite_but_to_write_two_columns(
 
     monkeypatch.setattr(apsw, "connection_hooks", [watch])
     run = reap(newest.path).run
-    undo(run or "", site(newest.path))
+    undo(run or "", target_of(newest.path))
     assert written == {
         (apsw.SQLITE_UPDATE, "sessions", "ended_at"),
         (apsw.SQLITE_UPDATE, "sessions", "end_reason"),

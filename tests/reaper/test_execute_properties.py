@@ -14,7 +14,7 @@ from exporter.demo import schema
 from exporter.reaper.execute import execute
 from exporter.reaper.plan import HomePlan, OpenSessionState, ReapAction
 from exporter.reaper.reopen import undo
-from tests.support.reaping import REASON, site
+from tests.support.reaping import REASON, target_of
 
 BEGAN = 1_700_000_000.0
 NAMES = tuple("abcdefgh")
@@ -96,7 +96,7 @@ def test_no_more_than_the_plan_and_of_it_only_what_is_as_judged(
         home = Path(folder)
         write_home(home, sessions)
         before = stored(home)
-        outcome = execute(HomePlan("home", actions), site(home), end_reason=REASON)
+        outcome = execute(HomePlan("home", actions), target_of(home), end_reason=REASON)
         after = stored(home)
         right = {
             name
@@ -114,5 +114,5 @@ def test_no_more_than_the_plan_and_of_it_only_what_is_as_judged(
             last = BEGAN + max(sessions[name]["messages"], default=0)
             assert end == ((last, REASON) if name in right else before[name][1])
         if outcome.run is not None:
-            assert set(undo(outcome.run, site(home)).done) == right
+            assert set(undo(outcome.run, target_of(home)).done) == right
         assert stored(home) == before

@@ -83,7 +83,7 @@ def test_with_plugins_no_time_clears_anything() -> None:
 
 
 def test_a_reader_of_another_user_stands_in_no_way() -> None:
-    reader = structs.replace(holder(ProcessKind.OTHER), stranger=True)
+    reader = structs.replace(holder(ProcessKind.OTHER), outsider=True)
     assert line(UNSEEN, reader) is HostClass.CLEARED
 
 

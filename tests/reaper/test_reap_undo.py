@@ -29,7 +29,7 @@ from tests.support.reaping import (
     open_sessions,
     planned,
     reap,
-    site,
+    target_of,
 )
 
 LEAKED = tuple(f"20260101_08000{number}_aaaaaa" for number in range(5))
@@ -52,7 +52,7 @@ def test_undo_after_reap_leaves_every_row_exactly_as_it_was(home: Path) -> None:
     run = reap(home).run
     assert run is not None
     assert open_sessions(home) == set()
-    undone = undo(run, site(home))
+    undone = undo(run, target_of(home))
     assert (sorted(undone.done), undone.skipped) == (sorted(LEAKED), ())
     assert dump(home) == before
 
@@ -66,7 +66,7 @@ def test_only_rows_that_are_as_the_run_left_them_are_given_back(home: Path) -> N
         hermes.ask("forget", session=LEAKED[2])
         hermes.ask("append", session=LEAKED[3])
         before = hermes.ask("show", session=LEAKED[1])
-        undone = undo(run, site(home, KnownOpeners((hermes.pid,))))
+        undone = undo(run, target_of(home, KnownOpeners((hermes.pid,))))
         assert sorted(undone.done) == sorted(LEAKED[3:])
         assert {each.target: each.why for each in undone.skipped} == {
             LEAKED[0]: "Hermes has opened it again itself",
@@ -79,8 +79,8 @@ def test_only_rows_that_are_as_the_run_left_them_are_given_back(home: Path) -> N
 
 def test_what_was_given_back_is_not_given_back_again(home: Path) -> None:
     run = reap(home).run or ""
-    first = undo(run, site(home))
-    again = undo(run, site(home))
+    first = undo(run, target_of(home))
+    again = undo(run, target_of(home))
     assert again.done == ()
     assert {each.target for each in again.skipped} == set(first.done)
     assert all("given back already" in each.why for each in again.skipped)
@@ -88,7 +88,7 @@ def test_what_was_given_back_is_not_given_back_again(home: Path) -> None:
 
 
 def test_restored_sessions_are_held_for_as_long_as_they_are_to_be_kept(home: Path) -> None:
-    undo(reap(home).run or "", site(home))
+    undo(reap(home).run or "", target_of(home))
     request = structs.replace(read_request(home, home.stat().st_uid), undone_seconds=DAY)
     assert holds(home, request, time.time()) == {each: [Hold.RESTORED] for each in LEAKED}
     assert holds(home, request, time.time() + 2 * DAY) == {each: [] for each in LEAKED}
@@ -106,16 +106,16 @@ def holds(home: Path, request: ScanRequest, now: float) -> dict[str, list[Hold]]
 
 def test_a_run_that_is_unknown_or_no_reap_is_refused(home: Path) -> None:
     with pytest.raises(RunError, match="there is no run 20260101T000000-abcd"):
-        undo("20260101T000000-abcd", site(home))
-    undo(reap(home).run or "", site(home))
+        undo("20260101T000000-abcd", target_of(home))
+    undo(reap(home).run or "", target_of(home))
     with pytest.raises(RunError, match="is no reap but one of kind undo"):
-        undo(history(home)[0].id, site(home))
+        undo(history(home)[0].id, target_of(home))
 
 
 def test_undo_waits_for_no_other_run(home: Path) -> None:
     run = reap(home).run or ""
     with running(str(home), 0, "reap"), pytest.raises(RunBusyError, match="reap by process"):
-        undo(run, site(home))
+        undo(run, target_of(home))
     assert open_sessions(home) == set()
 
 

@@ -39,7 +39,7 @@ from tests.support.reaping import (
     planned,
     processes,
     reap,
-    site,
+    target_of,
 )
 
 LEAKED = tuple(f"20260101_08000{number}_aaaaaa" for number in range(3))
@@ -68,7 +68,7 @@ NOTHING = HealedReaps()
 
 def healed(home: Path) -> HealedReaps:
     """Heal as the agent does after a scan."""
-    place = site(home, KnownOpeners.of(evidence(home)))
+    place = target_of(home, KnownOpeners.of(evidence(home)))
     return reopen_active(place, processes(home))
 
 
@@ -153,7 +153,7 @@ def test_activity_of_a_process_that_has_left_again_moves_the_end(home: Path, ver
         newest = sql(home, f"SELECT MAX(timestamp) FROM messages WHERE session_id = '{FIRST}';")
         assert float(row["ended_at"]) == pytest.approx(float(newest), abs=1e-3)
     assert counted(home, "reopened") == {}
-    assert FIRST in reopen.undo(run, site(home)).done, "undo knows the end that was moved"
+    assert FIRST in reopen.undo(run, target_of(home)).done, "undo knows the end that was moved"
     assert FIRST in open_sessions(home)
 
 
@@ -263,7 +263,7 @@ def test_healing_without_a_journal_or_a_database_does_nothing(home: Path) -> Non
     reap(home)
     for file in home.glob("state.db*"):
         file.unlink()
-    assert reopen_active(site(home), ()) == NOTHING
+    assert reopen_active(target_of(home), ()) == NOTHING
 
 
 def test_healing_waits_for_no_other_run(home: Path, version: str) -> None:
@@ -304,7 +304,7 @@ def test_what_could_not_be_put_right_is_said_and_tried_again(home: Path, version
         reap(home)
         hermes.ask("append", session=FIRST)
         with write_lock_held(home):
-            place = site(home, KnownOpeners.of(evidence(home)), patience_seconds=0.2)
+            place = target_of(home, KnownOpeners.of(evidence(home)), patience_seconds=0.2)
             assert reopen_active(place, processes(home)) == HealedReaps(complete=False)
         assert healed(home) == HealedReaps(mistakes=(FIRST,))
 
@@ -367,5 +367,5 @@ def test_an_undo_of_a_reap_that_was_healed_leaves_the_next_one_alone(
         assert healed(home).mistakes == (FIRST,)
     sql(home, f"UPDATE messages SET timestamp = timestamp - 7200 WHERE session_id = '{FIRST}';")
     assert reap(home).done == (FIRST,)
-    assert FIRST not in reopen.undo(first, site(home)).done
+    assert FIRST not in reopen.undo(first, target_of(home)).done
     assert FIRST not in open_sessions(home)

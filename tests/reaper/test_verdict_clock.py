@@ -15,7 +15,7 @@ from exporter.reaper.verdict import WatchedSession, context_of, decide
 from exporter.snapshot import OpenSession
 from tests.real.hermes import NEWEST, python_for
 from tests.reaper.test_verdict import NOW, RULES, all_facts, session, sessions, verdict
-from tests.support.reaping import dump, hermes_process, judge, site
+from tests.support.reaping import dump, hermes_process, judge, target_of
 from tests.support.small_homes import small_home
 
 YEAR = 365 * 86400.0
@@ -48,7 +48,7 @@ def test_a_clock_that_falls_behind_after_the_plan_protects_too(tmp_path: Path) -
     home = small_home(tmp_path / "home")
     judged, _ = judge(home)
     plan = plan_reap([JudgedHome("home", judged, len(judged))], time.time(), by_hand=True)
-    outcome = execute(plan.of("home"), site(home, clock=behind), end_reason="reaped")
+    outcome = execute(plan.of("home"), target_of(home, clock=behind), end_reason="reaped")
     assert outcome.done == ()
     assert {row["ended_at"] for row in dump(home).values()} == {"NULL"}
 

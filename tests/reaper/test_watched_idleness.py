@@ -98,7 +98,7 @@ def test_a_stopped_process_of_ours_or_of_a_stranger_stops_no_watch() -> None:
     host = Host()
     host.holders = (
         holder(ProcessKind.OTHER, stopped=True, ours=True),
-        structs.replace(holder(ProcessKind.OTHER, pid=3, stopped=True), stranger=True),
+        structs.replace(holder(ProcessKind.OTHER, pid=3, stopped=True), outsider=True),
     )
     host.scan()
     assert host.scan(after=60.0) == 60.0

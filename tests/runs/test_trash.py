@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from exporter.pruner.apply.files import FileEffect
-from exporter.pruner.apply.purge import PurgeEffect
-from exporter.pruner.apply.repositories import RepoEffect
+from exporter.pruner.apply.files import FileRemover
+from exporter.pruner.apply.purge import PurgeRemover
+from exporter.pruner.apply.repositories import RepositoryRemover
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunError, run_folder
 from exporter.runs.journal import running
@@ -46,8 +46,8 @@ def test_no_backup_of_hermes_carries_the_trash_along(
         runs.begin(RunKind.PRUNE, [])
     taken = planned_file(home, "sessions/session_a.json")
     repo = planned_repo(home, "checkpoints/0123456789abcdef", 1)
-    assert take(FileEffect(str(home), owner), home, taken) == [""]
-    assert take(RepoEffect(str(home), owner), home, repo) == [""]
+    assert take(FileRemover(str(home), owner), home, taken) == [""]
+    assert take(RepositoryRemover(str(home), owner), home, repo) == [""]
     held = python_for(version).run("back_up", home)
     for way in ("by_hand", "before_update"):
         assert "sessions/session_b.json" in held[way]
@@ -108,10 +108,10 @@ def full(home: Path, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def purging(home: Path) -> Iterator[PurgeEffect]:
+def purging(home: Path) -> Iterator[PurgeRemover]:
     with run_folder(str(home), os.geteuid()) as folder:
         assert folder is not None
-        yield PurgeEffect(folder)
+        yield PurgeRemover(folder)
 
 
 def purge_of(run: str) -> Action:
@@ -123,13 +123,13 @@ def test_purging_a_run_empties_its_trash_alone(home: Path, full: Path) -> None:
     other.mkdir()
     (other / "000000-kept").write_text("x")
     size = du(full)
-    with purging(home) as effect:
-        assert effect.runs_with_trash() == {RUN: size, other.name: du(other)}
-        assert effect.take(purge_of(RUN), None) == ""
-        assert effect.taken(purge_of(RUN), None)
-        assert list(effect.runs_with_trash()) == [other.name]
-        assert effect.take(purge_of(RUN), None) == ""
-        assert effect.take(purge_of("../trash"), None) == "it is no id of a run"
+    with purging(home) as remover:
+        assert remover.runs_with_trash() == {RUN: size, other.name: du(other)}
+        assert remover.take(purge_of(RUN), None) == ""
+        assert remover.was_taken(purge_of(RUN), None)
+        assert list(remover.runs_with_trash()) == [other.name]
+        assert remover.take(purge_of(RUN), None) == ""
+        assert remover.take(purge_of("../trash"), None) == "it is no id of a run"
     assert (other / "000000-kept").read_text() == "x"
 
 
@@ -137,16 +137,16 @@ def test_a_purge_that_was_killed_before_it_began_leaves_the_run_to_be_undone(
     home: Path, full: Path
 ) -> None:
     before = picture(full)
-    with purging(home) as effect:
-        assert not effect.taken(purge_of(RUN), None)
+    with purging(home) as remover:
+        assert not remover.was_taken(purge_of(RUN), None)
     assert picture(full) == before
 
 
 def test_a_purge_that_was_killed_halfway_is_finished(home: Path, full: Path) -> None:
     full.rename(full.with_name(f"purging-{RUN}"))
-    with purging(home) as effect:
-        assert effect.runs_with_trash() == {}
-        assert effect.taken(purge_of(RUN), None)
+    with purging(home) as remover:
+        assert remover.runs_with_trash() == {}
+        assert remover.was_taken(purge_of(RUN), None)
     assert list(full.parent.iterdir()) == []
 
 

@@ -40,7 +40,7 @@ from tests.support.pruned_home import (
     transcripts,
     unfinished,
 )
-from tests.support.reaping import history, site
+from tests.support.reaping import history, target_of
 from tests.support.removers import planned_file
 from tests.support.session_pruning import KEEP_SECONDS
 
@@ -61,7 +61,7 @@ def home(template: Path, tmp_path: Path) -> Path:
 
 def prune(home: Path) -> str:
     """Take all sessions and transcripts; the id of the run."""
-    outcome = execute(plan_all(home), site(home), keep_seconds=KEEP_SECONDS)
+    outcome = execute(plan_all(home), target_of(home), keep_seconds=KEEP_SECONDS)
     assert (outcome.outcome, len(outcome.done)) == (RunOutcome.DONE, 2 * SESSIONS)
     assert outcome.run is not None
     return outcome.run
@@ -81,18 +81,18 @@ def change_bytes(file: Path, at: int, count: int = 4) -> None:
 
 def check_usable(home: Path) -> None:
     """Every kind of run works in this home: prune, undo and purge."""
-    again = execute(plan_all(home), site(home), keep_seconds=KEEP_SECONDS)
+    again = execute(plan_all(home), target_of(home), keep_seconds=KEEP_SECONDS)
     assert again.outcome is RunOutcome.DONE
     if again.run is not None:
-        assert undo(again.run, site(home)).skipped == ()
-    assert purge(None, site(home)).outcome is RunOutcome.DONE
+        assert undo(again.run, target_of(home)).skipped == ()
+    assert purge(None, target_of(home)).outcome is RunOutcome.DONE
     assert unfinished(home) == []
 
 
 def test_four_changed_bytes_cost_one_session_and_undo_names_it(home: Path) -> None:
     pruned = prune(home)
     change_bytes(rows_of(home, pruned), 100)
-    returned = undo(pruned, site(home))
+    returned = undo(pruned, target_of(home))
     [lost] = set(NAMES) - set(sessions(home))
     assert targets(returned.skipped) == [lost]
     assert "its rows are damaged" in returned.skipped[0].why
@@ -109,7 +109,7 @@ def test_bytes_changed_anywhere_cost_at_most_two_sessions(home: Path, tmp_path: 
     for number in range(12):
         copy = shutil.copytree(home, tmp_path / f"copy{number}")
         change_bytes(rows_of(copy, pruned), chance.randrange(size - 4))
-        returned = undo(pruned, site(copy))
+        returned = undo(pruned, target_of(copy))
         assert len(returned.skipped) <= 2
         assert sorted({*sessions(copy), *targets(returned.skipped)}) == NAMES
         shutil.rmtree(copy)
@@ -137,7 +137,7 @@ def test_undo_gives_back_what_is_left_and_names_the_rest(
 ) -> None:
     pruned = prune(home)
     damage(rows_of(home, pruned))
-    returned = undo(pruned, site(home))
+    returned = undo(pruned, target_of(home))
     lost = targets(returned.skipped)
     assert 0 < len(lost) <= SESSIONS
     assert sorted([*sessions(home), *lost]) == NAMES
@@ -162,7 +162,7 @@ def test_trash_that_an_older_version_has_written_is_given_back(home: Path, templ
     members = [zlib.decompress(each, 31) for each in _members(rows.read_bytes())]
     kept = [one for each in members for one in msgspec.msgpack.decode(each)]
     rows.write_bytes(gzip.compress(msgspec.msgpack.encode(kept), 1, mtime=0))
-    assert (len(members), undo(pruned, site(home)).skipped) == (SESSIONS, ())
+    assert (len(members), undo(pruned, target_of(home)).skipped) == (SESSIONS, ())
     assert contents(home) == contents(template)
 
 
@@ -221,7 +221,7 @@ def test_recovery_of_a_damaged_run_goes_on_with_the_next(home: Path) -> None:
     first = prune_and_die(home, slice(0, 3))
     shutil.copytree(home / ".hermes-exporter", home.parent / "aside")
     change_bytes(rows_of(home, first), 100)
-    returned = undo(first, site(home))
+    returned = undo(first, target_of(home))
     assert unfinished(home) == []
     [lost] = [each for each in targets(returned.skipped) if each in NAMES]
     assert sorted([*sessions(home), lost]) == NAMES
@@ -235,14 +235,14 @@ def test_a_run_that_cannot_be_settled_is_in_the_way_of_none(home: Path) -> None:
     (home / TRASH / stuck).rename(home / "elsewhere")
     (home / TRASH / stuck).symlink_to(home / "elsewhere")
     plan = plan_all(home)
-    pruned = execute(plan, site(home), keep_seconds=KEEP_SECONDS)
+    pruned = execute(plan, target_of(home), keep_seconds=KEEP_SECONDS)
     assert (pruned.outcome, len(pruned.done)) == (RunOutcome.DONE, len(plan.actions))
     assert unfinished(home) == [stuck]
     assert pruned.run is not None
-    assert undo(pruned.run, site(home)).skipped == ()
+    assert undo(pruned.run, target_of(home)).skipped == ()
     (home / TRASH / stuck).unlink()
     (home / "elsewhere").rename(home / TRASH / stuck)
-    assert undo(stuck, site(home)).skipped == ()
+    assert undo(stuck, target_of(home)).skipped == ()
     assert (sessions(home), transcripts(home)) == (NAMES, NAMES)
 
 
@@ -261,7 +261,7 @@ def test_trash_that_is_gone_is_said_to_be_and_blocks_nothing(home: Path) -> None
     pruned = prune(home)
     shutil.rmtree(home / TRASH / pruned)
     with pytest.raises(Exception, match=f"the trash of run {pruned} is gone"):
-        undo(pruned, site(home))
+        undo(pruned, target_of(home))
     check_usable(home)
 
 
@@ -295,7 +295,7 @@ def prune_projects(made: Checkpoints) -> str:
         for each in ("one", "two")
     )
     plan = HomePrunePlan(home=str(made.home), hash="a-plan", actions=actions)
-    outcome = execute(plan, site(made.home), keep_seconds=KEEP_SECONDS)
+    outcome = execute(plan, target_of(made.home), keep_seconds=KEEP_SECONDS)
     assert (outcome.outcome, len(outcome.done)) == (RunOutcome.DONE, 2)
     assert outcome.run is not None
     return outcome.run
@@ -311,7 +311,7 @@ def undone_beside(made: Checkpoints, pruned: str, file: str, *, collected: bool)
         )
     [damaged] = (made.home / TRASH / pruned).glob(f"*{made.name('one')}/{file}")
     change_bytes(damaged, damaged.stat().st_size // 2)
-    return undo(pruned, site(made.home))
+    return undo(pruned, target_of(made.home))
 
 
 @pytest.mark.parametrize("file", ["snapshots.bundle", "about.json"])
@@ -328,7 +328,7 @@ def test_a_damaged_project_stays_in_the_trash_and_the_other_comes_back(
 
 
 def check_usable_purge(home: Path) -> None:
-    assert purge(None, site(home)).outcome is RunOutcome.DONE
+    assert purge(None, target_of(home)).outcome is RunOutcome.DONE
 
 
 def test_recovery_deletes_no_project_whose_record_is_damaged(made: Checkpoints) -> None:
@@ -438,7 +438,7 @@ def journal_of_many(home: Path) -> tuple[str, str]:
         expected=wanted.before,
     )
     plan = HomePrunePlan(home=str(home), hash="dumps", actions=(action,))
-    second = execute(plan, site(home), keep_seconds=KEEP_SECONDS)
+    second = execute(plan, target_of(home), keep_seconds=KEEP_SECONDS)
     assert second.run is not None
     return first, second.run
 

@@ -21,7 +21,7 @@ from tests.real.command import refusal, run, run_json
 from tests.real.waiting import wait_until
 from tests.stories.test_prune import HOME, enforcing, small_filesystem
 from tests.support.prune_plans import inside, kept, plan, take_stock, targets
-from tests.support.reaping import site
+from tests.support.reaping import target_of
 from tests.support.running_agent import when
 
 PACK = "checkpoints/store/objects/pack/tmp_pack_Ab12Cd"
@@ -187,7 +187,7 @@ def test_transcripts_that_a_stopped_run_left_go_with_the_next_and_block_nothing(
     home.chat(*OLD)
     made = stopped_run(home)
     taken = targets(made)[:9]
-    execute(made, site(home.path), keep_seconds=3600, only=taken)
+    execute(made, target_of(home.path), keep_seconds=3600, only=taken)
     assert len(transcripts(home.path)) == len(OLD)
     found = plan(take_stock(home.path, days_later=3).inventory, TIGHT)
     assert found.blocked == ""
@@ -200,7 +200,7 @@ def test_what_an_unfinished_run_may_have_deleted_waits_for_its_recovery(tmp_path
     home = Home(tmp_path / "home")
     home.chat(*OLD)
     home.look()
-    place = site(home.path)
+    place = target_of(home.path)
     with running_on(place, "prune") as runs:
         runs.begin(
             RunKind.PRUNE, [Intent(Act.DELETE_SESSION.value, name, "old") for name in OLD[:9]]

@@ -20,7 +20,7 @@ from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.support.kill_times import Instants
 from tests.support.killable_process import Crew, crew_that
-from tests.support.reaping import GATEWAY, history, site
+from tests.support.reaping import GATEWAY, history, target_of
 from tests.support.session_pruning import KEEP_SECONDS, dump_all, planned, prunable_process
 
 SIZES = {f"20250101_08{number:04}_aaaaaa": 3 * number for number in range(5)}
@@ -217,7 +217,7 @@ def test_killed_two_hundred_times_all_is_given_back_as_it_was(
 
 def test_the_same_plan_again_does_nothing_to_what_was_given_back_or_is_gone(home: Path) -> None:
     plan = write_plan(home)
-    assert len(execute(plan, site(home), keep_seconds=KEEP_SECONDS).done) == len(plan.actions)
-    again = execute(plan, site(home), keep_seconds=KEEP_SECONDS)
+    assert len(execute(plan, target_of(home), keep_seconds=KEEP_SECONDS).done) == len(plan.actions)
+    again = execute(plan, target_of(home), keep_seconds=KEEP_SECONDS)
     assert again.done == ()
     assert len(again.skipped) == len(plan.actions)

@@ -30,7 +30,7 @@ from tests.support.reaping import (
     history,
     leaky_home,
     planned,
-    site,
+    target_of,
 )
 
 SESSIONS = tuple(f"20260101_08{number:04}_aaaaaa" for number in range(8))
@@ -169,6 +169,6 @@ def test_what_a_killed_run_left_open_is_settled_by_the_next(home: Path) -> None:
         )
     for _ in range(2):
         with running(str(home), 0, "reap") as runs:
-            recover(site(home), runs, BY_ACTION)
+            recover(target_of(home), runs, BY_ACTION)
             assert [each.state for each in runs.actions(run)] == ["done", "skipped"]
             assert runs.find(run).outcome is RunOutcome.PARTIAL

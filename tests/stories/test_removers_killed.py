@@ -102,7 +102,7 @@ def take_killed(hands: Crew, made: Checkpoints, actions: list[Action], instants:
         done = hands.ask(made.home, "take", left, instants.draw())
         instants.heed(killed=done is None)
         killed += done is None
-        taken = hands.ask(made.home, "taken", left)
+        taken = hands.ask(made.home, "was_taken", left)
         assert taken is not None
         for action, is_taken in zip(left, taken, strict=True):
             assert (trash_of_run(made) / name(action)).exists() == is_taken

@@ -31,7 +31,7 @@ from tests.support.pruned_home import (
     transcripts,
     unfinished,
 )
-from tests.support.reaping import REASON, history, leaky_home, open_sessions, planned, site
+from tests.support.reaping import REASON, history, leaky_home, open_sessions, planned, target_of
 from tests.support.session_pruning import KEEP_SECONDS
 
 SESSIONS = 6
@@ -201,12 +201,12 @@ def test_a_prune_at_the_limit_of_a_quota(
 ) -> None:
     home = shutil.copytree(template, tmp_path / "home")
     with nothing_can_be_noted(monkeypatch):
-        outcome = execute(plan_all(home), site(home), keep_seconds=KEEP_SECONDS)
+        outcome = execute(plan_all(home), target_of(home), keep_seconds=KEEP_SECONDS)
     assert outcome.run is not None
     assert (outcome.outcome, outcome.done, sessions(home)) == (RunOutcome.UNKNOWN, (), [])
     with nothing_can_be_noted(monkeypatch), pytest.raises(Exception, match=r"journal\.db"):
-        undo(outcome.run, site(home))  # it cannot be settled either, and says so
-    undo(outcome.run, site(home))
+        undo(outcome.run, target_of(home))  # it cannot be settled either, and says so
+    undo(outcome.run, target_of(home))
     assert contents(home) == contents(template)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from git import Repo
 
-from exporter.pruner.apply.store_projects import ProjectEffect
+from exporter.pruner.apply.store_projects import ProjectRemover
 from exporter.runs.models import Action
 from tests.real.hermes import Hermes
 from tests.support.disk_homes import git
@@ -24,7 +24,7 @@ class Checkpoints:
         self.home = home
         self.work = work or home.parent / "work"
         self.store = home / "checkpoints/store"
-        self.effect = ProjectEffect(str(home), os.geteuid())
+        self.remover = ProjectRemover(str(home), os.geteuid())
         home.mkdir(mode=0o700, exist_ok=True)
 
     def folder(self, project: str) -> str:

@@ -113,15 +113,17 @@ def take_stock(
     *,
     days_later: float = 0.0,
     facts: ProcessFacts = SEEN,
-    taker: Stocktaker | None = None,
+    inventory_reader: Stocktaker | None = None,
     **asked: Any,
 ) -> Stock:
     """Take stock of a real home as a worker does, perhaps some days from now."""
-    taker = taker or Stocktaker(str(home), clock=lambda: time.time() + days_later * DAY)
+    inventory_reader = inventory_reader or Stocktaker(
+        str(home), clock=lambda: time.time() + days_later * DAY
+    )
     disk = DiskScanner(str(home))
     walked = disk.scan(excluded_profiles=frozenset(), now=time.time(), monotonic=time.monotonic())
     question = Asked(home.stat().st_uid, facts, memory=memory or PruneMemory(), **asked)
-    return taker.take(question, disk, walked, before_open=lambda: None)
+    return inventory_reader.take(question, disk, walked, before_open=lambda: None)
 
 
 def inside(hermes: Hermes, home: Path, code: str) -> None:

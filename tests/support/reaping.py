@@ -101,10 +101,10 @@ def planned(home: Path) -> tuple[HomePlan, Target]:
     """What would be reaped by hand now, and the site to do it on."""
     judged, found = judge(home)
     plan = plan_reap([JudgedHome("home", judged, len(judged))], time.time(), by_hand=True)
-    return plan.of("home"), site(home, KnownOpeners.of(found))
+    return plan.of("home"), target_of(home, KnownOpeners.of(found))
 
 
-def site(home: Path, openers: KnownOpeners | None = None, **changes: Any) -> Target:
+def target_of(home: Path, openers: KnownOpeners | None = None, **changes: Any) -> Target:
     gentle: dict[str, Any] = {"pause_seconds": 0.005, **changes}
     return Target(str(home), home.stat().st_uid, openers or KnownOpeners(), **gentle)
 

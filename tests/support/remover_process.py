@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from exporter.pruner.apply.files import FileEffect
-from exporter.pruner.apply.purge import PurgeEffect
-from exporter.pruner.apply.remover import Effect
-from exporter.pruner.apply.repositories import RepoEffect
-from exporter.pruner.apply.store_projects import ProjectEffect
+from exporter.pruner.apply.files import FileRemover
+from exporter.pruner.apply.purge import PurgeRemover
+from exporter.pruner.apply.remover import Remover
+from exporter.pruner.apply.repositories import RepositoryRemover
+from exporter.pruner.apply.store_projects import ProjectRemover
 from exporter.pruner.models import Act
 from exporter.runs.folder import run_folder
 from exporter.runs.models import Action
@@ -43,24 +43,24 @@ class Order(msgspec.Struct):
 def obey(order: Order) -> list[Any]:
     """What the effects say to each action."""
     owner = os.geteuid()
-    effects: dict[str, Effect] = {
-        Act.DELETE_FILE.value: FileEffect(order.home, owner),
-        Act.DELETE_REPO.value: RepoEffect(order.home, owner),
-        Act.DELETE_PROJECT.value: ProjectEffect(order.home, owner),
+    removers: dict[str, Remover] = {
+        Act.DELETE_FILE.value: FileRemover(order.home, owner),
+        Act.DELETE_REPO.value: RepositoryRemover(order.home, owner),
+        Act.DELETE_PROJECT.value: ProjectRemover(order.home, owner),
     }
     if order.do == "delete":
-        return [effects[each.intent.action].take(each, None) for each in order.actions]
+        return [removers[each.intent.action].take(each, None) for each in order.actions]
     with run_folder(order.home, owner, create=True) as folder:
         assert folder is not None
         run = order.actions[0].run
         if order.do == "purge":
             doomed = order.actions[0]
             intent = msgspec.structs.replace(doomed.intent, target=run)
-            return [PurgeEffect(folder).take(msgspec.structs.replace(doomed, intent=intent), None)]
+            return [PurgeRemover(folder).take(msgspec.structs.replace(doomed, intent=intent), None)]
         with trash_of(folder, run, create=True) as trash:
             assert trash is not None
             return [
-                getattr(effects[each.intent.action], order.do)(each, trash)
+                getattr(removers[each.intent.action], order.do)(each, trash)
                 for each in order.actions
             ]
 

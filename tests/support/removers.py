@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from exporter.pruner.apply.remover import Effect
+from exporter.pruner.apply.remover import Remover
 from exporter.pruner.expected import ExpectedFile, ExpectedFolder, ExpectedProject, as_keys
 from exporter.pruner.models import Act, Policy
 from exporter.runs.folder import run_folder
@@ -62,20 +62,20 @@ def trash(home: Path, run: str = RUN, owner: int | None = None) -> Iterator[RunT
             yield opened
 
 
-def take(effect: Effect, home: Path, *actions: Action) -> list[str]:
+def take(remover: Remover, home: Path, *actions: Action) -> list[str]:
     """What the effect says to each; nothing where it was taken."""
     with trash(home) as opened:
-        return [effect.take(each, opened) for each in actions]
+        return [remover.take(each, opened) for each in actions]
 
 
-def restore(effect: Effect, home: Path, *actions: Action) -> list[str]:
+def restore(remover: Remover, home: Path, *actions: Action) -> list[str]:
     with trash(home) as opened:
-        return [effect.restore(each, opened) for each in actions]
+        return [remover.restore(each, opened) for each in actions]
 
 
-def taken(effect: Effect, home: Path, *actions: Action) -> list[bool]:
+def taken(remover: Remover, home: Path, *actions: Action) -> list[bool]:
     with trash(home) as opened:
-        return [effect.taken(each, opened) for each in actions]
+        return [remover.was_taken(each, opened) for each in actions]
 
 
 def picture(place: Path, without: tuple[str, ...] = (".hermes-exporter",)) -> dict[str, Any]:

@@ -17,14 +17,14 @@ from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.schema import probe_schema
 from exporter.hermes.session_state import SessionStateReader
 from exporter.pruner.apply.execute import execute
-from exporter.pruner.beside import Beside
+from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs.models import Outcome
 from exporter.writing.target import Target
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder
 from tests.support.evidence import evidence
-from tests.support.reaping import site
+from tests.support.reaping import target_of
 
 KEEP_SECONDS = 3600.0
 
@@ -63,7 +63,7 @@ def planned(
 ) -> HomePrunePlan:
     """A plan to delete exactly these sessions as they are now, in this order."""
     found = {}
-    with site(home).reading() as connection:
+    with target_of(home).reading() as connection:
         reader = SessionStateReader(probe_schema(connection))
         found = reader.read(connection, list(sessions))
     actions = tuple(
@@ -83,16 +83,19 @@ def planned(
 
 
 def prune(
-    home: Path, plan: HomePrunePlan, place: Target | None = None, beside: Beside | None = None
+    home: Path,
+    plan: HomePrunePlan,
+    place: Target | None = None,
+    processes_at_prune: ProcessesAtPrune | None = None,
 ) -> Outcome:
     """Execute a plan, beside the processes that have the database open now."""
     site = place or beside_all(home)
-    return execute(plan, site, keep_seconds=KEEP_SECONDS, beside=beside)
+    return execute(plan, site, keep_seconds=KEEP_SECONDS, processes_at_prune=processes_at_prune)
 
 
 def beside_all(home: Path, **changes: Any) -> Target:
     """A site that knows everybody who has the database open."""
-    return site(home, KnownOpeners.of(evidence(home)), **changes)
+    return target_of(home, KnownOpeners.of(evidence(home)), **changes)
 
 
 _DUMP = """

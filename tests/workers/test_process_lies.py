@@ -95,7 +95,7 @@ def test_no_reply_is_longer_than_its_call_allows(call: Call[Any, Any, Any]) -> N
 def test_every_call_has_a_handler_of_one_shape_and_names_its_home(
     call: Call[Any, Any, Any],
 ) -> None:
-    assert list(signature(call.handler).parameters) == ["home", "request", "teller"]
+    assert list(signature(call.handler).parameters) == ["home", "request", "reporter"]
     assert call.handler.__module__.startswith("exporter.workers.")
     assert import_module(call.handler.__module__)
     assert {"home", "owner"} <= set(dir(call.request))

@@ -114,7 +114,7 @@ def run(args: Namespace) -> int:
             report.HomePlanView(each.state.home.label, each.plan, each.own.prune)
             for each in result.plans
         ]
-        again = arguments.again(args)
+        again = arguments.repeat_options(args)
         output.show(report.blocks(result.json(), shown, freed=result.freed, again=again))
     if result.unread:
         unread = ", ".join(result.unread)

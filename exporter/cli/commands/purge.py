@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
 from exporter.errors import ExporterError, UsageError
-from exporter.text import visible
+from exporter.text import escape_control
 
 SUMMARY = "empty the trash now, for good"
 DESCRIPTION = """\
@@ -32,7 +32,7 @@ def run(args: Namespace) -> int:
 
     with host(arguments.options(args)) as service:
         output.print_errors(*service.lost_by_purge(args.run))
-    of = f"of run {visible(args.run)}" if args.run is not None else "of all runs"
+    of = f"of run {escape_control(args.run)}" if args.run is not None else "of all runs"
     if not args.yes:
         if sys.stdin is None or not sys.stdin.isatty():
             raise UsageError(

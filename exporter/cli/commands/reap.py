@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
 from exporter.errors import PartlyDoneError, UsageError
-from exporter.text import listed
+from exporter.text import join_words
 
 SUMMARY = "end the sessions that are proven dead; without --yes only say which"
 DESCRIPTION = """\
@@ -65,8 +65,8 @@ def run(args: Namespace) -> int:
 
         shown = plan.blocks(
             result.json(),
-            again=arguments.again(args),
-            chosen=listed(args.sources) if args.sources else "",
+            again=arguments.repeat_options(args),
+            chosen=join_words(args.sources) if args.sources else "",
             homes=len(result.plans),
         )
         output.show(shown)

@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
             }
         )
     else:
-        output.show(history.undone(undone))
+        output.show(history.undo_result(undone))
     if not undone.skipped:
         return 0
     return 3 if undone.done else 1

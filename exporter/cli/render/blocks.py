@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from exporter.text import visible
+from exporter.text import escape_control
 
 INDENT = "  "
 
@@ -39,7 +39,7 @@ class Cell:
     tone: Tone = Tone.PLAIN
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", visible(self.text))
+        object.__setattr__(self, "text", escape_control(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Column:
 
 def target_column(title: str, targets: Iterable[str]) -> Column:
     """A column of ids, which stay whole, and of paths, which a narrow terminal may fold."""
-    ids = [len(visible(each)) for each in targets if "/" not in each]
+    ids = [len(escape_control(each)) for each in targets if "/" not in each]
     return Column(title, least=max([22, *ids]))
 
 

@@ -117,7 +117,7 @@ def _briefly(runs: Sequence[tuple[str, Run]], now: float) -> str:
     return f"{run.id} ({run.label} {who}, begun {format_age(max(0, now - begun))} ago)"
 
 
-def undone(result: Outcome) -> Iterator[Block]:
+def undo_result(result: Outcome) -> Iterator[Block]:
     """What an undo gave back, and what it could not."""
     if result.skipped:
         yield Table(

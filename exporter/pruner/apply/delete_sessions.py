@@ -18,7 +18,13 @@ import apsw
 
 from exporter.hermes.schema import probe_schema
 from exporter.pruner.apply.recheck import DeletedByThisRun, Recheck
-from exporter.pruner.apply.session_trash import Kept, Overview, keep, kept_sessions, overview
+from exporter.pruner.apply.session_trash import (
+    Overview,
+    TrashedSession,
+    overview,
+    read_sessions,
+    write_sessions,
+)
 from exporter.runs.folder import RunError
 from exporter.runs.models import Action, ActionState, Settled, skip
 from exporter.runs.take_actions import AbortedError, Work
@@ -43,7 +49,7 @@ from exporter.writing.session_rows import (
 )
 from exporter.writing.target import Target, read_with_retry
 
-Unit = tuple[Action, ...]
+ActionGroup = tuple[Action, ...]
 """Sessions that go together, children first."""
 Answer = TypeVar("Answer")
 
@@ -62,7 +68,7 @@ class _UnitSkippedError(Exception):
 class _Prepared:
     """A unit that has been read, and is in the trash."""
 
-    def __init__(self, unit: Unit, parts: Sequence[StoredSession]) -> None:
+    def __init__(self, unit: ActionGroup, parts: Sequence[StoredSession]) -> None:
         self.unit = unit
         self.parts = parts
         self.work = {k: v for each in parts for k, v in weights(each.messages).items()}
@@ -105,14 +111,14 @@ class SessionDeleter(Work):
     def find_out(self, actions: Sequence[Action], why: str) -> list[Settled]:
         return what_was_deleted(self._target, actions, self._trash, why)
 
-    def _take_chunk(self, chunk: Sequence[Unit], settled: list[Settled]) -> None:
+    def _take_chunk(self, chunk: Sequence[ActionGroup], settled: list[Settled]) -> None:
         with self._target.writing() as writer:
             writer.connection.pragma("cache_size", -CACHE_KIBIBYTES)
             recheck = Recheck(self._target, self._gone, writer)
             prepared = _read(recheck, chunk, settled)
             if prepared:
                 sessions = [kept for each in prepared for kept in _kept(each)]
-                self.kept_bytes += keep(self._trash, sessions)
+                self.kept_bytes += write_sessions(self._trash, sessions)
             while prepared:
                 prepared = prepared[self._delete_some(recheck, prepared, settled) :]
             checkpoint(self._target, writer)
@@ -250,7 +256,7 @@ class SessionDeleter(Work):
         return step()
 
 
-def units_of(actions: Sequence[Action]) -> Iterator[Unit]:
+def units_of(actions: Sequence[Action]) -> Iterator[ActionGroup]:
     """Actions that go together, or not at all, in the order of the plan."""
 
     def key(action: Action) -> tuple[int, int]:
@@ -261,9 +267,9 @@ def units_of(actions: Sequence[Action]) -> Iterator[Unit]:
         yield tuple(unit)
 
 
-def _chunk(actions: Sequence[Action]) -> list[Unit]:
+def _chunk(actions: Sequence[Action]) -> list[ActionGroup]:
     """The first units, as many as are written to the trash at a time; at least one."""
-    chunk: list[Unit] = []
+    chunk: list[ActionGroup] = []
     sessions = messages = size = 0
     for unit in units_of(actions):
         sessions += len(unit)
@@ -277,7 +283,9 @@ def _chunk(actions: Sequence[Action]) -> list[Unit]:
     return chunk
 
 
-def _read(recheck: Recheck, chunk: Sequence[Unit], settled: list[Settled]) -> list[_Prepared]:
+def _read(
+    recheck: Recheck, chunk: Sequence[ActionGroup], settled: list[Settled]
+) -> list[_Prepared]:
     """Those that are still as planned, with all their rows."""
     prepared: list[_Prepared] = []
     connection = recheck.writer.connection
@@ -294,8 +302,11 @@ def _read(recheck: Recheck, chunk: Sequence[Unit], settled: list[Settled]) -> li
     return prepared
 
 
-def _kept(each: _Prepared) -> list[Kept]:
-    return [Kept(action.number, parts) for action, parts in zip(each.unit, each.parts, strict=True)]
+def _kept(each: _Prepared) -> list[TrashedSession]:
+    return [
+        TrashedSession(action.number, parts)
+        for action, parts in zip(each.unit, each.parts, strict=True)
+    ]
 
 
 def _cut(parts: Sequence[StoredSession]) -> IndexedUpToNul:
@@ -333,7 +344,7 @@ def what_was_deleted(
         target,
         lambda connection: {each.intent.target for each in actions if stays(connection, each)},
     )
-    _mend_index(target, there, trash)
+    _repair_index(target, there, trash)
     settled: list[Settled] = []
     for each in actions:
         if each.intent.target in there:
@@ -346,9 +357,9 @@ def what_was_deleted(
     return settled
 
 
-def _mend_index(target: Target, there: set[str], trash: RunTrash | None) -> None:
+def _repair_index(target: Target, there: set[str], trash: RunTrash | None) -> None:
     """Only sessions of the newest file can have been in the middle of leaving the index."""
-    newest = next(kept_sessions(trash, newest_only=True), []) if trash is not None else []
+    newest = next(read_sessions(trash, newest_only=True), []) if trash is not None else []
     suspects = [each.parts for each in newest if each.parts.id in there]
     if not suspects:
         return

@@ -18,8 +18,8 @@ from msgspec import structs
 
 from exporter.errors import DatabaseError
 from exporter.pruner.apply.delete_sessions import SessionDeleter, units_of
-from exporter.pruner.apply.full_disk import garbage_first
-from exporter.pruner.apply.purge import PurgeEffect
+from exporter.pruner.apply.full_disk import remove_garbage_first
+from exporter.pruner.apply.purge import PurgeRemover
 from exporter.pruner.apply.recovery import (
     BY_ACTION,
     is_session,
@@ -27,9 +27,9 @@ from exporter.pruner.apply.recovery import (
     taken_sessions,
     trash_for,
 )
-from exporter.pruner.apply.registry import effects_on, take
-from exporter.pruner.apply.remover import Effect
-from exporter.pruner.beside import Beside
+from exporter.pruner.apply.registry import removers_for, take
+from exporter.pruner.apply.remover import Remover
+from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.decide.trash_wait import BESIDE, why_not_purged
 from exporter.pruner.models import Act, HomePrunePlan, Policy, PruneAction
 from exporter.runs.folder import RunError, RunFolder
@@ -67,7 +67,7 @@ def execute(
     only: Collection[str] | None = None,
     run: str = "",
     progress: Progress | None = None,
-    beside: Beside | None = None,
+    processes_at_prune: ProcessesAtPrune | None = None,
     emergency: bool = False,
 ) -> Outcome:
     """Do what a plan says; in a process of the home's owner that has no connection to it.
@@ -79,13 +79,17 @@ def execute(
     if plan.blocked or not actions:
         return Outcome(None, RunOutcome.DONE, why=plan.why)
     intents = [intent_of(each) for each in actions]
-    gone = garbage_first(target.home, target.owner, intents, lambda: running_on(target, "prune"))
+    gone = remove_garbage_first(
+        target.home, target.owner, intents, lambda: running_on(target, "prune")
+    )
     record: RunRecord | None = None
     try:
         with running_on(target, "prune") as runs:
             recover(target, runs, BY_ACTION)
             record = RunRecord(runs, progress)
-            pruning = _Pruning(target, runs, record, beside=beside, purging=emergency)
+            pruning = _PruneRun(
+                target, runs, record, processes_at_prune=processes_at_prune, purging=emergency
+            )
             return pruning.execute(
                 actions,
                 gone=gone,
@@ -120,7 +124,7 @@ def intent_of(action: PruneAction) -> Intent:
     )
 
 
-class _Pruning:
+class _PruneRun:
     """One run."""
 
     def __init__(
@@ -129,7 +133,7 @@ class _Pruning:
         runs: RunJournal,
         record: RunRecord,
         *,
-        beside: Beside | None = None,
+        processes_at_prune: ProcessesAtPrune | None = None,
         purging: bool = False,
     ) -> None:
         """`beside`: the processes that may have had a session in memory, to be noted.
@@ -139,10 +143,10 @@ class _Pruning:
         self._target = target
         self._runs = runs
         self._record = record
-        self._beside = beside
-        self._effects: dict[Act, Effect] = effects_on(target, runs.folder)
+        self._beside = processes_at_prune
+        self._removers: dict[Act, Remover] = removers_for(target, runs.folder)
         if not purging:
-            self._effects[Act.PURGE_TRASH] = PurgeEffect(
+            self._removers[Act.PURGE_TRASH] = PurgeRemover(
                 runs.folder, lambda run: why_not_purged(target, runs, run)
             )
         self._pacer = Pacer(target)
@@ -211,7 +215,7 @@ class _Pruning:
             number = garbage.pop(0)
             each = intents[number]
             action = Action("", number, each, ActionState.INTENDED, "", None)
-            if not take(self._effects[Act(each.action)], action, None):
+            if not take(self._removers[Act(each.action)], action, None):
                 taken.append(number)
 
     def _take_sessions(self, actions: Sequence[Action], deleter: SessionDeleter | None) -> None:
@@ -237,7 +241,7 @@ class _Pruning:
             if session is not None and session not in taken:
                 why = "the session it belongs to was not deleted"
             else:
-                why = take(self._effects[Act(each.intent.action)], each, trash_for(each, trash))
+                why = take(self._removers[Act(each.intent.action)], each, trash_for(each, trash))
             waiting.append(Settled.of(each, why))
             if len(waiting) == _SETTLED_AT_ONCE:
                 self._record.settle(waiting)
@@ -304,7 +308,7 @@ def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
     """
     with running_on(target, "purge") as runs:
         unsettled = recover(target, runs, BY_ACTION).left
-        found = PurgeEffect(runs.folder).runs_with_trash()
+        found = PurgeRemover(runs.folder).runs_with_trash()
         if run is not None and run not in found:
             raise RunError(f"run {run} has no trash in {target.home}; nothing was done")
         actions = [
@@ -321,7 +325,7 @@ def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
         ]
         if not actions:
             return Outcome(None, RunOutcome.DONE)
-        pruning = _Pruning(target, runs, RunRecord(runs), purging=by_hand)
+        pruning = _PruneRun(target, runs, RunRecord(runs), purging=by_hand)
         outcome = pruning.execute(actions, by_hand=by_hand)
         for name in unsettled.keys() & set(outcome.done):
             abandon(runs, name, "its trash was purged before it was known what it had done")

@@ -10,26 +10,26 @@ from exporter.evidence.statx import is_mount_root
 from exporter.hermes.prunable_names import is_prunable_file, is_temporary_object
 from exporter.pruner.apply.home_folder import (
     SkipError,
-    make_durable,
     refuse_changed,
-    refuse_stranger,
+    refuse_foreign_file,
     stat_in,
+    sync_folders,
 )
-from exporter.pruner.apply.move import MovingEffect
+from exporter.pruner.apply.move import MoveRemover
 from exporter.pruner.expected import ExpectedFile
 from exporter.runs.models import Action
 
 
-class FileEffect(MovingEffect):
+class FileRemover(MoveRemover):
     """Takes regular files of one home that have no other name."""
 
     def _refuse_name(self, path: bytes) -> None:
         if not is_prunable_file(path):
             raise SkipError("no file of this name is ever taken")
 
-    def _examine(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
+    def _check_before(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
         found = stat_in(folder, name)
-        refuse_stranger(found, self._place.owner, os.fstat(folder).st_dev)
+        refuse_foreign_file(found, self._place.owner, os.fstat(folder).st_dev)
         if not stat.S_ISREG(found.st_mode):
             raise SkipError("it is no regular file")
         if found.st_nlink != 1:
@@ -38,11 +38,11 @@ class FileEffect(MovingEffect):
             raise SkipError("it is mounted from elsewhere")
         refuse_changed(expected, ExpectedFile.of(found))
 
-    _confirm = _examine
+    _check_after = _check_before
 
     def _delete(self, action: Action, folder: int, name: bytes) -> None:
         # A transcript or dump may be a last copy, whatever policy or emergency asks for it.
         if not is_temporary_object(os.fsencode(action.intent.target)):
             raise SkipError("only what is surely garbage may go without the trash")
         os.unlink(name, dir_fd=folder)
-        make_durable(folder)
+        sync_folders(folder)

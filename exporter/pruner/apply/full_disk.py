@@ -10,21 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from exporter.pruner.apply.files import FileEffect
+from exporter.pruner.apply.files import FileRemover
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunFullError
 from exporter.runs.models import Action, ActionState, Frees, Intent
 
-Opening = Callable[[], AbstractContextManager[object]]
+OpenJournal = Callable[[], AbstractContextManager[object]]
 
 
-def garbage_first(home: str, owner: int, intents: Sequence[Intent], opening: Opening) -> list[int]:
+def remove_garbage_first(
+    home: str, owner: int, intents: Sequence[Intent], opening: OpenJournal
+) -> list[int]:
     """Make room for `opening`, the journal of the home; return the numbers of what was deleted.
 
     The caller notes them as done. Raise RunFullError if there is not enough garbage.
     """
     taken: list[int] = []
-    effect = FileEffect(home, owner)
+    remover = FileRemover(home, owner)
     waiting = [number for number, intent in enumerate(intents) if _may_go(intent)]
     while True:
         try:
@@ -35,7 +37,7 @@ def garbage_first(home: str, owner: int, intents: Sequence[Intent], opening: Ope
                 raise
         number = waiting.pop(0)
         action = Action("", number, intents[number], ActionState.INTENDED, "", None)
-        if not effect.take(action, None):
+        if not remover.take(action, None):
             taken.append(number)
 
 

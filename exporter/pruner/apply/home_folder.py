@@ -29,7 +29,7 @@ class MissingError(SkipError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HomeFolder:
     """A home, and whose it is."""
 
     home: str
@@ -76,7 +76,7 @@ def stat_in(folder: int, name: bytes) -> os.stat_result:
         raise MissingError("it is gone already") from error
 
 
-def is_there(folder: int, name: bytes) -> bool:
+def exists_in(folder: int, name: bytes) -> bool:
     try:
         stat_in(folder, name)
     except MissingError:
@@ -84,7 +84,7 @@ def is_there(folder: int, name: bytes) -> bool:
     return True
 
 
-def refuse_stranger(found: os.stat_result, owner: int, device: int) -> None:
+def refuse_foreign_file(found: os.stat_result, owner: int, device: int) -> None:
     """Raise unless this belongs to the home's owner and lies on its filesystem."""
     if stat.S_ISLNK(found.st_mode):
         raise SkipError("it is a symlink")
@@ -103,7 +103,7 @@ def refuse_changed(planned: Mapping[str, Any], found: ExpectedOnDisk) -> None:
             raise SkipError("it has changed since it was planned")
 
 
-def make_durable(*folders: int) -> None:
+def sync_folders(*folders: int) -> None:
     """So that a power cut does not bring a name back; what was renamed is whole either way."""
     for folder in folders:
         try:
@@ -112,7 +112,7 @@ def make_durable(*folders: int) -> None:
             pass  # some filesystems cannot; a rename is all or nothing even so
 
 
-def said(error: OSError) -> str:
+def move_error(error: OSError) -> str:
     """A failed system call as a reason."""
     if error.errno == errno.EXDEV:
         return "the trash is on another filesystem"

@@ -39,7 +39,7 @@ class _ChangedError(Exception):
     """Hermes has written to the session since it was planned."""
 
 
-class SessionMerge:
+class SessionMerger:
     """Merges the sessions of one run."""
 
     def __init__(self, pacer: Pacer) -> None:
@@ -54,7 +54,7 @@ class SessionMerge:
         """
         for _ in range(_PLANS_MAX):
             try:
-                return _Merging(self, writer, layout, parts, coming).run()
+                return _Merge(self, writer, layout, parts, coming).run()
             except _ChangedError:
                 self._pacer.target.sleep(self._pacer.target.pause_seconds)
         raise RestoreError("Hermes writes to it all the time; try again later")
@@ -79,12 +79,12 @@ class SessionMerge:
         return TableRows(messages.columns, messages.rows[len(work) - count :])
 
 
-class _Merging:
+class _Merge:
     """The merge of one session, until it is done or Hermes has written to it."""
 
     def __init__(
         self,
-        owner: SessionMerge,
+        owner: SessionMerger,
         writer: Writer,
         layout: SessionTables,
         parts: StoredSession,

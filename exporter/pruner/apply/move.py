@@ -11,36 +11,36 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from exporter.pruner.apply.home_folder import (
+    HomeFolder,
     MissingError,
-    Place,
     SkipError,
-    is_there,
-    make_durable,
-    said,
+    exists_in,
+    move_error,
     split,
     stat_in,
+    sync_folders,
 )
-from exporter.pruner.apply.rename import put_back, rename_new
+from exporter.pruner.apply.rename import put_back, rename_no_replace
 from exporter.runs.models import Action
 from exporter.runs.trash import RunTrash, name_in_trash
 
 
-class MovingEffect(ABC):
+class MoveRemover(ABC):
     """An effect; see `exporter.pruner.apply.remover`. What it takes, its subclasses know."""
 
     def __init__(self, home: str, owner: int) -> None:
-        self._place = Place(home, owner)
+        self._place = HomeFolder(home, owner)
 
     @abstractmethod
     def _refuse_name(self, path: bytes) -> None:
         """Raise unless something of this name may be taken at all."""
 
     @abstractmethod
-    def _examine(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
+    def _check_before(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
         """Before it is moved: raise unless it may be taken and is what was planned."""
 
     @abstractmethod
-    def _confirm(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
+    def _check_after(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
         """After it was moved: raise unless it is what was planned."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class MovingEffect(ABC):
         try:
             self._refuse_name(path)
             with self._place.folder(folder_path) as folder:
-                self._examine(action.intent.before, folder, name)
+                self._check_before(action.intent.before, folder, name)
                 if trash is None:
                     self._delete(action, folder, name)
                 else:
@@ -61,52 +61,52 @@ class MovingEffect(ABC):
         except SkipError as reason:
             return str(reason)
         except OSError as error:
-            return said(error)
+            return move_error(error)
         return ""
 
-    def taken(self, action: Action, trash: RunTrash | None) -> bool:
+    def was_taken(self, action: Action, trash: RunTrash | None) -> bool:
         if trash is None:
             return self._is_gone(action)
         kept = name_in_trash(action)
-        if not is_there(trash.descriptor, kept):
+        if not exists_in(trash.descriptor, kept):
             return False
         try:
-            self._confirm(action.intent.before, trash.descriptor, kept)
+            self._check_after(action.intent.before, trash.descriptor, kept)
         except SkipError:
             # Killed before it could see that it had moved something else.
             self.restore(action, trash)
-            return is_there(trash.descriptor, kept)
-        make_durable(trash.descriptor)
+            return exists_in(trash.descriptor, kept)
+        sync_folders(trash.descriptor)
         return True
 
     def restore(self, action: Action, trash: RunTrash) -> str:
         folder_path, name = split(os.fsencode(action.intent.target))
         kept = name_in_trash(action)
         try:
-            if not is_there(trash.descriptor, kept):
+            if not exists_in(trash.descriptor, kept):
                 # Given back before, or brought back by a power cut.
                 return "it is no longer in the trash" if self._is_gone(action) else ""
             with self._place.folder(folder_path, create=True) as folder:
                 put_back(trash.descriptor, kept, folder, name)
-                make_durable(folder, trash.descriptor)
+                sync_folders(folder, trash.descriptor)
         except FileExistsError:
             return "there is a newer one in its place; the old one stays in the trash"
         except SkipError as reason:
             return str(reason)
         except OSError as error:
-            return said(error)
+            return move_error(error)
         return ""
 
     def _move(self, action: Action, folder: int, name: bytes, trash: RunTrash) -> None:
         kept = name_in_trash(action)
-        rename_new(folder, name, trash.descriptor, kept)
+        rename_no_replace(folder, name, trash.descriptor, kept)
         try:
-            self._confirm(action.intent.before, trash.descriptor, kept)
+            self._check_after(action.intent.before, trash.descriptor, kept)
         except SkipError:
             put_back(trash.descriptor, kept, folder, name)
             raise
         # One commit of the filesystem's has both folders; a name that came back is no harm.
-        make_durable(trash.descriptor)
+        sync_folders(trash.descriptor)
 
     def _is_gone(self, action: Action) -> bool:
         """Whether what was meant is no longer there; another thing in its place is not it."""

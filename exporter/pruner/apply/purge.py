@@ -11,16 +11,16 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from exporter.pruner.apply.home_folder import is_there, make_durable
+from exporter.pruner.apply.home_folder import exists_in, sync_folders
 from exporter.runs.folder import RunFolder
 from exporter.runs.models import Action
 from exporter.runs.remove_tree import measure_tree, remove_tree
 from exporter.runs.trash import RunTrash, is_run_id, trash_folder
 
-_DOOMED: Final = "purging-"
+_MARKED: Final = "purging-"
 
 
-class PurgeEffect:
+class PurgeRemover:
     """Empties the trash of earlier runs; see `exporter.pruner.apply.remover`."""
 
     def __init__(self, folder: RunFolder, why_not: Callable[[str], str] = lambda _: "") -> None:
@@ -38,20 +38,20 @@ class PurgeEffect:
         with trash_folder(self._folder) as above:
             if above is None:
                 return ""
-            _doom(above, run)
-            problems = _remove_doomed(above)
+            _mark_for_removal(above, run)
+            problems = _remove_marked(above)
             problems += remove_tree(above, run.encode()).problems  # if it could not be renamed
-            make_durable(above)
+            sync_folders(above)
         return f"not all of it could be deleted: {problems[0]}" if problems else ""
 
-    def taken(self, action: Action, trash: RunTrash | None) -> bool:
+    def was_taken(self, action: Action, trash: RunTrash | None) -> bool:
         """What was begun is brought to its end."""
         del trash
         with trash_folder(self._folder) as above:
             if above is None:
                 return True
-            _remove_doomed(above)
-            return not is_there(above, action.intent.target.encode())
+            _remove_marked(above)
+            return not exists_in(above, action.intent.target.encode())
 
     def restore(self, action: Action, trash: RunTrash) -> str:
         del action, trash
@@ -69,18 +69,18 @@ class PurgeEffect:
             }
 
 
-def _doom(above: int, run: str) -> None:
+def _mark_for_removal(above: int, run: str) -> None:
     try:
-        os.rename(run, _DOOMED + run, src_dir_fd=above, dst_dir_fd=above)
-        make_durable(above)
+        os.rename(run, _MARKED + run, src_dir_fd=above, dst_dir_fd=above)
+        sync_folders(above)
     except OSError:
         pass  # it is gone, or there is no space even for a longer name
 
 
-def _remove_doomed(above: int) -> list[str]:
+def _remove_marked(above: int) -> list[str]:
     """Delete what this purge, or one that was killed, has begun with; return the problems."""
     problems: list[str] = []
     for name in os.listdir(above):
-        if name.startswith(_DOOMED):
+        if name.startswith(_MARKED):
             problems += remove_tree(above, name.encode()).problems
     return problems

@@ -24,7 +24,7 @@ from exporter.writing.target import Target
 _DELETION = Act.DELETE_SESSION.value
 
 
-class Healed(Struct, frozen=True):
+class HealedPrunes(Struct, frozen=True):
     """What became of sessions that existed again."""
 
     sessions: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Healed(Struct, frozen=True):
     """These do not yet."""
 
 
-def heal_reborn(target: Target, *, besides: str = "") -> Healed:
+def heal_reborn(target: Target, *, besides: str = "") -> HealedPrunes:
     """Give sessions that exist again their past; in a process of the home's owner.
 
     It has no connection to the database. What the run `besides` took is left alone. Raise
@@ -42,13 +42,13 @@ def heal_reborn(target: Target, *, besides: str = "") -> Healed:
     """
     with journal_of(target.home, target.owner, target.clock) as journal:
         if journal is None or not find_reborn(target, journal.targets_in_trash(_DELETION)):
-            return Healed()
+            return HealedPrunes()
     with running_on(target, "heal") as runs:
         recover(target, runs, BY_ACTION)
         return _heal(target, runs, besides)
 
 
-def _heal(target: Target, runs: RunJournal, besides: str) -> Healed:
+def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
     reborn = find_reborn(target, runs.targets_in_trash(_DELETION))
     # A session may have been pruned twice: the newer past goes in front of the present first.
     by_run: dict[str, None] = {
@@ -73,7 +73,7 @@ def _heal(target: Target, runs: RunJournal, besides: str) -> Healed:
             outcome = restorer.restore(trash)
         healed += [each for each in outcome.done if each in reborn]
         left += [each for each in outcome.skipped if each.target in reborn]
-    return Healed(tuple(dict.fromkeys(healed)), tuple(left))
+    return HealedPrunes(tuple(dict.fromkeys(healed)), tuple(left))
 
 
 def _belongs_to(action: Action, sessions: Collection[str]) -> bool:

@@ -14,8 +14,8 @@ from typing import Final
 
 from exporter.errors import HomeError
 from exporter.pruner.apply.delete_sessions import what_was_deleted
-from exporter.pruner.apply.registry import effects_on
-from exporter.pruner.apply.remover import Effect
+from exporter.pruner.apply.registry import removers_for
+from exporter.pruner.apply.remover import Remover
 from exporter.pruner.apply.restore_sessions import what_was_restored
 from exporter.pruner.apply.session_trash import overview
 from exporter.pruner.models import Act
@@ -26,7 +26,7 @@ from exporter.runs.recovery import KILLED, FindOut
 from exporter.runs.trash import RunTrash, trash_of
 from exporter.writing.target import Target
 
-GIVE_BACK: Final = "give_back"
+RESTORE_ACTION: Final = "give_back"
 """The action of an undo: it takes back whatever action it reverses."""
 _SESSION: Final = Act.DELETE_SESSION.value
 
@@ -43,12 +43,12 @@ def trash_for(action: Action, trash: RunTrash | None) -> RunTrash | None:
     return None if _frees_now(action) else trash
 
 
-def restore(effect: Effect, original: Action, trash: RunTrash | None) -> str:
+def restore(remover: Remover, original: Action, trash: RunTrash | None) -> str:
     """Restore one thing that is no session; '' or why not."""
     if trash is None or _frees_now(original):
         return "it was not put into the trash"
     try:
-        return effect.restore(original, trash)
+        return remover.restore(original, trash)
     except HomeError as error:
         return str(error)
 
@@ -66,7 +66,7 @@ def taken_sessions(runs: RunJournal, run: str) -> list[Action]:
     ]
 
 
-def sessions_away(runs: RunJournal, run: str, trash: RunTrash | None) -> set[str]:
+def sessions_in_trash(runs: RunJournal, run: str, trash: RunTrash | None) -> set[str]:
     """Sessions that this run took and that can still come back: their files wait with them."""
     taken = taken_sessions(runs, run)
     if not taken or trash is None:
@@ -96,18 +96,18 @@ def _deleted(
 
 def _taken(target: Target, runs: RunJournal, run: Run, actions: Sequence[Action]) -> list[Settled]:
     """What else a prune has taken; it takes the files of the sessions that it has deleted."""
-    effects = effects_on(target, runs.folder)
+    removers = removers_for(target, runs.folder)
     gone = {each.intent.target for each in taken_sessions(runs, run.id)}
 
     def take(action: Action, trash: RunTrash | None) -> str:
-        effect, place = effects[Act(action.intent.action)], trash_for(action, trash)
+        remover, place = removers[Act(action.intent.action)], trash_for(action, trash)
         if place is None and not _frees_now(action):
             return "its trash is gone"  # and nothing is ever taken without one
-        if effect.taken(action, place):
+        if remover.was_taken(action, place):
             if action.intent.action == Act.PURGE_TRASH.value:
                 runs.set_not_undoable(action.intent.target)
             return ""
-        return effect.take(action, place) if session_of(action) in gone else KILLED
+        return remover.take(action, place) if session_of(action) in gone else KILLED
 
     with trash_of(runs.folder, run.id) as trash:
         return [_settled(each, take, trash) for each in actions]
@@ -117,7 +117,7 @@ def _restored(
     target: Target, runs: RunJournal, run: Run, actions: Sequence[Action]
 ) -> list[Settled]:
     """What an undo has restored; it restores the files of the sessions that are back."""
-    effects = effects_on(target, runs.folder)
+    removers = removers_for(target, runs.folder)
     settled: list[Settled] = []
     for undone, returning in _reversals(actions).items():
         originals = {each.number: each for each in runs.actions(undone)}
@@ -127,9 +127,9 @@ def _restored(
             back = what_was_restored(target, sessions, trash, KILLED)
             # Noted first: whether a file goes back depends on what the journal says of them.
             runs.settle(run.id, back)
-            away = sessions_away(runs, undone, trash)
+            away = sessions_in_trash(runs, undone, trash)
 
-            bring = partial(_bring_back, effects, away)
+            bring = partial(_bring_back, removers, away)
             for original, each in pairs:
                 if not is_session(original):
                     found = _settled(original, bring, trash)
@@ -138,14 +138,14 @@ def _restored(
 
 
 def _bring_back(
-    effects: Mapping[Act, Effect], away: set[str], original: Action, trash: RunTrash | None
+    removers: Mapping[Act, Remover], away: set[str], original: Action, trash: RunTrash | None
 ) -> str:
     """Restore one thing that is no session, unless the undo has not come to its session."""
-    effect = effects[Act(original.intent.action)]
+    remover = removers[Act(original.intent.action)]
     waits = session_of(original) in away
-    if waits and trash is not None and effect.taken(original, trash):
+    if waits and trash is not None and remover.was_taken(original, trash):
         return KILLED
-    return restore(effect, original, trash)
+    return restore(remover, original, trash)
 
 
 def _settled(
@@ -174,6 +174,6 @@ BY_ACTION: Final[dict[str, FindOut]] = {
     **change_ends.BY_ACTION,
     _SESSION: _deleted,  # before the files that belong to sessions
     **dict.fromkeys((each.value for each in Act if each is not Act.DELETE_SESSION), _taken),
-    GIVE_BACK: _restored,
+    RESTORE_ACTION: _restored,
 }
 """How actions of any run are settled after a kill; see `exporter.runs.recovery`."""

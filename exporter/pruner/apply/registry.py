@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from exporter.errors import HomeError
-from exporter.pruner.apply.files import FileEffect
-from exporter.pruner.apply.purge import PurgeEffect
-from exporter.pruner.apply.remover import Effect
-from exporter.pruner.apply.repositories import RepoEffect
-from exporter.pruner.apply.store_projects import ProjectEffect
+from exporter.pruner.apply.files import FileRemover
+from exporter.pruner.apply.purge import PurgeRemover
+from exporter.pruner.apply.remover import Remover
+from exporter.pruner.apply.repositories import RepositoryRemover
+from exporter.pruner.apply.store_projects import ProjectRemover
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunFolder
 from exporter.runs.models import Action
@@ -15,23 +15,23 @@ from exporter.runs.trash import RunTrash
 from exporter.writing.target import Target
 
 
-def effects_on(target: Target, folder: RunFolder) -> dict[Act, Effect]:
+def removers_for(target: Target, folder: RunFolder) -> dict[Act, Remover]:
     """The removers of a home for everything but sessions."""
     return {
-        Act.PURGE_TRASH: PurgeEffect(folder),
-        Act.DELETE_FILE: FileEffect(target.home, target.owner),
-        Act.DELETE_REPO: RepoEffect(
+        Act.PURGE_TRASH: PurgeRemover(folder),
+        Act.DELETE_FILE: FileRemover(target.home, target.owner),
+        Act.DELETE_REPO: RepositoryRemover(
             target.home, target.owner, proc=target.proc, clock=target.clock
         ),
-        Act.DELETE_PROJECT: ProjectEffect(
+        Act.DELETE_PROJECT: ProjectRemover(
             target.home, target.owner, proc=target.proc, clock=target.clock
         ),
     }
 
 
-def take(effect: Effect, action: Action, trash: RunTrash | None) -> str:
+def take(remover: Remover, action: Action, trash: RunTrash | None) -> str:
     """Take one action; '' or why it was left alone."""
     try:
-        return effect.take(action, trash)
+        return remover.take(action, trash)
     except HomeError as error:
         return str(error)

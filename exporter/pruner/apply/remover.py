@@ -13,7 +13,7 @@ from exporter.runs.models import Action
 from exporter.runs.trash import RunTrash
 
 
-class Effect(Protocol):
+class Remover(Protocol):
     """Takes, and gives back, actions of one kind."""
 
     def take(self, action: Action, trash: RunTrash | None) -> str:
@@ -22,7 +22,7 @@ class Effect(Protocol):
         Without a trash it is gone for good: only for what is provably garbage, in an emergency.
         """
 
-    def taken(self, action: Action, trash: RunTrash | None) -> bool:
+    def was_taken(self, action: Action, trash: RunTrash | None) -> bool:
         """Whether a run that was killed had taken it; what was half done is finished or undone."""
 
     def restore(self, action: Action, trash: RunTrash) -> str:

@@ -19,7 +19,7 @@ _rename: Final = getattr(
 )
 
 
-def rename_new(source_folder: int, source: bytes, folder: int, name: bytes) -> None:
+def rename_no_replace(source_folder: int, source: bytes, folder: int, name: bytes) -> None:
     """Rename; raise FileExistsError, whatever it is, if the new name is taken already."""
     if _rename is not None:
         if _rename(source_folder, source, folder, name, _NO_REPLACE.get(sys.platform, 1)) == 0:
@@ -33,7 +33,7 @@ def rename_new(source_folder: int, source: bytes, folder: int, name: bytes) -> N
 def put_back(source_folder: int, source: bytes, folder: int, name: bytes) -> None:
     """The same, of what may have both names because renaming step by step was cut short."""
     try:
-        rename_new(source_folder, source, folder, name)
+        rename_no_replace(source_folder, source, folder, name)
     except FileExistsError:
         kept = os.stat(source, dir_fd=source_folder, follow_symlinks=False)
         there = os.stat(name, dir_fd=folder, follow_symlinks=False)

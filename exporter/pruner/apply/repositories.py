@@ -19,10 +19,10 @@ from exporter.pruner.apply.home_folder import (
     DIRECTORY,
     SkipError,
     refuse_changed,
-    refuse_stranger,
+    refuse_foreign_file,
     stat_in,
 )
-from exporter.pruner.apply.move import MovingEffect
+from exporter.pruner.apply.move import MoveRemover
 from exporter.pruner.expected import ExpectedFolder
 from exporter.runs.models import Action
 
@@ -31,7 +31,7 @@ _MOST_ENTRIES: Final = 1_000_000
 _MOST_LEVELS: Final = 64
 
 
-class RepoEffect(MovingEffect):
+class RepositoryRemover(MoveRemover):
     """Takes folders of one home that are a legacy repository, or an archive of such."""
 
     def __init__(
@@ -52,22 +52,24 @@ class RepoEffect(MovingEffect):
         if not is_prunable_repo(path):
             raise SkipError("no folder of this name is ever taken")
 
-    def _examine(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
-        self._confirm(expected, folder, name)
+    def _check_before(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
+        self._check_after(expected, folder, name)
         repo = os.open(name, DIRECTORY, dir_fd=folder)
         try:
             found = os.fstat(repo)
             refuse_changed(expected, ExpectedFolder.of(found))
             if is_mount_root(repo):
                 raise SkipError("it is mounted from elsewhere")
-            _Tree(self._place.owner, found.st_dev, self._clock(), self._most_entries).look(repo)
+            _TreeCheck(self._place.owner, found.st_dev, self._clock(), self._most_entries).look(
+                repo
+            )
             refuse_if_git_works_in(repo, self._place.owner, self._proc)
         finally:
             os.close(repo)
 
-    def _confirm(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
+    def _check_after(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
         found = stat_in(folder, name)
-        refuse_stranger(found, self._place.owner, os.fstat(folder).st_dev)
+        refuse_foreign_file(found, self._place.owner, os.fstat(folder).st_dev)
         if not stat.S_ISDIR(found.st_mode):
             raise SkipError("it is no folder")
         refuse_changed(expected, ExpectedFolder.of(found))
@@ -77,7 +79,7 @@ class RepoEffect(MovingEffect):
         raise SkipError("only what is surely garbage may go without the trash")
 
 
-class _Tree:
+class _TreeCheck:
     """A look at everything below a folder, link by link and level by level."""
 
     def __init__(self, owner: int, device: int, now: float, most_entries: int) -> None:

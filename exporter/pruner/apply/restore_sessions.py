@@ -17,8 +17,8 @@ import apsw
 
 from exporter.hermes.schema import probe_schema
 from exporter.pruner.apply.delete_sessions import CACHE_KIBIBYTES
-from exporter.pruner.apply.merge_sessions import SessionMerge
-from exporter.pruner.apply.session_trash import kept_sessions, why_not_kept
+from exporter.pruner.apply.merge_sessions import SessionMerger
+from exporter.pruner.apply.session_trash import read_sessions, why_missing
 from exporter.runs.models import Action, ActionState, Settled, skip
 from exporter.runs.take_actions import Work
 from exporter.runs.trash import RunTrash
@@ -63,10 +63,10 @@ class SessionRestorer(Work):
         self._pacer = pacer
         self._target = pacer.target
         self._trash = trash
-        self._files = kept_sessions(trash)
+        self._files = read_sessions(trash)
         self._rows_size = BatchSize(pacer.target.lock_budget_seconds)
         """How much fits into a transaction of rows alone, without the text index."""
-        self._merging = SessionMerge(pacer)
+        self._merging = SessionMerger(pacer)
         self._attempts: Counter[int] = Counter()
         self._weights: dict[str, int] = {}
         self._indexed: set[str] = set()
@@ -76,7 +76,7 @@ class SessionRestorer(Work):
         """Restore what the next file of the trash holds; after the last, the rest is skipped."""
         file = next(self._files, None)
         if file is None:
-            settled += skip(waiting, why_not_kept(self._trash))
+            settled += skip(waiting, why_missing(self._trash))
             return
         by_number = {_number_taken(each): each for each in waiting}
         # In reverse: what was deleted last comes back first, parents before children.
@@ -220,7 +220,7 @@ class SessionRestorer(Work):
         """Take out of the text index what is there, if perhaps only in part, of these."""
         for parts in sessions:
             self._indexed.discard(parts.id)
-            take_strays(self._pacer, writer, index, parts, parts.message_ids())
+            remove_orphans(self._pacer, writer, index, parts, parts.message_ids())
 
 
 def _restored(
@@ -245,7 +245,7 @@ def _number_taken(action: Action) -> int:
     return reversal.number
 
 
-def take_strays(
+def remove_orphans(
     pacer: Pacer,
     writer: Writer,
     index: SearchIndex,
@@ -304,7 +304,7 @@ def _in_trash(trash: RunTrash | None, targets: set[str]) -> dict[str, StoredSess
     if trash is None:
         return {}
     found: dict[str, StoredSession] = {}
-    for file in kept_sessions(trash):
+    for file in read_sessions(trash):
         for kept in file:
             if kept.parts.id in targets:
                 found.setdefault(kept.parts.id, kept.parts)
@@ -324,4 +324,4 @@ def _clear_index(target: Target, suspects: Sequence[StoredSession]) -> None:
         with target.writing() as writer:
             index, pacer = probe_session_tables(writer.connection).index, Pacer(target)
             for parts, message_ids in zip(suspects, found, strict=True):
-                take_strays(pacer, writer, index, parts, message_ids)
+                remove_orphans(pacer, writer, index, parts, message_ids)

@@ -32,14 +32,14 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CL
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Kept(Struct, frozen=True, array_like=True):
+class TrashedSession(Struct, frozen=True, array_like=True):
     """A session in the trash, with the number of the action that took it."""
 
     number: int
     parts: StoredSession
 
 
-def keep(trash: RunTrash, sessions: Sequence[Kept]) -> int:
+def write_sessions(trash: RunTrash, sessions: Sequence[TrashedSession]) -> int:
     """Write sessions to the trash, durably; return how many bytes that took.
 
     Raise OSError if that is not possible: then nothing may be deleted.
@@ -79,15 +79,15 @@ def _write(trash: RunTrash, name: str, compressed: bytes) -> int:
     return len(compressed)
 
 
-class KeptFile(Struct, frozen=True):
+class TrashedFile(Struct, frozen=True):
     """What can be read of a file of sessions."""
 
-    sessions: list[Kept]
+    sessions: list[TrashedSession]
     damage: str = ""
     """What cannot be read of it, if anything."""
 
 
-def kept_sessions(trash: RunTrash, *, newest_only: bool = False) -> Iterator[list[Kept]]:
+def read_sessions(trash: RunTrash, *, newest_only: bool = False) -> Iterator[list[TrashedSession]]:
     """The sessions of a run that can be read, file by file, the newest file first.
 
     A session may be in several, if it was not taken at first: the newest is the one that counts.
@@ -116,13 +116,13 @@ def overview(trash: RunTrash) -> Overview:
     return Overview(began_at, damage)
 
 
-def why_not_kept(trash: RunTrash) -> str:
+def why_missing(trash: RunTrash) -> str:
     """Why a session that this run took cannot be found in its trash."""
     damage = overview(trash).damage
     return f"its rows are damaged: {damage}" if damage else "it is not in the trash"
 
 
-def _kept_files(trash: RunTrash, *, newest_only: bool = False) -> Iterator[KeptFile]:
+def _kept_files(trash: RunTrash, *, newest_only: bool = False) -> Iterator[TrashedFile]:
     files = _files(trash)[::-1]
     for _, name in files[:1] if newest_only else files:
         path = os.path.join(trash.path, name)
@@ -130,18 +130,18 @@ def _kept_files(trash: RunTrash, *, newest_only: bool = False) -> Iterator[KeptF
             with open(os.open(name, _READ, dir_fd=trash.descriptor), "rb") as file:
                 yield _read(file.read(), path)
         except OSError as error:
-            yield KeptFile([], f"cannot read {path}: {error.strerror}")
+            yield TrashedFile([], f"cannot read {path}: {error.strerror}")
 
 
-def _read(content: bytes, path: str) -> KeptFile:
-    sessions: list[Kept] = []
+def _read(content: bytes, path: str) -> TrashedFile:
+    sessions: list[TrashedSession] = []
     damage = "" if content else f"{path} is empty"
     for member in _members(content):
         try:
-            sessions += msgspec.msgpack.decode(member or b"", type=list[Kept])
+            sessions += msgspec.msgpack.decode(member or b"", type=list[TrashedSession])
         except msgspec.MsgspecError:
             damage = f"not all of {path} can be unpacked"
-    return KeptFile(sessions, damage)
+    return TrashedFile(sessions, damage)
 
 
 def _members(content: bytes) -> Iterator[bytes | None]:

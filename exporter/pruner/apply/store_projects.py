@@ -29,34 +29,34 @@ from exporter.hermes.small_files import read_small
 from exporter.pruner.apply.git_activity import is_fresh_lock, refuse_if_git_works_in
 from exporter.pruner.apply.home_folder import (
     DIRECTORY,
+    HomeFolder,
     MissingError,
-    Place,
     SkipError,
-    is_there,
-    make_durable,
+    exists_in,
+    move_error,
     refuse_changed,
-    refuse_stranger,
-    said,
+    refuse_foreign_file,
     split,
     stat_in,
+    sync_folders,
 )
-from exporter.pruner.apply.rename import put_back, rename_new
+from exporter.pruner.apply.rename import put_back, rename_no_replace
 from exporter.pruner.expected import ExpectedProject
 from exporter.runs.models import Action
 from exporter.runs.remove_tree import remove_tree
 from exporter.runs.trash import RunTrash, name_in_trash
 
-_ABOUT: Final = "about.json"
+_RECORD: Final = "about.json"
 _BUNDLE: Final = "snapshots.bundle"
 _SCRATCH: Final = "scratch"
 _PART: Final = b".part"
 _ABOUT_BYTES: Final = 4096
 _PATIENCE_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.02
-_QUIET_LOOKS: Final = 2
+_QUIET_CHECKS: Final = 2
 
 
-class _About(Struct, frozen=True):
+class _ProjectRecord(Struct, frozen=True):
     """What a person, or we, need to know to put a project back."""
 
     project: str
@@ -70,7 +70,7 @@ class _DamagedError(SkipError):
     """What was noted of a project in the trash cannot be read."""
 
 
-class ProjectEffect:
+class ProjectRemover:
     """Takes projects of one home's store; see `exporter.pruner.apply.remover`.
 
     `taken` may raise HomeError where git cannot tell what has become of one.
@@ -86,7 +86,7 @@ class ProjectEffect:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._place = Place(home, owner)
+        self._place = HomeFolder(home, owner)
         self._store = os.path.join(home, os.fsdecode(STORE))
         self._proc = proc
         self._clock = clock
@@ -109,7 +109,7 @@ class ProjectEffect:
             try:
                 self._refuse_if_busy(project)
                 self._refuse_if_changed(action)
-                self._forget(project, tip)
+                self._delete_ref(project, tip)
             except (SkipError, HomeError, OSError):
                 remove_tree(trash.descriptor, name_in_trash(action))
                 raise
@@ -117,18 +117,18 @@ class ProjectEffect:
         except (SkipError, HomeError) as reason:
             return str(reason)
         except OSError as error:
-            return said(error)
+            return move_error(error)
         return ""
 
-    def taken(self, action: Action, trash: RunTrash | None) -> bool:
+    def was_taken(self, action: Action, trash: RunTrash | None) -> bool:
         if trash is None:
             return False
         kept = name_in_trash(action)
         try:
             # Git outlives a run that is killed, and may still do what it was told.
-            self._wait_for_git(_QUIET_LOOKS)
+            self._wait_for_git(_QUIET_CHECKS)
         except MissingError:
-            return is_there(trash.descriptor, kept)  # the whole store is gone
+            return exists_in(trash.descriptor, kept)  # the whole store is gone
         except SkipError as reason:
             raise HomeError(f"{self._store}: {reason}; looked at again later") from reason
         remove_tree(trash.descriptor, kept + _PART)
@@ -139,7 +139,7 @@ class ProjectEffect:
             return git_store.read_tip(self._store, action.intent.target) is None
         if about is None:
             return False
-        if not self._is_forgotten(about, trash, kept):
+        if not self._is_ref_deleted(about, trash, kept):
             remove_tree(trash.descriptor, kept)
             return False
         self._move_files(action, trash)
@@ -165,7 +165,7 @@ class ProjectEffect:
         except (SkipError, HomeError) as reason:
             return str(reason)
         except OSError as error:
-            return said(error)
+            return move_error(error)
         return ""
 
     # Looking
@@ -213,7 +213,7 @@ class ProjectEffect:
 
     def _refuse_unfit_file(self, folder: int, name: bytes) -> None:
         found = stat_in(folder, name)
-        refuse_stranger(found, self._place.owner, os.fstat(folder).st_dev)
+        refuse_foreign_file(found, self._place.owner, os.fstat(folder).st_dev)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
             raise SkipError("its files are not what Hermes writes")
 
@@ -237,22 +237,24 @@ class ProjectEffect:
         kept = name_in_trash(action)
         part = kept + _PART
         remove_tree(trash.descriptor, part)
-        if is_there(trash.descriptor, kept):
+        if exists_in(trash.descriptor, kept):
             raise SkipError("it is in the trash already")
         os.mkdir(part, 0o700, dir_fd=trash.descriptor)
         try:
             with _folder(trash.descriptor, part) as folder:
                 place = os.path.join(trash.path, os.fsdecode(part))
-                about = _About(action.intent.target, tip, self._ref_time(action.intent.target))
-                _write(folder, _ABOUT, msgspec.json.encode(about))
+                about = _ProjectRecord(
+                    action.intent.target, tip, self._ref_time(action.intent.target)
+                )
+                _write(folder, _RECORD, msgspec.json.encode(about))
                 if tip is not None:
                     self._bundle(action.intent.target, tip, folder, place)
                 os.fsync(folder)
-            rename_new(trash.descriptor, part, trash.descriptor, kept)
+            rename_no_replace(trash.descriptor, part, trash.descriptor, kept)
         except BaseException:
             remove_tree(trash.descriptor, part)
             raise
-        make_durable(trash.descriptor)
+        sync_folders(trash.descriptor)
 
     def _bundle(self, project: str, tip: str, folder: int, place: str) -> None:
         bundle, scratch = os.path.join(place, _BUNDLE), os.path.join(place, _SCRATCH)
@@ -266,7 +268,7 @@ class ProjectEffect:
         finally:
             os.close(descriptor)
 
-    def _forget(self, project: str, tip: str | None) -> None:
+    def _delete_ref(self, project: str, tip: str | None) -> None:
         """Delete the ref, if it still leads to the same snapshot.
 
         From here on the project is taken, whatever Hermes does: it would begin anew, and undo
@@ -291,30 +293,30 @@ class ProjectEffect:
                 with self._place.folder(folder_path) as folder:
                     if _marks(stat_in(folder, name)) != expected[kind]:
                         continue
-                    rename_new(folder, name, target, kind)
+                    rename_no_replace(folder, name, target, kind)
                     if _marks(stat_in(target, kind)) != expected[kind]:
                         put_back(target, kind, folder, name)
-                    make_durable(target, folder)
+                    sync_folders(target, folder)
 
-    def _is_forgotten(self, about: _About, trash: RunTrash, kept: bytes) -> bool:
+    def _is_ref_deleted(self, about: _ProjectRecord, trash: RunTrash, kept: bytes) -> bool:
         """Whether a run that was killed had come past the point from which it goes on."""
         tip = git_store.read_tip(self._store, about.project)
         if about.tip is None:
             with _folder(trash.descriptor, kept) as folder:
-                return any(is_there(folder, kind) for kind, _ in _kinds(about.project, {}))
+                return any(exists_in(folder, kind) for kind, _ in _kinds(about.project, {}))
         if tip is None:
             return True
         return tip != about.tip and not git_store.is_built_on(self._store, tip, about.tip)
 
     # Giving back
 
-    def _refuse_if_newer(self, about: _About, trash: RunTrash, kept: bytes) -> None:
+    def _refuse_if_newer(self, about: _ProjectRecord, trash: RunTrash, kept: bytes) -> None:
         tip = git_store.read_tip(self._store, about.project)
         if tip is not None and tip != about.tip:
             raise SkipError("Hermes has made new snapshots of it; the old stay in the trash")
         with _folder(trash.descriptor, kept) as folder:
             for path in self._present(about.project):
-                if is_there(folder, _kind(path)):
+                if exists_in(folder, _kind(path)):
                     raise SkipError("Hermes has written it anew; the old stays in the trash")
 
     def _restore_tip(self, tip: str, project: str, place: str) -> None:
@@ -338,7 +340,7 @@ class ProjectEffect:
         found = self._stat(_ref_file(project))
         return found.st_mtime_ns if found is not None and stat.S_ISREG(found.st_mode) else None
 
-    def _restore_ref_time(self, about: _About) -> None:
+    def _restore_ref_time(self, about: _ProjectRecord) -> None:
         if about.ref_mtime_ns is None or self._ref_time(about.project) is None:
             return
         folder_path, name = split(_ref_file(about.project))
@@ -351,11 +353,11 @@ class ProjectEffect:
             for file in project_files(project):
                 path = STORE + b"/" + os.fsencode(file)
                 folder_path, name = split(path)
-                if not is_there(source, _kind(path)):
+                if not exists_in(source, _kind(path)):
                     continue
                 with self._place.folder(folder_path, create=True) as folder:
                     put_back(source, _kind(path), folder, name)
-                    make_durable(folder, source)
+                    sync_folders(folder, source)
 
 
 def _ref_file(project: str) -> bytes:
@@ -402,12 +404,12 @@ def _write(folder: int, name: str, content: bytes) -> None:
         os.close(descriptor)
 
 
-def _read_about(trash: RunTrash, kept: bytes) -> _About | None:
+def _read_about(trash: RunTrash, kept: bytes) -> _ProjectRecord | None:
     """None if there is no such project in the trash; its folder is made whole or not at all."""
-    if not is_there(trash.descriptor, kept):
+    if not exists_in(trash.descriptor, kept):
         return None
-    path = os.path.join(trash.path, os.fsdecode(kept), _ABOUT)
+    path = os.path.join(trash.path, os.fsdecode(kept), _RECORD)
     try:
-        return msgspec.json.decode(read_small(path, _ABOUT_BYTES) or b"", type=_About)
+        return msgspec.json.decode(read_small(path, _ABOUT_BYTES) or b"", type=_ProjectRecord)
     except (HomeError, ValueError, msgspec.MsgspecError) as error:
         raise _DamagedError(f"{path} is damaged; what is beside it stays in the trash") from error

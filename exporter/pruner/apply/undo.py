@@ -9,13 +9,13 @@ from msgspec import structs
 from exporter.errors import DatabaseError
 from exporter.pruner.apply.recovery import (
     BY_ACTION,
-    GIVE_BACK,
+    RESTORE_ACTION,
     is_session,
     restore,
     session_of,
-    sessions_away,
+    sessions_in_trash,
 )
-from exporter.pruner.apply.registry import effects_on
+from exporter.pruner.apply.registry import removers_for
 from exporter.pruner.apply.restore_sessions import SessionRestorer
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunError
@@ -87,7 +87,7 @@ class RunRestorer:
         self._wanted = wanted
         self._target = target
         self._runs = runs
-        self._effects = effects_on(target, runs.folder)
+        self._removers = removers_for(target, runs.folder)
         self._pacer = Pacer(target)
         self._record = RunRecord(runs, progress)
 
@@ -134,12 +134,12 @@ class RunRestorer:
         take_all(self._target, self._record, actions, SessionRestorer(self._pacer, trash))
 
     def _restore_others(self, pairs: Sequence[tuple[Action, Action]], trash: RunTrash) -> None:
-        away = sessions_away(self._runs, self._run, trash)
+        away = sessions_in_trash(self._runs, self._run, trash)
         for each, original in pairs:
             if session_of(original) in away:
                 why = "its session was not given back"
             else:
-                why = restore(self._effects[Act(original.intent.action)], original, trash)
+                why = restore(self._removers[Act(original.intent.action)], original, trash)
             self._record.settle([Settled.of(each, why)])
 
 
@@ -166,7 +166,7 @@ def _not_to_be_restored(actions: Sequence[Action]) -> tuple[Skipped, ...]:
 def _restoring(action: Action, reason: str) -> Intent:
     """The intent to take back an action of a prune."""
     return Intent(
-        action=GIVE_BACK,
+        action=RESTORE_ACTION,
         target=action.intent.target,
         reason=reason,
         policy=action.intent.policy,

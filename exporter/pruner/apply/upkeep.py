@@ -23,7 +23,7 @@ from exporter.hermes.git import refuse_unfit_repository
 from exporter.hermes.paths import STORE
 from exporter.hermes.sqlite_locks import probe_shm
 from exporter.pruner.apply.git_activity import is_fresh_lock, is_lock, refuse_if_git_works_in
-from exporter.pruner.apply.home_folder import MissingError, Place, SkipError
+from exporter.pruner.apply.home_folder import HomeFolder, MissingError, SkipError
 from exporter.runs.folder import RunError, run_folder, run_lock
 from exporter.runs.remove_tree import measure_tree
 from exporter.snapshot import LockAnswer
@@ -32,7 +32,7 @@ from exporter.writing.vacuum import FreeBytes, free_bytes_in, vacuum
 _LOCK_FOLDERS: Final = ("", "indexes", "refs", "refs/hermes", "refs/heads", "objects/pack")
 
 
-class Upkeep(Struct, frozen=True):
+class UpkeepResult(Struct, frozen=True):
     """What one piece of upkeep has come to."""
 
     work: str
@@ -59,9 +59,9 @@ class UpkeepOrder(Struct, frozen=True):
     gc: bool = False
 
 
-def keep_up(order: UpkeepOrder) -> tuple[Upkeep, ...]:
+def run_upkeep(order: UpkeepOrder) -> tuple[UpkeepResult, ...]:
     """Do what is asked, under the home's run lock; raise RunBusyError if a run is under way."""
-    done: list[Upkeep] = []
+    done: list[UpkeepResult] = []
     if not (order.vacuum or order.gc):
         return ()
     with run_folder(order.home, order.owner, create=True) as folder:
@@ -91,7 +91,7 @@ def vacuum_database(
     free_bytes: FreeBytes = free_bytes_in,
     proc: str = "/proc",
     monotonic: Callable[[], float] = time.monotonic,
-) -> Upkeep:
+) -> UpkeepResult:
     """Give the pages that deletions left unused back to the filesystem, if nobody is there.
 
     `quiet` is the caller's evidence, by `is_quiet` of a survey made just now.
@@ -100,20 +100,20 @@ def vacuum_database(
     path = database_path(home)
     why = _not_quiet(path, owner, openers, quiet=quiet)
     if why:
-        return Upkeep("vacuum", why)
+        return UpkeepResult("vacuum", why)
     try:
         figures = vacuum(
             path,
             owner=owner,
             openers=openers,
-            is_wanted=lambda: somebody_has_open(path, proc),
+            is_wanted=lambda: is_open_elsewhere(path, proc),
             free_bytes=free_bytes,
             proc=proc,
             monotonic=monotonic,
         )
     except HomeError as error:
-        return Upkeep("vacuum", str(error))
-    return Upkeep("vacuum", "", figures.before_bytes, figures.after_bytes, figures.seconds)
+        return UpkeepResult("vacuum", str(error))
+    return UpkeepResult("vacuum", "", figures.before_bytes, figures.after_bytes, figures.seconds)
 
 
 def collect_garbage(
@@ -125,16 +125,16 @@ def collect_garbage(
     proc: str = "/proc",
     clock: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
-) -> Upkeep:
+) -> UpkeepResult:
     """Have git drop what no snapshot of the store has needed for an hour, if nobody is there."""
     if not quiet:
-        return Upkeep("gc", "the home is in use, or nobody can tell")
+        return UpkeepResult("gc", "the home is in use, or nobody can tell")
     if os.geteuid() != owner:
-        return Upkeep("gc", "git runs only as the home's owner")
+        return UpkeepResult("gc", "git runs only as the home's owner")
     store = os.path.join(home, os.fsdecode(STORE))
     began = monotonic()
     try:
-        with Place(home, owner).folder(STORE) as folder:
+        with HomeFolder(home, owner).folder(STORE) as folder:
             _refuse_locks(folder, clock())
             refuse_if_git_works_in(folder, owner, proc)
             refuse_unfit_repository(store)
@@ -145,15 +145,15 @@ def collect_garbage(
             git_store.collect_garbage(store)
             after = measure_tree(folder, b".")
     except MissingError:
-        return Upkeep("gc", "there is no checkpoint store")
+        return UpkeepResult("gc", "there is no checkpoint store")
     except (SkipError, HomeError) as reason:
-        return Upkeep("gc", str(reason))
+        return UpkeepResult("gc", str(reason))
     except OSError as error:
-        return Upkeep("gc", f"cannot work in {store}: {error.strerror}")
-    return Upkeep("gc", "", before, after, monotonic() - began)
+        return UpkeepResult("gc", f"cannot work in {store}: {error.strerror}")
+    return UpkeepResult("gc", "", before, after, monotonic() - began)
 
 
-def somebody_has_open(path: str, proc: str = "/proc") -> bool:
+def is_open_elsewhere(path: str, proc: str = "/proc") -> bool:
     """Whether another process of ours, or one that is open to us, has this file open."""
     wanted = os.path.realpath(path)
     own = str(os.getpid())

@@ -19,7 +19,7 @@ from exporter.errors import DatabaseError
 from exporter.evidence.procfs import read_stat
 from exporter.hermes import database
 from exporter.hermes.schema import probe_schema
-from exporter.pruner.beside import Beside
+from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.models import Act
 from exporter.reaper.watched_idleness import read_boot_time
 from exporter.runs.journal import RunJournal
@@ -56,7 +56,7 @@ def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
     found: Any = next((each for each in noted if each is not None), None)
     try:
         reborn = find_reborn(site, deleted)
-        waits_for = _waits_for(site, msgspec.convert(found, Beside)) if found else None
+        waits_for = _waits_for(site, msgspec.convert(found, ProcessesAtPrune)) if found else None
     except (DatabaseError, OSError, msgspec.ValidationError) as error:
         return f"whether a session of it is still in use cannot be told: {error}"[:300]
     if reborn:
@@ -66,19 +66,24 @@ def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
     return ""
 
 
-def _waits_for(site: Target, beside: Beside) -> int | None:
+def _waits_for(site: Target, processes_at_prune: ProcessesAtPrune) -> int | None:
     """The process that the trash waits for, by its PID."""
     now = read_boot_time()
-    if now.boot_id != beside.boot_id:
+    if now.boot_id != processes_at_prune.boot_id:
         return None  # a process of another boot has ended
-    for pid, start_ticks in beside.chats:
+    for pid, start_ticks in processes_at_prune.chats:
         if _lives(site, pid, start_ticks):
             return pid
-    servers = [pid for pid, start_ticks in beside.servers if _lives(site, pid, start_ticks)]
+    servers = [
+        pid for pid, start_ticks in processes_at_prune.servers if _lives(site, pid, start_ticks)
+    ]
     if not servers:
         return None
-    waited = now.monotonic - beside.monotonic
-    if beside.server_seconds is not None and waited >= beside.server_seconds:
+    waited = now.monotonic - processes_at_prune.monotonic
+    if (
+        processes_at_prune.server_seconds is not None
+        and waited >= processes_at_prune.server_seconds
+    ):
         return servers[0] if _writes_turns_late(site) else None
     return servers[0]
 

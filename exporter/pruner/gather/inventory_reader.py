@@ -19,7 +19,12 @@ from msgspec import Struct, structs
 
 from exporter.errors import DatabaseError
 from exporter.hermes import database
-from exporter.hermes.continuity import DatabaseFingerprint, newest_messages, read_content, surviving
+from exporter.hermes.continuity import (
+    DatabaseFingerprint,
+    newest_messages,
+    read_content,
+    unchanged_anchors,
+)
 from exporter.hermes.heartbeats import read_life_signs
 from exporter.hermes.own_pruning import OwnPruning, read_own_pruning
 from exporter.hermes.payload_sizes import MeasuredSizes, PayloadSizes
@@ -184,7 +189,7 @@ class Stocktaker:
         processes = (
             Process(holder.pid, holder.start_ticks)
             for holder in asked.facts.holders
-            if not holder.stranger  # another user's that can only read: it works in no folder
+            if not holder.outsider  # another user's that can only read: it works in no folder
         )
         namespaces = MountNamespaces(processes)
         return KnownWorkdirs(namespaces, asked.memory.present, asked.memory.missing)
@@ -275,7 +280,7 @@ class Stocktaker:
         schema = probe_schema(connection)
         found.content = read_content(connection, schema)
         if before is not None:
-            found.surviving = surviving(connection, schema, before.content.anchors)
+            found.surviving = unchanged_anchors(connection, schema, before.content.anchors)
         found.owned = owners_of(listed, FileOwners(session.id for session in found.sessions))
         found.newest = newest_messages(connection, schema, found.owned.values())
 

@@ -31,7 +31,7 @@ from exporter.scan.disk.walk import (
     OutOfTimeError,
     ScanTime,
     TreeWalk,
-    seen,
+    folder_stamp,
 )
 from exporter.scan.fork_pool import ForkPool
 from exporter.snapshot import DiskKind
@@ -250,7 +250,7 @@ class DiskCache:
     def _take(self, node: FolderUnit, walk: FolderWalk, skip: Skip) -> bool:
         """Take in what a walk has counted; False if it must go on in the subfolders."""
         work = walk.work
-        node.seen, node.settled = seen(walk.found), walk.settled
+        node.seen, node.settled = folder_stamp(walk.found), walk.settled
         if isinstance(work, TreeWalk):
             self._take_whole(node, walk.found, work.tally)
             return True

@@ -20,7 +20,7 @@ from exporter.scan.disk.walk import (
     OutOfTimeError,
     ScanTime,
     TreeWalk,
-    seen,
+    folder_stamp,
 )
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -72,14 +72,16 @@ class RepoWalk:
         settled = begun.is_settled(found.st_ctime_ns)
         changed = self._leaves_changed(begun)
         if self.trusted is not None and changed and changed == self.trusted.leaves_changed:
-            return structs.replace(self.trusted, seen=seen(found), settled=settled, rest=rest)
+            return structs.replace(
+                self.trusted, seen=folder_stamp(found), settled=settled, rest=rest
+            )
         if self._below is None:
             self._below = TreeWalk(self._leaves, moment.device)
         if not self._below.run(moment.is_over):
             raise OutOfTimeError
         workdir = read_workdir(b"")
         return RepoReading(
-            seen=seen(found),
+            seen=folder_stamp(found),
             settled=settled,
             rest=rest,
             leaves=self._below.tally,
@@ -104,14 +106,14 @@ def read_repo(path: bytes, moment: ScanTime, walk: RepoWalk) -> RepoReading | No
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:
-        return _closed_repo(path)
+        return _unreadable_repo(path)
     try:
         found = os.fstat(descriptor)
         if found.st_dev != moment.device:
             return None
         os.fchdir(descriptor)
     except OSError:
-        return _closed_repo(path)
+        return _unreadable_repo(path)
     finally:
         os.close(descriptor)
     try:
@@ -120,7 +122,7 @@ def read_repo(path: bytes, moment: ScanTime, walk: RepoWalk) -> RepoReading | No
         os.fchdir(moment.home)
 
 
-def _closed_repo(path: bytes) -> RepoReading | None:
+def _unreadable_repo(path: bytes) -> RepoReading | None:
     """A repository that cannot be entered: its folder counts, and so does the fact."""
     try:
         found = os.lstat(path)
@@ -129,7 +131,7 @@ def _closed_repo(path: bytes) -> RepoReading | None:
     rest = FolderTotals(unreadable=1)
     rest.add_folder(found)
     return RepoReading(
-        seen=seen(found),
+        seen=folder_stamp(found),
         settled=False,
         rest=rest,
         leaves=FolderTotals(),

@@ -86,7 +86,7 @@ class DiskScanner:
         if self._identity != (found.st_dev, found.st_ino):
             self._identity = (found.st_dev, found.st_ino)
             self._reset()
-        for cache in self._forests:
+        for cache in self._caches:
             moment = ScanTime(
                 now=now,
                 monotonic=monotonic,
@@ -95,7 +95,7 @@ class DiskScanner:
                 home=home,
                 clock=self._clock,
             )
-            cache.refresh(moment, self._is_elsewhere)
+            cache.refresh(moment, self._is_in_other_cache)
         self._projects.refresh(self._repos, now, monotonic, has_store=bool(self._store.nodes))
 
     def _reset(self) -> None:
@@ -112,14 +112,14 @@ class DiskScanner:
         self._store = DiskCache(
             paths.STORE, DiskKind.CHECKPOINTS_STORE, _STORE, full_interval_seconds=interval
         )
-        self._forests = (self._rest, self._store, self._repos)
+        self._caches = (self._rest, self._store, self._repos)
 
     def _exclude(self, profiles: frozenset[bytes]) -> None:
         if profiles != self._excluded:
             self._excluded = profiles
             self._rest.forget(paths.PROFILES)
 
-    def _is_elsewhere(self, folder: bytes, name: bytes) -> bool:
+    def _is_in_other_cache(self, folder: bytes, name: bytes) -> bool:
         """Whether a subfolder belongs to another forest, or to another home."""
         if folder == b"":
             return name == paths.CHECKPOINTS
@@ -130,7 +130,7 @@ class DiskScanner:
     def _report(self, unreadable: int) -> DiskReport:
         totals = {kind: FolderTotals() for kind in DiskKind}
         links: list[tuple[DiskKind, bytes]] = []
-        for cache in self._forests:
+        for cache in self._caches:
             for kind, tally in cache.totals().items():
                 totals[kind].blocks += tally.blocks
                 totals[kind].files += tally.files
@@ -145,7 +145,7 @@ class DiskScanner:
                 for kind, total in totals.items()
             },
             checkpoints=self._projects.counts(),
-            complete=not unreadable and all(cache.is_complete() for cache in self._forests),
+            complete=not unreadable and all(cache.is_complete() for cache in self._caches),
             unreadable=unreadable,
         )
 

@@ -153,13 +153,13 @@ def choose_units(nodes: list[DiskUnit], effort: ReadEffort, full: int) -> UnitsT
     look: dict[DiskUnit, None] = {}
     if effort.hot_entries:
         by_time = sorted(others, key=attrgetter("newest"), reverse=True)
-        look.update(dict.fromkeys(_worth(effort.hot_entries, by_time)))
+        look.update(dict.fromkeys(_first_of_size(effort.hot_entries, by_time)))
     share = -(-total // effort.round_scans) - sum(node.entries for node in read)
-    look.update(dict.fromkeys(_worth(share, sorted(others, key=attrgetter("checked")))))
+    look.update(dict.fromkeys(_first_of_size(share, sorted(others, key=attrgetter("checked")))))
     return UnitsToRead(read, list(look))
 
 
-def _worth(entries: int, nodes: list[DiskUnit]) -> list[DiskUnit]:
+def _first_of_size(entries: int, nodes: list[DiskUnit]) -> list[DiskUnit]:
     """The first nodes that together are worth so many entries."""
     chosen: list[DiskUnit] = []
     for node in nodes:

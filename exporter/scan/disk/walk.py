@@ -293,5 +293,5 @@ class ScanTime(Struct, frozen=True):
         return not -_LONGEST_SCAN_SECONDS < age < SETTLE_SECONDS
 
 
-def seen(found: os.stat_result) -> FolderStamp:
+def folder_stamp(found: os.stat_result) -> FolderStamp:
     return (found.st_ctime_ns, found.st_ino)

@@ -28,7 +28,7 @@ from exporter.cli.render import (
 from exporter.cli.render.blocks import Bar, Block, Cell, Column, Line, Table
 from exporter.config.prune import Prune, Trash, Upkeep
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
-from exporter.text import visible
+from exporter.text import escape_control
 from tests.real.hermes import REPOSITORY
 
 ROOT = REPOSITORY
@@ -481,5 +481,5 @@ def test_an_output_that_is_not_unicode_is_no_error() -> None:
 
 
 def test_visible_leaves_readable_text_alone() -> None:
-    assert visible("naïve 日本 ✓") == "naïve 日本 ✓"
-    assert visible("a\nb\udcff") == "a\\nb\\udcff"
+    assert escape_control("naïve 日本 ✓") == "naïve 日本 ✓"
+    assert escape_control("a\nb\udcff") == "a\\nb\\udcff"

@@ -24,7 +24,7 @@ from exporter.writing.target import Target
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.support.home_scans import sql
-from tests.support.reaping import GATEWAY, history, leaky_home, reap, site
+from tests.support.reaping import GATEWAY, history, leaky_home, reap, target_of
 from tests.support.session_pruning import (
     KEEP_SECONDS,
     beside_all,
@@ -120,13 +120,13 @@ def test_a_parent_may_go_before_or_after_its_child(home: Path) -> None:
     order = ["child0", FIRST, SECOND, "child1"]
     outcome = prune(home, planned(home, order))
     assert outcome.done == tuple(order)
-    returned = undo(outcome.run or "", site(home))
+    returned = undo(outcome.run or "", target_of(home))
     assert (len(returned.done), returned.notes) == (4, ())
     assert dump_all(home, *WORDS) == before
 
 
 def test_a_process_that_came_since_calls_it_off(home: Path) -> None:
-    plan, place = planned(home, [FIRST, SECOND]), site(home, sleep=lambda seconds: None)
+    plan, place = planned(home, [FIRST, SECOND]), target_of(home, sleep=lambda seconds: None)
     with prunable_process(HERMES, home):
         outcome = prune(home, plan, place)
     assert outcome.done == ()
@@ -170,7 +170,7 @@ def test_undo_gives_all_back_and_leaves_what_is_newer(home: Path) -> None:
         hermes.ask("create", session=SECOND)
         hermes.ask("append", session=SECOND, text="a new beginning")
         hermes.ask("old", session="another", count=1, title="The first")
-    returned = undo(run, site(home))
+    returned = undo(run, target_of(home))
     assert set(returned.done) == {FIRST, SECOND, LARGE}
     assert returned.skipped == ()
     assert [note.target for note in returned.notes] == [FIRST]
@@ -201,7 +201,7 @@ def test_an_undo_goes_on_in_smaller_steps_when_it_is_cut_short(
         return answer
 
     monkeypatch.setattr(module, step, too_long_at_first)
-    returned = undo(run, site(home, sleep=lambda seconds: None))
+    returned = undo(run, target_of(home, sleep=lambda seconds: None))
     assert times > 3
     assert (len(returned.done), returned.skipped) == (3, ())
     assert dump_all(home, *WORDS) == before
@@ -220,11 +220,11 @@ def test_an_undo_that_never_has_the_time_leaves_no_trace(
 
     with monkeypatch.context() as patched:
         patched.setattr(restore_sessions, "_restored", too_long)
-        returned = undo(run, site(home, sleep=lambda seconds: None))
+        returned = undo(run, target_of(home, sleep=lambda seconds: None))
     assert returned.done == ()
     assert all("one short transaction" in left.why for left in returned.skipped)
     assert dump_all(home, *WORDS) == after
-    assert len(undo(run, site(home)).done) == 2
+    assert len(undo(run, target_of(home)).done) == 2
 
 
 def test_what_comes_back_finds_another_place_where_hermes_gave_its_row_ids_out_again(
@@ -236,7 +236,7 @@ def test_what_comes_back_finds_another_place_where_hermes_gave_its_row_ids_out_a
     run = prune(home, planned(home, EVERYTHING, {DELEGATE: 1, PARENT: 1})).run or ""
     with prunable_process(HERMES, home) as hermes:
         hermes.ask("old", session="new", count=1)
-    returned = undo(run, site(home))
+    returned = undo(run, target_of(home))
     assert (len(returned.done), returned.skipped) == (len(EVERYTHING), ())
     assert sql(home, used) == before != ""
     with prunable_process(HERMES, home) as hermes:
@@ -276,7 +276,7 @@ def test_a_trigger_that_is_not_known_fires_when_a_session_comes_back(home: Path)
         "INSERT INTO titles VALUES (new.id); END;",
     )
     run = prune(home, planned(home, [FIRST, SECOND])).run or ""
-    assert len(undo(run, site(home)).done) == 2
+    assert len(undo(run, target_of(home)).done) == 2
     assert sql(home, "SELECT session FROM titles ORDER BY session;").split() == [FIRST, SECOND]
 
 
@@ -292,11 +292,11 @@ def test_a_killed_undo_leaves_no_text_behind_of_a_session_that_hermes_began_anew
     with monkeypatch.context() as patched:
         patched.setattr(restore_sessions, "_restored", killed)
         with pytest.raises(KeyboardInterrupt):
-            undo(run, site(home))
+            undo(run, target_of(home))
     with prunable_process(HERMES, home) as hermes:
         hermes.ask("create", session=FIRST)
         hermes.ask("append", session=FIRST, text="a new beginning")
-    purge(run, site(home))
+    purge(run, target_of(home))
     with prunable_process(HERMES, home) as hermes:
         assert hermes.ask("count", session=FIRST) == 1
         assert hermes.ask("broken") == []
@@ -321,7 +321,7 @@ def test_what_comes_back_is_found_though_the_text_index_was_made_anew_meanwhile(
         return go_on(*arguments)
 
     monkeypatch.setattr(restore_sessions.SessionRestorer, "_restore", after_a_rebuild)
-    assert len(undo(run, site(home)).done) == 3
+    assert len(undo(run, target_of(home)).done) == 3
     assert dump_all(home, *WORDS) == before
 
 
@@ -347,7 +347,7 @@ def test_small_sessions_that_never_have_the_time_are_given_up_too(
         raise apsw.InterruptError
 
     monkeypatch.setattr(module, step, too_long)
-    place = site(home, sleep=lambda seconds: None)
+    place = target_of(home, sleep=lambda seconds: None)
     left = undo(run, place).skipped if run else prune(home, plan, place).skipped
     assert {each.target for each in left} == set(small)
     assert all("one short transaction" in each.why for each in left)
@@ -358,11 +358,11 @@ def test_undo_after_an_upgrade_fills_new_columns_and_refuses_to_lose_old_ones(ho
     run = prune(home, planned(home, [FIRST, SECOND])).run or ""
     sql(home, "ALTER TABLE sessions ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm';")
     sql(home, "ALTER TABLE messages RENAME COLUMN finish_reason TO why_finished;")
-    assert len(undo(run, site(home)).done) == 2
+    assert len(undo(run, target_of(home)).done) == 2
     assert sql(home, f"SELECT mood FROM sessions WHERE id = '{FIRST}';") == "calm"
     run = prune(home, planned(home, [FIRST])).run or ""
     sql(home, "ALTER TABLE messages RENAME COLUMN role TO who;")
-    (left,) = undo(run, site(home)).skipped
+    (left,) = undo(run, target_of(home)).skipped
     assert "no column messages.role" in left.why
 
 
@@ -379,7 +379,7 @@ def test_text_that_is_no_text_and_values_of_other_types_come_back_as_they_were(
     before = dump_all(home, *WORDS)
     outcome = prune(home, planned(home, [FIRST]))
     assert outcome.done == (FIRST,)
-    assert undo(outcome.run or "", site(home)).done == (FIRST,)
+    assert undo(outcome.run or "", target_of(home)).done == (FIRST,)
     assert dump_all(home, *WORDS) == before
     with prunable_process(HERMES, home) as hermes:
         assert hermes.ask("broken") == []
@@ -387,8 +387,8 @@ def test_text_that_is_no_text_and_values_of_other_types_come_back_as_they_were(
 
 def test_what_was_given_back_is_not_given_back_twice(home: Path) -> None:
     run = prune(home, planned(home, [FIRST])).run or ""
-    undo(run, site(home))
-    again = undo(run, site(home))
+    undo(run, target_of(home))
+    again = undo(run, target_of(home))
     assert again.done == ()
     assert "given back already" in again.skipped[0].why
 
@@ -396,24 +396,24 @@ def test_what_was_given_back_is_not_given_back_twice(home: Path) -> None:
 def test_a_purge_ends_what_can_be_undone(home: Path) -> None:
     first = prune(home, planned(home, [FIRST])).run or ""
     second = prune(home, planned(home, [SECOND])).run or ""
-    outcome = purge(first, site(home))
+    outcome = purge(first, target_of(home))
     assert (outcome.outcome, outcome.done) == (RunOutcome.DONE, (first,))
     assert sum(outcome.freed.values()) > 0
     undoable = {run.id: run.undoable_until for run in history(home)}
     assert undoable[first] is None
     assert undoable[second] is not None
     with pytest.raises(RunError, match="is gone"):
-        undo(first, site(home))
+        undo(first, target_of(home))
     with pytest.raises(RunError, match="has no trash"):
-        purge(first, site(home))
-    assert undo(second, site(home)).done == (SECOND,)
+        purge(first, target_of(home))
+    assert undo(second, target_of(home)).done == (SECOND,)
 
 
 def test_a_reap_is_not_undone_as_a_prune(tmp_path: Path) -> None:
     home = leaky_home(HERMES, tmp_path / "home", ["20260101_080000_aaaaaa"])
     run = reap(home).run or ""
     with pytest.raises(RunError, match="no prune"):
-        undo(run, site(home))
+        undo(run, target_of(home))
 
 
 # What must not be written
@@ -421,7 +421,7 @@ def test_a_reap_is_not_undone_as_a_prune(tmp_path: Path) -> None:
 
 def test_only_part_of_a_plan_takes_no_group_apart(home: Path) -> None:
     plan = planned(home, [FIRST, DELEGATE, PARENT], {DELEGATE: 1, PARENT: 1})
-    outcome = execute(plan, site(home), keep_seconds=KEEP_SECONDS, only={FIRST, PARENT})
+    outcome = execute(plan, target_of(home), keep_seconds=KEEP_SECONDS, only={FIRST, PARENT})
     assert outcome.done == (FIRST,)
 
 
@@ -460,7 +460,7 @@ def test_an_index_that_this_sqlite_cannot_keep_is_left_alone(home: Path) -> None
         "UPDATE sqlite_schema SET sql = replace(sql, 'fts5(content)', "
         "'fts5(content, tokenize=''cjk'')') WHERE name = 'messages_fts_cjk';",
     )
-    outcome = prune(home, plan, site(home, KnownOpeners()))
+    outcome = prune(home, plan, target_of(home, KnownOpeners()))
     assert (outcome.outcome, outcome.done) == (RunOutcome.FAILED, ())
     assert "cannot be kept by this SQLite" in outcome.why
 
@@ -482,7 +482,7 @@ def test_where_the_trash_cannot_be_written_nothing_is_deleted(
     def full(*arguments: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(delete_sessions, "keep", full)
+    monkeypatch.setattr(delete_sessions, "write_sessions", full)
     outcome = prune(home, planned(home, [FIRST]))
     assert (outcome.outcome, outcome.done) == (RunOutcome.FAILED, ())
     assert "No space left on device" in outcome.why
@@ -494,7 +494,7 @@ def test_progress_is_told_and_comes_to_its_end(home: Path) -> None:
     plan = planned(home, [FIRST, SECOND, LARGE])
     execute(
         plan,
-        site(home),
+        target_of(home),
         keep_seconds=KEEP_SECONDS,
         progress=lambda done, total: told.append((done, total)),
     )

@@ -13,7 +13,7 @@ import pytest
 from exporter.pruner.apply.undo import undo
 from exporter.runs.models import RunOutcome
 from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for
-from tests.support.reaping import GATEWAY, inodes, site
+from tests.support.reaping import GATEWAY, inodes, target_of
 from tests.support.session_pruning import beside_all, dump_all, planned, prunable_process, prune
 
 LARGE, SMALL, EMPTY, PARENT, DELEGATE, BRANCH, KEPT = (
@@ -79,7 +79,7 @@ def test_what_was_planned_is_deleted_and_undo_gives_it_back_byte_for_byte(every:
     assert len(after["messages"]) == len(after["messages_fts_content"]) == 8
     assert len(after["state_meta"]) == len(before["state_meta"]) - 1
     assert outcome.run is not None
-    returned = undo(outcome.run, site(every.path))
+    returned = undo(outcome.run, target_of(every.path))
     assert (sorted(returned.done), returned.skipped, returned.notes) == (sorted(OLD), (), ())
     assert dump_all(every.path, *WORDS) == before
 

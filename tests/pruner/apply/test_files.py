@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from exporter.hermes.prunable_names import is_prunable_file
 from exporter.pruner.apply import rename
-from exporter.pruner.apply.files import FileEffect
+from exporter.pruner.apply.files import FileRemover
 from exporter.pruner.models import Policy
 from exporter.runs.trash import name_in_trash
 from tests.support.removers import (
@@ -42,30 +42,30 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def effect(home: Path) -> FileEffect:
-    return FileEffect(str(home), os.geteuid())
+def remover(home: Path) -> FileRemover:
+    return FileRemover(str(home), os.geteuid())
 
 
 def test_a_file_is_taken_and_given_back_with_bytes_mode_and_times(
-    home: Path, effect: FileEffect
+    home: Path, remover: FileRemover
 ) -> None:
     before = picture(home)
     action = planned_file(home, DUMP)
-    assert take(effect, home, action) == [""]
+    assert take(remover, home, action) == [""]
     assert not (home / DUMP).exists()
-    assert taken(effect, home, action) == [True]
-    assert restore(effect, home, action) == [""]
+    assert taken(remover, home, action) == [True]
+    assert restore(remover, home, action) == [""]
     assert picture(home) == before
-    assert taken(effect, home, action) == [False]
+    assert taken(remover, home, action) == [False]
 
 
-def test_taking_and_giving_back_may_be_repeated(home: Path, effect: FileEffect) -> None:
+def test_taking_and_giving_back_may_be_repeated(home: Path, remover: FileRemover) -> None:
     before = picture(home)
     action = planned_file(home, DUMP)
-    assert take(effect, home, action) == [""]
-    assert take(effect, home, action) == ["it is gone already"]
-    assert taken(effect, home, action) == [True]
-    assert restore(effect, home, action, action) == ["", ""]
+    assert take(remover, home, action) == [""]
+    assert take(remover, home, action) == ["it is gone already"]
+    assert taken(remover, home, action) == [True]
+    assert restore(remover, home, action, action) == ["", ""]
     assert picture(home) == before
 
 
@@ -84,36 +84,36 @@ def test_taking_and_giving_back_may_be_repeated(home: Path, effect: FileEffect) 
     ],
 )
 def test_ids_that_mean_something_to_a_shell_are_names_like_any_other(
-    home: Path, effect: FileEffect, name: str
+    home: Path, remover: FileRemover, name: str
 ) -> None:
     target = f"sessions/session_{name}.json"[:250]
     target = target if target.endswith(".json") else target[:240] + ".json"
     (home / target).write_bytes(b"mine")
     others = {path: content for path, content in picture(home).items() if path != target}
     action = planned_file(home, target)
-    assert take(effect, home, action) == [""]
+    assert take(remover, home, action) == [""]
     assert picture(home) == others
-    assert restore(effect, home, action) == [""]
+    assert restore(remover, home, action) == [""]
     assert (home / target).read_bytes() == b"mine"
 
 
-def test_what_is_newer_in_its_place_is_never_overwritten(home: Path, effect: FileEffect) -> None:
+def test_what_is_newer_in_its_place_is_never_overwritten(home: Path, remover: FileRemover) -> None:
     action = planned_file(home, DUMP)
-    assert take(effect, home, action) == [""]
+    assert take(remover, home, action) == [""]
     (home / DUMP).write_text("newer")
-    [why] = restore(effect, home, action)
+    [why] = restore(remover, home, action)
     assert "newer" in why
     assert (home / DUMP).read_text() == "newer"
     (home / DUMP).unlink()
-    assert restore(effect, home, action) == [""]
+    assert restore(remover, home, action) == [""]
     assert (home / DUMP).stat().st_size == 9000
 
 
-def test_a_file_comes_back_though_its_folder_is_gone(home: Path, effect: FileEffect) -> None:
+def test_a_file_comes_back_though_its_folder_is_gone(home: Path, remover: FileRemover) -> None:
     action = planned_file(home, DUMP)
-    assert take(effect, home, action) == [""]
+    assert take(remover, home, action) == [""]
     shutil.rmtree(home / "sessions")
-    assert restore(effect, home, action) == [""]
+    assert restore(remover, home, action) == [""]
     assert (home / DUMP).stat().st_size == 9000
 
 
@@ -149,7 +149,7 @@ def test_a_file_comes_back_though_its_folder_is_gone(home: Path, effect: FileEff
         "profiles/other/sessions/session_a.json",
     ],
 )
-def test_no_other_name_is_ever_taken(home: Path, effect: FileEffect, target: str) -> None:
+def test_no_other_name_is_ever_taken(home: Path, remover: FileRemover, target: str) -> None:
     (home / "state.db").write_text("precious")
     (home / "sessions/session_a.json").write_text("precious")
     before = picture(home)
@@ -157,8 +157,8 @@ def test_no_other_name_is_ever_taken(home: Path, effect: FileEffect, target: str
     intent = type(action.intent)("delete_file", target, "", "orphan_files", 0, action.intent.before)
     forged = type(action)(action.run, 0, intent, action.state, "", None)
     with trash(home) as opened:
-        assert effect.take(forged, opened) == "no file of this name is ever taken"
-        assert effect.take(forged, None) == "no file of this name is ever taken"
+        assert remover.take(forged, opened) == "no file of this name is ever taken"
+        assert remover.take(forged, None) == "no file of this name is ever taken"
     assert picture(home) == before
 
 
@@ -218,7 +218,7 @@ TRICKS = [
 @pytest.mark.parametrize(("trick", "reason"), TRICKS)
 def test_what_is_no_plain_file_of_the_owner_is_refused_with_the_reason(
     home: Path,
-    effect: FileEffect,
+    remover: FileRemover,
     tmp_path: Path,
     trick: Callable[[Path, Path], None],
     reason: str,
@@ -230,15 +230,15 @@ def test_what_is_no_plain_file_of_the_owner_is_refused_with_the_reason(
     before, there = picture(home), picture(outside)
     action = planned_file(home, DUMP, policy=Policy.ORPHAN_FILES)
     with trash(home) as opened:
-        assert reason in effect.take(action, opened)
-        assert reason in effect.take(action, None)
+        assert reason in remover.take(action, opened)
+        assert reason in remover.take(action, None)
     assert picture(home) == before
     assert picture(outside) == there
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "bind"])
 def test_a_folder_that_is_mounted_is_refused(
-    home: Path, effect: FileEffect, tmp_path: Path, kind: str, mounts: Callable[..., None]
+    home: Path, remover: FileRemover, tmp_path: Path, kind: str, mounts: Callable[..., None]
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -249,45 +249,45 @@ def test_a_folder_that_is_mounted_is_refused(
     (home / DUMP).write_text("mounted")
     action = planned_file(home, DUMP, policy=Policy.ORPHAN_FILES)
     with trash(home) as opened:
-        assert "mounted from elsewhere" in effect.take(action, opened)
-        assert "mounted from elsewhere" in effect.take(action, None)
+        assert "mounted from elsewhere" in remover.take(action, opened)
+        assert "mounted from elsewhere" in remover.take(action, None)
     assert (home / DUMP).read_text() == "mounted"
 
 
 def test_a_file_that_is_mounted_is_refused(
-    home: Path, effect: FileEffect, tmp_path: Path, mounts: Callable[..., None]
+    home: Path, remover: FileRemover, tmp_path: Path, mounts: Callable[..., None]
 ) -> None:
     (tmp_path / "other").write_text("other")
     mounts("--bind", str(tmp_path / "other"), str(home / DUMP))
-    assert "mounted" in take(effect, home, planned_file(home, DUMP))[0]
+    assert "mounted" in take(remover, home, planned_file(home, DUMP))[0]
 
 
-def test_what_changed_since_the_plan_is_left_alone(home: Path, effect: FileEffect) -> None:
+def test_what_changed_since_the_plan_is_left_alone(home: Path, remover: FileRemover) -> None:
     action = planned_file(home, DUMP)
     with (home / DUMP).open("ab") as file:
         file.write(b"more")
-    assert take(effect, home, action) == ["it has changed since it was planned"]
+    assert take(remover, home, action) == ["it has changed since it was planned"]
     (home / DUMP).write_bytes(b"x" * 9000)
-    assert take(effect, home, action) == ["it has changed since it was planned"]
+    assert take(remover, home, action) == ["it has changed since it was planned"]
     replaced = planned_file(home, DUMP)
     (home / "new").write_bytes(b"x" * 9000)
     shutil.copystat(home / DUMP, home / "new")
     (home / "new").replace(home / DUMP)
-    assert take(effect, home, replaced) == ["it has changed since it was planned"]
+    assert take(remover, home, replaced) == ["it has changed since it was planned"]
     assert (home / DUMP).stat().st_size == 9000
 
 
 def test_a_plan_that_does_not_say_what_to_expect_takes_nothing(
-    home: Path, effect: FileEffect
+    home: Path, remover: FileRemover
 ) -> None:
     action = planned_file(home, DUMP)
     action.intent.before.clear()
-    assert "the plan does not say" in take(effect, home, action)[0]
+    assert "the plan does not say" in take(remover, home, action)[0]
     assert (home / DUMP).exists()
 
 
 def test_what_was_swapped_at_the_very_last_moment_is_put_back(
-    home: Path, effect: FileEffect, monkeypatch: pytest.MonkeyPatch
+    home: Path, remover: FileRemover, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look and the rename: what is moved then is seen to be something else."""
     action = planned_file(home, DUMP)
@@ -296,21 +296,21 @@ def test_what_was_swapped_at_the_very_last_moment_is_put_back(
         monkeypatch.undo()
         (home / DUMP).unlink()
         (home / DUMP).symlink_to("/etc/passwd")
-        rename.rename_new(*arguments)  # type: ignore[arg-type]
+        rename.rename_no_replace(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("exporter.pruner.apply.move.rename_new", swap_then_rename)
-    assert take(effect, home, action) == ["it is a symlink"]
+    monkeypatch.setattr("exporter.pruner.apply.move.rename_no_replace", swap_then_rename)
+    assert take(remover, home, action) == ["it is a symlink"]
     assert os.readlink(home / DUMP) == "/etc/passwd"
     with trash(home) as opened:
         assert os.listdir(opened.descriptor) == []
 
 
-def test_a_run_killed_before_it_saw_the_swap_is_set_right(home: Path, effect: FileEffect) -> None:
+def test_a_run_killed_before_it_saw_the_swap_is_set_right(home: Path, remover: FileRemover) -> None:
     action = planned_file(home, DUMP)
     (home / DUMP).write_text("another")
     with trash(home) as opened:
         (home / DUMP).rename(os.path.join(opened.path, os.fsdecode(name_in_trash(action))))
-    assert taken(effect, home, action) == [False]
+    assert taken(remover, home, action) == [False]
     assert (home / DUMP).read_text() == "another"
 
 
@@ -318,22 +318,22 @@ def test_a_run_killed_before_it_saw_the_swap_is_set_right(home: Path, effect: Fi
 
 
 def test_in_an_emergency_only_garbage_goes_without_the_trash(
-    home: Path, effect: FileEffect
+    home: Path, remover: FileRemover
 ) -> None:
     pack = home / "checkpoints/store/objects/pack/tmp_pack_Ab12Cd"
     pack.parent.mkdir(parents=True)
     pack.write_bytes(b"x" * 5000)
     request_dump = planned_file(home, DUMP)
-    assert "only what is surely garbage" in effect.take(request_dump, None)
+    assert "only what is surely garbage" in remover.take(request_dump, None)
     old = planned_file(home, DUMP, policy=Policy.OLD_SESSIONS)
-    assert "only what is surely garbage" in effect.take(old, None)
+    assert "only what is surely garbage" in remover.take(old, None)
     orphan = planned_file(home, DUMP, policy=Policy.ORPHAN_FILES)
-    assert "only what is surely garbage" in effect.take(orphan, None)
+    assert "only what is surely garbage" in remover.take(orphan, None)
     assert (home / DUMP).exists()
     leftover = planned_file(home, str(pack.relative_to(home)), policy=Policy.STALE_CHECKPOINTS)
-    assert not effect.taken(leftover, None)
-    assert effect.take(leftover, None) == ""
-    assert effect.taken(leftover, None)
+    assert not remover.was_taken(leftover, None)
+    assert remover.take(leftover, None) == ""
+    assert remover.was_taken(leftover, None)
     assert not pack.exists()
     assert not (home / ".hermes-exporter").exists()
 
@@ -360,9 +360,11 @@ def test_step_by_step_nothing_is_replaced_either(home: Path, tmp_path: Path) -> 
     os.close(folder)
 
 
-def test_a_file_with_both_names_after_a_kill_gets_one_again(home: Path, effect: FileEffect) -> None:
+def test_a_file_with_both_names_after_a_kill_gets_one_again(
+    home: Path, remover: FileRemover
+) -> None:
     action = planned_file(home, DUMP)
     with trash(home) as opened:
         os.link(home / DUMP, os.path.join(opened.path, os.fsdecode(name_in_trash(action))))
-    assert taken(effect, home, action) == [False]
+    assert taken(remover, home, action) == [False]
     assert (home / DUMP).stat().st_nlink == 1

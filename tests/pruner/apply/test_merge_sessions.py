@@ -14,7 +14,7 @@ from exporter.writing.target import Target
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import Holder
 from tests.support.home_scans import sql
-from tests.support.reaping import site
+from tests.support.reaping import target_of
 from tests.support.session_pruning import beside_all, planned, prunable_process, prune
 
 VERSIONS = ("0.13.0", "0.16.0", NEWEST)
@@ -238,7 +238,7 @@ def _begin_anew(case: Case) -> None:
 def test_undo_into_a_new_database_gives_back_sessions_whose_ids_are_taken(every: Case) -> None:
     run = every.prune(CHAT, OTHER)
     _begin_anew(every)
-    every.undo(run, site(every.home))
+    every.undo(run, target_of(every.home))
     with every.process() as hermes:
         assert hermes.ask("conversation", session=CHAT) == every.before
         assert {**hermes.ask("show", session=CHAT)} == every.row

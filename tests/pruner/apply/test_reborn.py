@@ -15,7 +15,7 @@ from exporter.pruner.apply import merge_sessions
 from exporter.pruner.apply import reborn as healing
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.reborn import heal_reborn
-from exporter.pruner.beside import Beside
+from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
@@ -287,8 +287,8 @@ def purged_by_rule(home: Path, *, emergency: bool = False) -> tuple[str, ...]:
     return execute(plan, place, keep_seconds=KEEP_SECONDS, emergency=emergency).done
 
 
-def beside_now(home: Path, server_seconds: float | None) -> Beside:
-    found = Beside.of(evidence(home).holders, server_seconds)
+def beside_now(home: Path, server_seconds: float | None) -> ProcessesAtPrune:
+    found = ProcessesAtPrune.of(evidence(home).holders, server_seconds)
     assert found is not None
     return found
 
@@ -296,14 +296,14 @@ def beside_now(home: Path, server_seconds: float | None) -> Beside:
 def test_the_trash_of_sessions_waits_for_a_chat_that_was_there_to_end(newest: Path) -> None:
     """It may have a session in memory, and go on with it next week."""
     with chat(newest):
-        prune(newest, planned(newest, [CHAT]), beside=beside_now(newest, 0.0))
+        prune(newest, planned(newest, [CHAT]), processes_at_prune=beside_now(newest, 0.0))
         assert purged_by_rule(newest) == ()
     assert len(purged_by_rule(newest)) == 1
 
 
 def test_only_an_emergency_empties_the_trash_beside_that_chat(newest: Path) -> None:
     with chat(newest):
-        prune(newest, planned(newest, [CHAT]), beside=beside_now(newest, 0.0))
+        prune(newest, planned(newest, [CHAT]), processes_at_prune=beside_now(newest, 0.0))
         assert len(purged_by_rule(newest, emergency=True)) == 1
 
 
@@ -317,9 +317,9 @@ def test_for_a_server_it_waits_as_long_as_a_silent_turn_may_last(
     """Up to 0.17 nothing of a turn is stored before its end, so there it waits for the server."""
     home = _home(version, tmp_path)
     with hermes_process(python_for(version), home, "gateway", "run"):
-        beside = beside_now(home, seconds)
-        assert (len(beside.servers), beside.chats) == (1, ())
-        prune(home, planned(home, [CHAT]), beside=beside)
+        processes_at_prune = beside_now(home, seconds)
+        assert (len(processes_at_prune.servers), processes_at_prune.chats) == (1, ())
+        prune(home, planned(home, [CHAT]), processes_at_prune=processes_at_prune)
         assert (purged_by_rule(home) == ()) == waits
     if waits:
         assert len(purged_by_rule(home)) == 1
@@ -327,6 +327,6 @@ def test_for_a_server_it_waits_as_long_as_a_silent_turn_may_last(
 
 def test_processes_of_another_boot_have_ended(newest: Path) -> None:
     with chat(newest):
-        beside = structs.replace(beside_now(newest, None), boot_id="another")
-        prune(newest, planned(newest, [CHAT]), beside=beside)
+        processes_at_prune = structs.replace(beside_now(newest, None), boot_id="another")
+        prune(newest, planned(newest, [CHAT]), processes_at_prune=processes_at_prune)
         assert len(purged_by_rule(newest)) == 1

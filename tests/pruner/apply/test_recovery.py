@@ -30,7 +30,7 @@ from tests.support.pruned_home import (
     transcripts,
     unfinished,
 )
-from tests.support.reaping import history, site
+from tests.support.reaping import history, target_of
 from tests.support.session_pruning import KEEP_SECONDS, prunable_process
 
 SESSIONS = 4
@@ -59,7 +59,7 @@ def fatal(function):
         return answer
     return wrapped
 RunJournal.settle, RunJournal.finish = fatal(RunJournal.settle), fatal(RunJournal.finish)
-moving.rename_new, moving.put_back = fatal(moving.rename_new), fatal(moving.put_back)
+moving.rename_no_replace, moving.put_back = fatal(moving.rename_no_replace), fatal(moving.put_back)
 site = Target(home, os.geteuid(), pause_seconds=0.001)
 if what == "prune":
     plan = msgspec.json.decode(open(f"{home}-plan.json", "rb").read(), type=HomePrunePlan)
@@ -93,19 +93,19 @@ def dies(home: Path, what: str, step: int) -> bool:
 def settle(home: Path) -> None:
     """Any next run settles what the others have left; this one has nothing of its own to do."""
     empty = HomePrunePlan(home=str(home), hash="nothing", actions=plan_all(home).actions[:0])
-    execute(empty, site(home), keep_seconds=KEEP_SECONDS)
+    execute(empty, target_of(home), keep_seconds=KEEP_SECONDS)
     purge_nothing(home)
 
 
 def purge_nothing(home: Path) -> None:
     with pytest.raises(Exception, match="has no trash"):
-        purge("20200101T000000-abcd", site(home))
+        purge("20200101T000000-abcd", target_of(home))
 
 
 def give_all_back(home: Path) -> None:
     for each in history(home):
         if each.kind is RunKind.PRUNE and (home / TRASH / each.id).is_dir():
-            undo(each.id, site(home))
+            undo(each.id, target_of(home))
 
 
 def test_a_prune_killed_at_any_step_is_finished_by_the_next_run(

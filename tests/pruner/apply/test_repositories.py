@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from exporter.pruner.apply import rename
-from exporter.pruner.apply.repositories import RepoEffect
+from exporter.pruner.apply.repositories import RepositoryRemover
 from exporter.runs.trash import name_in_trash
 from tests.real.waiting import wait_until
 from tests.support.disk_homes import commit_in_repo, git, make_shadow_repo
@@ -43,30 +43,32 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def effect(home: Path) -> RepoEffect:
-    return RepoEffect(str(home), os.geteuid())
+def remover(home: Path) -> RepositoryRemover:
+    return RepositoryRemover(str(home), os.geteuid())
 
 
 @pytest.mark.parametrize("target", [REPO, ARCHIVE, f"{ARCHIVE}/{1:016x}"])
 def test_a_repository_is_taken_and_given_back_whole(
-    home: Path, effect: RepoEffect, target: str
+    home: Path, remover: RepositoryRemover, target: str
 ) -> None:
     before, modified = picture(home), (home / target).stat().st_mtime_ns
     action = planned_repo(home, target)
-    assert take(effect, home, action) == [""]
+    assert take(remover, home, action) == [""]
     assert not (home / target).exists()
-    assert taken(effect, home, action) == [True]
-    assert take(effect, home, action) == ["it is gone already"]
-    assert restore(effect, home, action, action) == ["", ""]
+    assert taken(remover, home, action) == [True]
+    assert take(remover, home, action) == ["it is gone already"]
+    assert restore(remover, home, action, action) == ["", ""]
     assert picture(home) == before
     assert (home / target).stat().st_mtime_ns == modified
 
 
-def test_what_comes_back_is_the_repository_that_it_was(home: Path, effect: RepoEffect) -> None:
+def test_what_comes_back_is_the_repository_that_it_was(
+    home: Path, remover: RepositoryRemover
+) -> None:
     before = snapshots(home / REPO)
     action = planned_repo(home, REPO)
-    assert take(effect, home, action) == [""]
-    assert restore(effect, home, action) == [""]
+    assert take(remover, home, action) == [""]
+    assert restore(remover, home, action) == [""]
     assert snapshots(home / REPO) == before
     assert git(home, "fsck", "--strict", GIT_DIR=str(home / REPO)) == ""
 
@@ -77,18 +79,18 @@ def snapshots(repo: Path) -> str:
 
 
 def test_a_repository_that_hermes_made_anew_is_not_overwritten(
-    home: Path, effect: RepoEffect, tmp_path: Path
+    home: Path, remover: RepositoryRemover, tmp_path: Path
 ) -> None:
     action = planned_repo(home, REPO)
-    assert take(effect, home, action) == [""]
+    assert take(remover, home, action) == [""]
     make_shadow_repo(home / "checkpoints", Path(REPO).name, tmp_path / "work")
     anew = picture(home)
-    [why] = restore(effect, home, action)
+    [why] = restore(remover, home, action)
     assert "newer" in why
     assert picture(home) == anew
     (home / REPO).rename(tmp_path / "aside")
     (home / REPO).mkdir()
-    assert "newer" in restore(effect, home, action)[0]
+    assert "newer" in restore(remover, home, action)[0]
 
 
 @pytest.mark.parametrize(
@@ -106,18 +108,18 @@ def test_a_repository_that_hermes_made_anew_is_not_overwritten(
         "",
     ],
 )
-def test_no_other_folder_is_ever_taken(home: Path, effect: RepoEffect, target: str) -> None:
+def test_no_other_folder_is_ever_taken(home: Path, remover: RepositoryRemover, target: str) -> None:
     before = picture(home)
     action = planned_repo(home, REPO)
     intent = type(action.intent)("delete_repo", target, "", "", 0, action.intent.before)
     forged = type(action)(action.run, 0, intent, action.state, "", None)
-    assert take(effect, home, forged) == ["no folder of this name is ever taken"]
+    assert take(remover, home, forged) == ["no folder of this name is ever taken"]
     assert picture(home) == before
 
 
-def test_a_repository_never_goes_without_the_trash(home: Path, effect: RepoEffect) -> None:
+def test_a_repository_never_goes_without_the_trash(home: Path, remover: RepositoryRemover) -> None:
     before = picture(home)
-    assert "surely garbage" in effect.take(planned_repo(home, REPO), None)
+    assert "surely garbage" in remover.take(planned_repo(home, REPO), None)
     assert picture(home) == before
 
 
@@ -173,7 +175,7 @@ TRICKS = [
 @pytest.mark.parametrize(("trick", "reason"), TRICKS)
 def test_what_is_no_plain_repository_at_rest_is_refused_with_the_reason(
     home: Path,
-    effect: RepoEffect,
+    remover: RepositoryRemover,
     tmp_path: Path,
     trick: Callable[[Path, Path], None],
     reason: str,
@@ -182,29 +184,31 @@ def test_what_is_no_plain_repository_at_rest_is_refused_with_the_reason(
     outside.mkdir()
     trick(home, outside)
     before, there = picture(home), picture(outside)
-    assert reason in take(effect, home, planned_repo(home, REPO))[0]
+    assert reason in take(remover, home, planned_repo(home, REPO))[0]
     assert picture(home) == before
     assert picture(outside) == there
 
 
-def test_a_lock_that_was_left_days_ago_keeps_nothing(home: Path, effect: RepoEffect) -> None:
+def test_a_lock_that_was_left_days_ago_keeps_nothing(
+    home: Path, remover: RepositoryRemover
+) -> None:
     (home / REPO / "index.lock").touch()
     old = time.time() - 3 * 86400
     os.utime(home / REPO / "index.lock", (old, old))
-    assert take(effect, home, planned_repo(home, REPO)) == [""]
+    assert take(remover, home, planned_repo(home, REPO)) == [""]
 
 
 def test_a_link_in_a_repository_is_moved_as_a_link(
-    home: Path, effect: RepoEffect, tmp_path: Path
+    home: Path, remover: RepositoryRemover, tmp_path: Path
 ) -> None:
     (tmp_path / "victim").mkdir()
     (tmp_path / "victim/precious").write_text("x")
     (home / REPO / "hooks-link").symlink_to(tmp_path / "victim")
     before, there = picture(home), picture(tmp_path / "victim")
     action = planned_repo(home, REPO)
-    assert take(effect, home, action) == [""]
+    assert take(remover, home, action) == [""]
     assert picture(tmp_path / "victim") == there
-    assert restore(effect, home, action) == [""]
+    assert restore(remover, home, action) == [""]
     assert picture(home) == before
 
 
@@ -212,7 +216,7 @@ def test_a_link_in_a_repository_is_moved_as_a_link(
 @pytest.mark.parametrize("kind", ["tmpfs", "bind"])
 def test_a_repository_with_something_mounted_is_refused(
     home: Path,
-    effect: RepoEffect,
+    remover: RepositoryRemover,
     tmp_path: Path,
     where: str,
     kind: str,
@@ -221,20 +225,20 @@ def test_a_repository_with_something_mounted_is_refused(
     (tmp_path / "other").mkdir()
     source = ("--bind", str(tmp_path / "other")) if kind == "bind" else ("-t", "tmpfs", "none")
     mounts(*source, f"{home}/{REPO}{where}")
-    assert "mounted" in take(effect, home, planned_repo(home, REPO))[0]
+    assert "mounted" in take(remover, home, planned_repo(home, REPO))[0]
 
 
 def test_a_repository_that_hermes_used_since_the_plan_is_left_alone(
-    home: Path, effect: RepoEffect, tmp_path: Path
+    home: Path, remover: RepositoryRemover, tmp_path: Path
 ) -> None:
     action = planned_repo(home, REPO)
     (tmp_path / "work/file.txt").write_text("changed")
     commit_in_repo(home / REPO, tmp_path / "work")
-    assert take(effect, home, action) == ["it has changed since it was planned"]
+    assert take(remover, home, action) == ["it has changed since it was planned"]
 
 
 def test_a_repository_in_which_git_is_at_work_is_left_alone(
-    home: Path, effect: RepoEffect, tmp_path: Path
+    home: Path, remover: RepositoryRemover, tmp_path: Path
 ) -> None:
     """As Hermes runs it: by GIT_DIR, from the working directory, and here before it has a lock."""
     action = planned_repo(home, REPO)
@@ -247,15 +251,19 @@ def test_a_repository_in_which_git_is_at_work_is_left_alone(
     ) as process:
         comm = Path(f"/proc/{process.pid}/comm")
         wait_until(lambda: comm.read_text() == "git\n" or None, "git")
-        assert take(effect, home, action) == [f"git process {process.pid} is at work in it"]
+        assert take(remover, home, action) == [f"git process {process.pid} is at work in it"]
         assert process.stdin is not None
         process.stdin.close()
-    assert take(effect, home, action) == [""]
+    assert take(remover, home, action) == [""]
 
 
 @pytest.mark.parametrize("swap", ["symlink", "folder", "used"])
 def test_a_repository_swapped_between_the_look_and_the_rename_is_put_back(
-    home: Path, effect: RepoEffect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swap: str
+    home: Path,
+    remover: RepositoryRemover,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    swap: str,
 ) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
@@ -270,11 +278,11 @@ def test_a_repository_swapped_between_the_look_and_the_rename_is_put_back(
             (home / REPO).rename(tmp_path / "aside")
             (home / REPO).symlink_to(victim) if swap == "symlink" else (home / REPO).mkdir()
         after.update(picture(home))
-        rename.rename_new(*arguments)  # type: ignore[arg-type]
+        rename.rename_no_replace(*arguments)  # type: ignore[arg-type]
 
     after: dict[str, object] = {}
-    monkeypatch.setattr("exporter.pruner.apply.move.rename_new", swap_then_rename)
-    assert take(effect, home, action) != [""]
+    monkeypatch.setattr("exporter.pruner.apply.move.rename_no_replace", swap_then_rename)
+    assert take(remover, home, action) != [""]
     assert picture(home) == after
     assert (victim / "precious").read_text() == "x"
     with trash(home) as opened:
@@ -282,30 +290,30 @@ def test_a_repository_swapped_between_the_look_and_the_rename_is_put_back(
 
 
 def test_a_run_killed_before_it_saw_the_swap_is_set_right(
-    home: Path, effect: RepoEffect, tmp_path: Path
+    home: Path, remover: RepositoryRemover, tmp_path: Path
 ) -> None:
     action = planned_repo(home, REPO)
     (home / REPO).rename(tmp_path / "aside")
     with trash(home) as opened:
         Path(opened.path, os.fsdecode(name_in_trash(action))).symlink_to("/")
-    assert taken(effect, home, action) == [False]
+    assert taken(remover, home, action) == [False]
     assert os.readlink(home / REPO) == "/"
 
 
 @pytest.mark.parametrize("marker", ["/", "/etc", "../../..", "\n", "/proc/self/root"])
 def test_the_working_directory_of_a_repository_is_no_business_of_ours(
-    home: Path, effect: RepoEffect, marker: str, tmp_path: Path
+    home: Path, remover: RepositoryRemover, marker: str, tmp_path: Path
 ) -> None:
     (home / REPO / "HERMES_WORKDIR").write_text(f"{marker}\n")
     work = picture(tmp_path / "work")
     action = planned_repo(home, REPO)
-    assert take(effect, home, action) == [""]
-    assert restore(effect, home, action) == [""]
+    assert take(remover, home, action) == [""]
+    assert restore(remover, home, action) == [""]
     assert picture(tmp_path / "work") == work
 
 
 def test_nothing_that_a_repository_brings_along_is_run(
-    home: Path, effect: RepoEffect, tmp_path: Path
+    home: Path, remover: RepositoryRemover, tmp_path: Path
 ) -> None:
     trap = tmp_path / "trap"
     trap.write_text(f"#!/bin/sh\n: > {tmp_path}/sprung\n")
@@ -316,6 +324,6 @@ def test_nothing_that_a_repository_brings_along_is_run(
     with (home / REPO / "config").open("a") as config:
         config.write(f"[core]\n\tfsmonitor = {trap}\n[include]\n\tpath = {tmp_path}/more\n")
     action = planned_repo(home, REPO)
-    assert take(effect, home, action) == [""]
-    assert restore(effect, home, action) == [""]
+    assert take(remover, home, action) == [""]
+    assert restore(remover, home, action) == [""]
     assert not (tmp_path / "sprung").exists()

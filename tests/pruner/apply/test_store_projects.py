@@ -47,7 +47,7 @@ def test_a_project_is_taken_and_given_back_as_its_hermes_knew_it(
     made.snapshot("one", "two")
     refs, files, snapshots = made.refs(), made.own_files("one"), made.snapshots("one")
     action = made.planned("one")
-    assert take(made.effect, made.home, action) == [""]
+    assert take(made.remover, made.home, action) == [""]
     assert made.refs() == {path: tip for path, tip in refs.items() if made.name("one") not in path}
     assert made.own_files("one") == {}
     asked = made.ask(list=[made.folder("one"), made.folder("two")])
@@ -59,7 +59,7 @@ def test_a_project_is_taken_and_given_back_as_its_hermes_knew_it(
     assert subprocess.run(
         ["git", "cat-file", "-e", snapshots[0]], env={"GIT_DIR": str(made.store)}, check=False
     ).returncode
-    assert restore(made.effect, made.home, action, action) == ["", ""]
+    assert restore(made.remover, made.home, action, action) == ["", ""]
     assert made.refs() == refs
     assert made.own_files("one") == files
     assert len(files) == 3
@@ -72,10 +72,10 @@ def test_a_project_is_taken_and_given_back_as_its_hermes_knew_it(
 def test_what_is_still_in_the_store_is_given_back_too(made: Checkpoints) -> None:
     refs, files = made.refs(), made.own_files()
     actions = [made.planned("one", 0), made.planned("two", 1)]
-    assert take(made.effect, made.home, *actions) == ["", ""]
+    assert take(made.remover, made.home, *actions) == ["", ""]
     assert made.refs() == {}
-    assert taken(made.effect, made.home, *actions) == [True, True]
-    assert restore(made.effect, made.home, *actions) == ["", ""]
+    assert taken(made.remover, made.home, *actions) == [True, True]
+    assert restore(made.remover, made.home, *actions) == ["", ""]
     assert (made.refs(), made.own_files()) == (refs, files)
 
 
@@ -84,7 +84,7 @@ def test_the_bundle_lies_outside_of_the_store_and_needs_nothing_from_it(
 ) -> None:
     tip = made.snapshots("one")[0]
     action = made.planned("one")
-    assert take(made.effect, made.home, action) == [""]
+    assert take(made.remover, made.home, action) == [""]
     with trash(made.home) as opened:
         kept = Path(opened.path, os.fsdecode(name_in_trash(action)))
     assert sorted(each.name for each in kept.iterdir()) == [
@@ -101,10 +101,10 @@ def test_the_bundle_lies_outside_of_the_store_and_needs_nothing_from_it(
 
 def test_a_project_that_hermes_goes_on_with_is_not_overwritten(made: Checkpoints) -> None:
     action = made.planned("one")
-    assert take(made.effect, made.home, action) == [""]
+    assert take(made.remover, made.home, action) == [""]
     made.snapshot("one", turns=1)
     refs, files = made.refs(), made.own_files()
-    [why] = restore(made.effect, made.home, action)
+    [why] = restore(made.remover, made.home, action)
     assert "Hermes has made new snapshots" in why
     assert (made.refs(), made.own_files()) == (refs, files)
 
@@ -113,7 +113,7 @@ def test_a_project_that_hermes_used_since_the_plan_is_left_alone(made: Checkpoin
     action = made.planned("one")
     made.snapshot("one", turns=1)
     before = picture(made.home)
-    assert take(made.effect, made.home, action) == ["it has changed since it was planned"]
+    assert take(made.remover, made.home, action) == ["it has changed since it was planned"]
     assert picture(made.home) == before
 
 
@@ -122,12 +122,12 @@ def test_projects_that_only_a_ref_or_only_a_file_knows_are_taken_too(made: Check
     git(made.store, "update-ref", "-d", f"refs/hermes/{made.name('two')}", GIT_DIR=str(made.store))
     refs, files = made.refs(), made.own_files()
     actions = [made.planned("one", 0), made.planned("two", 1)]
-    assert take(made.effect, made.home, *actions) == ["", ""]
+    assert take(made.remover, made.home, *actions) == ["", ""]
     assert made.refs() == {}
     assert not [path for path in made.own_files() if "." in path]
-    assert taken(made.effect, made.home, *actions) == [True, True]
-    assert take(made.effect, made.home, *actions) == ["it is gone already"] * 2
-    assert restore(made.effect, made.home, *actions) == ["", ""]
+    assert taken(made.remover, made.home, *actions) == [True, True]
+    assert take(made.remover, made.home, *actions) == ["it is gone already"] * 2
+    assert restore(made.remover, made.home, *actions) == ["", ""]
     assert (made.refs(), made.own_files()) == (refs, files)
 
 
@@ -135,7 +135,7 @@ def test_a_run_killed_before_the_ref_was_deleted_has_taken_nothing(made: Checkpo
     before = picture(made.home)
     action = made.planned("one")
     kept = pack_by_hand(made, action)
-    assert taken(made.effect, made.home, action) == [False]
+    assert taken(made.remover, made.home, action) == [False]
     assert picture(made.home) == before
     assert not kept.exists()
 
@@ -145,9 +145,9 @@ def test_a_run_killed_after_the_ref_was_deleted_is_finished(made: Checkpoints) -
     action = made.planned("one")
     pack_by_hand(made, action)
     git(made.store, "update-ref", "-d", made.ref("one"), GIT_DIR=str(made.store))
-    assert taken(made.effect, made.home, action) == [True]
+    assert taken(made.remover, made.home, action) == [True]
     assert made.own_files("one") == {}
-    assert restore(made.effect, made.home, action) == [""]
+    assert restore(made.remover, made.home, action) == [""]
     assert made.refs() == refs
     assert {path: seen[3][0] for path, seen in made.own_files().items()} == {
         path: seen[3][0] for path, seen in files.items()
@@ -160,16 +160,16 @@ def test_what_hermes_made_anew_after_a_kill_is_left_alone(made: Checkpoints) -> 
     git(made.store, "update-ref", "-d", made.ref("one"), GIT_DIR=str(made.store))
     made.snapshot("one", turns=1)
     refs, files = made.refs(), made.own_files()
-    assert taken(made.effect, made.home, action) == [True]
+    assert taken(made.remover, made.home, action) == [True]
     assert (made.refs(), made.own_files()) == (refs, files)
 
 
 def test_a_store_that_is_gone_since_a_kill_does_not_stand_in_the_way(made: Checkpoints) -> None:
     actions = [made.planned("one", 0), made.planned("two", 1)]
-    assert take(made.effect, made.home, actions[0]) == [""]
+    assert take(made.remover, made.home, actions[0]) == [""]
     shutil.rmtree(made.home / "checkpoints")
-    assert taken(made.effect, made.home, *actions) == [True, False]
-    assert restore(made.effect, made.home, actions[0]) == ["checkpoints is gone"]
+    assert taken(made.remover, made.home, *actions) == [True, False]
+    assert restore(made.remover, made.home, actions[0]) == ["checkpoints is gone"]
 
 
 def pack_by_hand(made: Checkpoints, action: Action) -> Path:
@@ -193,7 +193,7 @@ def pack_by_hand(made: Checkpoints, action: Action) -> Path:
 
 def test_a_project_never_goes_without_the_trash(made: Checkpoints) -> None:
     before = picture(made.home)
-    assert "surely garbage" in made.effect.take(made.planned("one"), None)
+    assert "surely garbage" in made.remover.take(made.planned("one"), None)
     assert picture(made.home) == before
 
 
@@ -281,7 +281,7 @@ def test_a_store_that_is_not_plainly_hermes_own_and_at_rest_is_left_alone(
     obstacle(made, outside)
     before, there = picture(made.home), picture(outside)
     action = made.planned("one")
-    assert reason in take(made.effect, made.home, action)[0]
+    assert reason in take(made.remover, made.home, action)[0]
     assert picture(made.home) == before
     assert picture(outside) == there
     with trash(made.home) as opened:
@@ -294,8 +294,8 @@ def test_hooks_of_the_store_do_not_run(made: Checkpoints, tmp_path: Path) -> Non
     (made.store / "hooks").mkdir(exist_ok=True)
     (made.store / "hooks/reference-transaction").symlink_to(tmp_path / "trap")
     action = made.planned("one")
-    assert take(made.effect, made.home, action) == [""]
-    assert restore(made.effect, made.home, action) == [""]
+    assert take(made.remover, made.home, action) == [""]
+    assert restore(made.remover, made.home, action) == [""]
     assert not (tmp_path / "sprung").exists()
 
 
@@ -305,7 +305,7 @@ def test_no_other_name_is_a_project(made: Checkpoints, name: str) -> None:
     action = made.planned("one")
     intent = type(action.intent)("delete_project", name, "", "", 0, action.intent.before)
     forged = type(action)(action.run, 0, intent, action.state, "", None)
-    assert take(made.effect, made.home, forged) == ["no project has such a name"]
+    assert take(made.remover, made.home, forged) == ["no project has such a name"]
     assert picture(made.home) == before
 
 
@@ -324,7 +324,7 @@ def test_what_waits_in_the_trash_costs_living_projects_no_snapshot_at_hermes_siz
         made.snapshot("stale", turns=2, file_bytes=450_000)
         made.snapshot("one", "two", turns=2, file_bytes=50_000)
         if trashed:
-            assert take(made.effect, made.home, made.planned("stale")) == [""]
+            assert take(made.remover, made.home, made.planned("stale")) == [""]
             made.ask(prune={"retention_days": 0, "delete_orphans": False})
         asked = made.snapshot(
             "one",

@@ -17,9 +17,9 @@ from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply.upkeep import (
     UpkeepOrder,
     collect_garbage,
+    is_open_elsewhere,
     is_quiet,
-    keep_up,
-    somebody_has_open,
+    run_upkeep,
     vacuum_database,
 )
 from exporter.runs.folder import RunBusyError
@@ -114,9 +114,9 @@ def test_a_database_that_somebody_holds_is_not_vacuumed_whatever_the_caller_beli
         for quiet in (True, False):
             assert vacuum_database(str(home), 0, NOBODY_THERE, quiet=quiet).why
         assert vacuum_database(str(home), 0, KnownOpeners((hermes.pid,)), quiet=True).why
-        assert somebody_has_open(str(home / "state.db"))
+        assert is_open_elsewhere(str(home / "state.db"))
         hermes.ask("append", session="20260101_000001_aaaaaa")
-    assert not somebody_has_open(str(home / "state.db"))
+    assert not is_open_elsewhere(str(home / "state.db"))
     assert (home / "state.db").stat().st_size >= size
 
 
@@ -128,7 +128,7 @@ def test_a_process_that_comes_meanwhile_gets_its_turn(
     before, size = dumped(home), (home / "state.db").stat().st_size
     left = iter(range(looks))
     is_there = lambda path, proc: next(left, None) is None  # noqa: E731
-    monkeypatch.setattr("exporter.pruner.apply.upkeep.somebody_has_open", is_there)
+    monkeypatch.setattr("exporter.pruner.apply.upkeep.is_open_elsewhere", is_there)
     monkeypatch.setattr("exporter.writing.vacuum._PROGRESS_EVERY_STEPS", 1)
     monkeypatch.setattr("exporter.writing.vacuum._LOOK_EVERY_SECONDS", 0.0)
     done = vacuum_database(str(home), 0, NOBODY_THERE, quiet=True)
@@ -179,12 +179,12 @@ def test_only_the_owner_does_upkeep(home: Path) -> None:
 
 def test_upkeep_does_what_is_asked_one_run_at_a_time(home: Path) -> None:
     order = UpkeepOrder(str(home), 0, NOBODY_THERE, quiet=True)
-    assert keep_up(order) == ()
+    assert run_upkeep(order) == ()
     assert not (home / ".hermes-exporter").exists()
     both = msgspec.structs.replace(order, vacuum=True, gc=True)
     with running(str(home), 0, "prune"), pytest.raises(RunBusyError, match="prune by process"):
-        keep_up(both)
-    vacuumed, collected = keep_up(both)
+        run_upkeep(both)
+    vacuumed, collected = run_upkeep(both)
     assert (vacuumed.work, vacuumed.why) == ("vacuum", "")
     assert vacuumed.freed_bytes > 0
     assert (collected.work, collected.why) == ("gc", "there is no checkpoint store")
@@ -217,7 +217,7 @@ def age_objects(store: Path) -> None:
 def test_gc_frees_what_a_taken_project_left_and_keeps_every_snapshot(made: Checkpoints) -> None:
     action = made.planned("one")
     refs = made.refs()
-    assert take(made.effect, made.home, action) == [""]
+    assert take(made.remover, made.home, action) == [""]
     age_objects(made.store)
     left = made.refs()
     done = collect_garbage(str(made.home), 0, quiet=True)
@@ -231,7 +231,7 @@ def test_gc_frees_what_a_taken_project_left_and_keeps_every_snapshot(made: Check
     assert (made.home / "checkpoints/.last_prune").read_text() == "1234.5"
     assert len(made.snapshots("two")) == 3
     made.snapshot("two", turns=1)
-    assert restore(made.effect, made.home, action) == [""]
+    assert restore(made.remover, made.home, action) == [""]
     assert made.refs()[made.ref("one")] == refs[made.ref("one")]
     assert made.fsck() == ""
 

@@ -46,7 +46,7 @@ def holder(kind: ProcessKind, days_ago: float, **changes: Any) -> Holder:
         "lockless_database": False,
         "lockless_shm": False,
         "deleted_wal": False,
-        "heir": False,
+        "forked_copy": False,
         **changes,
     }
     return Holder(**about)

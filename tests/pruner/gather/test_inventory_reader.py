@@ -20,7 +20,7 @@ from tests.real.holders import holder
 from tests.real.homes import MadeHome, make_home
 from tests.support.evidence import evidence
 from tests.support.prune_plans import DAY, inside, kept, plan, take_stock, targets
-from tests.support.reaping import site
+from tests.support.reaping import target_of
 
 ALL_MAY_GO = Prune(keep=Keep(newest=0))
 
@@ -139,7 +139,7 @@ def test_what_is_done_is_what_was_planned_and_what_comes_back_is_left_alone(
 ) -> None:
     home = make_home(NEWEST, tmp_path)
     planned = all_that_may_go(stock(home))
-    place = site(home.path)
+    place = target_of(home.path)
     outcome = execute(planned, place, keep_seconds=DAY)
     assert outcome.done == tuple(action.target for action in planned.actions)
     assert all_that_may_go(take_stock(home.path).inventory).actions == ()
@@ -208,11 +208,17 @@ def test_payload_is_measured_again_only_of_what_moved(home: tuple[Hermes, Path])
     hermes, path = home
     said = "db.create_session('a', 'cli')\ndb.append_message('a', 'user', 'x' * 10_000)\n"
     inside(hermes, path, said + "db.create_session('b', 'cli')")
-    taker = Stocktaker(str(path))
-    first = {each.id: each for each in take_stock(path, taker=taker).inventory.sessions}
+    inventory_reader = Stocktaker(str(path))
+    first = {
+        each.id: each
+        for each in take_stock(path, inventory_reader=inventory_reader).inventory.sessions
+    }
     assert 10_000 <= first["a"].payload_bytes < 11_000
     inside(hermes, path, "db.append_message('b', 'user', 'y' * 5_000)\ndb.clear_messages('a')")
-    again = {each.id: each for each in take_stock(path, taker=taker).inventory.sessions}
+    again = {
+        each.id: each
+        for each in take_stock(path, inventory_reader=inventory_reader).inventory.sessions
+    }
     assert again["a"].payload_bytes == first["b"].payload_bytes
     assert 5_000 <= again["b"].payload_bytes < 6_000
     fresh = take_stock(path).inventory.sessions

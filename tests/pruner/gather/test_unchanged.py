@@ -33,10 +33,10 @@ class Looker:
         self.facts = SEEN
         self.settings = Prune()
         self._disk = DiskScanner(str(home))
-        self.taker = Stocktaker(str(home), clock=lambda: time.time() + self.hours * 3600)
+        self.inventory_reader = Stocktaker(str(home), clock=lambda: time.time() + self.hours * 3600)
         self._memory = PruneMemory()
 
-    def seen(self) -> Seen:
+    def plan_input(self) -> Seen:
         walked = self._disk.scan(
             excluded_profiles=frozenset(), now=time.time(), monotonic=time.monotonic()
         )
@@ -55,7 +55,7 @@ class Looker:
 
     def look(self, *, by_hand: bool = False, aside: bool = False) -> Planned:
         wish = PruneWish(self.settings, self._memory, by_hand=by_hand)
-        made = plan(wish, self.taker, self.seen(), aside=aside)
+        made = plan(wish, self.inventory_reader, self.plan_input(), aside=aside)
         self._memory = made.memory
         return made
 
@@ -144,7 +144,7 @@ def test_what_is_planned_aside_is_planned_as_well_and_what_was_learnt_is_kept(
     told = there.look(aside=is_single_threaded())
     assert told.report.policies == looked.report.policies
     assert _but_the_disk(told) == _but_the_disk(looked)
-    assert there.taker.learnt() == here.taker.learnt()
+    assert there.inventory_reader.learnt() == here.inventory_reader.learnt()
     assert there.look().report.made_at == told.report.made_at
 
 
