@@ -106,7 +106,7 @@ FREED = counter(
 )
 REBORN = counter(
     "hermes_prune_reborn_total",
-    "PruneResult sessions that Hermes continued, and whose earlier messages were restored from the "
+    "Pruned sessions that Hermes continued, and whose earlier messages were restored from the "
     "trash.",
     "home",
 )
