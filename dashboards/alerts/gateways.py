@@ -34,7 +34,7 @@ ALERTS = (
             {{ $value }} times within 10 minutes: it fails soon after each start.""",
         dashboard=Dashboard.HOST,
     ),
-    # The ticker goes round every minute inside the gateway, which has an alert of its own.
+    # The ticker runs every minute inside the gateway, which has its own alert.
     Alert(
         name="HermesCronTickerSilent",
         expression="""
