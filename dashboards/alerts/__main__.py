@@ -2,9 +2,8 @@
 
     python -m dashboards.alerts --config.file hermes-exporter.yml >alerts.yaml
 
-`alerts.runbook_base` and `alerts.dashboard_base` of that file are what their links begin with.
-Without a file the links are what `dashboards/rules/alerts.yaml` has: paths of this repository and
-of Grafana. `make docs` writes that.
+Links begin with `alerts.runbook_base` and `alerts.dashboard_base` of that file. Without a file they
+are paths in this repository and in Grafana; `make docs` writes `dashboards/rules/alerts.yaml` so.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from exporter.errors import ConfigError
 HEADER = """\
 # Written by `python -m dashboards.alerts`; change dashboards/alerts/ instead.
 #
-# Needs recording.yaml beside it. Gauges are looked at over some minutes, so that one failed scrape
-# neither starts an alert anew nor ends it. Thresholds lie beyond the agent's own marks: what it is
-# about to mend by itself wakes nobody.
+# Needs recording.yaml beside it. Gauges are read over some minutes: one failed scrape neither
+# restarts an alert nor ends it. Alerts fire beyond the agent's own limits, so it can act first.
 """
 
 

@@ -1,4 +1,4 @@
-"""Is anybody watching? The agents themselves."""
+"""The agents themselves: do they run, scan and export?"""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ALERTS = (
         summary="A hermes-exporter agent does not answer.",
         description="""
             The agent {{ $labels.instance }} ({{ $labels.job }}) answered only
-            {{ $value | humanizePercentage }} of the scrapes of the last 10 minutes: nobody watches
-            the homes of that host.""",
+            {{ $value | humanizePercentage }} of the scrapes in the last 10 minutes. The homes on
+            that host are not watched.""",
         dashboard=Dashboard.AGENT,
     ),
     # An agent in textfile mode is scraped as part of node_exporter.
@@ -25,10 +25,10 @@ ALERTS = (
         expression=f"absent(up{{{_JOB}}} or hermes_exporter_build_info)",
         hold="10m",
         severity=Severity.CRITICAL,
-        summary="Prometheus knows of no hermes-exporter agent at all.",
+        summary="Prometheus finds no hermes-exporter agent at all.",
         description="""
-            There is neither a target with hermes-exporter in its job's name nor a metric of an
-            agent: no alert about any Hermes home can fire.""",
+            No target has hermes-exporter in its job name, and there is no metric of an agent. No
+            alert about any Hermes home can fire.""",
         dashboard=Dashboard.FLEET,
     ),
     Alert(
@@ -45,10 +45,10 @@ ALERTS = (
             """,
         hold="10m",
         severity=Severity.WARNING,
-        summary="Many hermes-exporter agents are no longer among the targets.",
+        summary="Many hermes-exporter agents are no longer targets of Prometheus.",
         description="""
-            {{ $value }} agents of job {{ $labels.job }} that Prometheus scraped an hour ago are no
-            longer among its targets: they are not down, they are not asked any more.""",
+            {{ $value }} agents of job {{ $labels.job }} were scraped an hour ago and are not
+            scraped now. They are no longer targets, so HermesAgentDown cannot fire for them.""",
         dashboard=Dashboard.FLEET,
     ),
     Alert(
@@ -59,7 +59,7 @@ ALERTS = (
         summary="A Hermes home has not been scanned for a long time.",
         description="""
             The agent {{ $labels.instance }} finished its last scan of home {{ $labels.home }}
-            {{ $value | humanizeDuration }} ago: what it shows of that home is old.""",
+            {{ $value | humanizeDuration }} ago. What it shows of that home is as old as that.""",
         dashboard=Dashboard.AGENT,
     ),
     Alert(
@@ -69,8 +69,8 @@ ALERTS = (
         severity=Severity.WARNING,
         summary="A collector of a hermes-exporter agent fails.",
         description="""
-            The collector {{ $labels.collector }} of the agent {{ $labels.instance }} fails at every
-            round: its metrics are missing, and alerts on them cannot fire.""",
+            The collector {{ $labels.collector }} of the agent {{ $labels.instance }} always fails.
+            Its metrics are missing, and alerts on them cannot fire.""",
         dashboard=Dashboard.AGENT,
     ),
     Alert(
@@ -80,8 +80,8 @@ ALERTS = (
         severity=Severity.WARNING,
         summary="A hermes-exporter agent could not read its new configuration.",
         description="""
-            The agent {{ $labels.instance }} was told to reload a configuration that has an error
-            and goes on with the old one.""",
+            The agent {{ $labels.instance }} was told to reload its configuration, but the file has
+            an error. The agent keeps the old settings.""",
         dashboard=Dashboard.AGENT,
     ),
     # The budget: 60 series of the agent and 600 of each home.
@@ -97,10 +97,10 @@ ALERTS = (
             """,
         hold="15m",
         severity=Severity.WARNING,
-        summary="A hermes-exporter agent exports more series than it may.",
+        summary="A hermes-exporter agent exports too many series.",
         description="""
-            The agent {{ $labels.instance }} exports {{ $value }} series, more than 60 and 600 for
-            each of its homes: a fleet of such agents would overload Prometheus.""",
+            The agent {{ $labels.instance }} exports {{ $value }} series. The limit is 60, plus 600
+            for each home. Many such agents would overload Prometheus.""",
         dashboard=Dashboard.AGENT,
     ),
 )

@@ -1,7 +1,7 @@
-"""What an alert is, and the text of the rule file that Prometheus reads.
+"""The type of an alert, and the text of the rule file that Prometheus reads.
 
-An alert's name is also the name of its runbook, `dashboards/runbooks/NAME.md`, and its dashboard is
-opened at the very host and home it tells of: the links are made here, so that they cannot lag.
+An alert's runbook is `dashboards/runbooks/NAME.md`, and its dashboard link opens the host and home
+of the alert. Both links are made here, so they always match.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RUNBOOKS = "dashboards/runbooks"
 
 class Severity(StrEnum):
     CRITICAL = "critical"
-    """Data or conversations are being lost, or nobody is watching: wakes somebody up."""
+    """Data or conversations are being lost, or homes are not watched: page the person on call."""
     WARNING = "warning"
     """Will get worse by itself: for the next working day."""
 
@@ -64,7 +64,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What the links of alerts begin with; both may be empty."""
+    """How the links of alerts begin; both may be empty."""
 
     runbook_base: str = ""
     dashboard_base: str = ""

@@ -28,8 +28,8 @@ ALERTS = (
         summary="The filesystem of a Hermes home will be full within a day.",
         description="""
             The filesystem of home {{ $labels.home }} on {{ $labels.instance }} has only
-            {{ $value | humanizePercentage }} left, and at the pace of the last hours it is full
-            within 24 hours: then Hermes saves nothing more.""",
+            {{ $value | humanizePercentage }} left. At the pace of the last hours it is full within
+            24 hours. On a full disk Hermes saves nothing.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(
@@ -40,8 +40,8 @@ ALERTS = (
         summary="The filesystem of a Hermes home is nearly full.",
         description="""
             The filesystem of home {{ $labels.home }} on {{ $labels.instance }} has only
-            {{ $value | humanizePercentage }} left: any burst of writes makes Hermes lose what it
-            wants to save.""",
+            {{ $value | humanizePercentage }} left. The next burst of writes can fill it, and Hermes
+            then loses what it writes.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(
@@ -51,13 +51,12 @@ ALERTS = (
         severity=Severity.WARNING,
         summary="A Hermes home grows by more than 10 GiB a day.",
         description="""
-            Home {{ $labels.home }} on {{ $labels.instance }} grew by
-            {{ $value | humanize1024 }}B in the last six hours: a loop of failures fills disks
-            fastest.""",
+            Home {{ $labels.home }} on {{ $labels.instance }} grew by {{ $value | humanize1024 }}B
+            in the last six hours. The usual cause is a loop of failures.""",
         dashboard=Dashboard.HOST,
     ),
-    # What waits for the next run, or is left alone because the last one did not help, is another
-    # matter: the one passes, the other has its own alert.
+    # Not for `cooldown`, which passes by itself, nor for `no_help`, which has its own alert
+    # (HermesPruneDidNotHelp).
     Alert(
         name="HermesPruneThresholdUnreachable",
         expression="""
@@ -67,15 +66,15 @@ ALERTS = (
             """,
         hold="30m",
         severity=Severity.WARNING,
-        summary="No policy may free as much as a threshold demands.",
+        summary="The policies cannot free as much as a threshold demands.",
         description="""
             {{ $value | humanize1024 }}B above the low mark of {{ $labels.threshold }} of home
             {{ $labels.home }} on {{ $labels.instance }} cannot be freed by any policy (reason:
             {{ $labels.reason }}).""",
         dashboard=Dashboard.HOST,
     ),
-    # The count is from the home's journal, and there with 0: it is compared with an hour ago. A
-    # count that was not there then, e.g. because the journal could not be read, is no rise.
+    # The home's journal keeps this count, and it starts at 0: compare it with an hour ago. If there
+    # was no count then, e.g. because the journal could not be read, that is no rise.
     Alert(
         name="HermesPruneReborn",
         expression="""
@@ -91,12 +90,12 @@ ALERTS = (
         severity=Severity.WARNING,
         summary="A pruned session was still in use.",
         description="""
-            Hermes went on with {{ $value }} session(s) of home {{ $labels.home }} on
-            {{ $labels.instance }} within the last hour after they had been pruned. They have their
-            past back from the trash, so nothing was lost.""",
+            Hermes continued {{ $value }} session(s) of home {{ $labels.home }} on
+            {{ $labels.instance }} within the last hour after they had been pruned. The agent
+            restored their past from the trash, so nothing was lost.""",
         dashboard=Dashboard.HOST,
     ),
-    # The newest run of the last day went wrong, and none has gone well since.
+    # The newest run of the last day did not succeed, and none has succeeded since.
     Alert(
         name="HermesPruneFailing",
         expression="""
@@ -122,10 +121,10 @@ ALERTS = (
             """,
         hold="30m",
         severity=Severity.WARNING,
-        summary="The last prune of a Hermes home went wrong.",
+        summary="The last prune of a Hermes home did not succeed.",
         description="""
             The prune of home {{ $labels.home }} on {{ $labels.instance }} at
-            {{ $value | humanizeTimestamp }} failed or stopped on its way, and none has gone well
+            {{ $value | humanizeTimestamp }} failed or was only partly done, and none has succeeded
             since.""",
         dashboard=Dashboard.HOST,
     ),
@@ -140,14 +139,14 @@ ALERTS = (
             """,
         hold="30m",
         severity=Severity.WARNING,
-        summary="A prune is needed but the agent refuses to make it.",
+        summary="A prune is needed, but the agent refuses to run it.",
         description="""
-            Home {{ $labels.home }} on {{ $labels.instance }} is above a threshold, and nothing is
-            pruned (reason: {{ $labels.reason }}).""",
+            Home {{ $labels.home }} on {{ $labels.instance }} is above a threshold, but the agent
+            prunes nothing (reason: {{ $labels.reason }}).""",
         dashboard=Dashboard.HOST,
     ),
-    # Above its high mark for an hour, where the agent acts and has acted. It leaves alone for a
-    # day what a run did not lower.
+    # Above its high mark for an hour, where the agent enforces and a run was made. The agent then
+    # skips this threshold for a day.
     Alert(
         name="HermesPruneDidNotHelp",
         expression="""
@@ -166,11 +165,11 @@ ALERTS = (
             """,
         hold="15m",
         severity=Severity.WARNING,
-        summary="A prune was made and did not help.",
+        summary="A prune ran and did not help.",
         description="""
             {{ $labels.threshold }} of home {{ $labels.home }} on {{ $labels.instance }} is at
-            {{ $value | humanizePercentage }} of its high mark although a prune was made within the
-            last day.""",
+            {{ $value | humanizePercentage }} of its high mark although a prune ran within the last
+            day.""",
         dashboard=Dashboard.HOST,
     ),
 )

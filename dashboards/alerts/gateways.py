@@ -28,13 +28,13 @@ ALERTS = (
         expression="max_over_time(hermes_gateway_starts_recent[5m]) >= 5",
         hold="10m",
         severity=Severity.CRITICAL,
-        summary="The gateway of a Hermes home is started over and over.",
+        summary="The gateway of a Hermes home restarts again and again.",
         description="""
             The gateway of home {{ $labels.home }} on {{ $labels.instance }} was started
             {{ $value }} times within 10 minutes: it fails soon after each start.""",
         dashboard=Dashboard.HOST,
     ),
-    # The ticker goes round every minute inside the gateway, which has an alert of its own.
+    # The ticker runs every minute inside the gateway, which has its own alert.
     Alert(
         name="HermesCronTickerSilent",
         expression="""
@@ -45,9 +45,9 @@ ALERTS = (
         severity=Severity.WARNING,
         summary="The cron ticker of a running gateway is silent.",
         description="""
-            The cron ticker of home {{ $labels.home }} on {{ $labels.instance }} last went round
-            {{ $value | humanizeDuration }} ago although the gateway runs: scheduled jobs are not
-            started.""",
+            The cron ticker of home {{ $labels.home }} on {{ $labels.instance }} last ran
+            {{ $value | humanizeDuration }} ago although the gateway runs: scheduled jobs do not
+            start.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(
@@ -58,7 +58,7 @@ ALERTS = (
         summary="Kanban tasks are marked as running but their worker is dead.",
         description="""
             {{ $value }} running task(s) of home {{ $labels.home }} on {{ $labels.instance }} name a
-            worker process that is gone: they wait for nobody.""",
+            worker process that is gone: no process works on them.""",
         dashboard=Dashboard.HOST,
     ),
 )

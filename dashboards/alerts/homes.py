@@ -1,4 +1,4 @@
-"""Can each home be read, and is what is written to it kept?"""
+"""Can each home be read, and is its data safe?"""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ ALERTS = (
         severity=Severity.WARNING,
         summary="A Hermes home cannot be read.",
         description="""
-            The agent {{ $labels.instance }} cannot read the database of home {{ $labels.home }}:
-            its leaks, its growth and its faults go unseen, and nothing in it is reaped or
-            pruned.""",
+            The agent {{ $labels.instance }} cannot read the database of home {{ $labels.home }}.
+            Leaks, growth and faults in it stay unseen, and nothing in it is reaped or pruned.""",
         dashboard=Dashboard.HOST,
     ),
-    # A process that is just closing may show this for a moment: two minutes are none.
+    # A process that is just closing may show this for a moment, but not for two minutes.
     Alert(
         name="HermesPersistenceDead",
         expression="min_over_time(hermes_state_db_deleted_wal_holders[2m]) > 0",
         hold="1m",
         severity=Severity.CRITICAL,
-        summary="Hermes processes write into a deleted file: nothing they say is kept.",
+        summary="Hermes processes write into a deleted file: their messages are not saved.",
         description="""
             {{ $value }} process(es) on {{ $labels.instance }} write the state.db of home
-            {{ $labels.home }} through a deleted WAL: they look healthy, and every message since is
-            lost when they end.""",
+            {{ $labels.home }} through a deleted WAL. They look healthy, but every message since
+            then is lost when they end.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(
@@ -38,9 +37,9 @@ ALERTS = (
         summary="Hermes processes have lost their locks on their database.",
         description="""
             {{ $value }} process(es) on {{ $labels.instance }} use the state.db of home
-            {{ $labels.home }} without a lock on it: the next careless program that opens the
-            database can make them lose all they write. The agent does not write it
-            meanwhile.""",
+            {{ $labels.home }} without a lock on it. The next careless program that opens the
+            database can make them lose all they write. The agent does not write to the database
+            while this lasts.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(
@@ -50,12 +49,12 @@ ALERTS = (
         severity=Severity.CRITICAL,
         summary="The database of a Hermes home is damaged.",
         description="""
-            The state.db of home {{ $labels.home }} on {{ $labels.instance }} is damaged: Hermes may
-            go on and lose what it writes. Keep a copy before anything else.""",
+            The state.db of home {{ $labels.home }} on {{ $labels.instance }} is damaged. Hermes may
+            keep running and lose what it writes. Copy the files before anything else.""",
         dashboard=Dashboard.HOST,
     ),
-    # Once grown, a WAL stays as large and is written anew from its beginning: only one that is
-    # large and still grows is not being checkpointed.
+    # A WAL never shrinks after a checkpoint: Hermes writes it again from its beginning. So size
+    # alone is no fault; a WAL that is large and still grows is not checkpointed.
     Alert(
         name="HermesWalGrowing",
         expression="""
@@ -66,11 +65,11 @@ ALERTS = (
             """,
         hold="15m",
         severity=Severity.WARNING,
-        summary="The write-ahead log of a Hermes database grows and grows.",
+        summary="The write-ahead log of a Hermes database keeps growing.",
         description="""
             The WAL of home {{ $labels.home }} on {{ $labels.instance }} has
-            {{ $value | humanize1024 }}B and still grows: a reader that never lets go keeps it from
-            being checkpointed.""",
+            {{ $value | humanize1024 }}B and still grows. A reader that never ends its transaction
+            prevents the checkpoint.""",
         dashboard=Dashboard.HOST,
     ),
 )

@@ -1,6 +1,6 @@
-"""What shows only when today is held against days ago.
+"""Alerts that compare today with days ago.
 
-Looking so far back costs more, and a few minutes later is soon enough.
+Such queries cost more and are not urgent, so they run less often.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALERTS = (
             hour: more than twice as many as before.""",
         dashboard=Dashboard.HOST,
     ),
-    # The very item that is oldest now was past its policy a week ago.
+    # The same item was the oldest, and old enough for its policy, a week ago.
     Alert(
         name="HermesRetentionInert",
         expression="""
@@ -46,10 +46,10 @@ ALERTS = (
             """,
         hold="1h",
         severity=Severity.WARNING,
-        summary="Retention is configured but nothing goes.",
+        summary="Retention is configured, but old items stay.",
         description="""
-            {{ $value }} item(s) of home {{ $labels.home }} on {{ $labels.instance }} are past the
-            policy {{ $labels.policy }}, the oldest of them for more than a week.""",
+            {{ $value }} item(s) of home {{ $labels.home }} on {{ $labels.instance }} are old enough
+            for the policy {{ $labels.policy }}, the oldest for more than a week.""",
         dashboard=Dashboard.HOST,
     ),
 )

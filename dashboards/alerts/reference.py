@@ -12,16 +12,15 @@ _INTRODUCTION = """\
 <!-- Written by `make docs` from dashboards/alerts/; a test fails when it lags. -->
 # Alerts
 
-`dashboards/rules/` holds two files for the `rule_files` of Prometheus: `recording.yaml` folds the
-series of all hosts into few, `alerts.yaml` tells what is wrong. They belong together. Two things
-are needed besides:
+Load both files of `dashboards/rules/` with `rule_files` of Prometheus: `recording.yaml` sums up the
+series of all hosts, and the alerts in `alerts.yaml` read those sums. Also:
 
-- the name of the scrape job contains `hermes-exporter`;
-- Prometheus keeps 8 days or more (its default is 15): some alerts compare with a week ago.
+- the name of the scrape job must contain `hermes-exporter`;
+- Prometheus must keep 8 days or more (its default is 15): some alerts compare with a week ago.
 
 Every alert has a severity, a `summary` that is the same for all hosts, a `description` with host,
-home and value, a `runbook_url` and a `dashboard_url`. What the links begin with is set in the
-agent's configuration, from which the file is written anew:
+home and value, a `runbook_url` and a `dashboard_url`. The configuration sets how these links begin.
+Then write the file again:
 
 ```yaml
 alerts:
@@ -33,21 +32,20 @@ alerts:
 python -m dashboards.alerts --config.file hermes-exporter.yml >alerts.yaml
 ```
 
-Where there is no checkout of this repository, the same by hand:
+Without a checkout of this repository, change the links with `sed`:
 
 ```sh
 sed -e "s|'dashboards/runbooks/|'https://git.example.org/hermes-exporter/dashboards/runbooks/|" \\
     -e "s|'/d/|'https://grafana.example.org/d/|" -i alerts.yaml
 ```
 
-`critical` means that data or conversations are being lost, or that nobody is watching: it should
-wake somebody. `warning` can wait for the next working day. `dashboards/alertmanager/` has an
-example that routes them so and that silences what is only an echo of another alert;
-`dashboards/mixin.libsonnet` gives rules, alerts and dashboards to those who vendor mixins.
+`critical`: data or conversations are being lost, or homes are not watched; page the person on call.
+`warning`: can wait for the next working day. `dashboards/alertmanager/` has an example that routes
+alerts this way and silences an alert that only follows from another one.
+`dashboards/mixin.libsonnet` has rules, alerts and dashboards as a mixin.
 
-Thresholds lie beyond the agent's own marks (`reaper.breaker`, `prune.thresholds`,
-`prune.emergency`): what it is about to mend by itself wakes nobody. One failed scrape changes
-nothing: values are looked at over some minutes.
+Alerts fire beyond the agent's own limits (`reaper.breaker`, `prune.thresholds`, `prune.emergency`),
+so the agent can act first. One failed scrape changes nothing: alerts read values over some minutes.
 """
 
 _TITLES = {

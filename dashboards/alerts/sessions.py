@@ -16,10 +16,10 @@ ALERTS = (
             """,
         hold="1h",
         severity=Severity.WARNING,
-        summary="Most open sessions of a Hermes home are leaked ones.",
+        summary="Most open sessions of a Hermes home are dead.",
         description="""
             {{ $value | humanizePercentage }} of the open sessions of home {{ $labels.home }} on
-            {{ $labels.instance }} are dead: nobody runs them and nobody ends them.""",
+            {{ $labels.instance }} are dead: no process runs them, and no process ends them.""",
         dashboard=Dashboard.HOST,
     ),
     # A home that cannot be read has an alert of its own, and other systems than Linux offer no
@@ -33,11 +33,11 @@ ALERTS = (
             """,
         hold="6h",
         severity=Severity.WARNING,
-        summary="The agent has not been able to judge sessions for hours.",
+        summary="The agent could not judge some sessions for hours.",
         description="""
             The agent {{ $labels.instance }} cannot see all of home {{ $labels.home }} (reason:
-            {{ $labels.reason }}), and {{ $value }} open session(s) are unknown to it: none of them
-            is ever reaped.""",
+            {{ $labels.reason }}), and {{ $value }} open session(s) have the verdict unknown.
+            Unknown sessions are never reaped.""",
         dashboard=Dashboard.HOST,
     ),
     # The agent's own reaps by their counter, those of Hermes and of others by what they leave.
@@ -56,8 +56,8 @@ ALERTS = (
         summary="Very many sessions of a Hermes home were reaped within an hour.",
         description="""
             {{ $value | humanize }} sessions of home {{ $labels.home }} on {{ $labels.instance }}
-            were ended with the reason {{ $labels.end_reason }} within an hour: either something
-            kills Hermes over and over, or a reaper is wrong.""",
+            were ended with the reason {{ $labels.end_reason }} within an hour. Either Hermes is
+            killed again and again, or a reaper is wrong.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(
@@ -67,9 +67,10 @@ ALERTS = (
         severity=Severity.CRITICAL,
         summary="The agent reaped a session that was alive.",
         description="""
-            {{ $value }} session(s) of home {{ $labels.home }} on {{ $labels.instance }} that the
-            agent had proven dead were written to afterwards by a process that was there. It opened
-            them again and reaps nothing more in this home until a person has looked.""",
+            {{ $value }} session(s) of home {{ $labels.home }} on {{ $labels.instance }} were reaped
+            as proven dead, but a process that was there wrote to them afterwards. The agent
+            reopened them. It reaps nothing more in this home until a person runs hermes-exporter
+            reap --yes.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(
@@ -80,8 +81,8 @@ ALERTS = (
         summary="Sessions of a Hermes home are written to after their end.",
         description="""
             {{ $value }} more session(s) of home {{ $labels.home }} on {{ $labels.instance }} than
-            six hours ago have messages newer than their end ({{ $labels.end_reason }}): whoever
-            ended them was wrong.""",
+            six hours ago have messages newer than their end ({{ $labels.end_reason }}): they were
+            ended while still in use.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(
@@ -89,10 +90,12 @@ ALERTS = (
         expression="max_over_time(hermes_reaper_breaker_open[5m]) == 1",
         hold="10m",
         severity=Severity.WARNING,
-        summary="The reaper has stopped itself: too many sessions died at once.",
+        summary="The reaper has stopped itself and waits for a reap by hand.",
         description="""
-            The reaper of home {{ $labels.home }} on {{ $labels.instance }} found more dead sessions
-            at once than can be right, ended none, and waits for a person.""",
+            The reaper of home {{ $labels.home }} on {{ $labels.instance }} ends nothing until a
+            person runs hermes-exporter reap --yes. Either too many sessions were dead at once, or a
+            session that was proven dead became active again, or the run journal was lost.
+            hermes-exporter status says which.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(
@@ -100,10 +103,10 @@ ALERTS = (
         expression='max_over_time(hermes_sessions_marathon{level="over"}[5m]) > 0',
         hold="1h",
         severity=Severity.WARNING,
-        summary="Sessions of a Hermes home are longer than they should be.",
+        summary="Open sessions of a Hermes home have too many messages.",
         description="""
             {{ $value }} open session(s) of home {{ $labels.home }} on {{ $labels.instance }} have
-            had more messages than marathon.max_messages for an hour: each further turn is slow and
+            had more messages than marathon.max_messages for an hour. Each further turn is slow and
             costly.""",
         dashboard=Dashboard.HOST,
     ),
@@ -117,10 +120,10 @@ ALERTS = (
             """,
         hold="10m",
         severity=Severity.WARNING,
-        summary="A Hermes session runs from one tool error into the next.",
+        summary="A Hermes session gets one tool error after another.",
         description="""
             A session of home {{ $labels.home }} on {{ $labels.instance }} has had {{ $value }}
-            failed tool calls in a row and goes on.""",
+            failed tool calls in a row and continues.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(
@@ -132,10 +135,10 @@ ALERTS = (
             """,
         hold="10m",
         severity=Severity.WARNING,
-        summary="A Hermes session calls one and the same tool over and over.",
+        summary="A Hermes session calls the same tool again and again.",
         description="""
             A session of home {{ $labels.home }} on {{ $labels.instance }} has called one tool
-            {{ $value }} times in a row and goes on.""",
+            {{ $value }} times in a row and continues.""",
         dashboard=Dashboard.HOST,
     ),
 )

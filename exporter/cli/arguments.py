@@ -44,7 +44,7 @@ def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
         "--state-dir",
         metavar="DIR",
         type=directory,
-        help="where counters, labels and printed plans are kept (default: see files below)",
+        help="directory for counters, labels and printed plans (default: see files below)",
     )
     group.add_argument(
         "--log.level",
@@ -70,11 +70,13 @@ def add_json(parser: ArgumentParser) -> None:
 
 def add_plan(parser: ArgumentParser) -> None:
     """The options of commands that act: nothing happens without a yes."""
-    parser.add_argument("--yes", action="store_true", help="do it; without this it is only shown")
+    parser.add_argument(
+        "--yes", action="store_true", help="do it; without --yes only the plan is shown"
+    )
     parser.add_argument(
         "--plan",
         metavar="HASH",
-        help="with --yes: exactly the plan that was shown, less what no longer holds",
+        help="with --yes: exactly the plan that was shown, without items that no longer qualify",
     )
 
 
@@ -115,14 +117,14 @@ def add_web(parser: ArgumentParser) -> None:
         metavar="HOST:PORT",
         type=listen_address,
         default=DEFAULT_LISTEN_ADDRESS,
-        help="where to listen; `:PORT` for every interface (default: %(default)s)",
+        help="address to listen on; `:PORT` for every interface (default: %(default)s)",
     )
     group.add_argument(
         "--web.telemetry-path",
         dest="telemetry_path",
         metavar="PATH",
         default=DEFAULT_TELEMETRY_PATH,
-        help="where the metrics are (default: %(default)s)",
+        help="path of the metrics (default: %(default)s)",
     )
     group.add_argument(
         "--web.enable-lifecycle",
@@ -143,7 +145,7 @@ def _web_config_file() -> dict[str, Any]:
         "dest": "web_config_file",
         "metavar": "FILE",
         "type": _unsupported,
-        "help": "TLS and authentication: not in this version, so that giving it is an error",
+        "help": "TLS and authentication: not in this version; the option is refused",
     }
 
 
@@ -152,7 +154,7 @@ def add_collectors(parser: ArgumentParser) -> None:
     from exporter import collectors
 
     group = parser.add_argument_group(
-        "collectors", "All are on; --collector.NAME takes back an earlier --no-collector.NAME."
+        "collectors", "All are on; --collector.NAME cancels an earlier --no-collector.NAME."
     )
     for name in collectors.names():
         dest = f"{_COLLECTOR}{name}"
@@ -160,7 +162,7 @@ def add_collectors(parser: ArgumentParser) -> None:
             f"--collector.{name}", dest=dest, action="store_true", default=True, help=SUPPRESS
         )
         group.add_argument(
-            f"--no-collector.{name}", dest=dest, action="store_false", help=f"leave out {name}"
+            f"--no-collector.{name}", dest=dest, action="store_false", help=f"switch off {name}"
         )
 
 

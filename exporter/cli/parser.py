@@ -22,7 +22,7 @@ from exporter.text import closest_match, quoted
 
 _FIRST_STEPS = (
     ("every home on this host", f"{PROGRAM} serve"),
-    ("without Hermes, to have a look", f"{PROGRAM} demo"),
+    ("a demo that needs no Hermes", f"{PROGRAM} demo"),
 )
 EXIT_STATUS = (
     ("0", "done"),
@@ -32,14 +32,14 @@ EXIT_STATUS = (
 )
 FILES = (
     ("FILE of --config.file", "YAML; docs/configuration.md lists every key"),
-    (SYSTEM_CONFIG_FILE, "of the service, and of commands by hand"),
-    (SYSTEM_STATE_DIR, "counters and labels of an agent run by root"),
-    ("~/.local/state/hermes-exporter", "of an agent run by anybody else"),
+    (SYSTEM_CONFIG_FILE, "read by the service and by commands"),
+    (SYSTEM_STATE_DIR, "counters and labels of a root agent"),
+    ("~/.local/state/hermes-exporter", "counters and labels of any other user's agent"),
 )
 ENVIRONMENT = (
-    ("HERMES_HOME", "a home to watch besides ~/.hermes"),
-    ("XDG_STATE_HOME", "where state is kept instead of ~/.local/state"),
-    ("NO_COLOR", "when set, no colour on a terminal either"),
+    ("HERMES_HOME", "a home to watch, in addition to ~/.hermes"),
+    ("XDG_STATE_HOME", "directory for state instead of ~/.local/state"),
+    ("NO_COLOR", "if set, no colour on a terminal"),
 )
 
 
@@ -98,9 +98,9 @@ def overview() -> str:
     return (
         f"usage: {PROGRAM} COMMAND [OPTIONS]\n"
         f"       {PROGRAM} COMMAND --help\n\n"
-        "See what hermes-agent leaves behind: sessions that were never ended, and the\n"
-        "disk they fill. Reading never disturbs Hermes; nothing is ended or deleted\n"
-        "unless --yes or the configuration says so.\n\n"
+        "Watch and clean up what hermes-agent leaves behind: sessions that were never\n"
+        "ended, and the disk they fill. Reading never disturbs Hermes. Nothing is ended\n"
+        "or deleted unless --yes or the configuration says so.\n\n"
         f"{_listing('commands', tuple(commands.summaries().items()))}\n"
         f"{_epilog(_FIRST_STEPS)}"
     )

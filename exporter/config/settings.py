@@ -43,7 +43,7 @@ REAPABLE_SOURCES = ("cli", "tui", "cron", "subagent", "curator", "webhook", "api
 class ScanSettings:
     interval_seconds: float = setting(DURATION, "15s", "time between two scans of a home")
     full_interval_seconds: float = setting(
-        DURATION, "6h", "time in which every file is looked at again, changed or not"
+        DURATION, "6h", "every file is checked again within this time, changed or not"
     )
 
 
@@ -64,36 +64,40 @@ class PresumeAfter:
 
 @settings
 class Breaker:
-    ratio: float = setting(PERCENT, "20%", "largest share of the open sessions in one pass")
-    count: int = setting(COUNT, "50", "most sessions in one pass")
+    ratio: float = setting(PERCENT, "20%", "largest share of the open sessions in one reap")
+    count: int = setting(COUNT, "50", "most sessions in one reap")
 
 
 @settings
 class Reaper:
     mode: Mode = setting(MODE, "observe", "observe: only report; enforce: end dead sessions")
-    interval_seconds: float = setting(DURATION, "60s", "time between two passes")
+    interval_seconds: float = setting(DURATION, "60s", "time between two automatic reaps")
     min_idle_seconds: float = setting(
-        DURATION, "10m", "a session with activity in this time counts as live"
+        DURATION, "10m", "a session that was active in this time counts as live"
     )
     confirmations: int = setting(
-        COUNT, "2", "consecutive scans that must agree before a session is dead"
+        COUNT, "2", "scans in a row that must agree before a session is dead"
     )
     heartbeat_timeout_seconds: float = setting(
-        DURATION, "90s", "age up to which a heartbeat proves life"
+        DURATION, "90s", "a heartbeat up to this age proves that its process lives"
     )
     sources: tuple[str, ...] = list_of(
         choice("source", REAPABLE_SOURCES),
         ("cli", "tui", "cron", "subagent", "curator"),
-        "sources whose sessions can be reaped at all; webhook and api_server only if named here",
+        "sources whose sessions may be reaped; webhook and api_server only if named here",
     )
     presume_after: PresumeAfter = nested_with(
         PresumeAfter,
-        "how long a session must stand still, watched by the agent, before it is presumed dead "
-        "beside a process that may have it",
+        "a session is presumed dead if the agent saw it idle for this time while a process ran "
+        "that may have it",
         {
-            "server_seconds": Leaf(DURATION_OR_OFF, "2h", "beside a gateway or a cron run"),
+            "server_seconds": Leaf(
+                DURATION_OR_OFF, "2h", "while a gateway or a cron run has the database open"
+            ),
             "chat_seconds": Leaf(
-                DURATION_OR_OFF, "72h", "beside a chat, or a program of unknown kind"
+                DURATION_OR_OFF,
+                "72h",
+                "while a chat, or a program of unknown kind, has the database open",
             ),
         },
         can_be_off=True,
@@ -101,16 +105,18 @@ class Reaper:
     end_reason: str = setting(WORD, "reaped", "end_reason written to a reaped session")
     max_per_minute: int = setting(COUNT, "60", "most sessions ended in one minute")
     breaker: Breaker = nested(
-        Breaker, "a pass that wants more than this ends nothing and waits for a person"
+        Breaker, "a reap that would end more than this ends nothing and waits for `reap --yes`"
     )
 
 
 @settings
 class Marathon:
     max_messages: int = setting(
-        COUNT, "200", "messages; a home's own session_reset.max_messages wins where it is set"
+        COUNT, "200", "most messages; session_reset.max_messages of the home wins if it is set"
     )
-    near_ratio: float = setting(RATIO, "0.85", "from this share on, a session counts as near")
+    near_ratio: float = setting(
+        RATIO, "0.85", "a session counts as near from this share of max_messages on"
+    )
 
 
 @settings
@@ -118,12 +124,10 @@ class ScanLimits:
     descriptors_per_user: int = setting(
         COUNT,
         "20000",
-        "open files of one user's processes that a scan looks at; a user above it, root aside, "
-        "blinds only homes that this user can write",
+        "most open files of one user's processes that a scan checks; if a user other than root has "
+        "more, only homes that this user can write are blind",
     )
-    seconds_per_home: float = setting(
-        DURATION, "120s", "time that reading one home may take in a scan"
-    )
+    seconds_per_home: float = setting(DURATION, "120s", "longest time to read one home in a scan")
 
 
 @settings
@@ -135,12 +139,12 @@ class Alerts:
 @settings
 class ConfiguredHome:
     path: str = required(HOME_PATH, "the HERMES_HOME directory; `~` is expanded", empty="")
-    name: str | None = optional(HOME_NAME, "its `home` label; by default made from the path")
+    name: str | None = optional(HOME_NAME, "its `home` label; the default is made from the path")
     profiles: bool = setting(
-        SWITCH, "true", "also its profiles, each as a home of its own with the same settings"
+        SWITCH, "true", "also watch its profiles, each as a home with the same settings"
     )
-    reaper: Reaper = nested(Reaper, "what differs from `reaper` here")
-    prune: Prune = nested(Prune, "what differs from `prune` here")
+    reaper: Reaper = nested(Reaper, "keys of `reaper` that differ in this home")
+    prune: Prune = nested(Prune, "keys of `prune` that differ in this home")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,12 +163,12 @@ class Settings:
         unique=("path", "name"),
         about="the homes to watch; by default every home on this host",
     )
-    scan: ScanSettings = nested(ScanSettings, "looking at homes")
-    reaper: Reaper = nested(Reaper, "ending sessions whose process is gone")
+    scan: ScanSettings = nested(ScanSettings, "how often homes are scanned")
+    reaper: Reaper = nested(Reaper, "ends sessions whose process is gone")
     marathon: Marathon = nested(Marathon, "when a session is too long")
-    prune: Prune = nested(Prune, "giving back disk")
-    limits: ScanLimits = nested(ScanLimits, "what one user or one home may cost in a scan")
-    alerts: Alerts = nested(Alerts, "what alerts link to")
+    prune: Prune = nested(Prune, "frees disk space")
+    limits: ScanLimits = nested(ScanLimits, "limits of a scan for one user or one home")
+    alerts: Alerts = nested(Alerts, "links in alerts")
 
     def for_home(self, name_or_path: str) -> HomeSettings:
         """Return the settings of a home by its configured name or path.

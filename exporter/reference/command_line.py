@@ -21,7 +21,7 @@ _DESCRIPTION = """\
 One agent per host that shows what hermes-agent leaves behind: sessions that were never ended, and
 the disk they fill. It serves Prometheus metrics for every Hermes home of every user.
 
-What it cannot see it calls unknown, and leaves alone. Out of the box it changes nothing."""
+It skips sessions that it cannot judge; their verdict is unknown. By default it changes nothing."""
 _EQUALS_SIGN = """
 # bash cuts --option=value at the equals sign; shtab's function expects two words.
 _hermes_exporter() {
@@ -74,7 +74,7 @@ def _command(prog: str, **_: object) -> ArgumentParser:
 def manual() -> str:
     """The page in roff with the man macros."""
     page = Manpage(program())
-    page.description = "see, reap and prune what hermes-agent leaves"
+    page.description = "watch, reap and prune what hermes-agent leaves behind"
     page.source, page.manual = f"{PROGRAM} {__version__}", "User Commands"
     examples = [example for name in commands.NAMES for example in commands.load(name).EXAMPLES]
     for title, entries in (

@@ -24,12 +24,12 @@ _INTRODUCTION = """\
 
 <!-- Made by `python -m exporter.reference.configuration`; change exporter/config/ instead. -->
 
-Every command reads the file given by `--config.file`. Where none is given, all but `serve` and
-`demo` read `/etc/hermes-exporter/config.yml`, the file of the packaged service, if it is there, and
-say so on stderr: a command by hand then goes by what the agent goes by. The file is YAML, every key
-is optional, and without a file the defaults below hold: the agent watches every home it finds and
-changes nothing. `hermes-exporter check --config.file FILE` tells what is wrong with a file, with
-line, key and fix.
+Every command reads the file that `--config.file` names. Without that option, all commands except
+`serve` and `demo` read `/etc/hermes-exporter/config.yml`, the file of the packaged service, if it
+exists, and say so on stderr: so commands by hand have the settings of the agent. The file is YAML,
+and every key is optional. Without a file the defaults below hold: the agent watches every home it
+finds and changes nothing. `hermes-exporter check --config.file FILE` lists the errors of a
+file, each with line, key and fix.
 
 | value | is written as |
 | --- | --- |
@@ -38,16 +38,16 @@ line, key and fix.
 | percentage | a number and `%`: `10%` |
 | count | a whole number without a unit |
 
-0 and negative numbers are errors, and so are unknown keys, keys given twice, a missing unit, and
-`low` at or above `high`. Anchors, aliases and tags of YAML are refused.
+Errors: 0 and negative numbers, unknown keys, keys given twice, a missing unit, and `low` at or
+above `high`. YAML anchors, aliases and tags are refused.
 
-A policy is switched off by `off` in place of its keys: `old_sessions: off`. It then takes nothing,
-neither by itself nor by `prune --policy`; a later policy may still take what it would have taken,
-so that with `trivial_sessions: off` a short session goes when `old_sessions` takes it. Under
-`sources:` or in a home it can be off, or given keys again, for that source or home alone.
+`off` in place of its keys switches a policy off: `old_sessions: off`. It then takes nothing,
+neither by itself nor with `prune --policy`. A later policy may still take the same items: with
+`trivial_sessions: off`, `old_sessions` takes short sessions once they are old enough for it. Under
+`sources:` or in a home, a policy can be off, or have other keys, for that source or home alone.
 
-On `SIGHUP` the agent reads the file again. A file with an error changes nothing: the old settings
-stay, `hermes_exporter_config_last_reload_successful` falls to 0 and the log names each problem.
+On `SIGHUP` the agent reads the file again. If the file has an error, the old settings stay,
+`hermes_exporter_config_last_reload_successful` is 0, and the log names each error.
 
 ## All keys with their defaults
 

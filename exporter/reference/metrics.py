@@ -18,18 +18,18 @@ _INTRODUCTION = """\
 # Metrics
 
 Each metric has the label `home` unless it describes the agent. Units are base units. A metric is
-absent where what it tells of does not exist: a home without a gateway has no `hermes_gateway_up`.
+absent if its subject does not exist: a home without a gateway has no `hermes_gateway_up`.
 
-`home` is `default` for the agent's own home, another user's name for that user's, with `/NAME` for
-a profile and some digits of a hash where two would be the same; `homes[].name` of the configuration
-wins. Once given, a label is kept in the state directory.
+`home` is `default` for the agent's own home, and the user's name for a home of another user. A
+profile adds `/NAME`, and digits of a hash are added where two labels would be the same.
+`homes[].name` of the configuration wins. A label is kept in the state directory and stays the same.
 
-Gauge histograms tell how values are spread now, so their buckets may fall. In the text format they
-are typed `histogram` with `_bucket`, `_sum` and `_count`, in OpenMetrics `gaugehistogram` with
-`_bucket`, `_gsum` and `_gcount`: use only `_bucket` in rules and panels, and never `rate()`.
+Gauge histograms show the distribution of values now, so their buckets may fall. In the text format
+they have the type `histogram` with `_bucket`, `_sum` and `_count`; in OpenMetrics `gaugehistogram`
+with `_bucket`, `_gsum` and `_gcount`. In rules and panels use only `_bucket`, and never `rate()`.
 
-Counters start at the sum found when a home was first seen and never fall, whatever Hermes or anyone
-else prunes; they are kept in the state directory. What compaction copies or an undo restores is not
+Counters start at the sum found at the first scan of a home. They never fall, whatever is pruned,
+and are kept in the state directory. Copies by compaction and items that an undo restores are not
 counted again.
 """
 
@@ -46,8 +46,8 @@ def _page() -> Iterator[str]:
         yield f"\n## {each.name}\n\n{each.about[0].upper()}{each.about[1:]}. "
         yield f"Switched off by `--no-collector.{each.name}`.\n\n"
         yield from _table(each.descriptions)
-    yield "\n## Always there\n\nAbout the collectors themselves, beside the client library's "
-    yield "`process_*` and `python_*` metrics.\n\n"
+    yield "\n## Always there\n\nAbout the collectors themselves, in addition to the client "
+    yield "library's `process_*` and `python_*` metrics.\n\n"
     yield from _table((COLLECTOR_SUCCESS, COLLECTOR_DURATION, SERIES))
 
 
@@ -58,20 +58,18 @@ def _declared() -> Iterator[Description]:
 def _limits() -> str:
     worst = worst_case(_declared())
     return f"""
-Label values from a home are few and fit to be seen: at most \
-{LIMITS[LabelFamily.SOURCE] + 1} sources
+Label values from a home are limited and safe to show: at most {LIMITS[LabelFamily.SOURCE] + 1} sources
 ({LIMITS[LabelFamily.HISTOGRAM_SOURCE] + 1} in `hermes_session_messages`), \
 {LIMITS[LabelFamily.SOURCE_END_REASON] + 1} pairs of source and end reason and
-{LIMITS[LabelFamily.SOURCE_MODEL] + 1} pairs of source and model per home, \
-`other` included. The first
-seen keep their places for good; what comes later, or does not look like something Hermes writes,
-is `other`, and of a pair both parts are. `none` stands for an empty value.
+{LIMITS[LabelFamily.SOURCE_MODEL] + 1} pairs of source and model per home, `other` included. The first
+values stay for good. Later values, and values that do not look like Hermes's own, become `other`;
+in a pair both parts do. `none` stands for an empty value.
 
-What Hermes has both estimated and been told is in `hermes_cost_usd_total` under both values of
-`status`: choose one, do not add them up. `hermes_tokens_total` counts what was read from a cache
-apart (`cache_read`); Hermes's `reasoning` tokens are also in its `output`.
+A cost that Hermes both estimated and was told is in `hermes_cost_usd_total` under both values of
+`status`: choose one, do not add them. In `hermes_tokens_total`, tokens read from a cache are
+separate (`cache_read`); Hermes's `reasoning` tokens are also part of `output`.
 
-What fits no kind of files is `other`, so a new leak shows. A home has at most {SERIES_PER_HOME}
+Files of no known kind are `other`, so a new leak is visible. A home has at most {SERIES_PER_HOME}
 series: {worst} if it has everything at once.
 """
 

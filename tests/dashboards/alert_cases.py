@@ -86,8 +86,8 @@ AGENTS = (
         labels=AGENT_LABELS,
         page=AGENT_PAGE,
         summary="A hermes-exporter agent does not answer.",
-        description="The agent web-1:9749 (hermes-exporter) answered only 0% of the scrapes of the "
-        "last 10 minutes: nobody watches the homes of that host.",
+        description="The agent web-1:9749 (hermes-exporter) answered only 0% of the scrapes in the "
+        "last 10 minutes. The homes on that host are not watched.",
         quiet=(
             Quiet("five scrapes failed", {f"up{{{AGENT}}}": run((20, 1), (5, 0), (20, 1))}),
             Quiet("it is another job's", {'up{job="node",instance="web-1:9100"}': run((40, 0))}),
@@ -102,9 +102,9 @@ AGENTS = (
         first=10,
         labels={},
         page=FLEET_PAGE,
-        summary="Prometheus knows of no hermes-exporter agent at all.",
-        description="There is neither a target with hermes-exporter in its job's name nor a metric "
-        "of an agent: no alert about any Hermes home can fire.",
+        summary="Prometheus finds no hermes-exporter agent at all.",
+        description="No target has hermes-exporter in its job name, and there is no metric of an "
+        "agent. No alert about any Hermes home can fire.",
         quiet=(
             Quiet("one is down", {f"up{{{AGENT}}}": run((40, 0))}),
             Quiet(
@@ -122,9 +122,9 @@ AGENTS = (
         first=105,
         labels={"job": "hermes-exporter"},
         page=FLEET_PAGE,
-        summary="Many hermes-exporter agents are no longer among the targets.",
-        description="3 agents of job hermes-exporter that Prometheus scraped an hour ago are no "
-        "longer among its targets: they are not down, they are not asked any more.",
+        summary="Many hermes-exporter agents are no longer targets of Prometheus.",
+        description="3 agents of job hermes-exporter were scraped an hour ago and are not scraped "
+        "now. They are no longer targets, so HermesAgentDown cannot fire for them.",
         quiet=(
             Quiet("two of ten", _vanishing(10, 2)),
             Quiet("three of fifteen, a fifth", _vanishing(15, 3)),
@@ -144,8 +144,8 @@ AGENTS = (
         labels=HOME_LABELS,
         page=AGENT_PAGE,
         summary="A Hermes home has not been scanned for a long time.",
-        description="The agent web-1:9749 finished its last scan of home ann/dev 21m 0s ago: what "
-        "it shows of that home is old.",
+        description="The agent web-1:9749 finished its last scan of home ann/dev 21m 0s ago. What "
+        "it shows of that home is as old as that.",
         quiet=(
             Quiet(
                 "always a quarter of an hour ago",
@@ -164,8 +164,8 @@ AGENTS = (
         labels={**AGENT_LABELS, "collector": "disk"},
         page=AGENT_PAGE,
         summary="A collector of a hermes-exporter agent fails.",
-        description="The collector disk of the agent web-1:9749 fails at every round: its metrics "
-        "are missing, and alerts on them cannot fire.",
+        description="The collector disk of the agent web-1:9749 always fails. Its metrics are "
+        "missing, and alerts on them cannot fire.",
         quiet=(
             Quiet(
                 "every now and then",
@@ -185,8 +185,8 @@ AGENTS = (
         labels=AGENT_LABELS,
         page=AGENT_PAGE,
         summary="A hermes-exporter agent could not read its new configuration.",
-        description="The agent web-1:9749 was told to reload a configuration that has an error and "
-        "goes on with the old one.",
+        description="The agent web-1:9749 was told to reload its configuration, but the file has "
+        "an error. The agent keeps the old settings.",
         quiet=(
             Quiet(
                 "mended within ten minutes",
@@ -209,9 +209,9 @@ AGENTS = (
         first=25,
         labels=AGENT_LABELS,
         page=AGENT_PAGE,
-        summary="A hermes-exporter agent exports more series than it may.",
-        description="The agent web-1:9749 exports 1261 series, more than 60 and 600 for each of "
-        "its homes: a fleet of such agents would overload Prometheus.",
+        summary="A hermes-exporter agent exports too many series.",
+        description="The agent web-1:9749 exports 1261 series. The limit is 60, plus 600 for each "
+        "home. Many such agents would overload Prometheus.",
         quiet=(
             Quiet(
                 "just within the budget",
@@ -234,8 +234,8 @@ HOMES = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="A Hermes home cannot be read.",
-        description="The agent web-1:9749 cannot read the database of home ann/dev: its leaks, its "
-        "growth and its faults go unseen, and nothing in it is reaped or pruned.",
+        description="The agent web-1:9749 cannot read the database of home ann/dev. Leaks, growth "
+        "and faults in it stay unseen, and nothing in it is reaped or pruned.",
         quiet=(
             Quiet(
                 "read every now and then",
@@ -250,9 +250,9 @@ HOMES = (
         first=13,
         labels=HOME_LABELS,
         page=HOST_PAGE,
-        summary="Hermes processes write into a deleted file: nothing they say is kept.",
+        summary="Hermes processes write into a deleted file: their messages are not saved.",
         description="1 process(es) on web-1:9749 write the state.db of home ann/dev through a "
-        "deleted WAL: they look healthy, and every message since is lost when they end.",
+        "deleted WAL. They look healthy, but every message since then is lost when they end.",
         quiet=(
             Quiet(
                 "a process was just closing",
@@ -273,8 +273,8 @@ HOMES = (
         page=HOST_PAGE,
         summary="Hermes processes have lost their locks on their database.",
         description="2 process(es) on web-1:9749 use the state.db of home ann/dev without a lock "
-        "on it: the next careless program that opens the database can make them lose all they "
-        "write. The agent does not write it meanwhile.",
+        "on it. The next careless program that opens the database can make them lose all they "
+        "write. The agent does not write to the database while this lasts.",
         quiet=(
             Quiet(
                 "for moments only",
@@ -290,8 +290,8 @@ HOMES = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The database of a Hermes home is damaged.",
-        description="The state.db of home ann/dev on web-1:9749 is damaged: Hermes may go on and "
-        "lose what it writes. Keep a copy before anything else.",
+        description="The state.db of home ann/dev on web-1:9749 is damaged. Hermes may keep "
+        "running and lose what it writes. Copy the files before anything else.",
         quiet=(
             Quiet(
                 "repaired at once",
@@ -311,9 +311,9 @@ HOMES = (
         first=53,
         labels={**HOME_LABELS, "kind": "state_wal"},
         page=HOST_PAGE,
-        summary="The write-ahead log of a Hermes database grows and grows.",
-        description="The WAL of home ann/dev on web-1:9749 has 288MiB and still grows: a reader "
-        "that never lets go keeps it from being checkpointed.",
+        summary="The write-ahead log of a Hermes database keeps growing.",
+        description="The WAL of home ann/dev on web-1:9749 has 288MiB and still grows. A reader "
+        "that never ends its transaction prevents the checkpoint.",
         quiet=(
             Quiet(
                 "large since long, but written anew from its beginning",
@@ -406,9 +406,9 @@ SESSIONS = (
         first=70,
         labels=HOME_LABELS,
         page=HOST_PAGE,
-        summary="Most open sessions of a Hermes home are leaked ones.",
-        description="60% of the open sessions of home ann/dev on web-1:9749 are dead: nobody runs "
-        "them and nobody ends them.",
+        summary="Most open sessions of a Hermes home are dead.",
+        description="60% of the open sessions of home ann/dev on web-1:9749 are dead: no process "
+        "runs them, and no process ends them.",
         quiet=(
             Quiet("just one half", _leaked(50, 100)),
             Quiet("most, but few", _leaked(49, 50)),
@@ -427,9 +427,9 @@ SESSIONS = (
         step=5,
         labels={**HOME_LABELS, "reason": "hidepid"},
         page=HOST_PAGE,
-        summary="The agent has not been able to judge sessions for hours.",
+        summary="The agent could not judge some sessions for hours.",
         description="The agent web-1:9749 cannot see all of home ann/dev (reason: hidepid), and 3 "
-        "open session(s) are unknown to it: none of them is ever reaped.",
+        "open session(s) have the verdict unknown. Unknown sessions are never reaped.",
         quiet=(
             Quiet(
                 "nothing is unknown for it",
@@ -456,7 +456,7 @@ SESSIONS = (
         page=HOST_PAGE,
         summary="Very many sessions of a Hermes home were reaped within an hour.",
         description="230 sessions of home ann/dev on web-1:9749 were ended with the reason reaped "
-        "within an hour: either something kills Hermes over and over, or a reaper is wrong.",
+        "within an hour. Either Hermes is killed again and again, or a reaper is wrong.",
         quiet=(Quiet("not quite so many", _reaped(3.3)),),
     ),
     Case(
@@ -471,8 +471,8 @@ SESSIONS = (
         page=HOST_PAGE,
         summary="Very many sessions of a Hermes home were reaped within an hour.",
         description="201 sessions of home ann/dev on web-1:9749 were ended with the reason "
-        "ws_orphan_reap within an hour: either something kills Hermes over and over, or a reaper "
-        "is wrong.",
+        "ws_orphan_reap within an hour. Either Hermes is killed again and again, or a reaper is "
+        "wrong.",
         quiet=(
             Quiet(
                 "so many, but by their users",
@@ -505,9 +505,9 @@ SESSIONS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The agent reaped a session that was alive.",
-        description="1 session(s) of home ann/dev on web-1:9749 that the agent had proven dead "
-        "were written to afterwards by a process that was there. It opened them again and reaps "
-        "nothing more in this home until a person has looked.",
+        description="1 session(s) of home ann/dev on web-1:9749 were reaped as proven dead, but a "
+        "process that was there wrote to them afterwards. The agent reopened them. It reaps "
+        "nothing more in this home until a person runs hermes-exporter reap --yes.",
         quiet=(
             Quiet(
                 "it was presumed dead, which may be wrong and heals itself",
@@ -556,7 +556,7 @@ SESSIONS = (
         page=HOST_PAGE,
         summary="Sessions of a Hermes home are written to after their end.",
         description="2 more session(s) of home ann/dev on web-1:9749 than six hours ago have "
-        "messages newer than their end (ws_orphan_reap): whoever ended them was wrong.",
+        "messages newer than their end (ws_orphan_reap): they were ended while still in use.",
         quiet=(
             Quiet(
                 "only old ones, of which some were pruned",
@@ -576,9 +576,11 @@ SESSIONS = (
         first=20,
         labels=HOME_LABELS,
         page=HOST_PAGE,
-        summary="The reaper has stopped itself: too many sessions died at once.",
-        description="The reaper of home ann/dev on web-1:9749 found more dead sessions at once "
-        "than can be right, ended none, and waits for a person.",
+        summary="The reaper has stopped itself and waits for a reap by hand.",
+        description="The reaper of home ann/dev on web-1:9749 ends nothing until a person runs "
+        "hermes-exporter reap --yes. Either too many sessions were dead at once, or a session "
+        "that was proven dead became active again, or the run journal was lost. hermes-exporter "
+        "status says which.",
         quiet=(
             Quiet(
                 "closed again soon",
@@ -593,9 +595,9 @@ SESSIONS = (
         first=70,
         labels={**HOME_LABELS, "level": "over"},
         page=HOST_PAGE,
-        summary="Sessions of a Hermes home are longer than they should be.",
+        summary="Open sessions of a Hermes home have too many messages.",
         description="2 open session(s) of home ann/dev on web-1:9749 have had more messages than "
-        "marathon.max_messages for an hour: each further turn is slow and costly.",
+        "marathon.max_messages for an hour. Each further turn is slow and costly.",
         quiet=(
             Quiet(
                 "near the limit",
@@ -613,9 +615,9 @@ SESSIONS = (
         first=20,
         labels=HOME_LABELS,
         page=HOST_PAGE,
-        summary="A Hermes session runs from one tool error into the next.",
+        summary="A Hermes session gets one tool error after another.",
         description="A session of home ann/dev on web-1:9749 has had 10 failed tool calls in a row "
-        "and goes on.",
+        "and continues.",
         quiet=(
             Quiet("one fewer", _streak("hermes_tool_error_streak_max", 9, calls=1)),
             Quiet("it died so", _streak("hermes_tool_error_streak_max", 30, calls=0)),
@@ -628,9 +630,9 @@ SESSIONS = (
         first=20,
         labels=HOME_LABELS,
         page=HOST_PAGE,
-        summary="A Hermes session calls one and the same tool over and over.",
+        summary="A Hermes session calls the same tool again and again.",
         description="A session of home ann/dev on web-1:9749 has called one tool 50 times in a row "
-        "and goes on.",
+        "and continues.",
         quiet=(
             Quiet("one fewer", _streak("hermes_tool_repeat_streak_max", 49, calls=1)),
             Quiet("it died so", _streak("hermes_tool_repeat_streak_max", 90, calls=0)),
@@ -724,8 +726,8 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The filesystem of a Hermes home will be full within a day.",
-        description="The filesystem of home ann/dev on web-1:9749 has only 7.68% left, and at the "
-        "pace of the last hours it is full within 24 hours: then Hermes saves nothing more.",
+        description="The filesystem of home ann/dev on web-1:9749 has only 7.68% left. At the pace "
+        "of the last hours it is full within 24 hours. On a full disk Hermes saves nothing.",
         quiet=(
             Quiet("little is left, but it stays so", _filesystem(run((100, 7e9)), high=0.9)),
             Quiet("it fills, but much is left", _filesystem(ramp(100, 12e9, -20e6), high=0.9)),
@@ -742,8 +744,8 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The filesystem of a Hermes home will be full within a day.",
-        description="The filesystem of home ann/dev on web-1:9749 has only 7.68% left, and at the "
-        "pace of the last hours it is full within 24 hours: then Hermes saves nothing more.",
+        description="The filesystem of home ann/dev on web-1:9749 has only 7.68% left. At the pace "
+        "of the last hours it is full within 24 hours. On a full disk Hermes saves nothing.",
         quiet=(Quiet("it fills, but enough is left", _filesystem(ramp(100, 10.1e9, -20e6))),),
     ),
     Case(
@@ -754,8 +756,8 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The filesystem of a Hermes home is nearly full.",
-        description="The filesystem of home ann/dev on web-1:9749 has only 2.9% left: any burst of "
-        "writes makes Hermes lose what it wants to save.",
+        description="The filesystem of home ann/dev on web-1:9749 has only 2.9% left. The next "
+        "burst of writes can fill it, and Hermes then loses what it writes.",
         quiet=(Quiet("three of a hundred", _filesystem(run((10, 5e9), (30, 3e9)))),),
     ),
     Case(
@@ -770,8 +772,8 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="A Hermes home grows by more than 10 GiB a day.",
-        description="Home ann/dev on web-1:9749 grew by 3GiB in the last six hours: a loop of "
-        "failures fills disks fastest.",
+        description="Home ann/dev on web-1:9749 grew by 3GiB in the last six hours. The usual "
+        "cause is a loop of failures.",
         quiet=(
             Quiet(
                 "by just so much",
@@ -794,7 +796,7 @@ DISK = (
         first=40,
         labels={**HOME_LABELS, "threshold": "transcripts", "reason": "protected"},
         page=HOST_PAGE,
-        summary="No policy may free as much as a threshold demands.",
+        summary="The policies cannot free as much as a threshold demands.",
         description="3GiB above the low mark of transcripts of home ann/dev on web-1:9749 cannot "
         "be freed by any policy (reason: protected).",
         quiet=(
@@ -811,8 +813,8 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="A pruned session was still in use.",
-        description="Hermes went on with 2 session(s) of home ann/dev on web-1:9749 within the "
-        "last hour after they had been pruned. They have their past back from the trash, so "
+        description="Hermes continued 2 session(s) of home ann/dev on web-1:9749 within the last "
+        "hour after they had been pruned. The agent restored their past from the trash, so "
         "nothing was lost.",
         quiet=(
             Quiet(
@@ -839,9 +841,9 @@ DISK = (
         first=40,
         labels=HOME_LABELS,
         page=HOST_PAGE,
-        summary="The last prune of a Hermes home went wrong.",
+        summary="The last prune of a Hermes home did not succeed.",
         description="The prune of home ann/dev on web-1:9749 at 1970-01-01 00:10:00 +0000 UTC "
-        "failed or stopped on its way, and none has gone well since.",
+        "failed or was only partly done, and none has succeeded since.",
         quiet=(
             Quiet("the next one went well", _last_runs(60, failed=600, done=601)),
             Quiet("it was days ago", _last_runs(60, failed=-90_000)),
@@ -854,9 +856,9 @@ DISK = (
         first=40,
         labels=HOME_LABELS,
         page=HOST_PAGE,
-        summary="The last prune of a Hermes home went wrong.",
+        summary="The last prune of a Hermes home did not succeed.",
         description="The prune of home ann/dev on web-1:9749 at 1970-01-01 00:10:00 +0000 UTC "
-        "failed or stopped on its way, and none has gone well since.",
+        "failed or was only partly done, and none has succeeded since.",
         quiet=(Quiet("the next one went well", _last_runs(60, partial=600, done=700)),),
     ),
     Case(
@@ -866,8 +868,8 @@ DISK = (
         first=40,
         labels={**HOME_LABELS, "reason": "caps"},
         page=HOST_PAGE,
-        summary="A prune is needed but the agent refuses to make it.",
-        description="Home ann/dev on web-1:9749 is above a threshold, and nothing is pruned "
+        summary="A prune is needed, but the agent refuses to run it.",
+        description="Home ann/dev on web-1:9749 is above a threshold, but the agent prunes nothing "
         "(reason: caps).",
         quiet=(
             Quiet("no threshold is crossed", _blocked(pressure=0, enforcing=1)),
@@ -882,9 +884,9 @@ DISK = (
         first=85,
         labels={**HOME_LABELS, "threshold": "transcripts"},
         page=HOST_PAGE,
-        summary="A prune was made and did not help.",
+        summary="A prune ran and did not help.",
         description="transcripts of home ann/dev on web-1:9749 is at 150% of its high mark "
-        "although a prune was made within the last day.",
+        "although a prune ran within the last day.",
         quiet=(
             Quiet(
                 "it was made more than a day ago",
@@ -925,9 +927,9 @@ DISK = (
         step=8,
         labels={**HOME_LABELS, "policy": "old_sessions"},
         page=HOST_PAGE,
-        summary="Retention is configured but nothing goes.",
-        description="12 item(s) of home ann/dev on web-1:9749 are past the policy old_sessions, "
-        "the oldest of them for more than a week.",
+        summary="Retention is configured, but old items stay.",
+        description="12 item(s) of home ann/dev on web-1:9749 are old enough for the policy "
+        "old_sessions, the oldest for more than a week.",
         quiet=(
             Quiet(
                 "the oldest ones do go",
@@ -999,7 +1001,7 @@ GATEWAYS = (
         first=20,
         labels=HOME_LABELS,
         page=HOST_PAGE,
-        summary="The gateway of a Hermes home is started over and over.",
+        summary="The gateway of a Hermes home restarts again and again.",
         description="The gateway of home ann/dev on web-1:9749 was started 5 times within 10 "
         "minutes: it fails soon after each start.",
         quiet=(
@@ -1014,8 +1016,8 @@ GATEWAYS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The cron ticker of a running gateway is silent.",
-        description="The cron ticker of home ann/dev on web-1:9749 last went round 21m 0s ago "
-        "although the gateway runs: scheduled jobs are not started.",
+        description="The cron ticker of home ann/dev on web-1:9749 last ran 21m 0s ago although "
+        "the gateway runs: scheduled jobs do not start.",
         quiet=(
             Quiet("the gateway does not run", _ticker(None, 0)),
             Quiet("always ten minutes ago", _ticker(ramp(50, -600, 60), 1)),
@@ -1030,7 +1032,7 @@ GATEWAYS = (
         page=HOST_PAGE,
         summary="Kanban tasks are marked as running but their worker is dead.",
         description="1 running task(s) of home ann/dev on web-1:9749 name a worker process that is "
-        "gone: they wait for nobody.",
+        "gone: no process works on them.",
         quiet=(
             Quiet(
                 "each is taken up again by Hermes",

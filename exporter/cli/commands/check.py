@@ -9,17 +9,17 @@ from exporter.errors import ConfigError
 
 SUMMARY = "check the configuration and what the agent can see on this host"
 DESCRIPTION = """\
-Check the configuration file, then each home: what the agent can see of it as
-this user, what it cannot, why, and how to grant it. Nothing is changed.
+Check the configuration file, then each home. For each home, show what this user
+can see, what it cannot see, why, and how to grant it. Nothing is changed.
 
-Exits 2 if the configuration has a problem, 1 if something needed cannot be
-seen, or if a process of Hermes loses what it writes or is about to."""
+Exit status 2: the configuration has a problem. Exit status 1: something that is
+needed cannot be seen, or a Hermes process loses its writes or is about to."""
 EXAMPLES = (
     (
-        "a new configuration, before the agent reads it",
+        "check a new configuration before the agent reads it",
         "hermes-exporter check --config.file new.yaml",
     ),
-    ("what the service would see", "sudo hermes-exporter check"),
+    ("show what the service would see", "sudo hermes-exporter check"),
 )
 
 

@@ -11,11 +11,11 @@ from argparse import ArgumentParser, Namespace
 from exporter.cli import arguments, output
 from exporter.errors import UsageError
 
-SUMMARY = "serve a small invented home, to see everything without Hermes"
+SUMMARY = "serve a small invented home; needs no Hermes"
 DESCRIPTION = """\
-Make a small, realistic home in a temporary directory and serve it like any
-other. Nothing in it is true, no real home is looked at, and all of it is
-removed at the end. Stop it with Ctrl-C. It takes no --home: `serve` does."""
+Make a small, realistic home in a temporary directory and serve it. Its data is
+invented; no real home is read. Ctrl-C stops the demo and removes the directory.
+It does not take --home; `serve` does."""
 EXAMPLES = (("then open http://127.0.0.1:9749/", "hermes-exporter demo"),)
 
 

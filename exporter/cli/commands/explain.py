@@ -7,18 +7,18 @@ from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
 
-SUMMARY = "every piece of evidence and every rule for one open session"
+SUMMARY = "show all evidence and rules for one open session"
 DESCRIPTION = """\
-Tell why an open session is live, held, dead or unknown: what was seen, which
-of the conditions for being dead hold, and what would change the verdict. The
-beginning of an id is enough where only one open session has it."""
+Show why an open session is live, held, dead or unknown: what the scan saw,
+which conditions for dead hold, and what would change the verdict. The beginning
+of an id is enough if only one open session has it."""
 EXAMPLES = (
     ("a session from the list of `sessions`", "hermes-exporter explain 20260131_093000_3f2a1b"),
 )
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("session", metavar="ID", help="the id of an open session, or how it begins")
+    parser.add_argument("session", metavar="ID", help="id of an open session, or its beginning")
     arguments.add_json(parser)
 
 

@@ -9,19 +9,19 @@ from exporter.cli import arguments, output
 from exporter.cli.render.blocks import NO_HOME
 from exporter.errors import PartlyDoneError
 
-SUMMARY = "the runs so far: what was ended, deleted and given back"
+SUMMARY = "list the runs: what was ended, deleted and restored"
 DESCRIPTION = """\
-List every run in every home, the newest first: what it was for, how it ended,
-how much it did, and until when it can be undone. With the id of a run, list
-what that run did: each thing it took or left alone, by which policy, and why.
+List every run in every home, the newest first: its kind, its outcome, how much
+it did, and until when it can be undone. With the id of a run, list each item
+that the run took or skipped, the policy, and the reason.
 
   reap    ended sessions
-  heal    opened sessions again that were ended wrongly
+  heal    reopened sessions that were ended wrongly
   prune   took what policies allow
-  undo    gave back what another run took
-  purge   emptied the trash, for good"""
+  undo    restored what another run took
+  purge   emptied the trash; this cannot be undone"""
 EXAMPLES = (
-    ("all of this host", "hermes-exporter history"),
+    ("all runs on this host", "hermes-exporter history"),
     ("what one run took", "hermes-exporter history 20260131T093000-3f2a"),
 )
 

@@ -10,30 +10,31 @@ from exporter.errors import PartlyDoneError, UsageError
 from exporter.pruner.models import Policy
 from exporter.pruner.requests import Narrowed
 
-SUMMARY = "give back disk by the policies; without --yes only say what would go"
+SUMMARY = "free disk space by the policies; without --yes only show the plan"
 DESCRIPTION = """\
-Show what the policies of the configuration allow to go, what is protected and
-why, and what no policy may free; delete it if --yes is given.
+Show what the policies of the configuration allow to delete, what is protected
+and why, and what no policy may free. With --yes, delete it.
 
-What goes waits in the trash of its home, on the same disk, until its keep time
-is over: `undo` gives it back exactly as it was, `purge` empties it before. So
-files come free when the trash is emptied, and rows of the database only after
-a VACUUM; the plan says how much comes free when. Sessions that are open, chats
-that lead somewhere, whatever is pinned, archived, recent, or may be in the
-memory of a living process are never taken; neither is anything whose protection
-cannot be read.
+Deleted items wait in the trash of their home, on the same disk, for
+`prune.trash.keep`. `undo` restores them exactly; `purge` empties the trash
+earlier. So the space of files is free when the trash is emptied, and the space
+of database rows only after a VACUUM. The plan says how much is free when.
 
-With --pressure only so much is planned as the crossed thresholds demand, which
-is what the agent does by itself where `prune.mode` is `enforce`."""
+Never deleted: open sessions; sessions that a chat or a handoff will return to;
+anything pinned, archived, recent, or possibly in the memory of a living
+process; anything whose protection cannot be read.
+
+With --pressure the plan holds only as much as the crossed thresholds demand.
+The agent does the same by itself where `prune.mode` is `enforce`."""
 EXAMPLES = (
-    ("what could go", "hermes-exporter prune"),
-    ("let it go", "hermes-exporter prune --yes"),
+    ("show what could be deleted", "hermes-exporter prune"),
+    ("delete it", "hermes-exporter prune --yes"),
     ("only old request dumps", "hermes-exporter prune --policy request_dumps --older-than 30d"),
     (
-        "transcripts that may be last copies, to the trash",
+        "show transcripts that may be last copies",
         "hermes-exporter prune --policy orphan_files --unproven",
     ),
-    ("exactly what was shown", "hermes-exporter prune --plan HASH --yes"),
+    ("carry out exactly the plan that was shown", "hermes-exporter prune --plan HASH --yes"),
 )
 
 
@@ -52,7 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="older_than",
         metavar="AGE",
         type=_duration,
-        help="with --policy: this age in place of the configured one, e.g. 30d",
+        help="with --policy: use this age, not the configured one, e.g. 30d",
     )
     parser.add_argument(
         "--source",
@@ -64,11 +65,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--unproven",
         action="store_true",
-        help="with --policy orphan_files: also files whose session is not in the database although "
-        "no deletion was seen; they may be the last copies of conversations",
+        help="with --policy orphan_files: also files whose session is not in the database and "
+        "whose deletion the agent did not see; they may be last copies of conversations",
     )
     parser.add_argument(
-        "--pressure", action="store_true", help="only what crossed thresholds demand"
+        "--pressure", action="store_true", help="only as much as crossed thresholds demand"
     )
     arguments.add_json(parser)
 

@@ -9,15 +9,14 @@ from exporter.cli import arguments, output
 from exporter.errors import ExporterError, UsageError
 from exporter.text import escape_control
 
-SUMMARY = "empty the trash now, for good"
+SUMMARY = "empty the trash now; this cannot be undone"
 DESCRIPTION = """\
-Delete what prunes have put into the trash, of one run or of all, before its
-keep time is over: to have the disk at once, or because somebody asks for their
-data to be gone. It cannot be undone: on a terminal it asks, and without one it
-needs --yes."""
+Delete the trash of one run or of all runs before its keep time is over: to free
+the disk at once, or because a user wants data to be deleted. This cannot be
+undone. On a terminal the command asks first; elsewhere it needs --yes."""
 EXAMPLES = (
-    ("one run from the list of `history`", "hermes-exporter purge 20260131T093000-3f2a"),
-    ("all of it", "hermes-exporter purge --yes"),
+    ("one run that `history` lists", "hermes-exporter purge 20260131T093000-3f2a"),
+    ("all runs, without asking", "hermes-exporter purge --yes"),
 )
 
 

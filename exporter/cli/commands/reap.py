@@ -8,22 +8,23 @@ from exporter.cli import arguments, output
 from exporter.errors import PartlyDoneError, UsageError
 from exporter.text import join_words
 
-SUMMARY = "end the sessions that are proven dead; without --yes only say which"
+SUMMARY = "end the dead sessions; without --yes only show the plan"
 DESCRIPTION = """\
 Show which open sessions would be ended and why, and end them if --yes is given.
 
-Only sessions that are dead by their verdict are ever ended, of sources that the
-configuration allows, and of those only what still is as it was judged: who
-resumes a session in the meantime wins. `ended_at` becomes the time of its last
-activity, `end_reason` what the configuration says (`reaped`); nothing else is
-written. `undo` opens them again. It looks more than once, seconds apart, before
-it calls a session dead.
+A session is ended only if:
+  - its verdict is dead, in several scans that are seconds apart;
+  - the configuration allows to reap its source (`reaper.sources`);
+  - it has not changed since the verdict: a resumed session stays open.
 
-A reap by hand also lets automatic reaping go on after it has stopped itself."""
+`ended_at` becomes the time of the last activity and `end_reason` the configured
+word (`reaped`); nothing else is written. `undo` reopens the sessions.
+
+If automatic reaping has stopped itself, a reap by hand starts it again."""
 EXAMPLES = (
-    ("what would be ended", "hermes-exporter reap"),
+    ("show what would be ended", "hermes-exporter reap"),
     ("end it", "hermes-exporter reap --yes"),
-    ("exactly what was shown", "hermes-exporter reap --plan HASH --yes"),
+    ("carry out exactly the plan that was shown", "hermes-exporter reap --plan HASH --yes"),
 )
 
 
@@ -39,8 +40,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--presume",
         action="store_true",
-        help="count idleness by the clocks that Hermes wrote, as if an agent had watched it: "
-        "beside a gateway %(prog)s then ends what is idle for reaper.presume_after.server",
+        help="count idle time by the timestamps that Hermes wrote, as if an agent had watched; "
+        "beside a gateway, sessions idle for reaper.presume_after.server are then ended",
     )
     arguments.add_json(parser)
 

@@ -8,13 +8,13 @@ from exporter.cli import arguments
 
 SUMMARY = "scan the homes of this host and serve their metrics"
 DESCRIPTION = """\
-Run the agent: look at every Hermes home on this host again and again, and
-serve what was seen as Prometheus metrics and as a page for people. A scrape is
-answered from memory and touches no disk. Homes are only read, unless the
-configuration says `mode: enforce`; it is read only if --config.file names it.
+Run the agent: scan every Hermes home on this host again and again, and serve
+the results as Prometheus metrics and as a web page. A scrape is answered from
+memory and touches no disk. Homes are only read, unless the configuration says
+`mode: enforce`. The agent reads a configuration only if --config.file names it.
 
-SIGTERM ends it after the answers under way; SIGHUP reads the configuration
-again."""
+SIGTERM: finish the responses under way, then end. SIGHUP: read the
+configuration again."""
 EXAMPLES = (
     ("every home on this host, on 127.0.0.1:9749", "hermes-exporter serve"),
     (

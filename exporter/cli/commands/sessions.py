@@ -9,19 +9,19 @@ from exporter.cli import arguments, output
 from exporter.cli.render.blocks import VERDICT_TONES
 from exporter.errors import PartlyDoneError
 
-SUMMARY = "the open sessions with verdict and strongest evidence"
+SUMMARY = "list the open sessions with verdict and strongest evidence"
 DESCRIPTION = """\
-List every session that was never ended, and what is known of it:
+List every open session with its verdict:
 
   live      a process runs it, or it was active a moment ago
   held      not running, but a chat or a handoff will return to it
-  dead      no process can be running it (proven), or it stood still for long
-            beside a process that may have it (presumed)
+  dead      no process can be running it (proven), or it was idle for long while
+            a process that may have it ran (presumed)
   exempt    sessions of its source are never reaped
-  unknown   not enough is known to say; `explain ID` tells what is waited for"""
+  unknown   not enough is known; `explain ID` says what is missing"""
 EXAMPLES = (
-    ("all of this host", "hermes-exporter sessions"),
-    ("the dead ones that a terminal left", "hermes-exporter sessions --verdict dead --source cli"),
+    ("all on this host", "hermes-exporter sessions"),
+    ("dead ones of the terminal", "hermes-exporter sessions --verdict dead --source cli"),
 )
 
 
@@ -30,9 +30,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--verdict",
         metavar="VERDICT",
         type=arguments.OneOf(VERDICT_TONES),
-        help="only these: live, held, dead, exempt or unknown",
+        help="only this verdict: live, held, dead, exempt or unknown",
     )
-    parser.add_argument("--source", metavar="SOURCE", help="only these, e.g. cli, cron, telegram")
+    parser.add_argument(
+        "--source", metavar="SOURCE", help="only this source, e.g. cli, cron, telegram"
+    )
     arguments.add_json(parser)
 
 

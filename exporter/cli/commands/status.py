@@ -9,10 +9,10 @@ from exporter.errors import PartlyDoneError
 
 SUMMARY = "one screen: each home, its sessions, disk, and what would be done"
 DESCRIPTION = """\
-Look at each home once and show it: whether its database can be read, its open
-and ended sessions, what is known of the open ones, its bytes on disk by kind,
-and what the agent cannot see. With more than three homes, one line each. The
-exit status is 3 if a home cannot be read."""
+Scan each home once and show: if its database can be read, its open and ended
+sessions, the verdicts on the open ones, its bytes on disk by kind, and what the
+agent cannot see. With more than three homes, one line for each. The exit status
+is 3 if a home cannot be read."""
 EXAMPLES = (
     ("this host", "hermes-exporter status"),
     ("one home, for a script", "hermes-exporter status --home ~/.hermes --json"),

@@ -9,10 +9,10 @@ from exporter.errors import PartlyDoneError
 
 SUMMARY = "write the metrics once, for node_exporter's textfile collector"
 DESCRIPTION = """\
-Look at each home once and write its metrics to PATH. The file is replaced as a
-whole: a reader sees the old metrics or the new ones, never a part of them. Run
-it by a timer or by cron. If a home cannot be read the file is written all the
-same and says so (hermes_home_up 0); the exit status is then 3."""
+Scan each home once and write its metrics to PATH. The file is replaced as a
+whole: a reader sees the old metrics or the new ones, never a part. Run it from
+a timer or cron. If a home cannot be read, the file is still written, with
+hermes_home_up 0, and the exit status is 3."""
 EXAMPLES = (
     (
         "where Debian's node_exporter looks",

@@ -9,20 +9,21 @@ from collections.abc import Sequence
 from exporter.cli import arguments, output
 from exporter.errors import UsageError
 
-SUMMARY = "give back what a run took"
+SUMMARY = "undo a run: restore what it took"
 DESCRIPTION = """\
-Take back a run: sessions that it ended are open again, and what it deleted is
-restored from the trash, exactly as it was. What Hermes has changed since is
-left as it is, and named: a session whose title another has taken meanwhile
-stays in the trash; rename the other one and repeat the undo. Automatic runs
-leave alone what was given back for as long as `prune.keep.undone` says, and so
-does `reap` with sessions.
+Undo a run: reopen the sessions that it ended, and restore what it deleted from
+the trash, exactly. What Hermes changed since then is skipped and listed. For
+example, a session whose title another session has now stays in the trash:
+rename the other session and repeat the undo.
 
-Which run that is, is said first, on stderr: its kind, when it was begun,
-whether by hand or by the agent, and in which homes."""
+For `prune.keep.undone`, automatic runs skip everything that was restored, and
+`reap` skips the reopened sessions.
+
+The command first says on stderr which run it undoes: its kind, when it began,
+if it was made by hand or by the agent, and in which homes."""
 EXAMPLES = (
-    ("a run from the list of `history`", "hermes-exporter undo 20260131T093000-3f2a"),
-    ("the last one, whoever made it", "hermes-exporter undo --last"),
+    ("a run that `history` lists", "hermes-exporter undo 20260131T093000-3f2a"),
+    ("the last run, by hand or by the agent", "hermes-exporter undo --last"),
 )
 
 
@@ -31,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--last",
         action="store_true",
-        help="the last run that can be given back, by hand or by the agent",
+        help="the last run that can be undone, by hand or by the agent",
     )
     arguments.add_json(parser)
 
