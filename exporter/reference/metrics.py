@@ -58,10 +58,12 @@ def _declared() -> Iterator[Description]:
 def _limits() -> str:
     worst = worst_case(_declared())
     return f"""
-Label values from a home are limited and safe to show: at most {LIMITS[LabelFamily.SOURCE] + 1} sources
+Label values from a home are limited and safe to show: at most {LIMITS[LabelFamily.SOURCE] + 1} \
+sources
 ({LIMITS[LabelFamily.HISTOGRAM_SOURCE] + 1} in `hermes_session_messages`), \
 {LIMITS[LabelFamily.SOURCE_END_REASON] + 1} pairs of source and end reason and
-{LIMITS[LabelFamily.SOURCE_MODEL] + 1} pairs of source and model per home, `other` included. The first
+{LIMITS[LabelFamily.SOURCE_MODEL] + 1} pairs of source and model per home, `other` included. \
+The first
 values stay for good. Later values, and values that do not look like Hermes's own, become `other`;
 in a pair both parts do. `none` stands for an empty value.
 
