@@ -105,7 +105,7 @@ class _EndWork(Work):
                 batch = waiting[len(settled) : len(settled) + self._size.size]
                 settled += self._take_batch(writer, schema, batch)
                 if target.openers.pids and len(settled) < len(waiting):
-                    target.sleep(target.pause_seconds)
+                    target.sleep(target.pause_seconds)  # few batches: each leaves a whole pause
 
     def _take_batch(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> list[Settled]:
         """What became of the first of a batch, as many as there was time for."""
