@@ -188,9 +188,7 @@ class AutomaticPruner:
         pruned = worker.call(protocol.PRUNE, request)
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
-        self._log_result(
-            state, pruned, planned.pressure, Counter(each.policy.value for each in done)
-        )
+        self._log_result(state, pruned, planned.pressure, Counter(each.policy for each in done))
         self._remember(state, note_done(planned.memory, planned.pressure, done, self._clock()))
 
     def _upkeep_is_due(self, state: HomeState, own: HomeSettings) -> bool:

@@ -19,8 +19,9 @@ from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
-from exporter.pruner.models import HomePrunePlan, Policy, PruneAction, PruneMemory
-from exporter.pruner.requests import Narrowed, PruneWish
+from exporter.pruner.models import HomePrunePlan, PruneAction, PruneMemory
+from exporter.pruner.requests import PruneWish
+from exporter.runs.models import Filter
 from exporter.text import escape_control
 from exporter.workers import protocol
 
@@ -30,7 +31,7 @@ _HASH_DIGITS: Final = 16
 class PruneCommand(Struct, frozen=True):
     """What was asked for on the command line."""
 
-    narrowed: Narrowed = Narrowed()
+    filter_by: Filter = Filter()
     by_pressure: bool = False
     execute: bool = False
     plan_hash: str | None = None
@@ -42,16 +43,16 @@ class PruneCommand(Struct, frozen=True):
         """
         if saved is None:
             return self
-        given, kept = self.narrowed, saved.narrowed
+        given, kept = self.filter_by, saved.filter_by
         age = given.older_than_seconds
-        narrowed = Narrowed(
+        both = Filter(
             given.policies or kept.policies,
-            kept.older_than_seconds if age is None else age,
             given.sources or kept.sources,
+            kept.older_than_seconds if age is None else age,
             given.unproven or kept.unproven,
         )
         by_pressure = self.by_pressure or saved.by_pressure
-        return msgspec.structs.replace(self, narrowed=narrowed, by_pressure=by_pressure)
+        return msgspec.structs.replace(self, filter_by=both, by_pressure=by_pressure)
 
 
 class ManualPrune:
@@ -64,7 +65,7 @@ class ManualPrune:
     ) -> None:
         self._settings = settings
         self._memory = memory
-        self.narrowed = command.narrowed
+        self.filter_by = command.filter_by
         self.by_pressure = command.by_pressure
 
     def wish(self, state: HomeState) -> PlansWanted:
@@ -76,7 +77,7 @@ class ManualPrune:
                 own.reaper.end_reason,
                 by_hand=True,
                 by_pressure=self.by_pressure,
-                narrowed=self.narrowed,
+                filter_by=self.filter_by,
             )
         )
 
@@ -102,7 +103,7 @@ class ManualPrune:
         return {
             "action": action.action.value,
             "home": label,
-            "policy": action.policy.value,
+            "policy": action.policy,
             "target": action.target,
             "reason": action.reason,
             "bytes": action.bytes,
@@ -110,7 +111,7 @@ class ManualPrune:
 
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
         del view
-        yield from _switched_off(self.narrowed.policies, plans)
+        yield from _switched_off(self.filter_by.policies, plans)
 
     def heal_first(self, loop: ScanLoop) -> None:
         heal_first(loop, self._settings)
@@ -147,10 +148,10 @@ class ManualPrune:
             result.freed[when] += size_bytes
 
 
-def _switched_off(policies: Sequence[Policy], plans: Sequence[PlannedHome]) -> Iterator[str]:
+def _switched_off(policies: Sequence[str], plans: Sequence[PlannedHome]) -> Iterator[str]:
     """A line for each policy that was named and may take nothing."""
     for policy in policies:
-        off = [each.state.home.label for each in plans if each.own.prune.is_off(policy.value)]
+        off = [each.state.home.label for each in plans if each.own.prune.is_off(policy)]
         if off:
             homes = escape_control(", ".join(off))
-            yield f"policy {policy.value} is off in the configuration, for {homes}"
+            yield f"policy {policy} is off in the configuration, for {homes}"

@@ -16,10 +16,9 @@ from exporter.agent.run_result import RunResult
 from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
-from exporter.pruner.requests import Narrowed
 from exporter.reaper.models import Verdict
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits, ReapPlanRequest, digest, hash_of
-from exporter.runs.models import END_SESSION
+from exporter.runs.models import END_SESSION, Filter
 from exporter.text import counted, escape_control, join_words
 from exporter.workers import protocol
 
@@ -34,11 +33,11 @@ class ManualReap:
 
     def __init__(self, settings: Settings, sources: Sequence[str]) -> None:
         self._settings = settings
-        self.narrowed = Narrowed(sources=tuple(sources))
+        self.filter_by = Filter(sources=tuple(sources))
 
     def wish(self, state: HomeState) -> PlansWanted:
         limits = ReapLimits.of(self._settings.for_home(state.home.named_as).reaper)
-        return PlansWanted(reap=ReapPlanRequest(limits, self.narrowed.sources, by_hand=True))
+        return PlansWanted(reap=ReapPlanRequest(limits, self.filter_by.sources, by_hand=True))
 
     def plan_of(self, state: HomeState) -> HomePlan | None:
         return state.plans.reap
@@ -61,8 +60,8 @@ class ManualReap:
         }
 
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
-        yield from _never_reaped(self.narrowed.sources, plans)
-        yield from _not_judged(self.narrowed.sources, plans, view)
+        yield from _never_reaped(self.filter_by.sources, plans)
+        yield from _not_judged(self.filter_by.sources, plans, view)
 
     def heal_first(self, loop: ScanLoop) -> None:
         """A reap heals reaps itself: it has to know whether that stopped automatic reaping."""

@@ -20,10 +20,9 @@ from exporter.collectors.view import HostView
 from exporter.config.settings import HomeSettings
 from exporter.errors import RefusedError, WorkerError
 from exporter.pruner.models import HomePrunePlan, PruneAction
-from exporter.pruner.requests import Narrowed
 from exporter.reaper.plan import HomePlan, ReapAction
 from exporter.runs.journal import new_run_id
-from exporter.runs.models import RunOutcome
+from exporter.runs.models import Filter, RunOutcome
 from exporter.runs.recovery import not_known
 from exporter.text import escape_control
 
@@ -49,7 +48,7 @@ class ManualRun(Protocol):
     """What differs between a reap and a prune."""
 
     name: str
-    narrowed: Narrowed
+    filter_by: Filter
     by_pressure: bool
 
     def wish(self, state: HomeState) -> PlansWanted:
@@ -102,7 +101,7 @@ def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | Non
     result.plans, result.unread = plans, unread
     if saved is not None:
         result.skip_missing(saved, items, {each.state.home.path for each in plans})
-    result.notes += unknown_sources(kind.narrowed.sources, (e.state.snapshot for e in plans))
+    result.notes += unknown_sources(kind.filter_by.sources, (e.state.snapshot for e in plans))
     result.notes += kind.notes(plans, view)
     return result
 
@@ -161,7 +160,7 @@ def try_save(kind: ManualRun, loop: ScanLoop, state_dir: str, result: RunResult)
             for each in result.plans
             for action in each.actions
         ),
-        narrowed=kind.narrowed,
+        filter_by=kind.filter_by,
         by_pressure=kind.by_pressure,
     )
     saved_plans.try_save(state_dir, plan)

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from exporter import logs
 from exporter.errors import ExporterError
-from exporter.pruner.requests import Narrowed
+from exporter.runs.models import Filter
 
 _FOLDER: Final = "plans"
 _HASH: Final = re.compile("[0-9a-f]{16}")
@@ -42,8 +42,8 @@ class SavedPlan(Struct, frozen=True):
     created_at: float
     expires_at: float
     items: tuple[SavedItem, ...]
-    narrowed: Narrowed = Narrowed()
-    """What a prune was narrowed to."""
+    filter_by: Filter = field(default=Filter(), name="narrowed")
+    """What a prune was limited to; older versions stored it as `narrowed`."""
     by_pressure: bool = False
 
 

@@ -13,12 +13,13 @@ from collections import Counter
 from exporter.collectors.agent import BLIND_REASONS
 from exporter.collectors.registry import Label, Samples, collector, counter, gauge
 from exporter.collectors.view import HomeView, HostView
-from exporter.config.prune import Thresholds
-from exporter.pruner.models import Policy, PruneReport
+from exporter.config.prune import POLICY_NAMES, Thresholds
+from exporter.pruner.decide.policies import POLICIES
+from exporter.pruner.models import PruneReport
 from exporter.runs.models import NOTED_OUTCOMES
 from exporter.snapshot import OTHER
 
-POLICY = Label("policy", tuple(policy.value for policy in Policy))
+POLICY = Label("policy", POLICY_NAMES)
 THRESHOLD = Label("threshold", tuple(field.name for field in dataclasses.fields(Thresholds)))
 OUTCOME = Label("outcome", tuple(outcome.value for outcome in NOTED_OUTCOMES))
 OBSTACLE = Label(
@@ -26,7 +27,13 @@ OBSTACLE = Label(
     ("trash", "upkeep", "cooldown", "no_help", "protected", "age", "no_policy", OTHER),
 )
 BLOCKED_BY = Label(
-    "reason", ("caps", "too_many_orphans", "too_many_processes", OTHER, *BLIND_REASONS)
+    "reason",
+    (
+        "caps",
+        *(reason for policy in POLICIES.values() for reason in policy.in_the_way),
+        *("too_many_processes", OTHER),
+        *BLIND_REASONS,
+    ),
 )
 UNREACHABLE_MAX = 10
 BLOCKED_MAX = 6
@@ -130,10 +137,10 @@ def collect(view: HostView, samples: Samples) -> None:
 
 def _policies(home: str, found: PruneReport, samples: Samples) -> None:
     for each in {each.policy: each for each in found.policies}.values():
-        samples.add(RECLAIMABLE, each.reclaimable_bytes, home, each.policy.value)
-        samples.add(ELIGIBLE, each.eligible, home, each.policy.value)
+        samples.add(RECLAIMABLE, each.reclaimable_bytes, home, each.policy)
+        samples.add(ELIGIBLE, each.eligible, home, each.policy)
         if each.oldest is not None:
-            samples.add(OLDEST, each.oldest, home, each.policy.value)
+            samples.add(OLDEST, each.oldest, home, each.policy)
     reasons = dict.fromkeys(BLOCKED.shown("reason", reason) for reason in found.blocked)
     for reason in list(reasons)[:BLOCKED_MAX]:
         samples.add(BLOCKED, 1, home, reason)
@@ -173,7 +180,7 @@ def _runs(home: HomeView, samples: Samples) -> None:
         if found is not None:
             samples.add(LAST_RUN, found.last_at, home.label, outcome.value)
     deleted = {each.policy: each for each in home.runs.deleted}
-    for policy in Policy:
-        done = deleted.get(policy.value)
-        samples.add(DELETED, done.items if done else 0, home.label, policy.value)
-        samples.add(FREED, done.freed_bytes if done else 0, home.label, policy.value)
+    for policy in POLICY_NAMES:
+        done = deleted.get(policy)
+        samples.add(DELETED, done.items if done else 0, home.label, policy)
+        samples.add(FREED, done.freed_bytes if done else 0, home.label, policy)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from exporter.config.mode import MODE, Mode
 from exporter.config.table import Leaf, list_of, nested, nested_with, per_name, setting, settings
@@ -70,7 +73,7 @@ class Thresholds:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Policy:
+class PolicySettings:
     """What may go, once it is old enough."""
 
     older_than_seconds: float
@@ -91,26 +94,45 @@ _OLDER_THAN = "age by the newest of every clock there is"
 _MAX_MESSAGES = "sessions with more messages than this are not trivial"
 
 
-def _policy(older_than: str, about: str, max_messages: str | None = None) -> Policy:
+def _policy(older_than: str, about: str, max_messages: str | None = None) -> PolicySettings:
     leaves = {"older_than_seconds": Leaf(_AGE, older_than, _OLDER_THAN)}
     if max_messages is not None:
         leaves["max_messages"] = Leaf(COUNT, max_messages, _MAX_MESSAGES)
-    return nested_with(Policy, about, leaves, can_be_off=True)
+    return nested_with(PolicySettings, about, leaves, can_be_off=True)
 
 
 @settings
 class Policies:
-    """In order of what is safest to lose; the order in a file changes nothing."""
+    """In order of what is safest to lose; the order in a file changes nothing.
 
-    request_dumps: Policy = _policy("7d", "request dumps left by failed calls")
-    orphan_files: Policy = _policy("1d", "transcripts of sessions that were seen to be deleted")
-    orphan_checkpoints: Policy = _policy(
+    A new policy is one line here and one file, see CONTRIBUTING.md.
+    """
+
+    request_dumps: PolicySettings = _policy("7d", "request dumps left by failed calls")
+    orphan_files: PolicySettings = _policy(
+        "1d", "transcripts of sessions that were seen to be deleted"
+    )
+    orphan_checkpoints: PolicySettings = _policy(
         "1d", "checkpoints of folders that were seen here and are gone"
     )
-    stale_checkpoints: Policy = _policy("14d", "checkpoints nobody has added to")
-    empty_sessions: Policy = _policy("24h", "ended sessions without messages")
-    trivial_sessions: Policy = _policy("7d", "ended sessions with few messages", max_messages="5")
-    old_sessions: Policy = _policy("90d", "all other ended sessions")
+    stale_checkpoints: PolicySettings = _policy("14d", "checkpoints nobody has added to")
+    empty_sessions: PolicySettings = _policy("24h", "ended sessions without messages")
+    trivial_sessions: PolicySettings = _policy(
+        "7d", "ended sessions with few messages", max_messages="5"
+    )
+    old_sessions: PolicySettings = _policy("90d", "all other ended sessions")
+
+    def named(self, name: str) -> PolicySettings:
+        found: PolicySettings = getattr(self, name)
+        return found
+
+
+EXPIRED_TRASH: Final = "expired_trash"
+"""The policy whose settings are `prune.trash`."""
+POLICY_NAMES: Final = (EXPIRED_TRASH, *(field.name for field in dataclasses.fields(Policies)))
+"""Every policy has a file of its name in `exporter/pruner/decide/policies/`."""
+PolicyName = Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(POLICY_NAMES)})\Z")]
+"""In what comes from another process, or from a file: a policy that there is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -199,7 +221,7 @@ class Prune:
 
     def is_off(self, name: str) -> bool:
         """Whether a policy takes nothing, of any source."""
-        found: Policy | None = getattr(self.policies, name, None)
+        found: PolicySettings | None = getattr(self.policies, name, None)
         if found is None or not found.off:
             return False
         return all(
@@ -212,14 +234,14 @@ class Prune:
         if overrides is None:
             return self.policies
         changed = {
-            name: _applied(getattr(self.policies, name), getattr(overrides, name))
-            for name in ("empty_sessions", "trivial_sessions", "old_sessions")
+            field.name: _applied(self.policies.named(field.name), getattr(overrides, field.name))
+            for field in dataclasses.fields(SourcePolicies)
         }
         return dataclasses.replace(self.policies, **changed)
 
 
-def _applied(policy: Policy, override: PolicyOverride) -> Policy:
-    return Policy(
+def _applied(policy: PolicySettings, override: PolicyOverride) -> PolicySettings:
+    return PolicySettings(
         override.older_than_seconds or policy.older_than_seconds,
         override.max_messages or policy.max_messages,
         policy.off if override.off is None else override.off,

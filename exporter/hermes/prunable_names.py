@@ -1,6 +1,7 @@
-"""Which names in a home the pruner may ever take, by name alone; everything else is left alone.
+"""Which names in a home may be taken, by name alone, and which never are.
 
-The last word on names, whatever a plan says. Paths are bytes, relative to the home.
+A policy says which of these its files have; `is_denied` is the last word, whatever a policy or a
+plan says. Paths are bytes, relative to the home.
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 import re
 
 from exporter.hermes.paths import (
+    CHECKPOINTS,
+    PROFILES,
     SESSIONS,
+    STATE_DB,
     STORE,
+    TRASH,
     classify_session_file,
     is_archive,
     is_project_name,
@@ -19,15 +24,42 @@ from exporter.snapshot import DiskKind
 
 _OBJECTS = re.compile(rb"(?P<repo>.+)/objects/(?:pack|[0-9a-f]{2})")
 _TEMPORARY = re.compile(rb"tmp_(?:pack|idx|rev|bitmap|mtimes|obj)_[A-Za-z0-9]+")
-_TAKEN_KINDS = (DiskKind.TRANSCRIPTS, DiskKind.REQUEST_DUMPS)
+_NOT_OURS = (TRASH, PROFILES)
+"""The journal with the trash, and the homes of profiles, which are pruned by themselves."""
+_DATABASES = (STATE_DB, b"." + STATE_DB)
+"""Copies too: they are what is left to recover from."""
+_ROUTING = b"sessions.json"
 
 
-def is_prunable_file(path: bytes) -> bool:
-    """Whether this is a transcript, a request dump or a leftover of a killed git."""
+def is_denied(path: bytes) -> bool:
+    """Whether no policy may ever take a file of this path.
+
+    Links, other owners' files and mounts are not seen by a name; the removers refuse those.
+    """
+    parts = path.split(b"/")
+    if any(part in (b"", b".", b"..") or b"\0" in part for part in parts):
+        return True  # it leads out of the home, or could
+    if len(parts) == 1 or parts[0] in _NOT_OURS:
+        return True
+    if parts[0] == SESSIONS:
+        return not is_session_file(path)
+    if parts[0] == CHECKPOINTS:
+        return not is_temporary_object(path)
+    return any(part.startswith(_DATABASES) or part == _ROUTING for part in parts)
+
+
+def is_session_file(path: bytes) -> bool:
+    """Whether this is a transcript or a request dump."""
+    return _session_file_kind(path) in (DiskKind.TRANSCRIPTS, DiskKind.REQUEST_DUMPS)
+
+
+def is_request_dump(path: bytes) -> bool:
+    return _session_file_kind(path) is DiskKind.REQUEST_DUMPS
+
+
+def _session_file_kind(path: bytes) -> DiskKind | None:
     folder, _, name = path.rpartition(b"/")
-    if folder == SESSIONS:
-        return classify_session_file(name, False) in _TAKEN_KINDS
-    return is_temporary_object(path)
+    return classify_session_file(name, False) if folder == SESSIONS else None
 
 
 def is_temporary_object(path: bytes) -> bool:

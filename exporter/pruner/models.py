@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from exporter.config.prune import PolicyName
 from exporter.hermes.continuity import DatabaseFingerprint
 from exporter.runs.models import Frees as Frees
 from exporter.runs.models import RunOutcome
@@ -14,19 +15,6 @@ from exporter.snapshot import Bytes, Count, SessionId, Text, Timestamp, Word
 
 Target = Annotated[str, Meta(max_length=4096)]
 """What an action is taken on; see `Act`."""
-
-
-class Policy(StrEnum):
-    """In order of harm: what is safest to lose comes first."""
-
-    EXPIRED_TRASH = "expired_trash"
-    REQUEST_DUMPS = "request_dumps"
-    ORPHAN_FILES = "orphan_files"
-    ORPHAN_CHECKPOINTS = "orphan_checkpoints"
-    STALE_CHECKPOINTS = "stale_checkpoints"
-    EMPTY_SESSIONS = "empty_sessions"
-    TRIVIAL_SESSIONS = "trivial_sessions"
-    OLD_SESSIONS = "old_sessions"
 
 
 class ThresholdName(StrEnum):
@@ -59,7 +47,7 @@ class PruneAction(Struct, frozen=True):
     """One thing to take, why, and what must still hold at that moment."""
 
     action: Act
-    policy: Policy
+    policy: PolicyName
     target: Target
     reason: Text
     bytes: Bytes = 0
@@ -115,7 +103,7 @@ REASONS_MAX = 16
 class PolicyReport(Struct, frozen=True):
     """What one policy could do now."""
 
-    policy: Policy
+    policy: PolicyName
     reclaimable_bytes: Bytes = 0
     eligible: Count = 0
     """Things that are past it and that no rule keeps."""

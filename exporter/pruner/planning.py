@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct, structs
 
-from exporter.pruner.decide.plan import Filters, plan_prune
+from exporter.pruner.decide.plan import plan_prune
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.report import report
 from exporter.pruner.decide.thresholds import Pressure, assess, read_levels
@@ -89,7 +89,6 @@ def _plan(wish: PruneWish, inventory_reader: Stocktaker, seen: Seen) -> Planned:
     pressure, memory = assess(read_levels(inventory), settings, stock.memory, inventory.taken_at)
     figures, automatic = report(inventory, settings, pressure)
     if wish.by_hand:
-        narrowed = wish.narrowed
         made = plan_prune(
             seen.home,
             inventory,
@@ -97,12 +96,7 @@ def _plan(wish: PruneWish, inventory_reader: Stocktaker, seen: Seen) -> Planned:
             settings,
             pressure=pressure if wish.by_pressure else None,
             by_hand=True,
-            filters=Filters(
-                frozenset(narrowed.policies),
-                narrowed.older_than_seconds,
-                frozenset(narrowed.sources),
-                narrowed.unproven,
-            ),
+            filter_by=wish.filter_by,
         )
     else:
         made = structs.replace(automatic, home=seen.home)

@@ -7,16 +7,8 @@ from msgspec import Struct
 from exporter.config.prune import Prune
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.beside import ProcessesAtPrune
-from exporter.pruner.models import HomePrunePlan, Policy, PruneMemory
-
-
-class Narrowed(Struct, frozen=True):
-    """What a person has narrowed a plan to; empty: everything."""
-
-    policies: tuple[Policy, ...] = ()
-    older_than_seconds: float | None = None
-    sources: tuple[str, ...] = ()
-    unproven: bool = False
+from exporter.pruner.models import HomePrunePlan, PruneMemory
+from exporter.runs.models import Filter
 
 
 class PruneWish(Struct, frozen=True):
@@ -28,7 +20,7 @@ class PruneWish(Struct, frozen=True):
     by_hand: bool = False
     by_pressure: bool = True
     """Only what crossed thresholds demand; otherwise all that the policies allow."""
-    narrowed: Narrowed = Narrowed()
+    filter_by: Filter = Filter()
 
 
 class PruneRequest(Struct, frozen=True):

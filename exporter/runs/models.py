@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
+from exporter.config.prune import PolicyName
 from exporter.snapshot import Bytes, Count, SessionId, Text, Word
 from exporter.text import cut
 
@@ -68,6 +69,17 @@ class Frees(StrEnum):
     """It waits in the trash on the same filesystem."""
     AFTER_UPKEEP = "after_upkeep"
     """Only VACUUM or `git gc` gives it back."""
+
+
+class Filter(Struct, frozen=True):
+    """What a person has narrowed a plan to; empty: everything."""
+
+    policies: tuple[PolicyName, ...] = ()
+    sources: tuple[str, ...] = ()
+    older_than_seconds: float | None = None
+    """In place of the age that the settings of a policy say."""
+    unproven: bool = False
+    """Files without a row whose deletion was not seen, too: they may be last copies."""
 
 
 class Skipped(Struct, frozen=True):

@@ -17,7 +17,7 @@ from exporter.collectors.series_budget import (
     worst_case,
     worst_case_of_agent,
 )
-from exporter.pruner.models import Policy, PolicyReport, PruneReport, ThresholdReport, Unreachable
+from exporter.pruner.models import PolicyReport, PruneReport, ThresholdReport, Unreachable
 
 VERDICT = Label("verdict", values_of("hermes_sessions_open_by_verdict", "verdict"))
 DECLARED = [metric for each in collectors.collectors() for metric in each.descriptions]
@@ -64,7 +64,7 @@ def test_what_a_worker_makes_up_becomes_no_series() -> None:
         thresholds=[ThresholdReport(f"mine{n}", 1.0, 2.0, 1.0, True) for n in range(16)],
         unreachable=[Unreachable(t, f"why{n}", 5) for t in ("state_db", "mine") for n in range(20)],
         blocked=[f"because{n}" for n in range(16)],
-        policies=[PolicyReport(Policy.OLD_SESSIONS, n) for n in range(16)],
+        policies=[PolicyReport("old_sessions", n) for n in range(16)],
     )
     samples = Samples(DECLARED)
     prune._policies("h", lies, samples)

@@ -21,7 +21,7 @@ import pytest
 
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
 from exporter.runs.models import Outcome, RunKind, RunOutcome
 from tests.real.command import run, run_json
 from tests.real.elsewhere import as_user
@@ -286,7 +286,7 @@ def prune_projects(made: Checkpoints) -> str:
     actions = tuple(
         PruneAction(
             action=Act.DELETE_PROJECT,
-            policy=Policy.STALE_CHECKPOINTS,
+            policy="stale_checkpoints",
             target=made.name(each),
             reason="it is old",
             frees=Frees.AFTER_UPKEEP,
@@ -431,7 +431,7 @@ def journal_of_many(home: Path) -> tuple[str, str]:
     wanted = planned_file(home, f"sessions/{dump.name}").intent
     action = PruneAction(
         action=Act.DELETE_FILE,
-        policy=Policy.REQUEST_DUMPS,
+        policy="request_dumps",
         target=wanted.target,
         reason="it is old",
         frees=Frees.AT_PURGE,

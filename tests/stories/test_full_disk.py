@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
 from exporter.runs.models import Action
 from tests.real.elsewhere import as_user
 from tests.real.hermes import REPOSITORY
@@ -104,7 +104,7 @@ def planned(each: Action, frees: Frees = Frees.AT_PURGE) -> PruneAction:
     intent = each.intent
     return PruneAction(
         action=Act(intent.action),
-        policy=Policy(intent.policy),
+        policy=intent.policy,
         target=intent.target,
         reason=intent.reason,
         frees=frees,
@@ -150,8 +150,8 @@ def test_a_home_that_had_a_run_before_notes_and_takes_without_space(
 def test_half_packs_alone_go_without_the_trash_and_space_comes_free(
     home: Path, owner: Crew
 ) -> None:
-    orphan = planned_file(home, ORPHAN, 0, policy=Policy.ORPHAN_FILES)
-    pack = planned_file(home, PACK, 1, policy=Policy.STALE_CHECKPOINTS)
+    orphan = planned_file(home, ORPHAN, 0, policy="orphan_files")
+    pack = planned_file(home, PACK, 1, policy="orphan_checkpoints")
     repo = planned_repo(home, REPO, 2)
     fill(home)
     said = owner.ask(home, "delete", [orphan, pack, repo])
@@ -175,8 +175,8 @@ def test_purging_needs_no_space(home: Path, owner: Crew) -> None:
 def test_the_first_run_ever_makes_room_for_its_journal_by_half_packs_alone(home: Path) -> None:
     actions = [
         planned(planned_repo(home, REPO)),
-        planned(planned_file(home, ORPHAN, policy=Policy.ORPHAN_FILES)),
-        planned(planned_file(home, PACK, policy=Policy.STALE_CHECKPOINTS), Frees.NOW),
+        planned(planned_file(home, ORPHAN, policy="orphan_files")),
+        planned(planned_file(home, PACK, policy="orphan_checkpoints"), Frees.NOW),
     ]
     fill(home)
     outcome, done, skipped = prune(home, *actions)
@@ -191,7 +191,7 @@ def test_the_first_run_ever_makes_room_for_its_journal_by_half_packs_alone(home:
 
 def test_a_plan_that_wants_a_transcript_gone_at_once_is_not_followed(home: Path) -> None:
     """Whatever made such a plan: on a full disk too, the file stays where it is."""
-    lost = planned(planned_file(home, ORPHAN, policy=Policy.ORPHAN_FILES), Frees.NOW)
+    lost = planned(planned_file(home, ORPHAN, policy="orphan_files"), Frees.NOW)
     fill(home)
     kind, why = prune(home, lost)
     assert (kind, "No space left" in why) == ("RunFullError", True)

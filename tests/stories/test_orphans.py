@@ -12,7 +12,7 @@ import pytest
 
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.decide.inventory import Deletion
-from exporter.pruner.models import Act, HomePrunePlan, Policy
+from exporter.pruner.models import Act, HomePrunePlan
 from exporter.runs.journal import running_on
 from exporter.runs.models import Intent, RunKind
 from tests.pruner.decide.policies.test_orphan_files import NEW, OLD, TIGHT, Home
@@ -191,7 +191,7 @@ def test_transcripts_that_a_stopped_run_left_go_with_the_next_and_block_nothing(
     assert len(transcripts(home.path)) == len(OLD)
     found = plan(take_stock(home.path, days_later=3).inventory, TIGHT)
     assert found.blocked == ""
-    orphans = [each.target for each in found.actions if each.policy is Policy.ORPHAN_FILES]
+    orphans = [each.target for each in found.actions if each.policy == "orphan_files"]
     assert sorted(orphans) == sorted(f"sessions/session_{name}.json" for name in taken)
 
 
@@ -211,4 +211,4 @@ def test_what_an_unfinished_run_may_have_deleted_waits_for_its_recovery(tmp_path
     assert lost == [Deletion.UNSETTLED] * 9
     found = plan(stock, TIGHT)
     assert (found.blocked, kept(found)["unfinished_run"]) == ("", 9)
-    assert [each for each in found.actions if each.policy is Policy.ORPHAN_FILES] == []
+    assert [each for each in found.actions if each.policy == "orphan_files"] == []

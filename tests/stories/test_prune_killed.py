@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from exporter.pruner.apply.execute import execute
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
 from exporter.runs.journal import journal_of
 from exporter.runs.models import ActionState, RunKind
 from tests.real.hermes import NEWEST, python_for
@@ -88,7 +88,7 @@ def write_plan(home: Path) -> HomePrunePlan:
         found = file.stat()
         transcript = PruneAction(
             action=Act.DELETE_FILE,
-            policy=Policy.OLD_SESSIONS,
+            policy="old_sessions",
             target=f"sessions/{file.name}",
             reason="it is old",
             bytes=4096,

@@ -10,12 +10,13 @@ from typing import Any
 
 from exporter.config.prune import Prune
 from exporter.pruner.decide.inventory import Inventory, Safeguards, SessionFile, StockedSession
-from exporter.pruner.decide.plan import EVERYTHING, Filters, plan_prune
+from exporter.pruner.decide.plan import EVERYTHING, plan_prune
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.thresholds import Pressure, assess, read_levels
 from exporter.pruner.gather.inventory_reader import Asked, Stock, Stocktaker
 from exporter.pruner.models import Act, HomePrunePlan, PruneMemory
 from exporter.reaper.models import ProcessFacts
+from exporter.runs.models import Filter
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.snapshot import DiskKind, LockAnswer
 from tests.real.hermes import Hermes
@@ -84,12 +85,12 @@ def plan(
     *,
     by_hand: bool = True,
     pressure: Pressure | None = None,
-    filters: Filters = EVERYTHING,
+    filter_by: Filter = EVERYTHING,
 ) -> HomePrunePlan:
     how = how or settings()
     protection = protect(found, how, by_hand=by_hand)
     return plan_prune(
-        "home", found, protection, how, pressure=pressure, by_hand=by_hand, filters=filters
+        "home", found, protection, how, pressure=pressure, by_hand=by_hand, filter_by=filter_by
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from exporter.pruner.expected import ExpectedFile, as_keys
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
 from exporter.runs.journal import journal_of
 from tests.real.hermes import Hermes
 from tests.support.session_pruning import dump_all, planned, prunable_process
@@ -49,7 +49,7 @@ def _transcript_action(home: Path, session: str) -> PruneAction:
     expected = ExpectedFile.of((home / transcript(session)).lstat())
     return PruneAction(
         action=Act.DELETE_FILE,
-        policy=Policy.OLD_SESSIONS,
+        policy="old_sessions",
         target=transcript(session),
         reason="it is old",
         bytes=4096,

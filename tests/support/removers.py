@@ -10,7 +10,7 @@ from typing import Any
 
 from exporter.pruner.apply.remover import Remover
 from exporter.pruner.expected import ExpectedFile, ExpectedFolder, ExpectedProject, as_keys
-from exporter.pruner.models import Act, Policy
+from exporter.pruner.models import Act
 from exporter.runs.folder import run_folder
 from exporter.runs.models import Action, ActionState, Intent
 from exporter.runs.trash import RunTrash, trash_of
@@ -23,33 +23,37 @@ def action(
     target: str,
     before: dict[str, Any],
     *,
-    policy: Policy = Policy.REQUEST_DUMPS,
+    policy: str = "request_dumps",
     number: int = 0,
     run: str = RUN,
 ) -> Action:
     """An action as the journal knows it before it is taken."""
-    intent = Intent(act.value, target, "it is old", policy.value, 0, before)
+    intent = Intent(act.value, target, "it is old", policy, 0, before)
     return Action(run, number, intent, ActionState.INTENDED, "", None)
 
 
 def planned_file(home: Path, target: str, number: int = 0, **more: Any) -> Action:
     """As a plan that is made now would want it."""
+    more.setdefault("policy", _policy_for(target))
     before = as_keys(ExpectedFile.of(os.lstat(os.path.join(home, target))))
     return action(Act.DELETE_FILE, target, dict(before), number=number, **more)
 
 
+def _policy_for(target: str) -> str:
+    """The policy whose files have such names."""
+    if target.startswith("checkpoints/"):
+        return "orphan_checkpoints"
+    return "request_dumps" if "/request_dump_" in target else "orphan_files"
+
+
 def planned_repo(home: Path, target: str, number: int = 0) -> Action:
     before = as_keys(ExpectedFolder.of(os.lstat(os.path.join(home, target))))
-    return action(
-        Act.DELETE_REPO, target, dict(before), policy=Policy.STALE_CHECKPOINTS, number=number
-    )
+    return action(Act.DELETE_REPO, target, dict(before), policy="stale_checkpoints", number=number)
 
 
 def planned_project(home: Path, name: str, number: int = 0) -> Action:
     before = as_keys(ExpectedProject.of(str(home / "checkpoints/store"), name))
-    return action(
-        Act.DELETE_PROJECT, name, dict(before), policy=Policy.STALE_CHECKPOINTS, number=number
-    )
+    return action(Act.DELETE_PROJECT, name, dict(before), policy="stale_checkpoints", number=number)
 
 
 @contextmanager

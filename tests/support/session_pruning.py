@@ -18,7 +18,7 @@ from exporter.hermes.schema import probe_schema
 from exporter.hermes.session_state import SessionStateReader
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.beside import ProcessesAtPrune
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
 from exporter.runs.models import Outcome
 from exporter.writing.target import Target
 from tests.real.hermes import Hermes
@@ -69,7 +69,7 @@ def planned(
     actions = tuple(
         PruneAction(
             action=Act.DELETE_SESSION,
-            policy=Policy.OLD_SESSIONS,
+            policy="old_sessions",
             target=session,
             reason="it is old",
             bytes=1000,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from exporter.cli import arguments, output
+from exporter.config.prune import POLICY_NAMES
 from exporter.config.units import DURATION
 from exporter.errors import PartlyDoneError, UsageError
-from exporter.pruner.models import Policy
-from exporter.pruner.requests import Narrowed
+from exporter.runs.models import Filter
 
 SUMMARY = "free disk space by the policies; without --yes only show the plan"
 DESCRIPTION = """\
@@ -45,8 +45,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="policies",
         metavar="NAME",
         action="append",
-        type=arguments.OneOf([policy.value for policy in Policy]),
-        help=f"only this policy, of {', '.join(Policy)}; may be repeated",
+        type=arguments.OneOf(POLICY_NAMES),
+        help=f"only this policy, of {', '.join(POLICY_NAMES)}; may be repeated",
     )
     parser.add_argument(
         "--older-than",
@@ -86,18 +86,18 @@ def run(args: Namespace) -> int:
         raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
     if args.older_than is not None and not args.policies:
         raise UsageError("--older-than narrows a policy: name it with --policy")
-    if args.unproven and args.policies != [Policy.ORPHAN_FILES.value]:
+    if args.unproven and args.policies != ["orphan_files"]:
         raise UsageError("--unproven takes last copies: name `--policy orphan_files` alone with it")
     from exporter.agent.manual_prune import PruneCommand
     from exporter.agent.one_shot import host
     from exporter.cli.render.progress import progress_bar
 
     command = PruneCommand(
-        narrowed=Narrowed(
-            tuple(Policy(name) for name in args.policies or ()),
-            args.older_than,
-            tuple(args.sources or ()),
-            args.unproven,
+        filter_by=Filter(
+            policies=tuple(args.policies or ()),
+            sources=tuple(args.sources or ()),
+            older_than_seconds=args.older_than,
+            unproven=args.unproven,
         ),
         by_pressure=args.pressure,
         execute=args.yes,

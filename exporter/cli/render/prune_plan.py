@@ -8,8 +8,8 @@ from typing import Any
 
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 from exporter.cli.render.plan import unknown_outcome
-from exporter.config.prune import Prune
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.config.prune import POLICY_NAMES, Prune
+from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
 from exporter.text import counted, format_age, format_count, format_size
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
@@ -67,13 +67,13 @@ def blocks(
 
 def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     rows = []
-    for policy in Policy:
-        chosen = [each for each in actions if each["policy"] == policy.value]
+    for policy in POLICY_NAMES:
+        chosen = [each for each in actions if each["policy"] == policy]
         if chosen:
             size = sum(each["bytes"] for each in chosen)
             rows.append(
                 (
-                    Cell(policy.value, Tone.STRONG),
+                    Cell(policy, Tone.STRONG),
                     Cell(format_count(len(chosen))),
                     Cell(format_size(size)),
                 )

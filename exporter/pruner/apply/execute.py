@@ -16,6 +16,7 @@ import apsw
 import msgspec
 from msgspec import structs
 
+from exporter.config.prune import EXPIRED_TRASH
 from exporter.errors import DatabaseError
 from exporter.pruner.apply.delete_sessions import SessionDeleter, units_of
 from exporter.pruner.apply.full_disk import remove_garbage_first
@@ -31,7 +32,7 @@ from exporter.pruner.apply.registry import removers_for, take
 from exporter.pruner.apply.remover import Remover
 from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.decide.trash_wait import BESIDE, why_not_purged
-from exporter.pruner.models import Act, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, HomePrunePlan, PruneAction
 from exporter.runs.folder import RunError, RunFolder
 from exporter.runs.journal import RunJournal, running_on
 from exporter.runs.models import (
@@ -117,7 +118,7 @@ def intent_of(action: PruneAction) -> Intent:
         action=action.action.value,
         target=action.target,
         reason=action.reason,
-        policy=action.policy.value,
+        policy=action.policy,
         bytes=action.bytes,
         before=dict(action.expected),
         after={"frees": action.frees.value, "group": action.group},
@@ -314,7 +315,7 @@ def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
         actions = [
             PruneAction(
                 action=Act.PURGE_TRASH,
-                policy=Policy.EXPIRED_TRASH,
+                policy=EXPIRED_TRASH,
                 target=name,
                 reason="it was asked for" if by_hand else "its keep time is over",
                 bytes=size,

@@ -7,7 +7,7 @@ import stat
 from typing import Any
 
 from exporter.evidence.statx import is_mount_root
-from exporter.hermes.prunable_names import is_prunable_file, is_temporary_object
+from exporter.hermes.prunable_names import is_denied, is_temporary_object
 from exporter.pruner.apply.home_folder import (
     SkipError,
     refuse_changed,
@@ -23,9 +23,10 @@ from exporter.runs.models import Action
 class FileRemover(MoveRemover):
     """Takes regular files of one home that have no other name."""
 
-    def _refuse_name(self, path: bytes) -> None:
-        if not is_prunable_file(path):
-            raise SkipError("no file of this name is ever taken")
+    _what = "file"
+
+    def _is_never_taken(self, path: bytes) -> bool:
+        return is_denied(path)
 
     def _check_before(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
         found = stat_in(folder, name)

@@ -21,6 +21,7 @@ from exporter.pruner.apply.home_folder import (
     sync_folders,
 )
 from exporter.pruner.apply.rename import put_back, rename_no_replace
+from exporter.pruner.decide.policies import POLICIES
 from exporter.runs.models import Action
 from exporter.runs.trash import RunTrash, name_in_trash
 
@@ -28,12 +29,15 @@ from exporter.runs.trash import RunTrash, name_in_trash
 class MoveRemover(ABC):
     """An effect; see `exporter.pruner.apply.remover`. What it takes, its subclasses know."""
 
+    _what: str
+    """What it takes, for people."""
+
     def __init__(self, home: str, owner: int) -> None:
         self._place = HomeFolder(home, owner)
 
     @abstractmethod
-    def _refuse_name(self, path: bytes) -> None:
-        """Raise unless something of this name may be taken at all."""
+    def _is_never_taken(self, path: bytes) -> bool:
+        """Whether nothing of this name may be taken, whatever the policy."""
 
     @abstractmethod
     def _check_before(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
@@ -51,7 +55,7 @@ class MoveRemover(ABC):
         path = os.fsencode(action.intent.target)
         folder_path, name = split(path)
         try:
-            self._refuse_name(path)
+            self._refuse_name(action.intent.policy, path)
             with self._place.folder(folder_path) as folder:
                 self._check_before(action.intent.before, folder, name)
                 if trash is None:
@@ -96,6 +100,19 @@ class MoveRemover(ABC):
         except OSError as error:
             return move_error(error)
         return ""
+
+    def _refuse_name(self, policy: str, path: bytes) -> None:
+        """Raise unless this may be taken by its name, for this policy.
+
+        The names are this process's own: a plan only says which policy it was made by.
+        """
+        if self._is_never_taken(path):
+            raise SkipError(f"no {self._what} of this name is ever taken")
+        known = POLICIES.get(policy)
+        if known is None:
+            raise SkipError(f"this version has no policy {policy[:64]!a}")
+        if not known.may_take(path):
+            raise SkipError(f"policy {policy} takes no {self._what} of this name")
 
     def _move(self, action: Action, folder: int, name: bytes, trash: RunTrash) -> None:
         kept = name_in_trash(action)

@@ -34,6 +34,8 @@ _MOST_LEVELS: Final = 64
 class RepositoryRemover(MoveRemover):
     """Takes folders of one home that are a legacy repository, or an archive of such."""
 
+    _what = "folder"
+
     def __init__(
         self,
         home: str,
@@ -48,9 +50,8 @@ class RepositoryRemover(MoveRemover):
         self._clock = clock
         self._most_entries = most_entries
 
-    def _refuse_name(self, path: bytes) -> None:
-        if not is_prunable_repo(path):
-            raise SkipError("no folder of this name is ever taken")
+    def _is_never_taken(self, path: bytes) -> bool:
+        return not is_prunable_repo(path)
 
     def _check_before(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
         self._check_after(expected, folder, name)

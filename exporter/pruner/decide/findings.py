@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from msgspec import Struct
 
-from exporter.config.prune import Policies, Prune
-from exporter.config.prune import Policy as PolicySettings
+from exporter.config.prune import Policies, PolicySettings, Prune
 from exporter.pruner.decide.inventory import Inventory, SessionFile, StockedSession
-from exporter.pruner.decide.items import ItemGroup
+from exporter.pruner.decide.items import Item, ItemGroup
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.protection import Protection
 from exporter.pruner.decide.thresholds import relief
@@ -69,32 +67,41 @@ class Finding(Struct, frozen=True):
     why: str = ""
 
 
-class Find(Protocol):
-    """A policy: finds what may go, and takes nothing."""
-
-    def __call__(self, scope: Scope) -> Finding: ...
-
-
 class FindingBuilder:
     """Sorts what a policy is for into what may go, what is too young and what a rule keeps."""
 
-    def __init__(self, scope: Scope) -> None:
-        self._now = scope.now
+    def __init__(self, scope: Scope, policy: str) -> None:
+        self._scope = scope
+        self._policy = policy
         self._groups: list[ItemGroup] = []
         self._kept: list[tuple[str, ItemGroup]] = []
         self._young: Counter[ThresholdName] = Counter()
         self._protected: Counter[ThresholdName] = Counter()
         self._oldest: float | None = None
 
-    def consider(self, group: ItemGroup, older_than_seconds: float, kept_by: str = "") -> None:
-        """It goes if no rule keeps it and it is older than this."""
-        is_old = self._now - group.clock > older_than_seconds
+    def consider(
+        self,
+        *items: Item,
+        clock: float,
+        reason: str,
+        kept_by: str = "",
+        older_than_seconds: float | None = None,
+    ) -> None:
+        """These go, together, if no rule keeps them and they are older than the settings say.
+
+        Their age is counted from `clock`; `older_than_seconds` stands in for the settings.
+        """
+        group = ItemGroup(self._policy, clock, reason, items)
+        scope = self._scope
+        if older_than_seconds is None:
+            older_than_seconds = scope.age_of(scope.settings.policies.named(self._policy))
+        is_old = scope.now - clock > older_than_seconds
         if kept_by and is_old:
             self._kept.append((kept_by, group))
             _add(self._protected, group)
         if kept_by:
             return
-        self._oldest = group.clock if self._oldest is None else min(group.clock, self._oldest)
+        self._oldest = clock if self._oldest is None else min(clock, self._oldest)
         if is_old:
             self._groups.append(group)
         else:

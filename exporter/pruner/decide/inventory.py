@@ -127,13 +127,15 @@ class Checkpoint(Struct, frozen=True):
     """None if it could not be looked at; then it is left alone."""
 
 
-class Leftover(Struct, frozen=True):
-    """Half a pack or object that a killed git left behind."""
+class HomeFile(Struct, frozen=True, gc=False):
+    """A file that belongs to no session."""
 
     path: str
+    """Below the home."""
     allocated_bytes: int
     modified_at: float
     is_own: bool
+    """A regular file of the home's owner with no other name."""
     inode: int = 0
     size: int = 0
     mtime_ns: int = 0
@@ -171,7 +173,10 @@ class Inventory(Struct, frozen=True):
     sessions: tuple[StockedSession, ...] = ()
     files: tuple[SessionFile, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
-    leftovers: tuple[Leftover, ...] = ()
+    leftovers: tuple[HomeFile, ...] = ()
+    """Half packs and objects that a killed git left behind."""
+    gathered: Mapping[str, tuple[HomeFile, ...]] = {}
+    """By policy: the files that are listed for it alone, see `Policy.gather`."""
     trash: tuple[TrashedRun, ...] = ()
     safeguards: Safeguards = Safeguards()
     self_pruning: OwnPruning = OwnPruning()

@@ -11,16 +11,15 @@ from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.hermes.paths import SESSIONS
 from exporter.pruner.decide.inventory import (
     Checkpoint,
-    Leftover,
+    HomeFile,
     SessionFile,
     StockedSession,
     TrashedRun,
 )
 from exporter.pruner.decide.thresholds import relief
 from exporter.pruner.expected import ExpectedFile, ExpectedOnDisk, ExpectedSession
-from exporter.pruner.models import Act, Frees, Policy, ThresholdName
+from exporter.pruner.models import Act, Frees, ThresholdName
 
-_SESSION: Final = (ThresholdName.STATE_DB,)
 _FILE_OF_SESSION: Final = (ThresholdName.TRANSCRIPTS,)
 _FILE: Final = (ThresholdName.TRANSCRIPTS, ThresholdName.DISK_USED)
 _CHECKPOINT: Final = (ThresholdName.CHECKPOINTS, ThresholdName.DISK_USED)
@@ -47,7 +46,7 @@ class Item(Struct, frozen=True, gc=False):
 class ItemGroup(Struct, frozen=True, gc=False):
     """What goes together or not at all: a conversation with its files, or a single item."""
 
-    policy: Policy
+    policy: str
     clock: float
     """Its age is counted from here; what has the oldest goes first."""
     reason: str
@@ -71,7 +70,7 @@ class ItemGroup(Struct, frozen=True, gc=False):
         return sum(relief(item, threshold) for item in self.items)
 
 
-def session_item(session: StockedSession, lowers: tuple[ThresholdName, ...] = _SESSION) -> Item:
+def session_item(session: StockedSession, lowers: tuple[ThresholdName, ...]) -> Item:
     return Item(
         kind=Act.DELETE_SESSION,
         target=session.id,
@@ -98,15 +97,18 @@ def session_file_item(file: SessionFile, *, after_session: bool = False) -> Item
     )
 
 
-def leftover_item(file: Leftover) -> Item:
+def file_item(
+    file: HomeFile, lowers: tuple[ThresholdName, ...], *, is_garbage: bool = False
+) -> Item:
+    """A file that belongs to no session."""
     return Item(
         kind=Act.DELETE_FILE,
         target=file.path,
         bytes=file.allocated_bytes,
-        lowers=_CHECKPOINT,
+        lowers=lowers,
         frees=Frees.AT_PURGE,
         expected=ExpectedFile(file.inode, file.size, file.mtime_ns),
-        is_garbage=True,
+        is_garbage=is_garbage,
     )
 
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from exporter.config.prune import Prune
 from exporter.pruner.decide.findings import Finding, Scope, oldest_first
@@ -20,7 +20,6 @@ from exporter.pruner.decide.inventory import Inventory, SessionFile
 from exporter.pruner.decide.items import Item, ItemGroup, path_of, when_freed
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.policies import POLICIES
-from exporter.pruner.decide.policies.orphan_files import warn_of_last_copies
 from exporter.pruner.decide.protection import Protection
 from exporter.pruner.decide.selection import select, unreachable
 from exporter.pruner.decide.thresholds import Pressure, insisted_on
@@ -28,11 +27,11 @@ from exporter.pruner.expected import as_keys
 from exporter.pruner.models import (
     Act,
     HomePrunePlan,
-    Policy,
     ProtectedCount,
     PruneAction,
     ThresholdName,
 )
+from exporter.runs.models import Filter
 from exporter.text import format_age, format_count, format_percent, format_size
 
 FEW: Final = 5
@@ -40,17 +39,7 @@ FEW: Final = 5
 _HASH_DIGITS: Final = 16
 
 
-class Filters(Struct, frozen=True):
-    """What a person has narrowed a plan to."""
-
-    policies: frozenset[Policy] = frozenset()
-    older_than_seconds: float | None = None
-    sources: frozenset[str] = frozenset()
-    unproven: bool = False
-    """Files without a row whose deletion was not seen, too: they may be last copies."""
-
-
-EVERYTHING: Final = Filters()
+EVERYTHING: Final = Filter()
 
 
 def plan_prune(
@@ -61,8 +50,8 @@ def plan_prune(
     *,
     pressure: Pressure | None = None,
     by_hand: bool = False,
-    filters: Filters = EVERYTHING,
-    findings: Mapping[Policy, Finding] | None = None,
+    filter_by: Filter = EVERYTHING,
+    findings: Mapping[str, Finding] | None = None,
 ) -> HomePrunePlan:
     """Plan what to take from one home.
 
@@ -77,7 +66,7 @@ def plan_prune(
             home=home, created_at=now, blocked=protection.blocked, why=protection.why[:300]
         )
     if findings is None:
-        findings = find_all(inventory, protection, settings, by_hand=by_hand, filters=filters)
+        findings = find_all(inventory, protection, settings, by_hand=by_hand, filter_by=filter_by)
     if by_hand and pressure is not None:
         pressure = insisted_on(pressure)
     chosen = choose(findings, inventory, settings, pressure)
@@ -100,7 +89,7 @@ def plan_prune(
         blocked=blocked,
         why=why[:300],
         warnings=tuple(
-            warning[:300] for warning in (*warn_of_last_copies(chosen), *over, *_warnings(findings))
+            warning[:300] for warning in (*_words_of_policies(chosen), *over, *_warnings(findings))
         )
         if by_hand
         else (),
@@ -113,9 +102,9 @@ def find_all(
     settings: Prune,
     *,
     by_hand: bool,
-    filters: Filters = EVERYTHING,
+    filter_by: Filter = EVERYTHING,
     lineages: Lineages | None = None,
-) -> dict[Policy, Finding]:
+) -> dict[str, Finding]:
     """What each policy may take; what two may take is found by the safer one alone."""
     scope = Scope(
         inventory=inventory,
@@ -125,21 +114,21 @@ def find_all(
         files_of=_files_by_session(inventory.files, protection),
         by_source={},
         by_hand=by_hand,
-        older_than_seconds=filters.older_than_seconds,
-        unproven=filters.unproven,
+        older_than_seconds=filter_by.older_than_seconds,
+        unproven=filter_by.unproven,
     )
-    sources = _sources(inventory) if filters.sources else {}
-    wanted = [policy for policy in POLICIES if not filters.policies or policy in filters.policies]
+    sources = _sources(inventory) if filter_by.sources else {}
+    wanted = [name for name in POLICIES if not filter_by.policies or name in filter_by.policies]
     findings = {
-        policy: Finding(()) if settings.is_off(policy.value) else POLICIES[policy](scope)
-        for policy in wanted
+        name: Finding(()) if settings.is_off(name) else POLICIES[name].find(scope, POLICIES[name])
+        for name in wanted
     }
     left = _once(
         [
             each
             for finding in findings.values()
             for each in finding.groups
-            if _is_wanted(each, filters, sources)
+            if _is_wanted(each, filter_by, sources)
         ]
     )
     return {
@@ -162,19 +151,19 @@ def _sources(inventory: Inventory) -> dict[str, str]:
     return {session.id: session.source for session in inventory.sessions}
 
 
-def _is_wanted(group: ItemGroup, filters: Filters, sources: Mapping[str, str]) -> bool:
+def _is_wanted(group: ItemGroup, filter_by: Filter, sources: Mapping[str, str]) -> bool:
     """Whether it is of the sources that were asked for; what is of no session is of none."""
-    return not filters.sources or all(
-        item.session is not None and sources.get(item.session) in filters.sources
+    return not filter_by.sources or all(
+        item.session is not None and sources.get(item.session) in filter_by.sources
         for item in group.leading
     )
 
 
-def _once(groups: Iterable[ItemGroup]) -> dict[Policy, list[ItemGroup]]:
+def _once(groups: Iterable[ItemGroup]) -> dict[str, list[ItemGroup]]:
     """Each thing once, with the safest policy that takes it; delegates with their parent alone."""
     order = {policy: number for number, policy in enumerate(POLICIES)}
     taken: set[tuple[Act, str]] = set()
-    left: dict[Policy, list[ItemGroup]] = {}
+    left: dict[str, list[ItemGroup]] = {}
     # Of families the largest first: what a safer policy would take of one goes with the rest.
     for each in sorted(groups, key=lambda each: (-_sessions(each), order[each.policy])):
         keys = [_key(item) for item in each.leading]
@@ -205,7 +194,7 @@ def _without(group: ItemGroup, taken: Collection[tuple[Act, str]]) -> ItemGroup:
 
 
 def choose(
-    findings: Mapping[Policy, Finding],
+    findings: Mapping[str, Finding],
     inventory: Inventory,
     settings: Prune,
     pressure: Pressure | None,
@@ -287,20 +276,25 @@ def _shares(items: Sequence[Item], inventory: Inventory) -> Iterator[tuple[str, 
     yield "checkpoints", sum(checkpoints), inventory.checkpoints_bytes or 0, len(checkpoints)
 
 
-def _blocked(findings: Mapping[Policy, Finding], actions: Sequence[PruneAction]) -> tuple[str, str]:
+def _blocked(findings: Mapping[str, Finding], actions: Sequence[PruneAction]) -> tuple[str, str]:
     """Why nothing is planned, if a policy would not say what may go."""
     if actions:
         return "", ""
     return next(((each.blocked, each.why) for each in findings.values() if each.blocked), ("", ""))
 
 
-def _warnings(findings: Mapping[Policy, Finding]) -> Iterator[str]:
+def _words_of_policies(chosen: Sequence[ItemGroup]) -> Iterator[str]:
+    for name, policy in POLICIES.items():
+        yield from policy.warn(each for each in chosen if each.policy == name)
+
+
+def _warnings(findings: Mapping[str, Finding]) -> Iterator[str]:
     for policy, finding in findings.items():
         if finding.blocked:
-            yield f"{policy.value}: {finding.why}"
+            yield f"{policy}: {finding.why}"
 
 
-def _kept(findings: Mapping[Policy, Finding], protection: Protection) -> Counter[str]:
+def _kept(findings: Mapping[str, Finding], protection: Protection) -> Counter[str]:
     """How many things each rule keeps that would go otherwise, and that no other policy takes."""
     seen = {
         _key(item)

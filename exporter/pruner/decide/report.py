@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.config.prune import Prune
+from exporter.config.prune import POLICY_NAMES, Prune
 from exporter.pruner.decide.findings import Finding
 from exporter.pruner.decide.inventory import Inventory
 from exporter.pruner.decide.lineage import Lineages
@@ -14,7 +14,6 @@ from exporter.pruner.models import (
     RULES_MAX,
     UNREACHABLE_MAX,
     HomePrunePlan,
-    Policy,
     PolicyReport,
     PruneReport,
     ThresholdReport,
@@ -58,9 +57,9 @@ def report(
 
 def _findings(
     inventory: Inventory, protection: Protection, settings: Prune, lineages: Lineages
-) -> dict[Policy, Finding]:
+) -> dict[str, Finding]:
     if protection.blocked:
-        return {policy: Finding(()) for policy in Policy}
+        return {policy: Finding(()) for policy in POLICY_NAMES}
     return find_all(inventory, protection, settings, by_hand=False, lineages=lineages)
 
 

@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-from exporter.config.prune import Prune
+from exporter.config.prune import EXPIRED_TRASH, Prune
 from exporter.pruner.decide.findings import Finding
 from exporter.pruner.decide.inventory import Inventory
-from exporter.pruner.decide.items import Item, ItemGroup, when_freed
-from exporter.pruner.decide.policies import LOWERS, expired_trash
+from exporter.pruner.decide.items import Item, ItemGroup, trash_item, when_freed
+from exporter.pruner.decide.policies import lowering
 from exporter.pruner.decide.thresholds import Level, Pressure, relief
-from exporter.pruner.models import Act, Frees, Policy, ThresholdName, Unreachable
+from exporter.pruner.models import Act, Frees, ThresholdName, Unreachable
 
 
 def select(
-    findings: Mapping[Policy, Finding], inventory: Inventory, settings: Prune, pressure: Pressure
+    findings: Mapping[str, Finding], inventory: Inventory, settings: Prune, pressure: Pressure
 ) -> list[ItemGroup]:
     """What thresholds demand, in order of harm; expired trash always."""
     chosen = _Choice(findings)
-    expired = chosen.of(Policy.EXPIRED_TRASH)
+    expired = chosen.of(EXPIRED_TRASH)
     for each in expired:
         chosen.take(each)
     early: list[ItemGroup] = []
@@ -28,7 +28,7 @@ def select(
         if level.reading is None:
             continue
         is_disk = level.name is ThresholdName.DISK_USED
-        may_purge = is_disk and Policy.EXPIRED_TRASH in findings
+        may_purge = is_disk and EXPIRED_TRASH in findings
         excess = in_bytes(level, level.excess)
         if is_disk and pressure.emergency:
             freed = sum(each.bytes for each in expired)
@@ -53,14 +53,15 @@ def _purge_early(
     inventory: Inventory, chosen: _Choice, excess: float, *, before: float = inf
 ) -> list[ItemGroup]:
     """The oldest trash from before a moment that is not expired yet, as far as it is needed now."""
-    gone = {each.leading[0].target for each in chosen.of(Policy.EXPIRED_TRASH)}
+    gone = {each.leading[0].target for each in chosen.of(EXPIRED_TRASH)}
     left = excess - sum(item.bytes for item in chosen.garbage())
     early: list[ItemGroup] = []
     for run in sorted(inventory.trash, key=lambda each: (each.taken_at, each.run)):
         if left <= 0:
             break
         if run.run not in gone and run.taken_at < before:
-            early.append(expired_trash.trash_group(run, "the filesystem is too full to keep it"))
+            why = "the filesystem is too full to keep it"
+            early.append(ItemGroup(EXPIRED_TRASH, run.taken_at, why, (trash_item(run),)))
             left -= run.allocated_bytes
     return early
 
@@ -68,11 +69,11 @@ def _purge_early(
 class _Choice:
     """What was taken so far."""
 
-    def __init__(self, findings: Mapping[Policy, Finding]) -> None:
+    def __init__(self, findings: Mapping[str, Finding]) -> None:
         self._findings = findings
         self._taken: set[int] = set()
 
-    def of(self, policy: Policy) -> list[ItemGroup]:
+    def of(self, policy: str) -> list[ItemGroup]:
         finding = self._findings.get(policy)
         return list(finding.groups) if finding is not None else []
 
@@ -81,7 +82,7 @@ class _Choice:
 
     def lower(self, level: Level, amount: float, *, garbage: bool = False) -> None:
         """Take until a threshold is lowered by so much; what was taken before counts."""
-        groups = [each for policy in LOWERS[level.name] for each in self.of(policy)]
+        groups = [each for policy in lowering(level.name) for each in self.of(policy)]
         left = amount - sum(each.relief(level.name) for each in groups if id(each) in self._taken)
         for each in groups:
             if left <= 0:
@@ -106,7 +107,7 @@ class _Choice:
 
 
 def unreachable(
-    findings: Mapping[Policy, Finding],
+    findings: Mapping[str, Finding],
     chosen: Sequence[ItemGroup],
     inventory: Inventory,
     pressure: Pressure | None,
@@ -149,7 +150,7 @@ def _freed_now(level: Level, chosen: Sequence[ItemGroup], pressure: Pressure) ->
 
 def _reasons(
     level: Level,
-    findings: Mapping[Policy, Finding],
+    findings: Mapping[str, Finding],
     chosen: Sequence[ItemGroup],
     inventory: Inventory,
     pressure: Pressure,
@@ -178,14 +179,14 @@ def _is_trash(group: ItemGroup) -> bool:
     return group.items[0].kind is Act.PURGE_TRASH
 
 
-def _of(level: Level, findings: Mapping[Policy, Finding]) -> Iterator[Finding]:
-    for policy in LOWERS[level.name]:
+def _of(level: Level, findings: Mapping[str, Finding]) -> Iterator[Finding]:
+    for policy in lowering(level.name):
         if policy in findings:
             yield findings[policy]
 
 
 def _planned(
-    level: Level, findings: Mapping[Policy, Finding], chosen: Sequence[ItemGroup]
+    level: Level, findings: Mapping[str, Finding], chosen: Sequence[ItemGroup]
 ) -> Iterator[int]:
     """What could go and is not taken because no run is due."""
     taken = {id(each) for each in chosen}

@@ -11,9 +11,9 @@ from exporter.hermes.checkpoints import CheckpointLayout, StoreProject
 from exporter.hermes.git import GitError, run_git
 from exporter.hermes.paths import STORE, is_archive
 from exporter.hermes.prunable_names import is_temporary_object
-from exporter.pruner.decide.inventory import Archive, Checkpoint, Leftover, Workdir
+from exporter.pruner.decide.inventory import Archive, Checkpoint, HomeFile, Workdir
 from exporter.pruner.expected import ExpectedFolder, ExpectedProject
-from exporter.pruner.gather.session_files import is_own_file
+from exporter.pruner.gather.policy_files import home_file
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.disk.units import DiskUnit, RepositoryUnit
 from exporter.scan.mount_namespaces import MountNamespaces
@@ -220,12 +220,12 @@ class CheckpointStock:
         except OSError:
             return 0.0
 
-    def leftovers(self, owner: int) -> tuple[Leftover, ...]:
+    def leftovers(self, owner: int) -> tuple[HomeFile, ...]:
         """Half-written packs of the store."""
         folder = os.path.join(self._home, _PACKS)
         if os.path.islink(os.path.join(self._home, STORE)) or os.path.islink(folder):
             return ()
-        found: list[Leftover] = []
+        found: list[HomeFile] = []
         try:
             names = sorted(os.listdir(folder))
         except OSError:
@@ -238,17 +238,7 @@ class CheckpointStock:
                 entry = os.lstat(os.path.join(folder, name))
             except OSError:
                 continue
-            found.append(
-                Leftover(
-                    path=path.decode(),
-                    allocated_bytes=entry.st_blocks * _BLOCK_BYTES,
-                    modified_at=entry.st_mtime,
-                    is_own=is_own_file(entry, owner),
-                    inode=entry.st_ino,
-                    size=entry.st_size,
-                    mtime_ns=entry.st_mtime_ns,
-                )
-            )
+            found.append(home_file(path.decode(), entry, owner))
         return tuple(found)
 
 

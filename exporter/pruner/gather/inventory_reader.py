@@ -43,6 +43,7 @@ from exporter.pruner.decide.inventory import (
 )
 from exporter.pruner.gather.checkpoints import CheckpointStock, KnownWorkdirs
 from exporter.pruner.gather.earlier_runs import RunStock, read_runs
+from exporter.pruner.gather.policy_files import list_policy_files
 from exporter.pruner.gather.seen_deletions import Look, Runs, witness
 from exporter.pruner.gather.session_files import list_files, owners_of, with_owners
 from exporter.pruner.gather.unchanged import Rest
@@ -159,6 +160,7 @@ class Stocktaker:
             files=files,
             checkpoints=checkpoints,
             leftovers=self._checkpoints.leftovers(asked.owner),
+            gathered=list_policy_files(self._home, asked.owner),
             trash=runs.trash,
             safeguards=Safeguards(
                 facts=asked.facts,

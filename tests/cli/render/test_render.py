@@ -27,7 +27,7 @@ from exporter.cli.render import (
 )
 from exporter.cli.render.blocks import Bar, Block, Cell, Column, Line, Table
 from exporter.config.prune import Prune, Trash, Upkeep
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
 from exporter.text import escape_control
 from tests.real.hermes import REPOSITORY
 
@@ -317,19 +317,19 @@ def test_no_word_of_a_squeezed_table_is_cut_off(width: int) -> None:
     assert [word for word in action["reason"].split() if word not in words] == []
 
 
-def taken(act: Act, policy: Policy, target: str, size: int, frees: Frees) -> PruneAction:
+def taken(act: Act, policy: str, target: str, size: int, frees: Frees) -> PruneAction:
     return PruneAction(action=act, policy=policy, target=target, reason="", bytes=size, frees=frees)
 
 
 def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
     first = (
-        taken(Act.PURGE_TRASH, Policy.EXPIRED_TRASH, RUN["run"], 1024, Frees.NOW),
-        taken(Act.DELETE_FILE, Policy.REQUEST_DUMPS, "sessions/a.json", 2048, Frees.AT_PURGE),
-        taken(Act.DELETE_PROJECT, Policy.STALE_CHECKPOINTS, "ab", 3072, Frees.AFTER_UPKEEP),
+        taken(Act.PURGE_TRASH, "expired_trash", RUN["run"], 1024, Frees.NOW),
+        taken(Act.DELETE_FILE, "request_dumps", "sessions/a.json", 2048, Frees.AT_PURGE),
+        taken(Act.DELETE_PROJECT, "stale_checkpoints", "ab", 3072, Frees.AFTER_UPKEEP),
     )
     second = (
-        taken(Act.DELETE_FILE, Policy.REQUEST_DUMPS, "sessions/b.json", 4096, Frees.AT_PURGE),
-        taken(Act.DELETE_SESSION, Policy.OLD_SESSIONS, "x", 5120, Frees.AFTER_UPKEEP),
+        taken(Act.DELETE_FILE, "request_dumps", "sessions/b.json", 4096, Frees.AT_PURGE),
+        taken(Act.DELETE_SESSION, "old_sessions", "x", 5120, Frees.AFTER_UPKEEP),
     )
     plans = [
         prune_plan.HomePlanView(
@@ -342,7 +342,7 @@ def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
     rows = [
         {
             "home": each.label,
-            "policy": action.policy.value,
+            "policy": action.policy,
             "target": action.target,
             "reason": action.reason,
             "bytes": action.bytes,

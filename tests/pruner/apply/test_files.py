@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Callable
@@ -11,12 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.hermes.prunable_names import is_prunable_file
+from exporter.hermes.prunable_names import is_session_file
 from exporter.pruner.apply import rename
 from exporter.pruner.apply.files import FileRemover
-from exporter.pruner.models import Policy
+from exporter.pruner.decide.policies import POLICIES
+from exporter.pruner.expected import ExpectedFile, as_keys
+from exporter.pruner.models import Act
+from exporter.runs.models import Action
 from exporter.runs.trash import name_in_trash
 from tests.support.removers import (
+    action,
     picture,
     planned_file,
     restore,
@@ -27,6 +32,8 @@ from tests.support.removers import (
 
 NOBODY = 65534
 DUMP = "sessions/request_dump_20260101_000000_abcdef_20260101_000001.json"
+TRANSCRIPT = "sessions/session_20260101_000000_abcdef.json"
+PACK = "checkpoints/store/objects/pack/tmp_pack_Ab12Cd"
 
 
 @pytest.fixture
@@ -162,9 +169,90 @@ def test_no_other_name_is_ever_taken(home: Path, remover: FileRemover, target: s
     assert picture(home) == before
 
 
+def forged(home: Path, target: str, policy: str) -> Action:
+    """An action that expects exactly what is there, whatever policy it names."""
+    expected = as_keys(ExpectedFile.of((home / target).lstat()))
+    return action(Act.DELETE_FILE, target, expected, policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("policy", "target"),
+    [
+        ("request_dumps", TRANSCRIPT),
+        ("orphan_checkpoints", DUMP),
+        ("stale_checkpoints", PACK),
+        ("expired_trash", DUMP),
+        ("old_sessions", PACK),
+    ],
+)
+def test_a_policy_takes_only_files_of_its_own_names(
+    home: Path, remover: FileRemover, policy: str, target: str
+) -> None:
+    (home / target).parent.mkdir(parents=True, exist_ok=True)
+    (home / target).write_text("another policy's")
+    before = picture(home)
+    assert take(remover, home, forged(home, target, policy)) == [
+        f"policy {policy} takes no file of this name"
+    ]
+    assert picture(home) == before
+
+
+def test_what_a_policy_of_another_version_took_comes_back_but_nothing_is_taken_for_it(
+    home: Path, remover: FileRemover
+) -> None:
+    before = picture(home)
+    known, unknown = (forged(home, DUMP, each) for each in ("request_dumps", "of_another_version"))
+    assert take(remover, home, unknown) == ["this version has no policy 'of_another_version'"]
+    assert picture(home) == before
+    assert take(remover, home, known) == [""]
+    assert taken(remover, home, unknown) == [True]
+    assert restore(remover, home, unknown) == [""]
+    assert picture(home) == before
+
+
+def everything(path: bytes) -> bool:
+    del path
+    return True
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "state.db",
+        "kanban.db",
+        "config.yaml",
+        "cron/state.db-wal",
+        "cron/.state.db.rescued",
+        "cron/sessions.json",
+        "cron/../state.db",
+        "sessions/sessions.json",
+        "sessions/saved/export.json",
+        "checkpoints/store/HEAD",
+        "profiles/other/cron/output/a.md",
+        ".hermes-exporter/backups/trash/a",
+    ],
+)
+def test_no_policy_can_take_what_is_denied_to_all(
+    home: Path, remover: FileRemover, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even one whose names are wrong."""
+    greedy = dataclasses.replace(POLICIES["request_dumps"], names=everything)
+    monkeypatch.setitem(POLICIES, "request_dumps", greedy)
+    (home / "cron/output").mkdir(parents=True)
+    (home / "cron/output/a.md").write_text("a job's")
+    (home / target).parent.mkdir(parents=True, exist_ok=True)
+    (home / target).write_text("precious")
+    before = picture(home, without=())
+    assert remover.take(forged(home, target, "request_dumps"), None) == (
+        "no file of this name is ever taken"
+    )
+    assert picture(home, without=()) == before
+    assert take(remover, home, forged(home, "cron/output/a.md", "request_dumps")) == [""]
+
+
 @given(st.binary(max_size=40))
 def test_whatever_the_name_a_file_lies_in_sessions_itself(name: bytes) -> None:
-    if is_prunable_file(b"sessions/" + name):
+    if is_session_file(b"sessions/" + name):
         assert b"/" not in name
         assert name not in (b"", b".", b"..")
 
@@ -228,7 +316,7 @@ def test_what_is_no_plain_file_of_the_owner_is_refused_with_the_reason(
     (outside / "victim.json").write_text("precious")
     trick(home, outside)
     before, there = picture(home), picture(outside)
-    action = planned_file(home, DUMP, policy=Policy.ORPHAN_FILES)
+    action = planned_file(home, DUMP, policy="orphan_files")
     with trash(home) as opened:
         assert reason in remover.take(action, opened)
         assert reason in remover.take(action, None)
@@ -247,7 +335,7 @@ def test_a_folder_that_is_mounted_is_refused(
     else:
         mounts("-t", "tmpfs", "none", str(home / "sessions"))
     (home / DUMP).write_text("mounted")
-    action = planned_file(home, DUMP, policy=Policy.ORPHAN_FILES)
+    action = planned_file(home, DUMP, policy="orphan_files")
     with trash(home) as opened:
         assert "mounted from elsewhere" in remover.take(action, opened)
         assert "mounted from elsewhere" in remover.take(action, None)
@@ -325,12 +413,12 @@ def test_in_an_emergency_only_garbage_goes_without_the_trash(
     pack.write_bytes(b"x" * 5000)
     request_dump = planned_file(home, DUMP)
     assert "only what is surely garbage" in remover.take(request_dump, None)
-    old = planned_file(home, DUMP, policy=Policy.OLD_SESSIONS)
+    old = planned_file(home, DUMP, policy="old_sessions")
     assert "only what is surely garbage" in remover.take(old, None)
-    orphan = planned_file(home, DUMP, policy=Policy.ORPHAN_FILES)
+    orphan = planned_file(home, DUMP, policy="orphan_files")
     assert "only what is surely garbage" in remover.take(orphan, None)
     assert (home / DUMP).exists()
-    leftover = planned_file(home, str(pack.relative_to(home)), policy=Policy.STALE_CHECKPOINTS)
+    leftover = planned_file(home, str(pack.relative_to(home)), policy="orphan_checkpoints")
     assert not remover.was_taken(leftover, None)
     assert remover.take(leftover, None) == ""
     assert remover.was_taken(leftover, None)

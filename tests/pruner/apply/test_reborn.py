@@ -16,7 +16,7 @@ from exporter.pruner.apply import reborn as healing
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.beside import ProcessesAtPrune
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
 from exporter.runs.models import END_SESSION, ENDS, RunKind
@@ -150,7 +150,7 @@ def test_nothing_is_healed_beside_a_run(newest: Path) -> None:
 def _emptying(run: str) -> HomePrunePlan:
     action = PruneAction(
         action=Act.PURGE_TRASH,
-        policy=Policy.EXPIRED_TRASH,
+        policy="expired_trash",
         target=run,
         reason="its keep time is over",
         bytes=1,

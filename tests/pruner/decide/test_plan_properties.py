@@ -207,7 +207,7 @@ def _last(made: HomePrunePlan, name: str) -> float:
     by_unit: dict[tuple[str, int, str], float] = {}
     for action in made.actions:
         owner = str(action.expected.get("session") or action.target)
-        key = (action.policy.value, action.group, "" if action.group else owner)
+        key = (action.policy, action.group, "" if action.group else owner)
         of_session = action.action is Act.DELETE_SESSION
         amount = {
             "transcripts": 0 if of_session else action.bytes,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from exporter.config.prune import Keep, Policies, Policy, Prune
+from exporter.config.prune import Keep, Policies, PolicySettings, Prune
 from exporter.evidence.models import Holder, Liveness, NamedSession
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
 from exporter.pruner.decide.inventory import Inventory, Link, Safeguards
@@ -159,7 +159,8 @@ def test_what_cannot_be_read_protects_everything(
 
 
 EAGER = dataclasses.replace(
-    settings(), policies=Policies(old_sessions=Policy(1.0), trivial_sessions=Policy(1.0, 5))
+    settings(),
+    policies=Policies(old_sessions=PolicySettings(1.0), trivial_sessions=PolicySettings(1.0, 5)),
 )
 """A policy's age is in nothing's way."""
 CHATS = (
@@ -254,7 +255,7 @@ def test_a_delegate_that_a_safer_policy_would_take_goes_with_its_parent() -> Non
     parent = session("parent", rows=30)
     delegate = session("delegate", rows=2, parent_id="parent", link=Link.DELEGATE)
     found = plan(inventory(parent, delegate))
-    assert [(each.target, each.policy.value, each.group) for each in found.actions] == [
+    assert [(each.target, each.policy, each.group) for each in found.actions] == [
         ("delegate", "old_sessions", 1),
         ("parent", "old_sessions", 1),
     ]

@@ -12,8 +12,8 @@ from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.decide.inventory import (
     Checkpoint,
     Deletion,
+    HomeFile,
     Inventory,
-    Leftover,
     SessionFile,
     TrashedRun,
 )
@@ -283,7 +283,7 @@ def test_in_an_emergency_half_packs_skip_the_trash_and_nothing_else_does() -> No
         session("open", is_open=True),
         files=(*own, *lost, dump),
         checkpoints=(Checkpoint(CheckpointLayout.LEGACY, "checkpoints/x", 10, 1.0),),
-        leftovers=(Leftover(pack, 20, NOW - 2 * DAY, True),),
+        leftovers=(HomeFile(pack, 20, NOW - 2 * DAY, True),),
         filesystem=Filesystem(1000, 20, "ext4", 980),
     )
     patient = under_pressure(found, disk(for_seconds=5 * MINUTE), by_hand=False)

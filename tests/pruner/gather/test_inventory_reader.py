@@ -12,7 +12,7 @@ from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.decide.inventory import Archive, Inventory, Link, Workdir
 from exporter.pruner.gather.inventory_reader import Stocktaker
-from exporter.pruner.models import Act, HomePrunePlan, Policy, PruneMemory
+from exporter.pruner.models import Act, HomePrunePlan, PruneMemory
 from exporter.reaper.models import ProcessFacts
 from exporter.snapshot import DiskKind
 from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for
@@ -117,7 +117,7 @@ def test_only_ended_sessions_go_and_none_that_something_speaks_for(made: MadeHom
     assert len(planned) >= len(ended) - len(stay)
     assert made.sessions["written_after_end"] in planned
     policies = {each.policy for each in made_plan.actions}
-    assert {Policy.ORPHAN_CHECKPOINTS, Policy.EMPTY_SESSIONS, Policy.TRIVIAL_SESSIONS} <= policies
+    assert {"orphan_checkpoints", "empty_sessions", "trivial_sessions"} <= policies
 
 
 def test_today_only_what_is_old_enough_goes(made: MadeHome) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from exporter.pruner.decide.findings import Scope
 from exporter.pruner.decide.inventory import Checkpoint
+from exporter.pruner.models import ThresholdName
+
+LOWERS: Final = (ThresholdName.CHECKPOINTS, ThresholdName.DISK_USED)
 
 
 def kept_by(checkpoint: Checkpoint, scope: Scope) -> str:

@@ -4,43 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from exporter.config.prune import Policies
-from exporter.config.prune import Policy as PolicySettings
+from exporter.hermes.prunable_names import is_session_file
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import StockedSession
-from exporter.pruner.decide.items import Item, ItemGroup, session_file_item, session_item
-from exporter.pruner.models import Policy, ThresholdName
+from exporter.pruner.decide.items import Item, session_file_item, session_item
+from exporter.pruner.decide.policy import Policy
+from exporter.pruner.models import ThresholdName
 
 Fits = Callable[[Sequence[StockedSession], Scope], bool]
 """Whether a policy is for these sessions, whatever their age."""
-Of = Callable[[Policies], PolicySettings]
 
 
-def find_sessions(
-    scope: Scope,
-    policy: Policy,
-    fits: Fits,
-    of: Of,
-    what: str,
-    lowers: tuple[ThresholdName, ...] = (ThresholdName.STATE_DB,),
-) -> Finding:
-    """The ended conversations that a policy is for."""
-    found = FindingBuilder(scope)
+def session_policy(name: str, fits: Fits, what: str, *also_lowers: ThresholdName) -> Policy:
+    """A policy on the ended conversations that fit, and their files."""
+
+    def find(scope: Scope, policy: Policy) -> Finding:
+        return _find(scope, policy, fits, what)
+
+    lowers = (ThresholdName.TRANSCRIPTS, ThresholdName.STATE_DB, *also_lowers)
+    return Policy(name=name, find=find, lowers=lowers, names=is_session_file)
+
+
+def _find(scope: Scope, policy: Policy, fits: Fits, what: str) -> Finding:
+    found = FindingBuilder(scope, policy.name)
+    # Deleted rows lower all but the threshold of files.
+    lowers = tuple(each for each in policy.lowers if each is not ThresholdName.TRANSCRIPTS)
     deferred = not scope.by_hand and scope.inventory.self_pruning.has_sessions(scope.now)
     for conversation in scope.lineages.conversations():
         if any(session.is_open for session in conversation) or not fits(conversation, scope):
             continue
         members = scope.lineages.with_delegates(conversation)
-        policies = [of(scope.policies_for(session)) for session in members]
-        if any(each.off for each in policies):
+        terms = [scope.policies_for(session).named(policy.name) for session in members]
+        if any(each.off for each in terms):
             continue
-        clock = max([session.last_activity_at for session in members])
-        older_than = max([scope.age_of(each) for each in policies])
-        group = ItemGroup(policy, clock, what + ", idle for {age}", _items(members, scope, lowers))
         kept_by = "hermes_prunes" if deferred else ""
         if len(members) > len(conversation) and not fits(members, scope):
             kept_by = "delegates"
-        found.consider(group, older_than, _rule(members, scope) or kept_by)
+        found.consider(
+            *_items(members, scope, lowers),
+            clock=max([session.last_activity_at for session in members]),
+            reason=what + ", idle for {age}",
+            kept_by=_rule(members, scope) or kept_by,
+            older_than_seconds=max([scope.age_of(each) for each in terms]),
+        )
     return found.finding()
 
 

@@ -7,33 +7,36 @@ mounted, or a path of a container, tells nothing.
 
 from __future__ import annotations
 
+from exporter.hermes.prunable_names import is_prunable_repo, is_temporary_object
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import Workdir
-from exporter.pruner.decide.items import ItemGroup, checkpoint_item, leftover_item
-from exporter.pruner.decide.policies.checkpoints import kept_by
-from exporter.pruner.models import Policy
+from exporter.pruner.decide.items import checkpoint_item, file_item
+from exporter.pruner.decide.policies.checkpoints import LOWERS, kept_by
+from exporter.pruner.decide.policy import Policy
 
 
-def find(scope: Scope) -> Finding:
-    found = FindingBuilder(scope)
-    older_than = scope.age_of(scope.settings.policies.orphan_checkpoints)
+def find(scope: Scope, policy: Policy) -> Finding:
+    found = FindingBuilder(scope, policy.name)
     for leftover in scope.inventory.leftovers:
-        group = ItemGroup(
-            Policy.ORPHAN_CHECKPOINTS,
-            leftover.modified_at,
-            "git was killed and left it; {age} old",
-            (leftover_item(leftover),),
+        found.consider(
+            file_item(leftover, LOWERS, is_garbage=True),
+            clock=leftover.modified_at,
+            reason="git was killed and left it; {age} old",
+            kept_by="" if leftover.is_own else "not_own",
         )
-        found.consider(group, older_than, "" if leftover.is_own else "not_own")
     for checkpoint in scope.inventory.checkpoints:
-        if checkpoint.workdir is not Workdir.MISSING or checkpoint.missing_since is None:
-            continue
-        clock = max(checkpoint.missing_since, checkpoint.touched_at)
-        group = ItemGroup(
-            Policy.ORPHAN_CHECKPOINTS,
-            clock,
-            "its working directory is gone since {age} at least",
-            (checkpoint_item(checkpoint),),
-        )
-        found.consider(group, older_than, kept_by(checkpoint, scope))
+        if checkpoint.workdir is Workdir.MISSING and checkpoint.missing_since is not None:
+            found.consider(
+                checkpoint_item(checkpoint),
+                clock=max(checkpoint.missing_since, checkpoint.touched_at),
+                reason="its working directory is gone since {age} at least",
+                kept_by=kept_by(checkpoint, scope),
+            )
     return found.finding()
+
+
+def _names(path: bytes) -> bool:
+    return is_prunable_repo(path) or is_temporary_object(path)
+
+
+POLICY = Policy(name="orphan_checkpoints", find=find, lowers=LOWERS, names=_names)

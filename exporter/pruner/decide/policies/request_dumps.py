@@ -1,32 +1,34 @@
-"""What was sent to a model when a call failed. Hermes never reads it again, whatever its session
-is doing; only what somebody has asked to keep is kept with its dumps."""
+"""What was sent to a model when a call failed.
+
+Hermes never reads a dump again, whatever its session is doing. Those of a session that a person
+asked to keep are kept with it.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+from exporter.hermes.prunable_names import is_request_dump
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import SessionFile
-from exporter.pruner.decide.items import ItemGroup, path_of, session_file_item
-from exporter.pruner.models import Policy
+from exporter.pruner.decide.items import path_of, session_file_item
+from exporter.pruner.decide.policy import Policy
+from exporter.pruner.models import ThresholdName
 from exporter.snapshot import DiskKind
 
-_WISHES: Final = frozenset({"pinned", "archived", "kept_source", "titled", "restored"})
+_ASKED_TO_KEEP: Final = frozenset({"pinned", "archived", "kept_source", "titled", "restored"})
 
 
-def find(scope: Scope) -> Finding:
-    found = FindingBuilder(scope)
-    older_than = scope.age_of(scope.settings.policies.request_dumps)
+def find(scope: Scope, policy: Policy) -> Finding:
+    found = FindingBuilder(scope, policy.name)
     for file in scope.inventory.files:
-        if file.kind is not DiskKind.REQUEST_DUMPS:
-            continue
-        group = ItemGroup(
-            Policy.REQUEST_DUMPS,
-            file.modified_at,
-            "a request dump, {age} old",
-            (session_file_item(file),),
-        )
-        found.consider(group, older_than, _kept_by(file, scope))
+        if file.kind is DiskKind.REQUEST_DUMPS:
+            found.consider(
+                session_file_item(file),
+                clock=file.modified_at,
+                reason="a request dump, {age} old",
+                kept_by=_kept_by(file, scope),
+            )
     return found.finding()
 
 
@@ -36,4 +38,12 @@ def _kept_by(file: SessionFile, scope: Scope) -> str:
     if path_of(file) in scope.protection.restored:
         return "restored"
     rule = scope.protection.rules.get(file.session_id or "", "")
-    return rule if rule in _WISHES else ""
+    return rule if rule in _ASKED_TO_KEEP else ""
+
+
+POLICY = Policy(
+    name="request_dumps",
+    find=find,
+    lowers=(ThresholdName.TRANSCRIPTS, ThresholdName.DISK_USED),
+    names=is_request_dump,
+)

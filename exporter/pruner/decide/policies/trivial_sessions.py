@@ -1,24 +1,15 @@
-"""Ended sessions in which little was said, counted by all rows: what compaction or a rewind has
-put aside was said too."""
+"""Ended sessions in which little was said.
+
+All rows count: what compaction or a rewind has put aside was said too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from exporter.pruner.decide.findings import Finding, Scope
+from exporter.pruner.decide.findings import Scope
 from exporter.pruner.decide.inventory import StockedSession
-from exporter.pruner.decide.policies.conversations import find_sessions, max_messages
-from exporter.pruner.models import Policy
-
-
-def find(scope: Scope) -> Finding:
-    return find_sessions(
-        scope,
-        Policy.TRIVIAL_SESSIONS,
-        _is_trivial,
-        lambda each: each.trivial_sessions,
-        "few messages",
-    )
+from exporter.pruner.decide.policies.conversations import max_messages, session_policy
 
 
 def _is_trivial(sessions: Sequence[StockedSession], scope: Scope) -> bool:
@@ -26,3 +17,6 @@ def _is_trivial(sessions: Sequence[StockedSession], scope: Scope) -> bool:
     return any(session.size for session in sessions) and all(
         session.size <= max_messages(session, scope) for session in sessions
     )
+
+
+POLICY = session_policy("trivial_sessions", _is_trivial, "few messages")

@@ -19,7 +19,7 @@ import pytest
 from exporter.config.prune import Keep, Prune
 from exporter.evidence.procfs import read_stat
 from exporter.pruner.decide.inventory import Checkpoint, Workdir
-from exporter.pruner.models import Policy, PruneMemory
+from exporter.pruner.models import PruneMemory
 from exporter.reaper.models import ProcessFacts
 from exporter.scan.mount_namespaces import MountNamespaces, Process
 from exporter.snapshot import LockAnswer
@@ -73,7 +73,7 @@ class Home:
         """What the policy takes by then."""
         found = take_stock(self.path, self.memory, days_later=days_later, facts=self._facts())
         actions = plan(found.inventory, Prune(keep=Keep(newest=0))).actions
-        return [each.target for each in actions if each.policy is Policy.ORPHAN_CHECKPOINTS]
+        return [each.target for each in actions if each.policy == "orphan_checkpoints"]
 
     def _facts(self) -> ProcessFacts:
         if not (self.path / "state.db").exists():

@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 
 from exporter.config.prune import Keep, Prune, Threshold, Thresholds
-from exporter.pruner.models import Act, Frees, HomePrunePlan, Policy, PruneMemory
+from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneMemory
 from exporter.snapshot import Filesystem
 from tests.real.hermes import NEWEST, python_for
 from tests.support.prune_plans import inside, plan, pressed, take_stock
@@ -96,7 +96,7 @@ def transcripts_in(found: HomePrunePlan) -> list[str]:
     return sorted(
         Path(action.target).stem.removeprefix("session_")
         for action in found.actions
-        if action.action is Act.DELETE_FILE and action.policy is Policy.ORPHAN_FILES
+        if action.action is Act.DELETE_FILE and action.policy == "orphan_files"
     )
 
 

@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 
 from exporter.config.prune import (
+    POLICY_NAMES,
     Caps,
     Keep,
     Policies,
     PolicyOverride,
+    PolicySettings,
     Prune,
     SourcePolicies,
     Trash,
-)
-from exporter.config.prune import (
-    Policy as PolicySettings,
 )
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.hermes.own_pruning import OwnPruning
@@ -24,13 +23,14 @@ from exporter.pruner.decide.inventory import (
     Archive,
     Checkpoint,
     Deletion,
+    HomeFile,
     Inventory,
-    Leftover,
     TrashedRun,
     Workdir,
 )
-from exporter.pruner.decide.plan import Filters
-from exporter.pruner.models import Act, Frees, Policy
+from exporter.pruner.decide.policies import POLICIES
+from exporter.pruner.models import Act, Frees
+from exporter.runs.models import Filter
 from exporter.snapshot import DiskKind
 from tests.support.prune_plans import (
     DAY,
@@ -70,9 +70,9 @@ def test_sessions_by_what_was_said_and_how_long_ago() -> None:
         )
     )
     assert [(each.policy, each.target) for each in found.actions] == [
-        (Policy.EMPTY_SESSIONS, "empty"),
-        (Policy.TRIVIAL_SESSIONS, "trivial"),
-        (Policy.OLD_SESSIONS, "old"),
+        ("empty_sessions", "empty"),
+        ("trivial_sessions", "trivial"),
+        ("old_sessions", "old"),
     ]
     assert {each.frees for each in found.actions} == {Frees.AFTER_UPKEEP}
 
@@ -107,11 +107,11 @@ def test_a_policy_that_is_off_takes_nothing_whoever_asks() -> None:
         session("short", days=8, rows=2), session("old"), session("nightly", source="cron")
     )
     for filters in (
-        Filters(),
-        Filters(frozenset({Policy.OLD_SESSIONS})),
-        Filters(frozenset({Policy.OLD_SESSIONS}), older_than_seconds=1.0),
+        Filter(),
+        Filter(("old_sessions",)),
+        Filter(("old_sessions",), older_than_seconds=1.0),
     ):
-        made = plan(found, settings(policies=Policies(old_sessions=off)), filters=filters)
+        made = plan(found, settings(policies=Policies(old_sessions=off)), filter_by=filters)
         assert targets(made) == ([] if filters.policies else ["short"])
         assert (made.blocked, made.warnings) == ("", ())
     some = SourcePolicies(old_sessions=PolicyOverride(14 * DAY, off=False))
@@ -206,13 +206,13 @@ def test_a_file_whose_session_may_have_been_lost_stays(deletion: Deletion, rule:
 
 
 def test_a_person_may_name_the_last_copies_and_is_told_what_they_are() -> None:
-    named = Filters(frozenset({Policy.ORPHAN_FILES}), unproven=True)
-    found = plan(lost_one(deletion=Deletion.UNPROVEN), filters=named)
+    named = Filter(("orphan_files",), unproven=True)
+    found = plan(lost_one(deletion=Deletion.UNPROVEN), filter_by=named)
     [action] = found.actions
     assert (action.target, action.frees) == ("sessions/lost.json", Frees.AT_PURGE)
     assert "MAY BE A LAST COPY" in action.reason
     assert "last copies of conversations" in found.warnings[0]
-    unsettled = plan(lost_one(deletion=Deletion.UNSETTLED), filters=named)
+    unsettled = plan(lost_one(deletion=Deletion.UNSETTLED), filter_by=named)
     assert unsettled.actions == ()
 
 
@@ -287,9 +287,9 @@ def test_half_packs_that_a_killed_git_left() -> None:
     found = plan(
         inventory(
             leftovers=(
-                Leftover("checkpoints/store/objects/pack/tmp_pack_a", 99, NOW - 2 * DAY, True),
-                Leftover("checkpoints/store/objects/pack/tmp_pack_b", 99, NOW - 3600, True),
-                Leftover("checkpoints/store/objects/pack/tmp_pack_c", 99, NOW - 2 * DAY, False),
+                HomeFile("checkpoints/store/objects/pack/tmp_pack_a", 99, NOW - 2 * DAY, True),
+                HomeFile("checkpoints/store/objects/pack/tmp_pack_b", 99, NOW - 3600, True),
+                HomeFile("checkpoints/store/objects/pack/tmp_pack_c", 99, NOW - 2 * DAY, False),
             )
         )
     )
@@ -333,7 +333,9 @@ def test_the_order_is_that_of_harm() -> None:
             trash=(TrashedRun("run", 1, 1.0, 2.0),),
         )
     )
-    assert [each.policy for each in found.actions] == list(Policy)
+    assert [each.policy for each in found.actions] == [
+        name for name in POLICY_NAMES if POLICIES[name].gather is None
+    ]
 
 
 def test_filters_narrow_it() -> None:
@@ -343,12 +345,15 @@ def test_filters_narrow_it() -> None:
         session("c", rows=0),
         files=(file("b.json", session_id="b"),),
     )
-    old = frozenset({Policy.OLD_SESSIONS})
-    month = Filters(old, older_than_seconds=40 * DAY)
-    assert targets(plan(found, filters=month)) == ["c", "b"]
-    assert targets(plan(found, filters=Filters(old))) == ["c"]
-    narrow = Filters(old, 20 * DAY, frozenset({"cron"}))
-    assert [each.target for each in plan(found, filters=narrow).actions] == ["b", "sessions/b.json"]
+    old = ("old_sessions",)
+    month = Filter(old, older_than_seconds=40 * DAY)
+    assert targets(plan(found, filter_by=month)) == ["c", "b"]
+    assert targets(plan(found, filter_by=Filter(old))) == ["c"]
+    narrow = Filter(old, ("cron",), 20 * DAY)
+    assert [each.target for each in plan(found, filter_by=narrow).actions] == [
+        "b",
+        "sessions/b.json",
+    ]
 
 
 def test_the_hash_is_of_what_would_be_done_and_not_of_when() -> None:

@@ -1,0 +1,130 @@
+"""What a policy may touch is what its own file says, and all of it is known by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.config.prune import POLICY_NAMES
+from exporter.pruner.decide import policies
+from exporter.pruner.decide.inventory import (
+    Checkpoint,
+    Deletion,
+    HomeFile,
+    TrashedRun,
+    Workdir,
+)
+from exporter.pruner.decide.policies import POLICIES, lowering
+from exporter.pruner.decide.policy import Policy, files_in
+from exporter.pruner.models import Act, ThresholdName
+from exporter.snapshot import DiskKind
+from tests.support.prune_plans import file, inventory, plan, session
+
+HELPERS = {"__init__", "checkpoints", "conversations", "files"}
+ID = "20250101_080000_abcdef"
+DUMP = f"request_dump_{ID}_20250101_080000_000001.json"
+HALF_PACK = "checkpoints/store/objects/pack/tmp_pack_a"
+
+
+def test_every_policy_of_the_settings_has_a_file_and_every_file_is_in_the_settings() -> None:
+    files = {path.stem for path in Path(policies.__file__).parent.glob("*.py")} - HELPERS
+    assert files == set(POLICY_NAMES)
+    assert tuple(POLICIES) == POLICY_NAMES
+    assert all(policy.name == name for name, policy in POLICIES.items())
+
+
+def test_thresholds_ask_the_policies_that_say_so_and_full_disks_ask_for_no_session() -> None:
+    sessions = ["empty_sessions", "trivial_sessions", "old_sessions"]
+    checkpoints = ["orphan_checkpoints", "stale_checkpoints"]
+    asked = {
+        each.value: [name for name in lowering(each) if POLICIES[name].gather is None]
+        for each in ThresholdName
+    }
+    assert asked == {
+        "transcripts": ["request_dumps", "orphan_files", *sessions],
+        "checkpoints": checkpoints,
+        "state_db": sessions,
+        "disk_used": ["request_dumps", "orphan_files", *checkpoints],
+        "empty_sessions": ["empty_sessions"],
+    }
+
+
+def test_whatever_is_planned_is_something_that_its_policy_may_take_and_lower() -> None:
+    gone: dict[str, Any] = {"workdir": Workdir.MISSING, "missing_since": 1.0}
+    own = tuple(file(f"session_{ID}{n}.json", session_id="open") for n in range(9))
+    found = plan(
+        inventory(
+            session("open", is_open=True),
+            session("empty", rows=0),
+            session("trivial", rows=1),
+            session("old"),
+            files=(
+                *own,
+                file(f"session_{ID}.json", deletion=Deletion.SEEN),
+                file("old.jsonl", session_id="old"),
+                file(DUMP, kind=DiskKind.REQUEST_DUMPS),
+            ),
+            checkpoints=(
+                Checkpoint(CheckpointLayout.LEGACY, "checkpoints/0123456789abcdef", 9, 1.0, **gone),
+                Checkpoint(CheckpointLayout.LEGACY, "checkpoints/0123456789abcde0", 9, 1.0),
+                Checkpoint(CheckpointLayout.STORE, "0123456789abcdef", 9, 1.0),
+            ),
+            leftovers=(HomeFile(HALF_PACK, 9, 1.0, True),),
+            trash=(TrashedRun("run", 9, 1.0, 2.0),),
+        )
+    )
+    names = [name for name in POLICY_NAMES if POLICIES[name].gather is None]
+    for action in found.actions:
+        policy = POLICIES[action.policy]
+        assert set(action.lowers) <= set(policy.lowers)
+        moved = action.action in (Act.DELETE_FILE, Act.DELETE_REPO)
+        assert policy.may_take(action.target.encode()) is moved
+    assert {name: sum(each.policy == name for each in found.actions) for name in names} == {
+        **dict.fromkeys(names, 1),
+        "orphan_checkpoints": 2,
+        "stale_checkpoints": 2,
+        "old_sessions": 2,
+    }
+
+
+# Files of a policy's own
+
+
+NOTES = files_in("cron/output", re.compile(rb"[a-z]+/\d+\.md"))
+
+
+@pytest.mark.parametrize(
+    ("path", "may"),
+    [
+        (b"cron/output/job/1.md", True),
+        (b"cron/output/job/1.md\n", False),
+        (b"cron/output/job/x.md", False),
+        (b"cron/output/1.md", False),
+        (b"cron/output", False),
+        (b"job/1.md", False),
+        (b"x/cron/output/job/1.md", False),
+        (b"cron/outputs/job/1.md", False),
+    ],
+)
+def test_a_policy_may_take_what_it_gathers_and_nothing_else(path: bytes, may: bool) -> None:
+    policy = Policy(name="notes", find=POLICIES["old_sessions"].find, gather=NOTES)
+    assert policy.may_take(path) is may
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        *("", "/etc", "..", "cron/..", "./cron", "cron//output", "cron/"),
+        *("sessions", "checkpoints", "profiles/a/cron", ".hermes-exporter/backups"),
+    ],
+)
+def test_a_policy_cannot_gather_where_nothing_may_be_taken(folder: str) -> None:
+    with pytest.raises(ValueError, match="no policy may take files"):
+        files_in(folder, re.compile(rb".*"))
+
+
+def test_a_policy_that_may_take_nothing_by_name_takes_nothing_by_name() -> None:
+    assert not POLICIES["expired_trash"].may_take(DUMP.encode())
