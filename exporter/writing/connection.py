@@ -126,7 +126,7 @@ class Writer:
         """How long the last transaction held the write lock."""
         self._check = check
         self._make_durable = make_durable
-        self._patience_seconds = lock_wait_seconds
+        self._lock_wait_seconds = lock_wait_seconds
         self._budget_seconds = budget_seconds
         self._limit_seconds = limit_seconds
         self._monotonic = monotonic
@@ -158,7 +158,7 @@ class Writer:
         self._make_durable()
 
     def _begin(self) -> None:
-        give_up_at = self._monotonic() + self._patience_seconds
+        give_up_at = self._monotonic() + self._lock_wait_seconds
         while True:
             try:
                 self.connection.execute("BEGIN IMMEDIATE")

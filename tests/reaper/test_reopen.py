@@ -304,7 +304,7 @@ def test_what_could_not_be_put_right_is_said_and_tried_again(home: Path, version
         reap(home)
         hermes.ask("append", session=FIRST)
         with write_lock_held(home):
-            place = target_of(home, KnownOpeners.of(evidence(home)), patience_seconds=0.2)
+            place = target_of(home, KnownOpeners.of(evidence(home)), lock_wait_seconds=0.2)
             assert reopen_active(place, processes(home)) == HealedReaps(complete=False)
         assert healed(home) == HealedReaps(mistakes=(FIRST,))
 
