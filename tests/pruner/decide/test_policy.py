@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from exporter.config.prune import POLICY_NAMES
+from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.decide import policies
 from exporter.pruner.decide.inventory import (
     Checkpoint,

@@ -174,10 +174,10 @@ def test_the_agent_shows_what_it_could_free(tree: Tree, home: Path, tmp_path: Pa
 
 def test_settings_command_line_metrics_and_pages_know_it(tree: Tree) -> None:
     assert POLICY in tree.run("exporter", "prune", "--help")
-    assert POLICY in tree.run("exporter.reference.completion")
+    assert POLICY in tree.run("exporter.reference.command_line", "bash")
     configuration = tree.run("exporter.reference.configuration")
     assert f"    {POLICY}: {{older_than: 30d}}" in configuration
     assert f"| `prune.policies.{POLICY}` |" in configuration
     page = tree.run("exporter.reference.metrics")
-    [values] = re.findall(r"^- `policy`: (.*)$", page, flags=re.MULTILINE)
+    [values] = re.findall(r"^- `policy` of .*: (.*)$", page, flags=re.MULTILINE)
     assert POLICY in values.split(", ")
