@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...]`: run benchmarks, print targets beside figures, keep them."""
+"""`python -m benchmarks [NAME ...]`: run benchmarks, print figures and targets, save them."""
 
 from __future__ import annotations
 

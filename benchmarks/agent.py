@@ -1,4 +1,4 @@
-"""Our agent as a user runs it: `hermes-exporter serve` in a process of its own."""
+"""Our agent as a user runs it: `hermes-exporter serve` in its own process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Agent:
         self.port = int(self._awaited(r"listening.* address=\S+:(\d+)"))
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of an answer."""
+        """Return status and text of an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request("GET", path)
@@ -44,20 +44,20 @@ class Agent:
             self._pause("is not ready")
 
     def scans(self) -> float:
-        """A figure that changes with every finished scan."""
+        """Return a figure that changes with every finished scan."""
         _, text = self.get("/metrics")
         moments = re.findall(r"^hermes_exporter_scan_timestamp_seconds\S* (\S+)$", text, re.M)
         return max(map(float, moments), default=0.0)
 
     def wait_for_scans(self, count: int) -> None:
-        """Return once so many more scans have finished."""
+        """Return after this many more scans have finished."""
         for _ in range(count):
             before = self.scans()
             while self.scans() == before:
                 self._pause("does not scan")
 
     def scan_every(self, interval: str) -> None:
-        """Change its interval; return once it has taken that up and the scan that it began."""
+        """Change its interval; return after it was reloaded and the next scan has finished."""
         reloads = self._reloads()
         before = self.scans()
         configure(self._config, interval)
@@ -86,7 +86,7 @@ def configure(config: Path, interval: str) -> None:
 
 @contextmanager
 def running(home: Path, *, interval: str, python: str | Path = sys.executable) -> Iterator[Agent]:
-    """Start an agent that scans this one home; it is stopped when the block ends."""
+    """Start an agent that scans only this home; it is stopped when the block ends."""
     with tempfile.TemporaryDirectory(prefix="hermes-exporter-bench-") as folder:
         log, config = Path(folder, "log"), Path(folder, "config.yaml")
         configure(config, interval)

@@ -1,8 +1,8 @@
-"""A Prometheus that has an hour of many hosts, and the Fleet dashboard's questions to it.
+"""A Prometheus with an hour of data of many hosts, and the Fleet dashboard's queries to it.
 
-The hosts are invented and their past is written down (`tests.dashboards.history`): a thousand
-agents do not fit on this machine. What Prometheus holds, and what the recording rules make of it,
-is as it would be.
+The hosts are invented and their history is written to files (`tests.dashboards.history`): a
+thousand agents do not fit on this machine. The contents of Prometheus, and the results of the
+recording rules, are as in reality.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SELECTOR: Final = re.compile(r"(?<![:\w])(hermes_\w+|up)(?![:\w])(?:\{([^}]*)\}
 
 
 class PanelQuery(Struct, frozen=True):
-    """What one panel asks Prometheus, with everything selected."""
+    """One panel's query to Prometheus, with everything selected."""
 
     panel: str
     expression: str
@@ -52,27 +52,27 @@ class PanelQuery(Struct, frozen=True):
 
     @property
     def without_rules(self) -> PanelQuery:
-        """The same, asked of the series that agents export."""
+        """Return the same query on the series that agents export."""
         return PanelQuery(self.panel, expanded(self.expression), self.instant)
 
 
 class Group(Struct, frozen=True):
-    """Rules that Prometheus evaluates one after the other, as often as this."""
+    """Rules that Prometheus evaluates in order, at this interval."""
 
     name: str
     interval_seconds: float
     rules: dict[str, str]
-    """What is recorded, and from what."""
+    """The recorded name, and the expression it is recorded from."""
 
 
 class Fleet(Struct, frozen=True):
-    """A server, and the moment up to which it knows everything."""
+    """A server, and the moment up to which it has all data."""
 
     server: Prometheus
     now: float
 
     def cpu_seconds(self) -> float:
-        """Processor time that the server has used, all told."""
+        """Return the processor time that the server has used so far."""
         with urllib.request.urlopen(f"{self.server.url}/metrics", timeout=60) as answer:
             found = re.search(rb"^process_cpu_seconds_total (\S+)$", answer.read(), re.MULTILINE)
         if found is None:
@@ -80,7 +80,7 @@ class Fleet(Struct, frozen=True):
         return float(found[1])
 
     def ask(self, question: PanelQuery) -> list[dict[str, Any]]:
-        """The series of the answer: at this moment, or over the last hour for a graph."""
+        """Return the series of the answer: at this moment, or over the last hour for a graph."""
         if question.instant:
             answer = self.server.get("/api/v1/query", query=question.expression, time=str(self.now))
         else:
@@ -96,7 +96,7 @@ class Fleet(Struct, frozen=True):
 
 
 def panel_queries() -> list[PanelQuery]:
-    """All that the Fleet dashboard asks."""
+    """Return all queries of the Fleet dashboard."""
     dashboard = json.loads((_DASHBOARDS / "grafana" / "hermes-fleet.json").read_text())
     return list(_questions(dashboard, ""))
 
@@ -116,7 +116,7 @@ def _questions(part: Any, panel: str) -> Iterator[PanelQuery]:
 
 
 def groups() -> list[Group]:
-    """The recording rules as Prometheus reads them."""
+    """Return the recording rules as Prometheus reads them."""
     rules = yaml.safe_load((_DASHBOARDS / "rules" / "recording.yaml").read_text())
     return [
         Group(
@@ -129,14 +129,14 @@ def groups() -> list[Group]:
 
 
 def recorded() -> dict[str, str]:
-    """What is recorded, and from what."""
+    """Return each recorded name, and the expression it is recorded from."""
     return {name: rule for group in groups() for name, rule in group.rules.items()}
 
 
 def expanded(expression: str) -> str:
-    """The expression with everything recorded replaced by what it is recorded from.
+    """Return the expression with each recorded series replaced by its own expression.
 
-    As somebody without rules would write it: a function over the past of a recorded sum becomes
+    It is what a user without rules would write. A function over the past of a recorded sum becomes
     the sum of that function over the past of its parts, so that nothing is evaluated twice.
     """
     rules = recorded()
@@ -146,7 +146,7 @@ def expanded(expression: str) -> str:
         fold = _FOLD.match(rules[name])
         assert fold, f"cannot be taken apart: {name}"
         inner = fold[2]
-        if inner.startswith("rate("):  # an average of rates is a rate over longer
+        if inner.startswith("rate("):  # an average of rates is a rate over a longer time
             inner = re.sub(r"\[\w+\]", f"[{duration}]", inner)
         else:
             inner = f"{function}({inner}[{duration}]{offset})"
@@ -157,7 +157,7 @@ def expanded(expression: str) -> str:
         return f"({matched(rules[name], matchers)})"
 
     def matched(rule: str, matchers: str) -> str:
-        """The same selection of the raw series, and of recorded ones that are still in it."""
+        """Return the same selection of the raw series, and of recorded ones still in it."""
 
         def select(found: re.Match[str]) -> str:
             both = ", ".join(each for each in (found[2], matchers) if each)
@@ -173,7 +173,7 @@ def expanded(expression: str) -> str:
 
 @contextmanager
 def fleet(hosts: int) -> Iterator[Fleet]:
-    """Serve so many hosts, with what the rules have recorded of the last hour."""
+    """Serve this many hosts, with what the rules have recorded of the last hour."""
     with tempfile.TemporaryDirectory(prefix="fleet-") as name:
         folder = Path(name)
         data = folder / "data"
@@ -189,7 +189,7 @@ def fleet(hosts: int) -> Iterator[Fleet]:
 
 
 def _write_history(path: Path, hosts: int, now: float) -> None:
-    """In OpenMetrics. A few kinds of hosts come again and again under other names."""
+    """Write OpenMetrics. A few kinds of hosts are repeated under other names."""
     wanted = {name for rule in recorded().values() for name in re.findall(r"\bhermes_\w+", rule)}
     kinds = [
         Host(f"kind-{n}", (Home(size=0.5 + n / 5, leaks_per_hour=n / 3, false_reaps=n % 2),))
@@ -226,14 +226,14 @@ def _written(labels: Mapping[str, str]) -> str:
 
 
 def _moments(now: float) -> Iterator[float]:
-    """Often in the hour that is looked at, seldom where only trends look, and a day ago."""
+    """Yield sample times: many in the last hour, few where only trends look, and a day ago."""
     yield from (now - number * 2 * MINUTE for number in range(36))
     yield from (now - number * 9 * MINUTE for number in range(8, 50))
     yield from (now - DAY - number * 2 * MINUTE for number in range(6))
 
 
 def _levels(waiting: dict[str, str]) -> Iterator[dict[str, str]]:
-    """The rules in an order in which each reads only what earlier ones made."""
+    """Yield the rules in an order in which each reads only what earlier ones made."""
     while waiting:
         read = {
             name: {found[1] for found in _RECORDED.finditer(rule)} for name, rule in waiting.items()
@@ -244,7 +244,7 @@ def _levels(waiting: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 def _evaluate(file: Path, rules: dict[str, str], data: Path, now: float) -> None:
-    """As promtool does for a past in which the rules were not there yet."""
+    """Evaluate rules for a past without them, with promtool."""
     listed = [{"record": name, "expr": rule} for name, rule in rules.items()]
     file.write_text(json.dumps({"groups": [{"name": file.stem, "rules": listed}]}))
     with _serving(data) as server:

@@ -1,4 +1,4 @@
-"""A real Hermes beside us: it holds a home's state.db open and writes when told to."""
+"""A real Hermes process that holds a home's state.db open and writes on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.real.hermes import NEWEST, python_for
 
 
 class ProgramChannel:
-    """Orders to a program of `inside/`, and what it answers; its first answer says it is ready."""
+    """Requests to a program of `inside/` and its answers; its first answer says it is ready."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -34,7 +34,7 @@ class ProgramChannel:
 
 @contextmanager
 def channel_to(program: str, home: Path) -> Iterator[ProgramChannel]:
-    """Run a program of `inside/` with the newest release; it leaves cleanly when the block ends."""
+    """Run a program of `inside/` with the newest release; it exits cleanly when the block ends."""
     hermes = python_for(NEWEST)
     with subprocess.Popen(
         [str(hermes.python), "-m", f"benchmarks.inside.{program}"],
@@ -56,14 +56,14 @@ class HermesProcess:
     def append(
         self, messages: int, sessions: int, *, pause_seconds: float = 0.0, optimize: bool = False
     ) -> list[float]:
-        """Append messages, in turn to each of the newest sessions; the seconds each took."""
+        """Append messages, in turn to each of the newest sessions; return the seconds of each."""
         self.begin_appending(messages, sessions, pause_seconds=pause_seconds, optimize=optimize)
         return self.appended()
 
     def begin_appending(
         self, messages: int, sessions: int, *, pause_seconds: float = 0.0, optimize: bool = False
     ) -> None:
-        """The same without waiting; `appended` gives the times."""
+        """The same without waiting; `appended` returns the times."""
         self._line.send(
             {
                 "messages": messages,
@@ -79,6 +79,6 @@ class HermesProcess:
 
 @contextmanager
 def holding(home: Path) -> Iterator[HermesProcess]:
-    """Have a Hermes hold this home's database; it closes it cleanly when the block ends."""
+    """Let a Hermes hold this home's database; it closes it cleanly when the block ends."""
     with channel_to("writer", home) as line:
         yield HermesProcess(line)

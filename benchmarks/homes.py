@@ -1,9 +1,10 @@
-"""Makes the homes that benchmarks read, once, under .cache/bench/.
+"""Make the homes that benchmarks read, once, under .cache/bench/.
 
-`python -m benchmarks.homes SCALE [PART ...]` makes one ahead of time. Scale 1 is the field's
-picture; the parts of a home (database, transcripts, checkpoints) can be had one by one, for ten
-times the field takes 30 GB and some minutes. Each part is made beside its place and renamed into
-it, so a part that exists is whole. Benchmarks may add a little to a home; they take nothing away.
+`python -m benchmarks.homes SCALE [PART ...]` makes one ahead of time. Scale 1 is the size found in
+the field. The parts of a home (database, transcripts, checkpoints) can be made one by one: ten
+times the field size takes 30 GB and some minutes. Each part is made beside its place and then
+renamed, so an existing part is complete. Benchmarks may add a little to a home; they remove
+nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from exporter.demo.population import Outline, outlines
 from tests.support.fabricate.field import field_shape
 
 VERSION = 1
-"""Raise it when what is made here changes; old homes are then left alone and no longer used."""
+"""Raise it when the contents made here change; old homes are then kept but not used."""
 CACHE = Path(__file__).parents[1] / ".cache" / "bench"
 NOW = 1_760_000_000.0
-"""The moment at which every made home stands still."""
+"""The time of every made home."""
 
 _DAYS = 300
 _PROMPT_CHARACTERS = 24_000
@@ -47,7 +48,7 @@ _GIT_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
 
 
 class Part(StrEnum):
-    """What of a home a benchmark needs; the name of what is made in the home."""
+    """The parts of a home that a benchmark needs; each value is a name in the home."""
 
     DATABASE = "state.db"
     TRANSCRIPTS = "sessions"
@@ -55,10 +56,10 @@ class Part(StrEnum):
 
 
 def home(scale: float, *parts: Part, seed: int = 1, cache: Path = CACHE) -> Path:
-    """The home at this scale with these parts (default: all), made now if it is not there yet."""
+    """Return the home at this scale with these parts (default: all); missing parts are made now."""
     place = cache / f"v{VERSION}-seed{seed}-scale{scale:g}" / "home"
     place.mkdir(parents=True, exist_ok=True)
-    place = place.resolve()  # .cache may be a link to a larger disk; a home may not be below one
+    place = place.resolve()  # .cache may be a link to a larger disk; no home below a link
     for part in parts or tuple(Part):
         if not (place / part).exists():
             with _beside(place / part) as unfinished:
@@ -68,7 +69,7 @@ def home(scale: float, *parts: Part, seed: int = 1, cache: Path = CACHE) -> Path
 
 @contextmanager
 def _beside(place: Path) -> Iterator[Path]:
-    """A path to build at, which takes its place when the block ends well."""
+    """Yield a path to build at; it is renamed to its place when the block succeeds."""
     started = time.monotonic()
     unfinished = place.parent.parent / f"{place.name}.{os.getpid()}"
     try:
@@ -83,12 +84,12 @@ def _beside(place: Path) -> Iterator[Path]:
 
 
 def open_sessions(scale: float) -> int:
-    """How many sessions of a home at this scale were never ended."""
+    """Return how many sessions of a home at this scale were never ended."""
     return field_shape(scale).open
 
 
 def _outlines(scale: float) -> list[Outline]:
-    """The same sessions for every part of a home, whatever part is made first."""
+    """Return the same sessions for every part of a home, in any order of making the parts."""
     return outlines(field_shape(scale), now=NOW, days=_DAYS, rng=Random(scale))
 
 
@@ -153,14 +154,14 @@ def _make_checkpoints(place: Path, scale: float, rng: Random) -> None:
     store = checkpoints.write_store(
         str(place), touched, blobs=blobs, snapshots_each=_STORE_SNAPSHOTS, rng=rng
     )
-    # Hermes packs its store at every prune of its own.
+    # Hermes packs its store at each of its own prunes.
     subprocess.run(
         ["git", "--git-dir", store, "gc", "--quiet"], env=os.environ | _GIT_ENVIRONMENT, check=True
     )
 
 
 def _workdir(projects: Path, name: str, rng: Random) -> str:
-    """A project's folder, two thirds of which still exist."""
+    """Return a project's folder; two thirds of them still exist."""
     if rng.random() < 2 / 3:
         (projects / name).mkdir(parents=True, exist_ok=True)
     return str(projects / name)

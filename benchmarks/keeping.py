@@ -1,4 +1,4 @@
-"""A real Hermes that prunes or writes when told to; see `inside/keeper.py`."""
+"""A real Hermes that prunes or writes on request; see `inside/keeper.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.hermes import ProgramChannel, channel_to
 
 
 class MaintainingHermes:
-    """The other end of `inside/keeper.py`."""
+    """The client side of `inside/keeper.py`."""
 
     def __init__(self, line: ProgramChannel) -> None:
         self._line = line
@@ -23,6 +23,6 @@ class MaintainingHermes:
 
 @contextmanager
 def maintaining_hermes(home: Path) -> Iterator[MaintainingHermes]:
-    """A Hermes of the newest release with this home's database open."""
+    """Start a Hermes of the newest release with this home's database open."""
     with channel_to("keeper", home) as line:
         yield MaintainingHermes(line)

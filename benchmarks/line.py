@@ -31,7 +31,7 @@ class Line(Struct, frozen=True):
     limit: float
     peer: str = ""
     at_least: bool = False
-    """The limit is a lower one."""
+    """True if the limit is a lower limit."""
     unit: str = ""
     """Empty for a ratio to the peer."""
     note: str = ""
@@ -47,7 +47,7 @@ class Line(Struct, frozen=True):
 
 
 def ratio_line(job: str, peer: str, rounds: Timings, limit: float, note: str = "") -> Line:
-    """A line for a time that is measured against a peer."""
+    """Return a line for a time that is compared with a peer."""
     times = f"{format_times(rounds.ours)} to {format_times(rounds.peer)}"
     return Line(
         job=job,

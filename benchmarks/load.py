@@ -1,4 +1,4 @@
-"""Scrapes a server with many clients at once, each asking again once answered, or at its time."""
+"""Scrape a server with many clients at once, each again after its answer, or at its time."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _REQUEST = (
 
 
 class Load(Struct, frozen=True):
-    """What the clients met."""
+    """What the clients measured."""
 
     latencies: list[float]
-    """Seconds of every answer, connecting included where the server had hung up."""
+    """Seconds of every answer, including the connect if the server had closed the connection."""
     per_second: float
 
 
 def scrape(port: int, *, clients: int, seconds: float, every_seconds: float = 0.0) -> Load:
     """Load the server on this port of loopback.
 
-    Each client asks every `every_seconds`, by turns; of 0, again as soon as it is answered.
+    Each client asks every `every_seconds`, evenly spread; with 0, again after each answer.
     """
     latencies: list[float] = []
     with selectors.DefaultSelector() as selector:
@@ -57,11 +57,11 @@ class _Client:
         self._due_at = due_at
         self._every_seconds = every_seconds
         self._waits = False
-        """Answered, and not yet due to ask again."""
+        """True if it was answered, and its next request is not due yet."""
         self._connect(time.perf_counter())
 
     def go_on(self, now: float) -> float | None:
-        """Ask if it is time to; the seconds until then, None while an answer is awaited."""
+        """Send if it is time; return the seconds until then, None while an answer is pending."""
         if not self._waits:
             return None
         if now < self._due_at:
@@ -71,7 +71,7 @@ class _Client:
         return None
 
     def _connect(self, now: float) -> None:
-        """Begin to connect; blocking here would make every other client wait as well."""
+        """Start to connect without blocking: blocking would make every other client wait too."""
         self._asked_at = now
         self._connected = False
         self._socket = socket.socket()
@@ -81,7 +81,7 @@ class _Client:
         self._selector.register(self._socket, selectors.EVENT_WRITE, self)
 
     def proceed(self) -> float | None:
-        """Do what the socket is ready for; the latency once an answer is whole."""
+        """Do what the socket is ready for; return the latency when an answer is complete."""
         if self._connected:
             return self._receive()
         self._connected = True

@@ -1,4 +1,4 @@
-"""Measuring one thing against another so that a noisy machine troubles both alike."""
+"""Compare two jobs so that a busy machine affects both equally."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 from msgspec import Struct
 
 Stopwatch = Callable[[], float]
-"""Does a job and tells how many seconds it took; what it prepares first does not count."""
+"""Does a job and returns its seconds, without the preparation."""
 
 
 class Timings(Struct, frozen=True):
@@ -20,12 +20,12 @@ class Timings(Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """Ours to the peer's: the median over rounds, so that drift cancels out."""
+        """Ours divided by the peer's: the median over rounds, so that drift cancels out."""
         return median(ours / peer for ours, peer in zip(self.ours, self.peer, strict=True))
 
 
 def alternate(ours: Stopwatch, peer: Stopwatch, rounds: int) -> Timings:
-    """Run both by turns; a first, uncounted turn warms caches up."""
+    """Run both in turn; a first round that does not count warms up caches."""
     ours()
     peer()
     times = [(ours(), peer()) for _ in range(rounds)]
@@ -33,24 +33,24 @@ def alternate(ours: Stopwatch, peer: Stopwatch, rounds: int) -> Timings:
 
 
 def timed(job: Callable[[], object]) -> float:
-    """The seconds that one run of a job takes."""
+    """Return the seconds that one run of a job takes."""
     began = time.perf_counter()
     job()
     return time.perf_counter() - began
 
 
 def mean_of(job: Callable[[], object], repetitions: int) -> float:
-    """The seconds per run of a job too short to be timed alone."""
+    """Return the seconds per run of a job that is too short to be timed alone."""
     return timed(lambda: [job() for _ in range(repetitions)]) / repetitions
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of all do not exceed."""
+    """Return the smallest value that at least this share of all values does not exceed."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
 def format_times(times: Sequence[float]) -> str:
-    """The median of some times."""
+    """Return the median of some times as text."""
     seconds = median(times)
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"

@@ -22,7 +22,7 @@ class MissingPeerError(Exception):
 
 
 def program(name: str, package: str) -> str:
-    """The path of a program, or a refusal that says how to get it."""
+    """Return the path of a program; if it is missing, raise an error that says how to get it."""
     found = shutil.which(name)
     if found is None:
         raise MissingPeerError(f"{name} is not installed; run: apt-get install {package}")
@@ -30,26 +30,26 @@ def program(name: str, package: str) -> str:
 
 
 def du(path: Path) -> float:
-    """The seconds `du -sb` takes over a folder."""
+    """Return the seconds that `du -sb` takes for a folder."""
     command = [program("du", "coreutils"), "-sb", str(path)]
     return timed(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True))
 
 
 def sqlite(database: Path, questions: str) -> float:
-    """The seconds the sqlite3 program takes to answer, reading only."""
+    """Return the seconds that the sqlite3 program takes to answer, read-only."""
     command = [program("sqlite3", "sqlite3"), "-readonly", str(database), questions]
     return timed(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True))
 
 
 def environment(package: str) -> Path:
-    """The folder with the programs of a PyPI package, installed apart from our own."""
+    """Return the folder with the programs of a PyPI package, installed separately from ours."""
     return _environment(package, [package])
 
 
 def ours() -> Path:
-    """A Python with our code and what it depends on, as users have it.
+    """Return a Python with our code and its dependencies, as users have it.
 
-    What only development needs is loaded by every Python that finds it, and costs memory.
+    Every Python loads development packages if it finds them, and they cost memory.
     """
     needed = CACHE.parent / "deploy" / "requirements.txt"
     programs = _environment(f"hermes-exporter-{_digest(needed)}", ["--requirement", str(needed)])
@@ -87,12 +87,12 @@ _GAUGES = {
     "lengths": "SELECT source, min(message_count / 10, 20) AS by, count(*) AS lengths"
     " FROM sessions GROUP BY 1, 2",
 }
-"""What somebody who wants our figures would have query-exporter ask."""
+"""What a user who wants our figures would configure in query-exporter."""
 
 
 @contextmanager
 def query_exporter(database: Path) -> Iterator[int]:
-    """Have query-exporter poll this database every second; gives its PID."""
+    """Let query-exporter poll this database every second; yield its PID."""
     config = {
         "databases": {"state": {"dsn": f"sqlite:///{database}"}},
         "metrics": {name: {"type": "gauge", "labels": ["source", "by"]} for name in _GAUGES},
@@ -119,7 +119,7 @@ ONE_PASS = (
     "SELECT source, count(*), sum(ended_at IS NULL), sum(message_count), max(started_at)"
     " FROM sessions GROUP BY source"
 )
-"""One look at every session: what any poll of this database costs at the least."""
+"""One pass over every session: the least that any poll of this database costs."""
 
 ALL_FIGURES = """
 SELECT source, count(*) FROM sessions WHERE ended_at IS NULL GROUP BY source;
@@ -134,4 +134,4 @@ SELECT s.source, min(n / 10, 100), count(*) FROM sessions AS s LEFT JOIN
 SELECT s.id, s.source, s.started_at, max(m.timestamp) FROM sessions AS s
   LEFT JOIN messages AS m ON m.session_id = s.id WHERE s.ended_at IS NULL GROUP BY s.id;
 """
-"""The figures of one full pass of ours, each asked for by itself."""
+"""The figures of one of our full passes, each with its own query."""

@@ -15,17 +15,17 @@ import psutil
 from benchmarks.peers import program
 
 _CPU_TIME = 2
-"""The clock of the processor time that a process has used: Linux numbers it by PID and this."""
+"""Number of the clock for a process's processor time: Linux combines it with the PID."""
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all that descend from it."""
+    """Return a process and all its descendants."""
     root = psutil.Process(pid)
     return [root, *root.children(recursive=True)]
 
 
 def pss_mebibytes(pid: int) -> float:
-    """Memory of a family, what it shares with others counted in proportion."""
+    """Return the memory of a process and its descendants; shared memory counts in proportion."""
     total = 0
     for process in family(pid):
         rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
@@ -35,22 +35,22 @@ def pss_mebibytes(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time a family has used, those of it that have ended included."""
+    """Return the processor time of a process and its descendants, including those that ended."""
     total = 0.0
     for process in family(pid):
-        times = process.cpu_times()  # in ticks of 10 ms: too coarse for a scan of a home at rest
+        times = process.cpu_times()  # in ticks of 10 ms: too coarse for a scan of an unchanged home
         own = time.clock_gettime(~process.pid << 3 | _CPU_TIME)
         total += own + times.children_user + times.children_system
     return total
 
 
 def bytes_read(pid: int) -> int:
-    """Bytes that the living of a family have asked for by read and its like."""
+    """Return the bytes that the living processes requested by read and similar calls."""
     return sum(process.io_counters().read_chars for process in family(pid))
 
 
 def system_calls(pid: int, seconds: float) -> int:
-    """System calls of a family within some time, counted by strace."""
+    """Return the system calls of a process and its descendants within some time, by strace."""
     attach = [argument for process in family(pid) for argument in ("-p", str(process.pid))]
     with tempfile.NamedTemporaryFile("r", suffix=".strace") as counts:
         command = [program("strace", "strace"), "-f", "-c", "-o", counts.name, *attach]
@@ -64,7 +64,7 @@ def system_calls(pid: int, seconds: float) -> int:
 
 
 def command_cpu_seconds(command: list[str]) -> float:
-    """Processor time of one run of a command."""
+    """Return the processor time of one run of a command."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

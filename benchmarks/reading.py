@@ -11,7 +11,7 @@ from exporter.scan.database import StateReader
 def first_pass(home: Path) -> StateReader:
     """Read everything once.
 
-    Its clock stands still: a whole pass that falls due would hide what a poll costs.
+    Its clock does not move: a whole pass that falls due would hide the cost of a poll.
     """
     reader = StateReader(str(home), monotonic=lambda: 0.0)
     poll(reader)
@@ -19,10 +19,10 @@ def first_pass(home: Path) -> StateReader:
 
 
 IDLE_POLLS = 1_000
-"""One takes so little that whoever else runs on the machine would be all that few of them show."""
+"""One poll is so short that a few would only measure the other load of the machine."""
 
 
 def poll(reader: StateReader) -> int:
-    """Bring the reader up to date; how many sessions it gave out as changed."""
+    """Update the reader; return how many sessions it reported as changed."""
     changed = deque(reader.update(reader.watermark, lambda: None))
     return len(changed)

@@ -1,4 +1,4 @@
-"""The benchmarks there are: every module of `cases/`, by its name."""
+"""The list of benchmarks: every module of `cases/`, by its name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def names() -> list[str]:
 
 
 def purpose(name: str) -> str:
-    """The first line of a benchmark's own description."""
+    """Return the first line of a benchmark's own description."""
     described = importlib.import_module(f"{cases.__name__}.{name}").__doc__ or ""
     return described.splitlines()[0]
 
 
 def run(name: str, setting: Setting) -> list[Line]:
-    """Run a benchmark; one that breaks is a line that says so, and the others still run."""
+    """Run a benchmark; a failure becomes a line of the report, and the others still run."""
     try:
         measured: Iterable[Line] = importlib.import_module(f"{cases.__name__}.{name}").run(setting)
         return list(measured)

@@ -18,7 +18,7 @@ _COLOURS = {Verdict.MET: "green", Verdict.MISSED: "yellow", Verdict.FAILED: "red
 
 
 def show(results: dict[str, list[Line]], console: Console) -> None:
-    """Print the table: what was aimed at, what came out."""
+    """Print the table of targets and results."""
     table = Table(title="hermes-exporter beside its peers")
     for heading in ("benchmark", "job", "peer", "target", "achieved", "verdict", "note"):
         table.add_column(heading, justify="right" if heading in ("target", "achieved") else "left")
@@ -38,7 +38,7 @@ def show(results: dict[str, list[Line]], console: Console) -> None:
 
 
 def save(results: dict[str, list[Line]], setting: Setting, path: Path | None = None) -> Path:
-    """Write all figures, every round of them, and where they were taken."""
+    """Write all figures, with every round, and where they were measured."""
     place = path or RESULTS / time.strftime("%Y%m%d-%H%M%S.json")
     place.parent.mkdir(parents=True, exist_ok=True)
     content = {

@@ -1,7 +1,7 @@
-"""The servers that the scrape benchmark loads, each in a process of its own.
+"""The servers that the scrape benchmark loads, each in its own process.
 
-`python -m benchmarks.servers ours|peer` prints its port and serves the same 400 series either way
-until its input ends.
+`python -m benchmarks.servers ours|peer` prints its port and serves the same 400 series in both
+cases until its input ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SampleCollector(Collector):
 
 @contextmanager
 def serving(kind: str) -> Iterator[int]:
-    """Start a server of this kind and give its port; it ends with the block."""
+    """Start a server of this kind and yield its port; it ends with the block."""
     command = [sys.executable, "-m", "benchmarks.servers", kind]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

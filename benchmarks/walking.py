@@ -12,13 +12,13 @@ from exporter.snapshot import DiskReport
 
 _INTERVAL_SECONDS = 15.0
 _ROUNDS_PER_FULL = 60
-"""In so many scans everything is read again once, bit by bit, whatever the caches say."""
+"""In this many scans everything is read again once, in parts, whatever the caches hold."""
 _WITHOUT_PAUSE_SECONDS = 3600.0
-"""A scan may take as long as it takes: a walk cut short would be no measure."""
+"""A scan has no time limit: a walk that stops early would measure nothing."""
 
 
 class Walker:
-    """A scanner of one home whose clock goes 15 s from scan to scan."""
+    """A scanner of one home whose clock advances 15 s from scan to scan."""
 
     def __init__(self, home: Path, processes: int = 2) -> None:
         self._scanner = DiskScanner(
@@ -40,14 +40,14 @@ class Walker:
 
 
 def first_scan(home: Path, processes: int = 2) -> Walker:
-    """Look at everything once."""
+    """Read everything once."""
     walker = Walker(home, processes)
     walker.scan()
     return walker
 
 
 def refuse_wrong_figures(home: Path) -> None:
-    """What counts wrongly need not be measured: compare with `du -s` of the same home."""
+    """Raise unless our figures equal `du -s` of the same home: wrong figures need no benchmark."""
     report = Walker(home).scan()
     ours = sum(usage.allocated_bytes for usage in report.usage.values())
     said = subprocess.check_output(["du", "-s", "--block-size=1", str(home)], text=True)
@@ -64,7 +64,7 @@ class Changes:
         self._made = 0
 
     def make(self) -> None:
-        """A new object in one repo and, as git does it, a new index; then lines of text."""
+        """Add an object to one repo and, as git does, a new index; then lines of text."""
         repo = self._repos[self._made % len(self._repos)].parent
         folder = repo / "objects" / f"{time.time_ns() & 0xFF:02x}"
         folder.mkdir(exist_ok=True)

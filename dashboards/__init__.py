@@ -1,1 +1,1 @@
-"""What on-call looks at: Grafana dashboards and the Python that writes them."""
+"""Grafana dashboards for on-call, and the Python that writes them."""

@@ -1,4 +1,4 @@
-"""Agent: the exporter itself: scans, collectors, blindness, series, memory."""
+"""Agent dashboard: the exporter itself: scans, collectors, blindness, series, memory."""
 
 from __future__ import annotations
 

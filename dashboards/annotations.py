@@ -1,4 +1,4 @@
-"""What happened, drawn over the panels that it shows in."""
+"""Events, drawn over the panels that show their effect."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from dashboards.panels import DATASOURCE
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """Marks at the moments that an expression tells of."""
+    """Marks at the moments that an expression returns."""
 
     name: str
     expression: str
     text: str
     colour: str
     sections: frozenset[str]
-    """The headings of the panels that it is drawn in; elsewhere it would only disturb."""
+    """The headings of the sections whose panels show it; in others it would only disturb."""
     values_are_moments: bool = False
-    """Whether the values are the moments, in milliseconds; else it is while there is an answer."""
+    """True if the values are the moments, in milliseconds; otherwise it lasts while there is a
+    result.
+    """
 
 
 def query(annotation: Annotation, panels: Sequence[int]) -> AnnotationQuery:
-    """As Grafana asks it, for the panels with these ids."""
+    """Return the annotation as a Grafana query, for the panels with these ids."""
     asked = (
         AnnotationQuery()
         .name(annotation.name)

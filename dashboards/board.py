@@ -1,4 +1,4 @@
-"""What the three dashboards have in common: variables, links and the grid."""
+"""What the three dashboards share: variables, links and the grid."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dashboards.matchers import AGENT, JOB
 from dashboards.panels import DATASOURCE, Panel
 
 TAG = "hermes"
-# The schema of Grafana 10.0: the oldest that reads it as its own, the newer ones migrate it.
+# The schema of Grafana 10.0: the oldest supported version reads it natively, newer ones migrate it.
 SCHEMA_VERSION = 38
 WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
 class PanelRow:
-    """Panels side by side: one height, and the widths add up to the grid's."""
+    """Panels side by side: the same height, and widths that add up to that of the grid."""
 
     height: int
     panels: Sequence[tuple[int, Panel]]
@@ -35,7 +35,7 @@ class PanelRow:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Lines of panels below a heading; without a title they stand at the top."""
+    """Lines of panels below a heading; without a title they are at the top."""
 
     title: str | None
     lines: Sequence[PanelRow]
@@ -51,7 +51,7 @@ class VariableSources:
 
 
 def equal_row(height: int, *panels: Panel) -> PanelRow:
-    """Panels of equal width."""
+    """Return panels of equal width."""
     width, rest = divmod(WIDTH, len(panels))
     if rest:
         raise ValueError(f"{len(panels)} panels do not divide the grid of {WIDTH} equally")
@@ -59,7 +59,7 @@ def equal_row(height: int, *panels: Panel) -> PanelRow:
 
 
 def row_of_widths(height: int, *panels: tuple[int, Panel]) -> PanelRow:
-    """Panels of these widths."""
+    """Return panels of these widths."""
     if sum(width for width, _ in panels) != WIDTH:
         raise ValueError(f"widths do not add up to {WIDTH}: {[width for width, _ in panels]}")
     return PanelRow(height, panels)
@@ -76,7 +76,7 @@ def build_dashboard(
     all_instances: bool,
     annotations: Sequence[Annotation] = (),
 ) -> model.Dashboard:
-    """A dashboard; `all_instances` says whether it opens with every host or with one."""
+    """Return a dashboard; with `all_instances` it opens with every host, otherwise with one."""
     placed = list(_placed(sections))
     asked: list[Builder[model.AnnotationQuery]] = [
         query(each, [panel.id_val or 0 for above, panel in placed if above in each.sections])
@@ -154,7 +154,7 @@ def _choice(name: str, label: str, query: str, with_all: bool) -> QueryVariable:
 def _placed(
     sections: Sequence[Section],
 ) -> Iterator[tuple[str | None, model.Panel | model.RowPanel]]:
-    """Each panel, with the title of its section."""
+    """Yield each panel, with the title of its section."""
     number = 1
     y = 0
     for section in sections:

@@ -1,7 +1,8 @@
-"""Fleet: all hosts, worst first. Reads recorded series only, so that thousands of hosts are cheap.
+"""Fleet dashboard: all hosts, worst first.
 
-Series of the level `home:` have the labels job, instance and home; those of the level `job:` are
-sums over the whole job, on which Instance and Home have no influence.
+It reads recorded series only, so that thousands of hosts are cheap. Series of the level `home:`
+have the labels job, instance and home. Series of the level `job:` are sums over the whole job:
+Instance and Home do not change them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ RECORDED = VariableSources(
     "job:hermes_agent_up:count", "instance:hermes_agent_up:min", "home:hermes_home_up:min"
 )
 NONE_OF_ALL = "0 * sum(job:hermes_home_up:count{<job>})"
-"""A zero where there is a fleet at all: a count of nothing would have no answer."""
+"""Zero if there is a fleet at all: a count of nothing would have no result."""
 
 
 def dashboard() -> model.Dashboard:
@@ -139,7 +140,7 @@ def _numbers() -> PanelRow:
 def _worst(
     title: str, description: str, columns: list[Column], no_data: str, *, ascending: bool = False
 ) -> Panel:
-    """Homes with the worst at the top; a click leads to the host."""
+    """Return a table of homes, worst first; a click leads to the host."""
     return table_panel(
         title,
         description,

@@ -1,4 +1,4 @@
-"""Writes the dashboards: `python -m dashboards.generate`, which `make docs` runs."""
+"""Write the dashboards: `python -m dashboards.generate`, which `make docs` runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent / "grafana"
 
 
 def dashboards() -> dict[str, model.Dashboard]:
-    """Each by the name of its file."""
+    """Return each dashboard by the name of its file."""
     return {
         "hermes-fleet.json": fleet.dashboard(),
         "hermes-host.json": host.dashboard(),
@@ -23,7 +23,7 @@ def dashboards() -> dict[str, model.Dashboard]:
 
 
 def rendered(dashboard: model.Dashboard) -> str:
-    """The JSON as it is committed: stable, so that a change shows as what it is."""
+    """Return the JSON to commit, in a stable order, so that a diff shows only real changes."""
     return json.dumps(dashboard, cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
 
 

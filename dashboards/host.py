@@ -1,4 +1,4 @@
-"""Host: one machine, its homes, and what happens in them."""
+"""Host dashboard: one machine, its homes, and what happens in them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dashboards.panels import (
 from dashboards.words import BREAKER, MODE, NO_AGENT, READABLE
 
 RAW = VariableSources("hermes_exporter_build_info", "hermes_exporter_build_info", "hermes_home_up")
-"""What the variables of the dashboards below Fleet offer."""
+"""The series for the variables of the Host and Agent dashboards."""
 
 
 def dashboard() -> model.Dashboard:

@@ -167,7 +167,7 @@ def _payload() -> Panel:
 
 
 def _marks(threshold: str) -> list[Query]:
-    """The sum over the homes shown, as the bytes are."""
+    """Return queries for the thresholds, summed over the homes shown, as the bytes are."""
     matchers = f'{{<home>, threshold="{threshold}"}}'
     return [
         Query(f"sum(hermes_prune_threshold_high{matchers})", HIGH),

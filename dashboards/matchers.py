@@ -1,7 +1,7 @@
-"""Which series a panel asks for: the variables of the dashboard, written once.
+"""Which series a panel reads: the variables of the dashboard, written once.
 
-An expression says `<home>`, `<agent>` or `<job>` inside a selector's braces where the labels that
-the series has are to be matched:
+An expression has `<home>`, `<agent>` or `<job>` inside a selector's braces. It stands for the
+matchers of the labels that the series has:
 
     sum(hermes_sessions_open{<home>})
     sum(rate(process_cpu_seconds_total{<agent>}[$__rate_interval]))
@@ -17,7 +17,7 @@ _PLACES = {"<job>": JOB, "<agent>": AGENT, "<home>": HOME}
 
 
 def matched(expression: str) -> str:
-    """The expression on one line, with the matchers in their places."""
+    """Return the expression on one line, with the matchers filled in."""
     text = " ".join(expression.split())
     for place, matchers in _PLACES.items():
         text = text.replace(place, matchers)

@@ -1,7 +1,8 @@
-"""How panels look: one look for all, so that a dashboard tells only what it shows.
+"""The style of all panels, so that a dashboard's module says only what it shows.
 
-Colour has a meaning: orange wants a look in working hours, red wants it now. What is merely told
-apart (homes, sources, models) has the palette's colours; what is well has none.
+Colour has a meaning: orange needs attention in working hours, red needs it now. Series that must
+only be distinguished (homes, sources, models) have the colours of the palette. A good state has no
+colour.
 """
 
 from __future__ import annotations
@@ -41,27 +42,27 @@ WELL = "green"
 QUIET = "#808080"
 
 NARROWEST = 60
-"""Of a table's column: Grafana's own 150 makes tables of many columns scroll sideways."""
+"""Smallest width of a table's column. Grafana's own 150 makes wide tables scroll sideways."""
 
 CELLS = 72
-"""Of a heatmap, side by side: of five minutes in six hours."""
+"""Cells of a heatmap side by side: five minutes each, in six hours."""
 
 NO_CELL = "\u2013"
-"""In a cell; the text of an empty table would be repeated in each."""
+"""Text of an empty cell; otherwise each would repeat the text of an empty table."""
 
 DATASOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One expression and the legend of its series (for a table: the column's title)."""
+    """One expression and the legend of its series (in a table: the column's title)."""
 
     expression: str
     legend: str
 
 
 Steps: TypeAlias = Sequence[tuple[float, str]]
-"""Values from which on a colour is used; below the first there is none."""
+"""Each colour applies from its value on; below the first value there is no colour."""
 
 TROUBLE: Steps = ((1, LOOK),)
 ALARM: Steps = ((1, NOW),)
@@ -80,7 +81,7 @@ def stat_panel(
     above: tuple[float, str] | None = None,
     trend: bool = True,
 ) -> stat.Panel:
-    """One number with its trend; `above` is a value from which on a text stands for the number."""
+    """Return one number with its trend; from the value of `above` on, a text replaces it."""
     panel = (
         stat.Panel()
         .title(title)
@@ -124,13 +125,14 @@ def graph_panel(
     highest: float | None = None,
     reaches: float | None = None,
 ) -> timeseries.Panel:
-    """Values over time.
+    """Return a graph of values over time.
 
-    Without `edges` a part of a stack that is zero does not show as a line on top of the others.
-    All in `shades` of one colour, where there is only trouble to show. `colours` are by legend; so
-    are `marks`, drawn as dashed lines that are no part of a stack; and `right`, with the unit of an
-    axis of their own on the right. The axis goes up to `reaches` at least, so that a lone zero lies
-    at its foot.
+    - Without `edges`, a part of a stack that is zero has no line on top of the others.
+    - `shades`: all series in shades of one colour, where there is only trouble to show.
+    - `colours`: by legend.
+    - `marks`: by legend; dashed lines that are not part of a stack.
+    - `right`: by legend; the unit of their own axis on the right.
+    - `reaches`: the axis goes at least up to this, so that a single zero is at the bottom.
     """
     panel = (
         timeseries.Panel()
@@ -184,9 +186,9 @@ def graph_panel(
 def heatmap_panel(
     title: str, description: str, query: str, *, no_data: str, unit: str, cells: str = "sessions"
 ) -> heatmap.Panel:
-    """How a gauge histogram is spread over its buckets, over time.
+    """Return the distribution of a gauge histogram over its buckets, over time.
 
-    Its buckets are gauges that may fall: they are shown as they are, never through rate().
+    Its buckets are gauges that may fall: they are shown directly, never through rate().
     """
     return (
         heatmap.Panel()
@@ -232,7 +234,7 @@ def state_panel(
     no_data: str,
     words: Mapping[str, tuple[str, str]],
 ) -> statetimeline.Panel:
-    """What something was over time; `words` give the text and colour of each value."""
+    """Return the states of something over time; `words` give the text and colour of each value."""
     return (
         statetimeline.Panel()
         .title(title)
@@ -255,7 +257,7 @@ def state_panel(
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of numbers: its title, what it shows, and how."""
+    """A column of numbers: its title, its query, and its format."""
 
     title: str
     expression: str
@@ -282,10 +284,11 @@ def table_panel(
     facts: Mapping[str, tuple[str, str]] | None = None,
     widths: Mapping[str, int] | None = None,
 ) -> table.Panel:
-    """A table with a row for each set of `labels` (label to title) and a column for each query.
+    """Return a table with a row for each set of `labels` and a column for each query.
 
-    `links` are by the title of a column: what the link says, and where it leads. `facts` are told
-    by a label rather than a value, as versions are: label to title and query.
+    `labels` map a label to its title. `links` map the title of a column to the text and target of a
+    link. `facts` come from a label and not from a value, such as versions: label to title and
+    query.
     """
     facts = facts or {}
     panel = (
@@ -327,11 +330,11 @@ def _arranged(
     labels: Mapping[str, str],
     facts: Mapping[str, str],
 ) -> table.Panel:
-    """One row for each set of labels, then columns in their order and by their titles."""
+    """Arrange one row for each set of labels, with the columns in order and with their titles."""
     count = len(columns) + len(facts)
     values = [f"Value #{_letter(index)}" for index in range(count)]
     shown = dict(zip(values, (column.title for column in columns), strict=False))
-    # Where only one query has an answer, its column has no letter: the first, which leads the rest.
+    # If only one query has a result, its column has no letter: it is the first query.
     titles = {**labels, **facts, "Value": columns[0].title, **shown}
     left_out = ["Time", *values[len(columns) :]]
     if count > 1:
@@ -456,7 +459,7 @@ def _legend(kind: str) -> common.VizLegendOptions:
 
 
 def to_host(label: str = "Host", *, home: str | None = None) -> tuple[str, str]:
-    """A link from a row of a table to the dashboard of its host, and home."""
+    """Return a link from a row of a table to the dashboard of its host, and home."""
     url = (
         "/d/hermes-host?${datasource:queryparam}&${job:queryparam}"
         f"&var-instance=${{__data.fields.{label}}}"

@@ -17,11 +17,11 @@ _CALM: Final = [
     for shade in ("", "light-", "dark-")
     for hue in ("blue", "green", "purple", "yellow")
 ]
-"""Colours without a meaning: neither orange nor red, which Grafana's own palette soon comes to."""
+"""Colours without a meaning: neither orange nor red, which Grafana's own palette soon uses."""
 
 
 def distinct_colours(names: Sequence[str]) -> Mapping[str, str]:
-    """A colour for each, only to tell them apart; the same in every panel. A remainder is grey."""
+    """Return a colour for each name, the same in every panel; a remainder is grey."""
     calm = cycle(_CALM)
     return {name: QUIET if name == REMAINDER else next(calm) for name in names}
 
@@ -38,7 +38,7 @@ PROJECTS: Final = distinct_colours(
         for state in values_of("hermes_checkpoint_projects", "state")
     ]
 )
-# Open sets: the usual ones, and what comes beyond them has Grafana's own palette.
+# Open sets: these are the usual values; others get a colour of Grafana's own palette.
 SOURCES: Final = distinct_colours(
     ["cli", "cron", "telegram", "discord", "tui", "api_server", "slack", "desktop", REMAINDER]
 )
@@ -60,7 +60,7 @@ VERDICTS: Final = {
 """Colours of the verdicts on open sessions."""
 
 WAITS_FOR: Final = distinct_colours([reason.value for reason in UnknownReason])
-"""Colours of what stands in the way of a verdict."""
+"""Colours of the reasons for an unknown verdict."""
 
 OUTCOMES: Final = {"done": WELL, "partial": LOOK, "failed": NOW}
 """Colours of the outcomes of runs."""

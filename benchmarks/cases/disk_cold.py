@@ -24,7 +24,7 @@ def run(setting: Setting) -> Iterator[Line]:
 
 
 def _cold(job: Stopwatch) -> Stopwatch:
-    """The same job with nothing in memory; needs root, and slows the whole machine down."""
+    """Return the same job with empty caches; it needs root, and slows the whole machine down."""
 
     def after_dropping() -> float:
         os.sync()

@@ -54,7 +54,7 @@ def _ask_psutil() -> None:
 
 @contextmanager
 def _running_processes(folder: Path) -> Iterator[None]:
-    """Processes with files open, some of them with a database."""
+    """Start processes with open files, some of them with a database."""
     for number in range(_FILES_EACH):
         (folder / f"file-{number}").touch()
     _make_database(folder)
@@ -84,7 +84,7 @@ def _fork(folder: Path, tell: int, *, holder: bool) -> int:
     pid = os.fork()
     if pid:
         return pid
-    try:  # whatever happens, a child must never get past this function
+    try:  # whatever happens, a child must never return from this function
         for number in range(_FILES_EACH):
             os.open(folder / f"file-{number}", os.O_RDONLY)
         if holder:

@@ -27,7 +27,7 @@ def run(setting: Setting) -> Iterator[Line]:
         shares = {group.name: recording_share(asked, group, setting.rounds) for group in groups()}
     note = f"{len(folded)} queries, {hosts} hosts"
     yield ratio_line("fleet dashboard, one look", _PEER, looks, 0.1, note)
-    # What it costs to record, whoever looks: every rule once, which is what a minute takes.
+    # The cost of recording, even if no user opens the dashboard: every rule once, as in a minute.
     rules = sum(len(group.rules) for group in groups())
     recording = Timings(evaluations, looks.peer)
     yield ratio_line("recording rules, once", _PEER, recording, 0.5, f"{rules} rules")
@@ -35,9 +35,9 @@ def run(setting: Setting) -> Iterator[Line]:
 
 
 def recording_share(asked: Fleet, group: Group, rounds: int) -> float:
-    """Processor time of the server for one evaluation, as a share of the time until the next.
+    """Return the server's processor time for one evaluation, as a share of the interval.
 
-    By the query interface at one moment; what writing the results takes is not in it.
+    MeasuredSizes by the query interface at one moment; without the cost of writing the results.
     """
     _evaluate(asked, group)
     before = asked.cpu_seconds()
@@ -47,7 +47,9 @@ def recording_share(asked: Fleet, group: Group, rounds: int) -> float:
 
 
 def share_line(shares: dict[str, float], hosts: int) -> Line:
-    """Groups run side by side: together they use a core so much, and each must be done in time."""
+    """Return a line for groups that run in parallel: their sum is the use of a core, and each must
+    finish in time.
+    """
     more = _MANY_HOSTS / hosts
     slowest = max(shares, key=lambda name: shares[name])
     return Line(

@@ -1,4 +1,4 @@
-"""What ten times as much costs: polls should not notice, full passes take ten times as long."""
+"""Ten times as much data: polls should cost the same, full passes take ten times as long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""System calls and bytes read by a scan of a home at rest: they follow its repos, not its files."""
+"""System calls and bytes read to scan an unchanged home: they follow its repos, not its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processor time at rest with a scan every 15 s, against `du -sb` as often."""
+"""Processor time of an idle agent with a scan every 15 s, against `du -sb` as often."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(setting: Setting) -> Iterator[Line]:
         watched.wait_for_scans(1)
         for _ in range(setting.rounds):
             before = processes.cpu_seconds(watched.pid)
-            # Side by side, so that the kernel keeps the same things in memory for both.
+            # In parallel, so that the kernel keeps the same data in memory for both.
             theirs.append(_every_interval(du))
             ours.append(processes.cpu_seconds(watched.pid) - before)
     yield Line(
@@ -34,7 +34,7 @@ def run(setting: Setting) -> Iterator[Line]:
 
 
 def _every_interval(command: list[str]) -> float:
-    """Run a command, sit out the rest of the interval, tell the processor time of the run."""
+    """Run a command, wait for the rest of the interval, and return the run's processor time."""
     began = time.monotonic()
     used = processes.command_cpu_seconds(command)
     time.sleep(max(_INTERVAL_SECONDS - (time.monotonic() - began), 0))

@@ -11,7 +11,7 @@ from benchmarks.line import Line, Setting
 _SCANS = 5
 _PEER_SECONDS = 8.0
 _LIMIT_MEBIBYTES = {1.0: 64.0, 10.0: 96.0}
-"""By scale; in between and below, the limit of the next larger one holds."""
+"""By scale; between and below these, the limit of the next larger scale applies."""
 
 
 def run(setting: Setting) -> Iterator[Line]:
@@ -32,7 +32,7 @@ def run(setting: Setting) -> Iterator[Line]:
 
 
 def measure(scale: float) -> float:
-    """PSS of the agent in MiB once it has settled."""
+    """Return the PSS of the agent in MiB after some scans."""
     with agent.running(homes.home(scale), interval="1s", python=peers.ours()) as ours:
         ours.wait_until_ready()
         ours.wait_for_scans(_SCANS)

@@ -1,4 +1,4 @@
-"""Deleting 3,000 sessions beside a writing Hermes, and giving them back, against its own prune."""
+"""Deleting 3,000 sessions beside a writing Hermes, and restoring them, against its own prune."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.session_pruning import planned
 _SESSIONS = 3_000
 _MESSAGES = 70_000
 _MARK = "benchmarked"
-"""The end reason of what is to go: Hermes can be told to prune by it."""
+"""The end reason of the sessions to delete: Hermes can prune by end reason."""
 
 
 class _Round(Struct, frozen=True):
@@ -137,7 +137,7 @@ def _left(outcome: Outcome, returned: Outcome) -> str:
 
 
 def _hermes_prunes(source: Path, place: Path, scale: float) -> tuple[float, float]:
-    """How long its transaction takes, and how long a writer waits for it at most."""
+    """Return how long its transaction takes, and the longest wait of a writer."""
     home, sessions, _ = _copy(source, place, scale)
     with maintaining_hermes(home) as writer, maintaining_hermes(home) as pruner:
         writer.ask("start", session="beside-the-prune")
@@ -149,7 +149,7 @@ def _hermes_prunes(source: Path, place: Path, scale: float) -> tuple[float, floa
 
 
 def _copy(source: Path, place: Path, scale: float) -> tuple[Path, list[str], int]:
-    """A home of its own with the sessions that are to go, and how many messages they have."""
+    """Return a separate home, the sessions to delete, and their number of messages."""
     shutil.rmtree(place, ignore_errors=True)
     home = place / "home"
     home.mkdir(parents=True, mode=0o700)
@@ -161,7 +161,7 @@ def _copy(source: Path, place: Path, scale: float) -> tuple[Path, list[str], int
 
 
 def _choose(home: Path, scale: float) -> tuple[list[str], int]:
-    """Ended sessions that nothing leads to: the oldest with messages, then others."""
+    """Return ended sessions without references: the oldest with messages, then others."""
     rows = [
         line.split("|")
         for line in sql(

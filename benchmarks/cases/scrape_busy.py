@@ -1,8 +1,8 @@
-"""Scrapes while the agent scans, against scrapes of the same agent while it rests.
+"""Scrapes while the agent scans, against scrapes of the same agent while it is idle.
 
-A Hermes writes all the while, so that each scan has something to read. The clients ask often and
-leave the processors idle in between: clients that ask as fast as they can would only measure how
-many processes share two cores.
+A Hermes writes during the whole test, so that each scan has something to read. The clients ask
+often and leave the processors idle in between. Clients without pauses would only measure how many
+processes share two cores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks.measure import alternate, percentile
 
 _CLIENTS = 8
 _EVERY_SECONDS = 0.02
-"""Each client: a thousand times as often as a Prometheus asks."""
+"""For each client: a thousand times as often as a Prometheus."""
 _SECONDS = 3.0
 _MESSAGES = 300
 _SESSIONS = 50

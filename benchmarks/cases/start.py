@@ -26,7 +26,7 @@ def run(setting: Setting) -> Iterator[Line]:
 
 
 def _start(home: Path) -> float:
-    """Seconds to ready; stopping does not count."""
+    """Return the seconds until it is ready; stopping does not count."""
     ready = agent.running(home, interval="15s")
 
     def start() -> None:

@@ -71,7 +71,7 @@ def _write(home: Path, *, scanning: bool) -> _Run:
 
 
 class _wal_size:  # noqa: N801 - used as a function
-    """Watches how large the WAL gets, by its stat alone."""
+    """Watches the size of the WAL, by its stat alone."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / f"{Part.DATABASE}-wal"

@@ -1,1 +1,1 @@
-"""Code that runs inside the real Hermes, by its interpreter: it may import nothing of ours."""
+"""Code that runs inside the real Hermes, in its interpreter: it may import nothing of ours."""

@@ -1,7 +1,7 @@
-"""A Hermes process that tidies up by itself, or goes on writing while others do.
+"""A Hermes process that prunes by itself, or continues to write while others prune.
 
 Each line of input is a JSON object with what to `do`, each answer a line of output. When its input
-ends it closes the database as Hermes does.
+ends, it closes the database as Hermes does.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _TEXT = "an invented message of ordinary length, with a few words to index "
 
 
 class Keeper:
-    """What can be asked of it: every public method is a command."""
+    """Every public method is a command."""
 
     def __init__(self) -> None:
         self._database = SessionDB()
-        # As shipped it merges its whole text index every 1,000 writes, for seconds.
+        # As shipped, Hermes merges its whole text index every 1,000 writes, for seconds.
         self._database._OPTIMIZE_EVERY_N_WRITES = sys.maxsize  # noqa: SLF001 - it has no setting
         self._stop = threading.Event()
         self._waits: list[float] = []
@@ -30,20 +30,20 @@ class Keeper:
         self._thread: threading.Thread | None = None
 
     def prune(self, end_reason: str) -> dict[str, Any]:
-        """Hermes's own prune of all sessions that ended so: one transaction."""
+        """Run Hermes's own prune of all sessions with this end reason: one transaction."""
         began = time.perf_counter()
         deleted = self._database.prune_sessions(older_than_days=None, end_reason=end_reason)
         return {"deleted": deleted, "seconds": time.perf_counter() - began}
 
     def end(self, sessions: list[str]) -> float:
-        """End sessions one by one; the seconds that took."""
+        """End sessions one by one; return the seconds that took."""
         began = time.perf_counter()
         for session in sessions:
             self._database.end_session(session, "reaped")
         return time.perf_counter() - began
 
     def start(self, session: str) -> None:
-        """Append to a new session, with a breath between, until told to stop."""
+        """Append to a new session, with short pauses, until `stop`."""
         self._database.create_session(session, "cli")
         self._stop.clear()
         self._waits, self._failures = [], []
@@ -51,7 +51,7 @@ class Keeper:
         self._thread.start()
 
     def stop(self) -> dict[str, Any]:
-        """How long each message took, and what went wrong."""
+        """Return how long each message took, and the errors."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -62,7 +62,7 @@ class Keeper:
             began = time.perf_counter()
             try:
                 self._database.append_message(session, "user", _TEXT * 6)
-            except Exception as error:  # noqa: BLE001 - told to whoever measures
+            except Exception as error:  # noqa: BLE001 - reported to the caller of stop
                 self._failures.append(str(error))
             self._waits.append(time.perf_counter() - began)
 

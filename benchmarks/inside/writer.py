@@ -1,6 +1,6 @@
-"""A Hermes process that keeps state.db open and appends messages as it is told.
+"""A Hermes process that keeps state.db open and appends messages on request.
 
-Each line of input is a JSON object, each answer a line of output. When its input ends it closes
+Each line of input is a JSON object, each answer a line of output. When its input ends, it closes
 the database as Hermes does.
 """
 
@@ -27,10 +27,10 @@ def main() -> None:
 def _append(
     database: Any, *, messages: int, sessions: int, pause_seconds: float, optimize: bool
 ) -> list[float]:
-    """Append so many messages in turn to so many sessions; the seconds each took.
+    """Append this many messages, in turn to this many sessions; return the seconds of each.
 
-    As shipped, SessionDB merges its whole text index every 1,000 writes, for seconds. Unless
-    `optimize` is given that is put off, or one merge would drown every other figure.
+    As shipped, SessionDB merges its whole text index every 1,000 writes, for seconds. Without
+    `optimize` that is postponed, or one merge would hide every other figure.
     """
     if not optimize:
         database._OPTIMIZE_EVERY_N_WRITES = sys.maxsize  # noqa: SLF001 - it has no setting

@@ -1,1 +1,1 @@
-"""What a person does to the homes of this host by a command; the agent does the same by itself."""
+"""The agent of this host: it scans, reaps and prunes homes, alone or for a command."""

@@ -1,7 +1,7 @@
-"""What the agent asks a home's worker to do: plan, evidence and settings in one request.
+"""Build the requests that make a home's worker act: plan, evidence and settings in one request.
 
-The evidence is that of the scan which the plan was made from: a process that opened the database
-after it must count as new.
+The evidence comes from the same scan as the plan. A process that opened the database after that
+scan must count as new.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def reap_request(
     run: str = "",
     plan_hash: str = "",
 ) -> ReapRequest:
-    """To reap one home by its settings; without a plan only to put right what reaps did wrong."""
+    """Build the request to reap one home with its settings.
+
+    Without a plan, the worker only reopens sessions that an earlier reap ended wrongly.
+    """
     return ReapRequest(
         home=home.path,
         owner=home.owner,
@@ -73,7 +76,7 @@ def prune_request(
     only: Collection[str] | None = None,
     run: str = "",
 ) -> PruneRequest:
-    """To execute a plan; `only` are the targets that are wanted of it."""
+    """Build the request to execute a plan; `only` limits it to these targets."""
     return PruneRequest(
         plan=planned.plan,
         owner=home.owner,

@@ -1,6 +1,7 @@
-"""Healing prunes without being asked, after the scan that saw a deleted session again.
+"""Heal prunes automatically, after a scan that saw a deleted session again.
 
-In every mode: what our own journal says that we did is taken back also where nothing is enforced.
+This happens in every mode: what our own journal says the agent did is corrected even where the mode
+is not `enforce`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from exporter.workers import client, protocol
 from exporter.workers.pool import Pool
 
 _RETRY_SECONDS: Final = 60.0
-"""What nothing came of is tried again after this long: each try is noted in the journal."""
+"""Pause after a try that healed nothing. Each try is written to the journal."""
 
 log = logs.get("pruner")
 
 
 class AutomaticHealer:
-    """Remembers where nothing came of it."""
+    """Heals after scans, and pauses for homes where a try had no effect."""
 
     def __init__(self, pool: Pool, monotonic: Callable[[], float]) -> None:
         self._pool = pool
@@ -33,7 +34,7 @@ class AutomaticHealer:
         self._changes = logs.StateChange()
 
     def act(self, state: HomeState, settings: Settings) -> None:
-        """Heal, if the scan went well and saw something to heal."""
+        """Heal if the scan succeeded and saw something to heal."""
         home, evidence = state.home, state.evidence
         if state.trouble is not Trouble.NONE or evidence is None:
             return
@@ -46,10 +47,10 @@ class AutomaticHealer:
         try:
             healed = client.call(self._pool, home, protocol.HEAL, request)
         except RefusedError as error:
-            self._log_blocked(state, str(error))
+            self._log_obstacle(state, str(error))
             return
         except (TimeoutError, WorkerError) as error:
-            self._log_blocked(state, f"{error}; the next try finds out what was done")
+            self._log_obstacle(state, f"{error}; the next try finds out what was done")
             return
         if healed.healed:
             log.warn(
@@ -59,8 +60,8 @@ class AutomaticHealer:
             )
             if not healed.left:
                 self._wait_until.pop(home.path, None)
-        self._log_blocked(state, healed.why)
+        self._log_obstacle(state, healed.why)
 
-    def _log_blocked(self, state: HomeState, why: str) -> None:
+    def _log_obstacle(self, state: HomeState, why: str) -> None:
         if self._changes.changed(state.home.path, why, assumed="") and why:
             log.warn("sessions not healed", home=state.home.label, why=why)

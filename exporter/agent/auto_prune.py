@@ -1,7 +1,8 @@
-"""Pruning without being asked: look at the thresholds now and then, and act where it is enforced.
+"""Prune automatically: check the thresholds at intervals, and act where the mode is `enforce`.
 
-The look follows a scan, in its thread and its worker, and gives the figures that are shown. A run
-has a thread and a worker of its own, so that scans go on while it lasts; a user has one at a time.
+The check follows a scan, in the same thread and worker. It also gives the figures that are shown. A
+run has its own thread and worker, so scans continue meanwhile. Each user has at most one run at a
+time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ log = logs.get("pruner")
 
 
 class AutomaticPruner:
-    """Remembers when each home was looked at last, and which run is under way."""
+    """Remembers the last check of each home, and which homes have a run in progress."""
 
     def __init__(
         self,
@@ -56,20 +57,20 @@ class AutomaticPruner:
         self._clock = clock
         self._last_check: dict[str, float] = {}
         self._last_upkeep: dict[str, float] = {}
-        self._checked: set[str] = set()
-        self._recovery_tried: dict[str, tuple[str, ...]] = {}
-        """The open runs of each home that were to be settled the last time."""
+        self._checked_homes: set[str] = set()
+        self._settling_tried: dict[str, tuple[str, ...]] = {}
+        """The open runs of each home at the last try to settle them."""
         self._changes = logs.StateChange()
         self._locks: dict[int, threading.Lock] = {}
         self._busy: set[str] = set()
         self._stopping = False
         self._settings = Settings()
-        """As they are now: a run that waits for its turn may not be wanted any more."""
+        """The current settings. A run that waits for its turn checks them again before it acts."""
 
     def is_due(self, state: HomeState, settings: Settings) -> bool:
-        """Whether this scan is to be followed by a look at the thresholds.
+        """True if this scan must also check the thresholds.
 
-        The first scan of a home is not: whoever waits for it should not wait longer.
+        The first scan of a home does not: it must not take longer than necessary.
         """
         self._settings = settings
         if state.snapshot is None or state.home.path in self._busy:
@@ -79,11 +80,11 @@ class AutomaticPruner:
         return last is None or self._monotonic() - last >= interval
 
     def is_new(self, state: HomeState) -> bool:
-        """Whether all that is known of this home is from its first scan."""
-        return state.home.path not in self._checked
+        """True if the home had only its first scan so far, without a check of the thresholds."""
+        return state.home.path not in self._checked_homes
 
     def wish(self, state: HomeState, settings: Settings) -> PruneWish | None:
-        """What the next scan is to plan; None while no look is due."""
+        """Return what the next scan must plan; None if no check is due."""
         if not self.is_due(state, settings):
             return None
         own = settings.for_home(state.home.named_as)
@@ -91,7 +92,7 @@ class AutomaticPruner:
         return PruneWish(own.prune, memory, own.reaper.end_reason)
 
     def act(self, state: HomeState, settings: Settings) -> None:
-        """Take in the plan of a scan that made one, and begin a run if one is due."""
+        """Take the plan that the scan made, and start a run if one is due."""
         planned = state.plans.prune
         if state.trouble is not Trouble.NONE or state.evidence is None:
             return
@@ -99,20 +100,21 @@ class AutomaticPruner:
             return
         home, own = state.home, settings.for_home(state.home.named_as)
         self._last_check[home.path] = self._monotonic()
-        self._checked.add(home.path)
-        # A plan made while a killed run is not settled may be wrong: the next look plans anew.
-        if own.prune.mode is Mode.ENFORCE and self._settles_first(state):
+        self._checked_homes.add(home.path)
+        # A plan made before a killed run is settled may be wrong: the next check plans again.
+        if own.prune.mode is Mode.ENFORCE and self._starts_settling(state):
             return
         if planned is None:
-            self._log_blocked(state, state.plans.problem)
+            self._log_obstacle(state, state.plans.problem)
             return
         state.prune = planned.report
         self._remember(state, planned.memory)
-        self._log_blocked(state, planned.plan.why if planned.plan.blocked else _NOTHING)
+        self._log_obstacle(state, planned.plan.why if planned.plan.blocked else _NOTHING)
         if own.prune.mode is not Mode.ENFORCE or not home.may_write:
             return
         if planned.plan.actions:
-            # Whoever comes from now on is not among those that the plan has reckoned with.
+            # A process that opens the database from now on is not part of this evidence: it counts
+            # as new.
             evidence, planned_at = state.evidence, self._monotonic()
             self._start_run(
                 state,
@@ -120,17 +122,18 @@ class AutomaticPruner:
             )
         elif self._upkeep_is_due(state, own):
             self._last_upkeep[home.path] = self._monotonic()
-            self._start_run(state, lambda worker: self._upkeep(worker, state, own))
+            self._start_run(state, lambda worker: self._run_upkeep(worker, state, own))
 
-    def _settles_first(self, state: HomeState) -> bool:
-        """Whether what killed runs left open is being settled: until then no plan would be right.
+    def _starts_settling(self, state: HomeState) -> bool:
+        """True if runs that were killed are being settled now. Until then no plan would be right.
 
-        What could not be settled is tried again by the next run, and is in the way of none.
+        Each set of open runs is tried once here. Runs that cannot be settled do not block pruning;
+        the next run tries them again.
         """
         open_runs, evidence = state.unfinished_runs, state.evidence
-        if self._recovery_tried.get(state.home.path, ()) == open_runs or evidence is None:
+        if self._settling_tried.get(state.home.path, ()) == open_runs or evidence is None:
             return False
-        self._recovery_tried[state.home.path] = open_runs
+        self._settling_tried[state.home.path] = open_runs
         if not open_runs or not state.home.may_write:
             return False
         self._start_run(state, lambda worker: self._settle(worker, state, evidence))
@@ -147,14 +150,16 @@ class AutomaticPruner:
         try:
             self._store.keep_prune_memory(state.home.path, memory)
         except apsw.Error as error:
-            self._log_blocked(state, f"cannot write {self._store.path}: {error}")
+            self._log_obstacle(state, f"cannot write {self._store.path}: {error}")
 
     def _start_run(self, state: HomeState, job: Job) -> None:
         self._busy.add(state.home.path)
         threading.Thread(target=self._run, args=(state, job), name="prune", daemon=True).start()
 
     def _lock_of(self, owner: int) -> threading.Lock:
-        """One run at a time for each user: nobody can keep another's from beginning."""
+        """Return the lock of this user: one run at a time per user, so users do not wait for each
+        other.
+        """
         return self._locks.setdefault(owner, threading.Lock())
 
     def _run(self, state: HomeState, job: Job) -> None:
@@ -164,7 +169,7 @@ class AutomaticPruner:
                 job(worker)
         except (ExporterError, TimeoutError) as error:
             if not self._stopping:
-                self._log_blocked(state, str(error))
+                self._log_obstacle(state, str(error))
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the agent
             log.error("prune failed", home=home.label, error=error_location(error))
         finally:
@@ -183,30 +188,30 @@ class AutomaticPruner:
         wanted = self._settings.for_home(state.home.named_as).prune.mode is Mode.ENFORCE
         waited = self._monotonic() - planned_at
         if not wanted or waited > own.prune.plan_ttl_seconds:
-            return  # the next look plans anew, if it is to
+            return  # too old or no longer wanted; the next check plans again
         request = prune_request(state.home, evidence, own, planned)
         pruned = worker.call(protocol.PRUNE, request)
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
-        self._log_result(state, pruned, planned.pressure, Counter(each.policy for each in done))
+        self._log_run(state, pruned, planned.pressure, Counter(each.policy for each in done))
         self._remember(state, note_done(planned.memory, planned.pressure, done, self._clock()))
 
     def _upkeep_is_due(self, state: HomeState, own: HomeSettings) -> bool:
-        """Once a day, where it is wanted and nobody is there."""
+        """True once a day, if upkeep is configured and no process uses the home."""
         wanted = own.prune.upkeep.vacuum or own.prune.upkeep.gc
         if not wanted or state.evidence is None:
             return False
-        from exporter.pruner.apply.upkeep import is_quiet  # few want any
+        from exporter.pruner.apply.upkeep import is_quiet  # loaded late: few configurations use it
 
         if not is_quiet(state.evidence):
             return False
         last = self._last_upkeep.get(state.home.path)
         return last is None or self._monotonic() - last >= _UPKEEP_SECONDS
 
-    def _upkeep(self, worker: Worker, state: HomeState, own: HomeSettings) -> None:
+    def _run_upkeep(self, worker: Worker, state: HomeState, own: HomeSettings) -> None:
         if state.evidence is None:
             return
-        from exporter.pruner.apply.upkeep import is_quiet  # few want any
+        from exporter.pruner.apply.upkeep import is_quiet  # loaded late: few configurations use it
 
         wanted = own.prune.upkeep
         request = UpkeepRequest(
@@ -227,7 +232,7 @@ class AutomaticPruner:
                 after_bytes=each.after_bytes,
             )
 
-    def _log_result(
+    def _log_run(
         self, state: HomeState, outcome: Outcome, pressure: Pressure, by_policy: Counter[str]
     ) -> None:
         due = [level.name.value for level in pressure.levels if level.due]
@@ -243,10 +248,10 @@ class AutomaticPruner:
             freed_bytes=outcome.freed.get(Frees.NOW, 0),
             in_trash_bytes=outcome.freed.get(Frees.AT_PURGE, 0),
         )
-        self._log_blocked(state, outcome.why)
+        self._log_obstacle(state, outcome.why)
 
-    def _log_blocked(self, state: HomeState, why: str) -> None:
-        """One line when something comes into the way of pruning, and one when it has gone."""
+    def _log_obstacle(self, state: HomeState, why: str) -> None:
+        """Log one line when something blocks pruning, and one when it no longer does."""
         if not self._changes.changed(state.home.path, why, assumed=_NOTHING):
             return
         if why:
@@ -255,5 +260,5 @@ class AutomaticPruner:
             log.info("pruning goes on", home=state.home.label)
 
     def close(self) -> None:
-        """A run under way ends with its worker; the next one finds out what it had done."""
+        """Stop. A run in progress ends with its worker; the next run finds out what it had done."""
         self._stopping = True

@@ -1,7 +1,7 @@
-"""Reaping without being asked: where the configuration says `enforce`, after a scan, now and then.
+"""Reap automatically, at intervals, after a scan, where the mode is `enforce`.
 
-It acts only on what that very scan read and judged, in the thread that scanned. Whatever stands in
-the way is said once and tried again at the next pass.
+It acts only on what the same scan read and judged, in the thread of that scan. An obstacle is
+logged once, and the next interval tries again.
 """
 
 from __future__ import annotations
@@ -29,53 +29,53 @@ log = logs.get("reaper")
 
 
 class AutomaticReaper:
-    """Remembers when each home had its last pass."""
+    """Remembers when each home was last reaped."""
 
     def __init__(self, pool: Pool, monotonic: Callable[[], float]) -> None:
         self._pool = pool
         self._monotonic = monotonic
-        self._last_pass: dict[str, float] = {}
+        self._last_reap: dict[str, float] = {}
         self._changes = logs.StateChange()
 
     def is_due(self, state: HomeState, settings: Settings) -> bool:
-        """Whether this scan is to be followed by a pass."""
+        """True if this scan must be followed by a reap."""
         own = settings.for_home(state.home.named_as).reaper
         if own.mode is not Mode.ENFORCE or not state.home.may_write:
             return False
-        last = self._last_pass.get(state.home.path)
+        last = self._last_reap.get(state.home.path)
         return last is None or self._monotonic() - last >= own.interval_seconds
 
     def wish(self, state: HomeState, settings: Settings) -> ReapPlanRequest | None:
-        """What the next scan is to plan; None while no pass is due."""
+        """Return what the next scan must plan; None if no reap is due."""
         if not self.is_due(state, settings):
             return None
         return ReapPlanRequest(ReapLimits.of(settings.for_home(state.home.named_as).reaper))
 
     def act(self, state: HomeState, settings: Settings) -> None:
-        """Make the pass, if it is due and the scan went well."""
+        """Reap, if a reap is due and the scan succeeded."""
         if state.trouble is not Trouble.NONE or state.evidence is None:
             return
         home, plan = state.home, state.plans.reap
         if plan is not None:
-            self._last_pass[home.path] = self._monotonic()
+            self._last_reap[home.path] = self._monotonic()
         elif state.plans.problem and self.is_due(state, settings):
-            self._last_pass[home.path] = self._monotonic()
-            self._log_blocked(state, state.plans.problem)
-        # What our own journal says we did is put right in every mode, and within one scan.
+            self._last_reap[home.path] = self._monotonic()
+            self._log_obstacle(state, state.plans.problem)
+        # What our own journal says we did wrong is corrected in every mode, within one scan.
         if plan is None and not (state.needs_healing and home.may_write):
             return
         own = settings.for_home(home.named_as)
         order = reap_request(home, state.evidence, own, plan)
         try:
-            self._log_result(state, client.call(self._pool, home, protocol.REAP, order))
+            self._log_outcome(state, client.call(self._pool, home, protocol.REAP, order))
         except RefusedError as error:
-            self._log_blocked(state, str(error))
+            self._log_obstacle(state, str(error))
         except TimeoutError:
-            self._log_blocked(state, "it took too long; the next pass finds out what was done")
+            self._log_obstacle(state, "it took too long; the next pass finds out what was done")
         except WorkerError as error:
-            self._log_blocked(state, f"{error}; the next pass finds out what was done")
+            self._log_obstacle(state, f"{error}; the next pass finds out what was done")
 
-    def _log_result(self, state: HomeState, outcome: Outcome) -> None:
+    def _log_outcome(self, state: HomeState, outcome: Outcome) -> None:
         label = state.home.label
         if outcome.reopened:
             log.error(
@@ -95,10 +95,10 @@ class AutomaticReaper:
                 skipped=len(outcome.skipped),
                 later=outcome.deferred,
             )
-        self._log_blocked(state, outcome.why)
+        self._log_obstacle(state, outcome.why)
 
-    def _log_blocked(self, state: HomeState, why: str) -> None:
-        """One line when something comes into the way of reaping, and one when it has gone."""
+    def _log_obstacle(self, state: HomeState, why: str) -> None:
+        """Log one line when something blocks reaping, and one when it no longer does."""
         if not self._changes.changed(state.home.path, why, assumed=_NOTHING):
             return
         if why:

@@ -1,4 +1,4 @@
-"""The agent: a thread that scans, a loop that serves, and the signals that steer both."""
+"""The agent: a thread that scans, an event loop that serves HTTP, and the signal handlers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from exporter.web.routes import Routes
 from exporter.web.server import serve as serve_http
 
 _THREAD_SWITCH_SECONDS: Final = 0.00002
-"""How long a scan may keep a scrape waiting for the interpreter."""
+"""How long a scan may keep the interpreter lock while a scrape waits."""
 _SHORTEST_PAUSE_SECONDS: Final = 0.2
-_EXIT_GRACE_SECONDS: Final = 15.0
-"""How long the agent waits at its end for its threads; well below what systemd waits for it."""
+_EXIT_SECONDS: Final = 15.0
+"""How long the agent waits for its threads at its end; well below systemd's own timeout."""
 
 log = logs.get("agent")
 
@@ -42,7 +42,7 @@ log = logs.get("agent")
 def serve(options: Options) -> int:
     """Run until SIGTERM or SIGINT."""
     sys.setswitchinterval(_THREAD_SWITCH_SECONDS)
-    gc.freeze()  # what is loaded by now stays, and need not be looked at by every collection
+    gc.freeze()  # objects loaded so far stay: no garbage collection has to visit them
     settings = load(options.config_file)
     with state_lock(options.state_dir):
         store = StateStore.open(options.state_dir)
@@ -53,7 +53,7 @@ def serve(options: Options) -> int:
 
 
 def _has_ended(thread: threading.Thread) -> bool:
-    thread.join(_EXIT_GRACE_SECONDS)
+    thread.join(_EXIT_SECONDS)
     return not thread.is_alive()
 
 
@@ -77,7 +77,7 @@ class _Agent:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._on_sighup)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         self._publish(HostView((), __version__, (), True, time.time()), ready=False)
         routes = Routes(
             self._published,
@@ -100,17 +100,17 @@ class _Agent:
         ended = threading.Thread(target=self._stop, args=(scanner,), name="end", daemon=True)
         ended.start()
         if not await asyncio.to_thread(_has_ended, ended):
-            self._exit_at_once()
+            self._exit_without_threads()
         return 0
 
     def _stop(self, scanner: threading.Thread) -> None:
         self._loop.close()
         scanner.join()
 
-    def _exit_at_once(self) -> NoReturn:
-        """End without the threads that hang: the interpreter would wait for them for ever.
+    def _exit_without_threads(self) -> NoReturn:
+        """Exit without waiting for threads that hang: the interpreter would wait for ever.
 
-        What they were to write is counted by the next agent, as after a crash.
+        Usage that they did not write is counted by the next agent, as after a crash.
         """
         log.warn(
             "state directory does not answer; not waited for", directory=self._options.state_dir
@@ -128,12 +128,12 @@ class _Agent:
                 view = self._loop.run(timeout_seconds=interval)
                 self._publish(view, ready=all(home.known for home in view.homes))
                 self._changes.changed("round", "fine")
-            except Exception as error:  # noqa: BLE001 - a failed round must not end the agent
+            except Exception as error:  # noqa: BLE001 - a failed scan must not end the agent
                 if not self._stopping and self._changes.changed("round", repr(error)):
                     log.error("round failed", error=error_location(error))
             spent = time.monotonic() - began
             if self._loop.has_new_homes():
-                interval = 0.0  # the rest about them is told by the next round
+                interval = 0.0  # the next scan completes what is known of them
             pause = max(_SHORTEST_PAUSE_SECONDS, interval - spent)
             self._scan_deadline.expect(pause)
             self._wake.wait(pause)
@@ -151,7 +151,9 @@ class _Agent:
         )
 
     def _sessions(self) -> Packed:
-        """The list for HTTP; tens of thousands of sessions are packed only when one has moved."""
+        """Return the session list for HTTP. It is compressed again only if it has changed: it can
+        be long.
+        """
         revision = [state.sessions_revision for state in self._loop.states()]
         if self._packed is None or self._packed[0] != revision:
             self._packed = (revision, pack(self._session_parts()))
@@ -170,22 +172,22 @@ class _Agent:
             log.error("collector failed", collector=name, error=error_location(error))
 
     def _modes(self) -> dict[str, str]:
-        """Whether something is ended or deleted in any home."""
+        """Return the modes: do the reaper and the pruner act in any home?"""
         return status.modes(self._loop.settings)
 
     # Reloading
 
-    def _on_sighup(self) -> None:
+    def _on_hangup(self) -> None:
         threading.Thread(target=self._try_reload, name="reload", daemon=True).start()
 
     def _try_reload(self) -> None:
         try:
             self.reload()
         except ExporterError:
-            pass  # reload has logged it; the old settings stay
+            pass  # reload has logged it; the old settings stay in use
 
     def reload(self) -> None:
-        """Read the configuration anew; a bad one changes nothing and says so."""
+        """Read the configuration again; a bad one is logged and changes nothing."""
         self._service.reloading()
         try:
             self._reload()

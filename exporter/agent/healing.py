@@ -1,4 +1,4 @@
-"""Before a command acts: what earlier runs did wrong is put right."""
+"""Correct what earlier runs did wrong, before a command acts."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from exporter.workers import protocol
 log = logs.get("heal")
 
 
-def heal_first(rounds: ScanLoop, settings: Settings, *, reaps: bool = True) -> None:
-    """Heal every home in which the scan saw that a reaped or deleted session has gone on.
+def heal_first(loop: ScanLoop, settings: Settings, *, reaps: bool = True) -> None:
+    """Heal each home where the scan saw that a reaped or deleted session was used again.
 
-    A reap heals reaps itself: it has to know whether that stopped automatic reaping.
+    With `reaps=False` reaps are not healed: a reap heals them itself, because it must know whether
+    they stopped automatic reaping.
     """
-    for state in rounds.states():
+    for state in loop.states():
         home = state.home
         if reaps:
-            _heal_reaps(rounds, state, settings)
+            _heal_reaps(loop, state, settings)
         if not state.reborn or not home.may_write or state.evidence is None:
             continue
         own = settings.for_home(home.named_as)
         try:
-            healed = rounds.call(home, protocol.HEAL, heal_request(home, state.evidence, own))
+            healed = loop.call(home, protocol.HEAL, heal_request(home, state.evidence, own))
         except (RefusedError, WorkerError, TimeoutError) as error:
             log.warn("sessions not healed", home=home.label, why=str(error))
             continue
@@ -40,14 +41,14 @@ def heal_first(rounds: ScanLoop, settings: Settings, *, reaps: bool = True) -> N
             log.warn("sessions not healed", home=home.label, why=healed.why)
 
 
-def _heal_reaps(rounds: ScanLoop, state: HomeState, settings: Settings) -> None:
+def _heal_reaps(loop: ScanLoop, state: HomeState, settings: Settings) -> None:
     home = state.home
     if not state.needs_healing or not home.may_write or state.evidence is None:
         return
     own = settings.for_home(home.named_as)
     try:
         request = reap_request(home, state.evidence, own, None, by_hand=True)
-        healed = rounds.call(home, protocol.REAP, request)
+        healed = loop.call(home, protocol.REAP, request)
     except (RefusedError, WorkerError, TimeoutError) as error:
         log.warn("reaped sessions not healed", home=home.label, why=str(error))
         return

@@ -1,4 +1,4 @@
-"""Finding homes, round after round: who is asked, and what is remembered of those now silent."""
+"""Find the homes at each scan, and remember those that are not found now."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from exporter.workers.path_prober import PathProber
 
 
 class HomeFinder:
-    """Takes a census of homes through the scout, and gives them their labels for good."""
+    """Finds homes through the path prober, and gives each a permanent label."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class HomeFinder:
         watched: Mapping[str, Home],
         processes: Iterable[ProcessCandidate],
     ) -> Census:
-        """All homes there are now; `watched` are those to show as down if they are not found."""
+        """Return all homes that exist now; `watched` homes that are not found are shown as down."""
         self._prober.begin_scan()
         self._asked = set()
         labels = self._store.labels()
@@ -61,28 +61,24 @@ class HomeFinder:
             candidates,
             self._inspect,
             labels=labels,
-            watched={
-                path: home
-                for path, home in watched.items()
-                if _is_still_configured(home, candidates)
-            },
+            watched={path: home for path, home in watched.items() if _is_wanted(home, candidates)},
             own_uid=self._own_uid,
             user_names={user.uid: user.name for user in users},
             labels_by_owner=self._store.labels_by_owner(),
         )
         self._resolved = {path: led for path, led in self._resolved.items() if path in self._asked}
         homes = tuple(self._label(home, labels.get(home.path)) for home in census.homes)
-        self._note(homes)
+        self._remember_homes(homes)
         return Census(homes, census.refused)
 
-    def _note(self, homes: Iterable[Home]) -> None:
+    def _remember_homes(self, homes: Iterable[Home]) -> None:
         try:
             self._store.keep_homes({home.path: home.owner for home in homes})
         except apsw.Error:
-            pass  # the labels could be kept; it is tried again at the next round
+            pass  # the labels were stored before; the next scan tries again
 
     def hangs(self, home: Home) -> bool:
-        """Whether the home is on a path that does not answer."""
+        """True if the home is on a path that does not answer."""
         return self._prober.hangs(home.named_as or home.path)
 
     def close(self) -> None:
@@ -115,9 +111,10 @@ class HomeFinder:
         return found
 
     def _inspect(self, candidate: HomeCandidate) -> Inspection:
-        """What the scout says; a path that leads nowhere now is known by where it led before.
+        """Return what the path prober found; if the path does not resolve now, where it led before.
 
-        A path that a process names is looked at as that process's user: it may be any path.
+        A path named by a process is read with the rights of that process's user: it may be any
+        path.
         """
         path = candidate.path
         self._asked.add(path)
@@ -142,8 +139,8 @@ class HomeFinder:
         return home
 
 
-def _is_still_configured(home: Home, candidates: Iterable[HomeCandidate]) -> bool:
-    """Whether a watched home is still to be: the operator may have taken its name back."""
+def _is_wanted(home: Home, candidates: Iterable[HomeCandidate]) -> bool:
+    """True if a watched home is still wanted: the operator may have removed it from the list."""
     known_as = home.named_as or home.path
     return all(each.origin is not Origin.NAMED for each in candidates) or any(
         known_as == each.path

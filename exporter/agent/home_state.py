@@ -27,25 +27,25 @@ from exporter.snapshot import KanbanClaim, Probe, Snapshot, Trouble
 from exporter.workers.protocol import Plans, ScanPart, ScanReply, SessionsPage, UsagePage
 
 _PID_REUSE_SLACK_SECONDS = 120.0
-_NEW_WORKER_AFTER_SECONDS = 30 * 86400.0
+_WORKER_SECONDS_MAX = 30 * 86400.0
 _NO_VALUES = AllowedValues(frozenset())
 Weights = defaultdict[tuple[str, ...], float]
 
 
 class PlansWanted(NamedTuple):
-    """The plans that a scan is to make besides."""
+    """The plans that a scan must also make."""
 
     reap: ReapPlanRequest | None = None
     prune: PruneWish | None = None
 
 
 class HomeState:
-    """One home: its last look, its last snapshot, and how the last scan went."""
+    """One home: its last probe, its last snapshot, and the result of the last scan."""
 
     def __init__(self, home: Home, store: StateStore) -> None:
         self.home = home
         self.new_probe: Probe | None = None
-        """Of the scan that is under way; what a scan has seen is shown when it is complete."""
+        """Of the scan in progress. It is shown only when that scan is complete."""
         self.new_evidence: HomeEvidence | None = None
         self.probe: Probe | None = None
         self.evidence: HomeEvidence | None = None
@@ -54,7 +54,7 @@ class HomeState:
         self.detail = ""
         self.failed = False
         self.uncounted = ""
-        """Why usage seen at the last scan is not in the counters: the state directory failed."""
+        """Why usage seen by the last scan is not in the counters: the state directory failed."""
         self.last_seen = float("-inf")
         self._sessions = SessionList()
         self._store = store
@@ -68,21 +68,21 @@ class HomeState:
         self._unknown: tuple[UnknownCount, ...] = ()
         self._runs = RunSummary()
         self.reborn = False
-        """A session that a prune deleted seems to be there again."""
+        """True if a session that a prune deleted seems to exist again."""
         self.plans = Plans()
-        """As they were wished for at the last scan."""
+        """The plans that the last scan was asked for."""
         self.prune: PruneReport | None = None
-        """As the pruner found it when it last looked."""
+        """The pruner's report from its last check."""
         self.was_read = False
-        """The scan that is under way has told what it read; only its plans are still to come."""
+        """True if the scan in progress has delivered what it read; only its plans are missing."""
         self._worker: object = None
         self._worker_since = float("inf")
-        self._every_session_seen = False
+        self._all_reported = False
         self._has_read = False
 
     @property
     def has_new_worker(self) -> bool:
-        """Its worker has not read the home yet, and knows nothing of what was watched."""
+        """True if its worker has not read the home yet, and does not know what was watched."""
         return not self._has_read
 
     def begin(self, monotonic: float) -> None:
@@ -93,20 +93,20 @@ class HomeState:
         self.plans, self.was_read = Plans(), False
 
     def set_worker(self, worker: object, now: float) -> None:
-        """Note who is about to answer: a new worker knows nothing and tells of every session."""
+        """Remember which worker answers: a new worker knows nothing and reports every session."""
         if worker is not self._worker:
-            self._worker, self._worker_since, self._every_session_seen = worker, now, False
+            self._worker, self._worker_since, self._all_reported = worker, now, False
             self._has_read = False
 
     def needs_new_worker(self, now: float) -> bool:
-        """Whether it is time for a new worker, to learn which sessions are gone."""
-        return now - self._worker_since > _NEW_WORKER_AFTER_SECONDS
+        """True if it is time for a new worker: only a new one shows which sessions are gone."""
+        return now - self._worker_since > _WORKER_SECONDS_MAX
 
     def add_reply(self, part: ScanPart) -> None:
-        """Take in one part of a scan."""
+        """Store one part of a scan's reply."""
         match part:
             case UsagePage(usage):
-                self._try_write(lambda: self._store.count(self.home.path, usage))
+                self._write_to_store(lambda: self._store.count(self.home.path, usage))
             case SessionsPage(items, first):
                 self._sessions.add(items, first=first)
             case ScanReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn):
@@ -116,10 +116,10 @@ class HomeState:
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
                 self._unknown, self._runs = tuple(unknown), runs
                 if watched is not None:
-                    self._try_write(lambda: self._store.keep_idleness(self.home.path, watched))
+                    self._write_to_store(lambda: self._store.keep_idleness(self.home.path, watched))
 
     def take_probe(self) -> None:
-        """Only the probe and its evidence are wanted; nothing is read."""
+        """Use the probe and its evidence without a read of the home."""
         self.probe, self.evidence = self.new_probe, self.new_evidence
         if self.probe is not None:
             self.trouble, self.detail = self.probe.trouble, self.probe.detail
@@ -127,13 +127,13 @@ class HomeState:
     def _add_snapshot(self, snapshot: Snapshot) -> None:
         if snapshot.trouble is Trouble.NONE:
             watermark = snapshot.message_watermark
-            self._try_write(lambda: self._store.set_watermark(self.home.path, watermark))
-            if not self._every_session_seen:
-                self._every_session_seen = True
-                self._try_write(
+            self._write_to_store(lambda: self._store.set_watermark(self.home.path, watermark))
+            if not self._all_reported:
+                self._all_reported = True
+                self._write_to_store(
                     lambda: self._store.forget_sessions(self.home.path, self._worker_since)
                 )
-        self._try_write(lambda: self._limit_labels(snapshot))
+        self._write_to_store(lambda: self._limit_labels(snapshot))
         if snapshot.sessions is None:
             self._sessions.clear()
         self._sessions.close()
@@ -141,8 +141,8 @@ class HomeState:
         self.probe, self.evidence, self.snapshot = self.new_probe, self.new_evidence, snapshot
         self.trouble, self.detail = snapshot.trouble, snapshot.detail
 
-    def _try_write(self, write: Callable[[], None]) -> None:
-        """Write to the journal. A full disk must not cost the metrics that would tell of it."""
+    def _write_to_store(self, write: Callable[[], None]) -> None:
+        """Write to the state store. A full disk must not cost the metrics that show it."""
         if self.uncounted:
             return
         try:
@@ -151,7 +151,7 @@ class HomeState:
             self.uncounted = f"cannot write {self._store.path}: {error}"
 
     def _limit_labels(self, snapshot: Snapshot) -> None:
-        """Give the label values of this snapshot their places."""
+        """Reserve places for the label values of this snapshot."""
         sessions = snapshot.sessions
         if sessions is None:
             return
@@ -178,7 +178,7 @@ class HomeState:
         self._scan_seconds = monotonic - self._began
 
     def fail(self, trouble: Trouble, detail: str) -> None:
-        """The home could not be scanned: what was known of it is no longer vouched for."""
+        """Mark the home as down: what was known of it may no longer be true."""
         self.trouble, self.detail = trouble, detail
         self.failed = True
         self.probe = self.snapshot = self.evidence = None
@@ -188,34 +188,34 @@ class HomeState:
 
     @property
     def reaping_has_stopped(self) -> bool:
-        """By itself, until a person has looked."""
+        """True if automatic reaping has stopped itself until a person runs `reap --yes`."""
         return self._runs.tripped is not None
 
     @property
     def needs_healing(self) -> bool:
-        """A session that was reaped may have gone on since."""
+        """True if a session that was reaped may have been used again since."""
         return self._runs.to_heal
 
     @property
     def unfinished_runs(self) -> tuple[str, ...]:
-        """Runs that are under way or were killed; one without a name if the journal is damaged."""
+        """Runs in progress or killed; one with an empty name if the journal is damaged."""
         return tuple(self._runs.unfinished) if self._runs.readable else ("",)
 
     @property
     def sessions_revision(self) -> tuple[str, int]:
-        """Moves when `session_rows` would tell something else."""
+        """Changes whenever `session_rows` would return something else."""
         return self.home.label, self._sessions.revision
 
     def session_rows(self, *, public: bool) -> Iterator[dict[str, Any]]:
-        """The open sessions as `sessions --json` prints them; `public` as HTTP shows them."""
+        """Yield the open sessions as `sessions --json` prints them; `public` as HTTP shows them."""
         return self._sessions.rows(self.home.label, public=public)
 
     def view(
         self, settings: Settings, *, host: str, started: StartTimes, blind: tuple[str, ...] = ()
     ) -> HomeView:
-        """The home as it stands; `blind` is what cannot be seen of any home."""
+        """Return the home as it is now; `blind` are reasons that apply to every home."""
         own = settings.for_home(self.home.named_as)
-        # Before the rest: a home scanned meanwhile may look older than it is, never newer.
+        # Read this first: a home that is scanned meanwhile may look older than it is, never newer.
         scanned_at = self._scanned_at
         return HomeView(
             label=self.home.label,
@@ -246,7 +246,7 @@ class HomeState:
         )
 
     def _blind(self) -> tuple[str, ...]:
-        """Everything that keeps the absence of evidence from being evidence."""
+        """Return every reason why missing evidence proves nothing."""
         reasons = list(blindness(self.probe, self.evidence)) if self.probe is not None else []
         if self.snapshot is not None and not self.snapshot.routing_readable:
             reasons.append("routing")
@@ -257,7 +257,7 @@ class HomeState:
         return tuple(dict.fromkeys(reasons))
 
     def _dead_owners(self, host: str, started: StartTimes) -> int | None:
-        """Running kanban tasks of this host whose worker is gone; unknown while we are blind."""
+        """Count running kanban tasks of this host whose worker is gone; None if we cannot see."""
         claims = self.snapshot.kanban if self.snapshot is not None else None
         if claims is None or self.evidence is None or self.evidence.blind:
             return None if claims is None or claims else 0
@@ -265,7 +265,7 @@ class HomeState:
 
 
 def blindness(look: Probe, evidence: HomeEvidence | None) -> tuple[str, ...]:
-    """What could not be seen of a home before its database was opened."""
+    """Return what could not be seen of a home before its database was opened."""
     reasons = ["processes"] if evidence is None else [each.value for each in evidence.blind]
     if look.filesystem is not None and look.filesystem.kind in NETWORK_KINDS:
         reasons.append("network_fs")
@@ -277,7 +277,11 @@ def blindness(look: Probe, evidence: HomeEvidence | None) -> tuple[str, ...]:
 
 
 def _is_dead(claim: KanbanClaim, host: str, started: StartTimes) -> bool:
-    """The claim names no start time: a process that began well after it is another one."""
+    """True if the process of this claim is gone.
+
+    The claim has no start time. A process that started well after the claim is another one (a
+    reused PID).
+    """
     if claim.host not in ("", host):
         return False
     try:

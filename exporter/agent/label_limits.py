@@ -1,4 +1,4 @@
-"""Which label values have a place: the first seen keep theirs for good, the rest is `other`."""
+"""Limit label values: the first seen keep their place permanently, later ones become `other`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SEPARATOR: Final = "\x1f"
 def allow(
     connection: apsw.Connection, home: int, family: LabelFamily, values: Iterable[tuple[str, ...]]
 ) -> AllowedValues:
-    """Give these values places as long as there are any, and remember who has one."""
+    """Give these values places while there are free ones, and remember which values have one."""
     known = {
         tuple(value.split(_SEPARATOR))
         for (value,) in connection.execute(

@@ -1,4 +1,4 @@
-"""What is special to a prune by hand: its wish, its notes, and its request."""
+"""A prune by command: what it plans, its notes, and its request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HASH_DIGITS: Final = 16
 
 
 class PruneCommand(Struct, frozen=True):
-    """What was asked for on the command line."""
+    """What the command line asked for."""
 
     filter_by: Filter = Filter()
     by_pressure: bool = False
@@ -37,9 +37,10 @@ class PruneCommand(Struct, frozen=True):
     plan_hash: str | None = None
 
     def after(self, saved: SavedPlan | None) -> PruneCommand:
-        """The same, with the options of the saved plan for those that were not given again.
+        """Return this command, with the saved plan's options for those not given again.
 
-        Without them the plan made anew would be another, and lack what only they have brought in.
+        Without these options the new plan would differ, and would lack targets that only they
+        include.
         """
         if saved is None:
             return self
@@ -149,7 +150,7 @@ class ManualPrune:
 
 
 def _switched_off(policies: Sequence[str], plans: Sequence[PlannedHome]) -> Iterator[str]:
-    """A line for each policy that was named and may take nothing."""
+    """Yield a line for each named policy that the configuration switches off."""
     for policy in policies:
         off = [each.state.home.label for each in plans if each.own.prune.is_off(policy)]
         if off:

@@ -1,4 +1,4 @@
-"""What is special to a reap by hand: its wish, its notes, and its request."""
+"""A reap by command: what it plans, its notes, and its request."""
 
 from __future__ import annotations
 
@@ -64,11 +64,15 @@ class ManualReap:
         yield from _not_judged(self.filter_by.sources, plans, view)
 
     def heal_first(self, loop: ScanLoop) -> None:
-        """A reap heals reaps itself: it has to know whether that stopped automatic reaping."""
+        """Heal prunes only. A reap heals reaps itself: it must know whether they stopped automatic
+        reaping.
+        """
         heal_first(loop, self._settings, reaps=False)
 
     def has_more_to_do(self, each: PlannedHome) -> bool:
-        """Also where nothing is dead any more, a person lets automatic reaping go on."""
+        """True if automatic reaping has stopped: `reap --yes` restarts it even if no session is
+        dead.
+        """
         return each.state.reaping_has_stopped
 
     def act(
@@ -100,7 +104,7 @@ class ManualReap:
 
 
 def _never_reaped(sources: Sequence[str], plans: Sequence[PlannedHome]) -> Iterator[str]:
-    """A line for each source that is there and that the configuration lets no reap end."""
+    """Yield a line for each existing source that the configuration does not allow to reap."""
     allowed = {source for each in plans for source in each.own.reaper.sources}
     found = {
         source
@@ -119,7 +123,7 @@ def _never_reaped(sources: Sequence[str], plans: Sequence[PlannedHome]) -> Itera
 def _not_judged(
     sources: Sequence[str], plans: Sequence[PlannedHome], view: HostView
 ) -> Iterator[str]:
-    """A line if it cannot be told of some sessions that could be ended whether they are dead."""
+    """Yield a line if some sessions of the allowed sources have the verdict unknown."""
     homes = {home.label: home for home in view.homes}
     sessions, blind = 0, dict[str, None]()
     for each in plans:

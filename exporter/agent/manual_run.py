@@ -1,6 +1,6 @@
-"""A reap or prune by hand: plan every home, and carry it out when a person says yes.
+"""A reap or prune by command: plan every home, and execute the plan if the person confirms.
 
-Both go the same way; what differs between them is in `manual_reap` and `manual_prune`.
+Both use the same path; their differences are in `manual_reap` and `manual_prune`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from exporter.text import escape_control
 ONLY_OBSERVED: Final = "a home of root is only observed unless it is named, e.g. by --home"
 AnyAction = ReapAction | PruneAction
 OnProgress = Callable[[str, int, int], None]
-"""Told the label of a home, and how many of how many actions are settled there."""
+"""Called with the label of a home, and how many of its actions are finished, of how many."""
 
 log = logs.get("run")
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedHome:
-    """A home, its plan, and what of that is wanted."""
+    """A home, its plan, and the actions of that plan that are wanted."""
 
     state: HomeState
     own: HomeSettings
@@ -45,49 +45,52 @@ class PlannedHome:
 
 
 class ManualRun(Protocol):
-    """What differs between a reap and a prune."""
+    """The differences between a reap and a prune."""
 
     name: str
     filter_by: Filter
     by_pressure: bool
 
     def wish(self, state: HomeState) -> PlansWanted:
-        """What a scan is to plan for this home."""
+        """Return what a scan must plan for this home."""
 
     def plan_of(self, state: HomeState) -> HomePlan | HomePrunePlan | None:
-        """What the scan has planned; None if it could not."""
+        """Return what the scan has planned; None if it could not."""
 
     def digest(self, action: AnyAction) -> str:
-        """Of the state in which the target was planned."""
+        """Return a digest of the state in which the target was planned."""
 
     def hash(self, plans: Sequence[PlannedHome]) -> str:
-        """Of all plans together."""
+        """Return a hash of all plans together."""
 
     def row(self, label: str, action: AnyAction) -> dict[str, Any]:
-        """An action as `--json` prints it."""
+        """Return an action as `--json` prints it."""
 
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
-        """What a person should know besides."""
+        """Yield more lines that a person should know."""
 
     def heal_first(self, loop: ScanLoop) -> None:
-        """Put right what earlier runs did wrong, before anything else is done."""
+        """Correct what earlier runs did wrong, before anything else is done."""
 
     def has_more_to_do(self, each: PlannedHome) -> bool:
-        """True if there is something to do in this home beside the actions of the plan."""
+        """True if this home needs something in addition to the plan's actions."""
 
     def act(
         self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: OnProgress
     ) -> None:
-        """Carry out the plan in one home and add what became of it to the result."""
+        """Execute the plan in one home and add its outcome to the result."""
 
 
 def load_plan(kind: str, state_dir: str, plan_hash: str | None) -> SavedPlan | None:
-    """The saved plan that is to be executed; raise ExporterError if there is none, or no more."""
+    """Return the saved plan to execute; raise ExporterError if there is none or it has expired."""
     return saved_plans.load(state_dir, kind, plan_hash) if plan_hash else None
 
 
 def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | None) -> RunResult:
-    """The plans of all homes that were read just now; of a saved plan what still holds."""
+    """Return the plans of all homes that this scan read.
+
+    With a saved plan, only those of its actions that a new plan contains too.
+    """
     unread = [home.label for home in view.homes if not home.up]
     plans = list(_plans(kind, loop, saved, unread))
     items = {
@@ -128,7 +131,7 @@ def _plans(
 
 
 def execute(kind: ManualRun, loop: ScanLoop, result: RunResult, progress: OnProgress) -> None:
-    """Carry out the plans, home by home, under one run id."""
+    """Execute the plans, home by home, under one run id."""
     kind.heal_first(loop)
     run = new_run_id(time.time())
     result.executed = True
@@ -149,7 +152,7 @@ def execute(kind: ManualRun, loop: ScanLoop, result: RunResult, progress: OnProg
 
 
 def try_save(kind: ManualRun, loop: ScanLoop, state_dir: str, result: RunResult) -> None:
-    """Keep the plan for `--plan HASH`; where that is not possible, `--yes` alone still is."""
+    """Save the plan for `--plan HASH`. If that fails, `--yes` without a saved plan still works."""
     plan = SavedPlan(
         kind=kind.name,
         hash=result.plan_hash,
@@ -167,7 +170,7 @@ def try_save(kind: ManualRun, loop: ScanLoop, state_dir: str, result: RunResult)
 
 
 def unfinished_run_notes(loop: ScanLoop) -> Iterator[str]:
-    """A line for each run that is under way or was killed: a plan shows what it left half done."""
+    """Yield a line for each run in progress or killed: the plan shows its half-done work too."""
     for state in loop.states():
         for run in filter(None, state.unfinished_runs):
             yield (

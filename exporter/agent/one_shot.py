@@ -19,32 +19,32 @@ from exporter.errors import UsageError
 
 @contextmanager
 def host(options: Options) -> Iterator[HostService]:
-    """This host. Nothing is remembered but what the state directory of an agent tells."""
+    """Return a service for this host. It remembers only what an agent's state directory holds."""
     settings = load(options.config_file)
     with closing(StateStore.in_memory()) as store:
         copy_memories(options.state_dir, store)
-        with _service_over(options, settings, store) as service:
+        with _service(options, settings, store) as service:
             yield service
 
 
 def metrics_text(options: Options) -> tuple[bytes, list[str]]:
-    """The metrics in the text format, with counters that go on from the last time.
+    """Return the metrics as text, and the labels of the homes that could not be read.
 
-    And the homes that could not be read.
+    The counters continue from the last call.
     """
     settings = load(options.config_file)
     metrics = MetricsRenderer(options.disabled_collectors, _ignore, of_process=False)
     with (
         state_lock(options.state_dir),
         closing(StateStore.open(options.state_dir)) as store,
-        _service_over(options, settings, store, metrics.file_patterns) as service,
+        _service(options, settings, store, metrics.file_patterns) as service,
     ):
         view = service.metrics_view()
         return metrics.render(view).text, [home.label for home in view.homes if not home.up]
 
 
 def check(options: Options) -> dict[str, Any]:
-    """Is the configuration right, and what can be seen of each home?"""
+    """Return whether the configuration is right, and what can be seen of each home."""
     settings, problems = Settings(), list[str]()
     if options.config_file is not None:
         settings, problems = read(options.config_file)
@@ -52,12 +52,12 @@ def check(options: Options) -> dict[str, Any]:
         return {"ok": False, "config": problems, "homes": []}
     with closing(StateStore.in_memory()) as store:
         copy_memories(options.state_dir, store)
-        with _service_over(options, settings, store) as service:
+        with _service(options, settings, store) as service:
             return service.check()
 
 
 @contextmanager
-def _service_over(
+def _service(
     options: Options, settings: Settings, store: StateStore, file_patterns: Sequence[str] = ()
 ) -> Iterator[HostService]:
     for path in options.homes:
@@ -78,4 +78,4 @@ def _service_over(
 
 
 def _ignore(name: str, error: Exception) -> None:
-    """hermes_exporter_collector_success says it in the output itself."""
+    """Do nothing: hermes_exporter_collector_success shows the failure in the output itself."""

@@ -1,4 +1,4 @@
-"""What the command line asks for, in one frozen value."""
+"""The command line's options, in one frozen value."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ DEFAULT_TELEMETRY_PATH = "/metrics"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of any command; those a command does not have keep their defaults."""
+    """The options of all commands; an option that a command does not have keeps its default."""
 
     config_file: str | None = None
     homes: tuple[str, ...] = ()
-    """Absolute paths of the homes named on the command line; none: those of the configuration."""
+    """Absolute paths of homes named on the command line; if none, those of the configuration."""
     state_dir: str = field(default_factory=default_state_dir)
     disabled_collectors: frozenset[str] = frozenset()
     log_level: str = "info"

@@ -1,4 +1,4 @@
-"""The runs in the homes of this host: listing them, giving back what one took, emptying trash."""
+"""The runs in the homes of this host: list them, undo one, empty the trash."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNDOABLE: Final = frozenset({RunKind.REAP, RunKind.PRUNE})
 _NOT_SEEN: Final = "it could not be seen who uses this home"
 
 RunInHome = tuple[str, Run]
-"""What one run did in the home of that label."""
+"""The label of a home, and what one run did there."""
 
 log = logs.get("past")
 
@@ -42,7 +42,7 @@ log = logs.get("past")
 
 
 def runs_of(loop: ScanLoop, unread: list[str]) -> Iterator[tuple[HomeState, Run]]:
-    """All runs of all homes; the labels of those whose journal cannot be read go to `unread`."""
+    """Yield all runs of all homes; add homes with an unreadable journal to `unread`."""
     for state in loop.states():
         if state.home.problem:
             unread.append(state.home.label)
@@ -66,7 +66,7 @@ def _actions(loop: ScanLoop, state: HomeState, run: str) -> list[ActionRow]:
 
 
 def show_run(loop: ScanLoop, run: str, unread: list[str]) -> list[dict[str, Any]]:
-    """One run in every home it acted on, with what it did to each."""
+    """Return one run in every home it acted on, with each of its actions."""
     found = [(state, each) for state, each in runs_of(loop, unread) if each.id == run]
     if not found:
         raise ExporterError(_no_such_run(run, unread))
@@ -98,11 +98,11 @@ def _no_such_run(run: str, unread: list[str]) -> str:
     )
 
 
-# Settling what killed runs left open
+# Settling runs that were killed
 
 
 def settle(loop: ScanLoop, states: Sequence[HomeState]) -> None:
-    """Find out what killed runs had done to these homes, and finish what was half done."""
+    """Find out what killed runs did to these homes, and finish what was half done."""
     for state in states:
         if state.evidence is None:
             continue
@@ -117,7 +117,7 @@ def settle(loop: ScanLoop, states: Sequence[HomeState]) -> None:
 
 
 def settle_all(loop: ScanLoop) -> None:
-    """The same for every home whose journal has a run that is not finished, or is damaged."""
+    """Settle every home whose journal has an unfinished run, or is damaged."""
     settle(loop, [state for state in loop.states() if _has_open_run(loop, state)])
 
 
@@ -127,7 +127,7 @@ def _has_open_run(loop: ScanLoop, state: HomeState) -> bool:
     try:
         return any(run.finished_at is None for run in _runs(loop, state))
     except HomeError:
-        return True  # settling mends a journal that is damaged
+        return True  # settling repairs a damaged journal
     except (WorkerError, TimeoutError):
         return False
 
@@ -140,9 +140,11 @@ def undo(
     run: str | None,
     announce: Callable[[Sequence[RunInHome], Sequence[RunInHome]], None],
 ) -> Outcome:
-    """Give back what a run took, in every home it acted on; None is the last that can be.
+    """Restore what a run took, in every home it acted on; None means the last run that can be
+    undone.
 
-    Before that, announce the run, and the newest one if `run` is None and that is another.
+    Before that, announce that run. If `run` is None and a newer run exists, announce the newest run
+    too.
     """
     unread: list[str] = []
     runs = list(runs_of(loop, unread))
@@ -189,7 +191,7 @@ def _in_homes(runs: Sequence[tuple[HomeState, Run]], run: str) -> list[RunInHome
 
 
 def _last(runs: list[Run]) -> str:
-    """The last that can be given back; what only emptied the trash cannot."""
+    """Return the id of the last run that can be undone; a purge of the trash cannot."""
     acted = [each for each in runs if each.kind in _UNDOABLE and _may_have_acted(each)]
     taken = [
         each
@@ -204,14 +206,14 @@ def _last(runs: list[Run]) -> str:
 
 
 def _newest(runs: list[Run]) -> str:
-    """Of those that took something; to empty the trash is not to take."""
+    """Return the id of the newest run that took something; a purge does not count."""
     acted = [each for each in runs if each.kind in _UNDOABLE and _may_have_acted(each)]
     taken = [each for each in acted if not each.is_purge]
     return max(taken, key=lambda each: (each.started_at, each.id)).id
 
 
 def _may_have_acted(run: Run) -> bool:
-    """What a run that is not finished has done is not known until it is settled."""
+    """True if the run acted, or is not finished: what it did is unknown until it is settled."""
     return run.actions > 0 or run.finished_at is None
 
 
@@ -219,7 +221,7 @@ def _may_have_acted(run: Run) -> bool:
 
 
 def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
-    """What could still be given back, and no longer after a purge of this run, or of all."""
+    """Return lines about what a purge of this run, or of all runs, makes impossible to restore."""
     sessions = others = 0
     lines: list[str] = []
     for state, each in runs_of(loop, []):
@@ -245,7 +247,7 @@ def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
 
 
 def purge(loop: ScanLoop, state: HomeState, run: str | None, result: RunResult) -> None:
-    """Empty the trash of one home: of this run, or all of it."""
+    """Empty the trash of one home: that of this run, or all of it."""
 
     def not_done(why: str) -> None:
         result.add([state.home.label], outcome=RunOutcome.FAILED, why=why[:300])

@@ -1,4 +1,4 @@
-"""What `reap --json` and `prune --json` print: a plan, and what became of it in all homes."""
+"""The result of `reap --json` and `prune --json`: a plan, and its outcome in all homes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOME_NOT_SCANNED: Final = "its home was not looked at; give the same --home and
 
 
 class RunResult:
-    """Gathered home by home; one run has the same id in all of them."""
+    """Collects the outcome of each home; one run has the same id in all of them."""
 
     def __init__(
         self, plan_hash: str, created_at: float, actions: Sequence[dict[str, Any]]
@@ -29,13 +29,13 @@ class RunResult:
         self.done = 0
         self.skipped: list[Skipped] = []
         self.plans: list[Any] = []
-        """The `manual_run.PlannedHome` of each home that was looked at."""
+        """The `manual_run.PlannedHome` of each home that was scanned."""
         self.unread: list[str] = []
         """Homes that could not be read or planned for."""
         self.notes: list[str] = []
-        """What a person should know besides: a source that nothing has, a policy that is off."""
+        """More lines for a person: a source that no session has, a policy that is off."""
         self.freed: dict[Frees, int] = dict.fromkeys(Frees, 0)
-        """Bytes of what was done, by when they come free."""
+        """Bytes of the actions done, by the time when they become free."""
         self._saved = False
         self._outcomes: list[RunOutcome] = []
 
@@ -49,7 +49,7 @@ class RunResult:
         skipped: Sequence[Skipped] = (),
         why: str = "",
     ) -> None:
-        """What became of the wanted targets of one home; none is left without a word."""
+        """Add the outcome of one home; a wanted target that it does not name counts as skipped."""
         self._outcomes.append(outcome)
         self.run = run or self.run
         self.done += len(done)
@@ -62,9 +62,9 @@ class RunResult:
     def skip_missing(
         self, saved: SavedPlan, still_planned: Collection[SavedItem], homes: Collection[str]
     ) -> None:
-        """Say of what a saved plan names, and one made now does not, that it is left alone.
+        """Mark as skipped what a saved plan names and a new plan does not.
 
-        `homes` are those that were looked at, by path.
+        `homes` are the paths of the homes that were scanned.
         """
         self._saved = True
         self.skipped.extend(
@@ -75,12 +75,12 @@ class RunResult:
 
     @property
     def did_nothing(self) -> bool:
-        """Whether a saved plan was executed and nothing of it could be done."""
+        """True if a saved plan was executed and nothing of it could be done."""
         return self.executed and self._saved and not self.done and bool(self.skipped)
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """Of all homes together; None if nothing was executed."""
+        """The outcome of all homes together; None if nothing was executed."""
         if not self.executed:
             return None
         if RunOutcome.UNKNOWN in self._outcomes:
@@ -106,11 +106,11 @@ class RunResult:
 
 _LISTED_MAX: Final = 12
 _KNOWN_MAX: Final = 64
-"""As many as a snapshot tells of one home; with so many there may be more."""
+"""The most sources that a snapshot reports of one home. If it has that many, there may be more."""
 
 
 def unknown_sources(wanted: Sequence[str], snapshots: Iterable[Snapshot | None]) -> list[str]:
-    """A line for each wanted source that no session has, ended or open, in any home read."""
+    """Return a line for each wanted source that no session has, open or ended, in any home read."""
     summaries = [each.sessions for each in snapshots if each is not None]
     known: set[str] = set()
     for summary in summaries:

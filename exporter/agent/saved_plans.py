@@ -1,8 +1,8 @@
-"""Plans that were printed, kept for as long as they may be executed.
+"""Plans that were printed, saved for as long as they may be executed.
 
-A saved plan says only which targets in which state it was about, and by which options they were
-found. What is executed is a plan made anew with these, of which nothing is taken that the saved one
-does not name.
+A saved plan holds only its targets, the state of each target, and the options that found them. To
+execute it, a new plan is made with the same options. Only targets that the saved plan names are
+then taken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logs.get("plans")
 
 
 class SavedItem(Struct, frozen=True):
-    """A target and the state in which it was planned."""
+    """A target and its state when it was planned."""
 
     home: str
     """The path of the home."""
@@ -48,7 +48,7 @@ class SavedPlan(Struct, frozen=True):
 
 
 def save(state_dir: str, plan: SavedPlan, clock: Callable[[], float] = time.time) -> None:
-    """Keep a plan; those that have expired are removed. Raise OSError if it cannot be kept."""
+    """Save a plan and remove expired ones. Raise OSError if it cannot be saved."""
     folder = os.path.join(state_dir, _FOLDER)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     _remove_expired(folder, clock())
@@ -59,7 +59,7 @@ def save(state_dir: str, plan: SavedPlan, clock: Callable[[], float] = time.time
 
 
 def try_save(state_dir: str, plan: SavedPlan) -> None:
-    """Save a plan where that is possible; where it is not, `--yes` alone still is."""
+    """Save a plan if possible. If not, `--yes` without a saved plan still works."""
     try:
         save(state_dir, plan)
     except OSError as error:
@@ -69,7 +69,7 @@ def try_save(state_dir: str, plan: SavedPlan) -> None:
 def load(
     state_dir: str, kind: str, plan_hash: str, clock: Callable[[], float] = time.time
 ) -> SavedPlan:
-    """The plan of that hash; raise ExporterError if there is none, or it has expired."""
+    """Return the plan with that hash; raise ExporterError if there is none or it has expired."""
     if not _HASH.fullmatch(plan_hash):
         raise ExporterError(f"'{plan_hash[:32]}' is no plan; `{kind}` prints the hash of its plan")
     path = os.path.join(state_dir, _FOLDER, f"{plan_hash}.json")
@@ -104,4 +104,4 @@ def _remove_expired(folder: str, now: float) -> None:
                     continue
             os.unlink(path)
         except (OSError, msgspec.DecodeError):
-            continue  # not ours to worry about now
+            continue  # cannot be read: skip it

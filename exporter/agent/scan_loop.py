@@ -1,9 +1,9 @@
-"""A round of scans over all homes: find them, look at each, survey the processes, read each.
+"""Scan all homes: find them, probe each, survey the processes, read each.
 
-Homes are scanned side by side, those of one owner one after another. A home that is slower than a
-round is set apart and scanned on its own from then on; one that is still busy when the next round
-comes is left alone (single flight). One that hangs, kills its worker or cannot be read is shown as
-down, and nobody waits for it.
+- Homes are scanned in parallel; homes of one owner share a worker and are scanned in turn.
+- A home that is slower than one scan of all homes gets its own worker from then on.
+- A home that is still busy when the next scan starts is skipped (single flight).
+- A home that hangs, kills its worker or cannot be read is shown as down; no scan waits for it.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ Reply = TypeVar("Reply")
 PROBE_SECONDS: Final = 10.0
 READ_SECONDS: Final = 120.0
 _CLOCK_STEP_SECONDS: Final = 3600.0
-"""Policies go by days. A clock that is kept right by small steps stays within this for a boot."""
-_KEEP_LOST_HOME_SECONDS: Final = 3600.0
-"""How long a home that has gone is shown as down before it is forgotten."""
+"""Policies count in days. A clock that is corrected in small steps stays within this limit."""
+_SHOW_GONE_SECONDS: Final = 3600.0
+"""How long a home that is gone is shown as down before it is forgotten."""
 _REFUSALS_PER_HOUR: Final = 64
-"""Log lines; `check` tells of all."""
+"""Log lines per hour; `check` lists all refused homes."""
 _DEDICATED_MAX: Final = 8
-"""Homes of one owner that may have a process of their own each, and be scanned on their own."""
+"""Homes of one owner that may each have their own worker and be scanned on their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPurpose:
-    """What a scan is for: the plans to make besides, and what need not be read."""
+    """What a scan is for: the plans to make, and what it need not read."""
 
     wish: Callable[[HomeState], PlansWanted] | None = None
-    """The plans that are wished for of a home; None: those that the configuration has due."""
+    """Returns the plans wanted for a home; None: the plans that are due by the configuration."""
     walk_disk: bool = True
     presume_by_clock: bool = False
-    """Idleness by Hermes's own clocks counts as if an agent had watched it."""
+    """Idle time by Hermes's own timestamps counts as if an agent had watched it."""
 
 
 _AUTOMATIC: Final = ScanPurpose()
@@ -74,7 +74,7 @@ log = logs.get("scan")
 
 
 class ScanLoop:
-    """The state that survives from one round to the next."""
+    """The state that is kept from one scan to the next."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ScanLoop:
         self._every_session = every_session
         self._purpose = _AUTOMATIC
         self._file_patterns = file_patterns
-        self._scheduler = Scheduler(self._internal_error)
+        self._scheduler = Scheduler(self._handle_bug)
         self._healer = AutomaticHealer(self._pool, monotonic) if acting else None
         self._reaper = AutomaticReaper(self._pool, monotonic) if acting else None
         self._pruner = AutomaticPruner(self._pool, store, monotonic, clock) if acting else None
@@ -119,13 +119,13 @@ class ScanLoop:
         self._closing = False
         self.census = Census((), ())
 
-    # One round
+    # One scan of all homes
 
     def run(self, timeout_seconds: float, purpose: ScanPurpose = _AUTOMATIC) -> HostView:
-        """Scan every home that is not busy; wait no longer than `patience_seconds` for any."""
+        """Scan every home that is not busy; wait at most `timeout_seconds` for all of them."""
         self._purpose = purpose
         self.discover()
-        self._share_workers_again()
+        self._limit_dedicated()
         until = self._monotonic() + timeout_seconds
         ready = [state for state in self._states.values() if self._is_ready(state)]
         apart = [state for state in ready if self._pool.is_dedicated(state.home.path)]
@@ -133,7 +133,7 @@ class ScanLoop:
         together = [state for state in ready if not self._pool.is_dedicated(state.home.path)]
         awaited = [not state.failed for state in alone]
         jobs = [self._scheduler.start([state], self._scan_dedicated) for state in alone]
-        self._in_queues(together, self._probe, (until - self._monotonic()) / 2)
+        self._in_queues(together, self._probe_one, (until - self._monotonic()) / 2)
         looked = [
             state for state in together if state.new_probe and not self._scheduler.is_busy(state)
         ]
@@ -141,15 +141,15 @@ class ScanLoop:
         self._in_queues(
             looked, lambda state: self._read(state, surveyed), until - self._monotonic()
         )
-        # One that failed the last time is not worth waiting for.
+        # Do not wait for a home that failed last time.
         self._finish([job for job, wait in zip(jobs, awaited, strict=True) if wait], until)
         return self._view()
 
     def probe(self, timeout_seconds: float) -> None:
-        """Only find out who has which database open: no home is read."""
+        """Find out only which processes have which database open; read no home."""
         self.discover()
         ready = [state for state in self._states.values() if self._is_ready(state)]
-        self._in_queues(ready, self._probe, timeout_seconds)
+        self._in_queues(ready, self._probe_one, timeout_seconds)
         looked = [
             state for state in ready if state.new_probe and not self._scheduler.is_busy(state)
         ]
@@ -166,7 +166,7 @@ class ScanLoop:
         )
 
     def _in_queues(self, states: Sequence[HomeState], scan: ScanHome, seconds: float) -> None:
-        """Scan the homes, those that share a worker one after another; go on when time is up."""
+        """Scan these homes, in turn where they share a worker; return when the time is up."""
         queues: dict[tuple[int, str], list[HomeState]] = {}
         for state in states:
             queues.setdefault(self._pool.worker_key(state.home.owner, state.home.path), []).append(
@@ -185,7 +185,9 @@ class ScanLoop:
         return [path for homes in self._pool.dedicated_homes().values() for path in homes]
 
     def _take_another_worker(self, slow: HomeState) -> bool:
-        """Set a home apart that keeps others waiting, unless many of its owner's are busy so."""
+        """Give a home that delays others its own worker; False if its owner has too many such homes
+        busy.
+        """
         apart = self._pool.dedicated_homes().get(slow.home.owner, [])
         busy = {state.home.path for state in self._scheduler.busy()}
         if len(busy.intersection(apart)) >= _DEDICATED_MAX:
@@ -193,8 +195,8 @@ class ScanLoop:
         self._pool.make_dedicated(slow.home.owner, slow.home.path)
         return True
 
-    def _share_workers_again(self) -> None:
-        """A stall may set any home apart; where many are, those that are well go back."""
+    def _limit_dedicated(self) -> None:
+        """After a stall, healthy homes share a worker again; `_DEDICATED_MAX` keep their own."""
         for owner, homes in self._pool.dedicated_homes().items():
             well = [path for path in homes if self._is_healthy(path)]
             for path in well[: max(0, len(homes) - _DEDICATED_MAX)]:
@@ -207,16 +209,14 @@ class ScanLoop:
     # Finding homes
 
     def discover(self) -> None:
-        """Take notice of homes that came, changed or went."""
+        """Find homes that are new, changed or gone."""
         watched = {
-            path: state.home
-            for path, state in self._states.items()
-            if self._is_still_watched(state)
+            path: state.home for path, state in self._states.items() if self._is_remembered(state)
         }
         self.census = self._discovery.find(self.settings, watched, self._process_candidates)
         paths = {home.path for home in self.census.homes}
         for home in self.census.homes:
-            self._update_home(home)
+            self._add_or_update(home)
         for path in self._states.keys() - paths:
             log.info("home forgotten", home=self._states.pop(path).home.label)
             self._changes.forget(path)
@@ -225,7 +225,9 @@ class ScanLoop:
         self._pool.keep_only({(home.owner, home.path) for home in needed})
 
     def _log_refusals(self, refused: Sequence[RefusedHome]) -> None:
-        """Once each, while it lasts; anybody can make more of them, so not for ever."""
+        """Log each refused home once while it lasts. Any user can create more, so the log has a
+        limit.
+        """
         for path in self._refused - {each.path for each in refused}:
             self._changes.forget(("refused", path))
         self._refused = {each.path for each in refused}
@@ -233,12 +235,10 @@ class ScanLoop:
             if self._changes.changed(("refused", each.path), each.why) and self._quota.take():
                 log.info("home not adopted", path=each.path, why=each.why, fix=each.fix)
 
-    def _is_still_watched(self, state: HomeState) -> bool:
-        return not state.home.problem or (
-            self._monotonic() - state.last_seen < _KEEP_LOST_HOME_SECONDS
-        )
+    def _is_remembered(self, state: HomeState) -> bool:
+        return not state.home.problem or (self._monotonic() - state.last_seen < _SHOW_GONE_SECONDS)
 
-    def _update_home(self, home: Home) -> None:
+    def _add_or_update(self, home: Home) -> None:
         state = self._states.get(home.path)
         if state is None:
             state = self._states[home.path] = HomeState(home, self._store)
@@ -246,26 +246,26 @@ class ScanLoop:
                 log.info("home found", home=home.label, path=home.path, owner=home.owner)
         state.home = home
         if home.problem and self._discovery.hangs(home):
-            self._mark_down(state, Trouble.TIMEOUT, f"{home.path}: {home.problem}")
+            self._set_down(state, Trouble.TIMEOUT, f"{home.path}: {home.problem}")
         elif home.problem and home.unreadable:
-            self._mark_down(state, Trouble.PERMISSION, f"{home.path}: {home.problem}")
-        elif home.problem and _is_other_users(home):
-            self._mark_down(
+            self._set_down(state, Trouble.PERMISSION, f"{home.path}: {home.problem}")
+        elif home.problem and _is_foreign(home):
+            self._set_down(
                 state, Trouble.PERMISSION, f"{home.path} is another user's: {home.problem}"
             )
         elif home.problem:
-            self._mark_down(state, Trouble.HOME_GONE, f"{home.path}: {home.problem}")
+            self._set_down(state, Trouble.HOME_GONE, f"{home.path}: {home.problem}")
         else:
             state.last_seen = self._monotonic()
 
-    # Scanning one home, in a thread of its lane
+    # Scanning one home, in the thread of its worker's queue
 
     def _scan_dedicated(self, state: HomeState) -> None:
-        self._probe(state)
+        self._probe_one(state)
         if state.new_probe is not None:
             self._read(state, self._survey(survey_targets(state.home, state.new_probe)).homes)
 
-    def _probe(self, state: HomeState) -> None:
+    def _probe_one(self, state: HomeState) -> None:
         state.begin(self._monotonic())
         request = ProbeRequest(state.home.path, state.home.owner)
 
@@ -282,7 +282,7 @@ class ScanLoop:
         seconds = self._read_seconds or self.settings.limits.seconds_per_home
 
         def scan(worker: Worker) -> None:
-            # Made for each worker: a new one has to be told what earlier ones watched.
+            # Built for each worker: a new worker must be told what earlier ones watched.
             request = self._scan_request(state, look, surveyed)
             state.plans = worker.call(protocol.SCAN, request, seconds, part=state.add_reply)
             if not state.was_read:
@@ -291,7 +291,7 @@ class ScanLoop:
         if self._ask_worker(state, scan, seconds):
             state.finish(self._clock(), self._monotonic())
             self._log_state(state)
-            self._log_uncounted(state)
+            self._handle_uncounted(state)
             self._act(state)
 
     def _scan_request(
@@ -317,7 +317,7 @@ class ScanLoop:
         )
 
     def _due(self, state: HomeState) -> PlansWanted:
-        """The plans that are due by the configuration."""
+        """Return the plans that are due by the configuration."""
         return PlansWanted(
             self._reaper.wish(state, self.settings) if self._reaper is not None else None,
             self._pruner.wish(state, self.settings) if self._pruner is not None else None,
@@ -332,7 +332,7 @@ class ScanLoop:
             self._pruner.act(state, self.settings)
 
     def _ask_worker(self, state: HomeState, ask: Callable[[Worker], None], seconds: float) -> bool:
-        """Ask the home's worker; a worker that died is replaced and asked once more."""
+        """Send a request to the home's worker; if the worker died, replace it and try once more."""
         home = state.home
         for last_try in (False, True):
             try:
@@ -343,42 +343,42 @@ class ScanLoop:
             except TimeoutError:
                 self._pool.fail(home.owner, home.path, apart=True)
                 why = f"{home.path} did not answer within {seconds:.0f} s"
-                return self._has_only_no_plan(state, why) or self._timed_out(state, why)
+                return self._lacks_only_plans(state, why) or self._timed_out(state, why)
             except WorkerError as error:
                 self._pool.fail(home.owner, home.path, apart=last_try)
-                if self._has_only_no_plan(state, str(error)):
+                if self._lacks_only_plans(state, str(error)):
                     return True
-                if last_try and _is_other_users(home):
+                if last_try and _is_foreign(home):
                     why = f"{home.path} is another user's, and this agent could not become them"
-                    self._mark_down(state, Trouble.PERMISSION, why)
+                    self._set_down(state, Trouble.PERMISSION, why)
                 elif last_try:
-                    self._mark_down(state, Trouble.WORKER_DIED, f"{home.path}: {error}")
+                    self._set_down(state, Trouble.WORKER_DIED, f"{home.path}: {error}")
             except BaseException:
-                self._pool.fail(home.owner, home.path, apart=False)  # it is still in mid-answer
+                self._pool.fail(home.owner, home.path, apart=False)  # its answer is incomplete
                 raise
         return False
 
-    def _has_only_no_plan(self, state: HomeState, why: str) -> bool:
-        """True if the worker had told what it read, and failed at the plans: the home is up."""
+    def _lacks_only_plans(self, state: HomeState, why: str) -> bool:
+        """True if the worker delivered its reading and failed only at the plans: the home is up."""
         if state.was_read:
             state.plans = Plans(problem=f"could not take stock: {why}"[:300])
         return state.was_read
 
     def _timed_out(self, state: HomeState, why: str) -> bool:
-        self._mark_down(state, Trouble.TIMEOUT, why)
+        self._set_down(state, Trouble.TIMEOUT, why)
         return False
 
-    def _internal_error(self, state: HomeState, error: Exception) -> None:
-        """A fault of ours: it costs this home its metrics, and nothing else."""
-        self._mark_down(state, Trouble.IO_ERROR, f"{state.home.path}: {error_location(error)}")
+    def _handle_bug(self, state: HomeState, error: Exception) -> None:
+        """Handle a bug of ours: it costs this home its metrics, and nothing else."""
+        self._set_down(state, Trouble.IO_ERROR, f"{state.home.path}: {error_location(error)}")
 
-    def _mark_down(self, state: HomeState, trouble: Trouble, detail: str) -> None:
+    def _set_down(self, state: HomeState, trouble: Trouble, detail: str) -> None:
         if not self._closing:
             state.fail(trouble, detail)
             self._log_state(state)
 
     def _log_state(self, state: HomeState) -> None:
-        """One line when a home's state changes; none while it stays as it is."""
+        """Log one line when a home's state changes, and none while it is unchanged."""
         if not self._changes.changed(state.home.path, state.trouble, assumed=Trouble.NONE):
             return
         if state.trouble is Trouble.NONE:
@@ -391,8 +391,10 @@ class ScanLoop:
                 detail=state.detail,
             )
 
-    def _log_uncounted(self, state: HomeState) -> None:
-        """What could not be counted is told again by a new worker, which knows nothing yet."""
+    def _handle_uncounted(self, state: HomeState) -> None:
+        """Log when usage cannot be counted, and replace the worker: a new one reports everything
+        again.
+        """
         if state.uncounted or state.needs_new_worker(self._clock()):
             self._pool.fail(state.home.owner, state.home.path, apart=False)
         if self._changes.changed(("uncounted", state.home.path), state.uncounted, assumed=""):
@@ -406,7 +408,7 @@ class ScanLoop:
     def _clock_stepped(self) -> bool:
         """True if the wall clock was stepped since the agent first saw this boot.
 
-        Then the ages of files and sessions, by which the pruner goes, may be wrong.
+        Then the ages of files and sessions, which the pruner uses, may be wrong.
         """
         boot_id = read_boot_id()
         if boot_id is None:
@@ -432,7 +434,7 @@ class ScanLoop:
         self._last_survey = found
         return found.homes
 
-    # The outcome
+    # The result
 
     def _view(self) -> HostView:
         started = start_times()
@@ -454,7 +456,7 @@ class ScanLoop:
         )
 
     def explain(self, session_id: str) -> list[tuple[str, OpenSession, Judgement]]:
-        """Why the last round judged this session as it did; once for each home that has it open."""
+        """Return why the last scan judged this session so, for each home where it is open."""
         found: list[tuple[str, OpenSession, Judgement]] = []
         for state in self.states():
             if state.snapshot is None:
@@ -474,15 +476,15 @@ class ScanLoop:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> Reply:
-        """Ask the worker of this home; see `workers.client.call`."""
+        """Send a request to the worker of this home; see `workers.client.call`."""
         return client.call(self._pool, home, what, request, seconds, progress=progress)
 
     def prune_memory(self, home: Home) -> PruneMemory:
-        """What the agent remembers of this home for the pruner."""
+        """Return what the agent remembers of this home for the pruner."""
         return self._store.prune_memory(home.path)
 
     def has_new_homes(self) -> bool:
-        """Whether homes were scanned for the first time: the next scan tells the rest of them."""
+        """True if homes were scanned for the first time: the next scan completes their figures."""
         return self._pruner is not None and any(
             self._pruner.is_new(state)
             for state in self._states.values()
@@ -490,7 +492,7 @@ class ScanLoop:
         )
 
     def keep_prune_reports(self) -> HostView:
-        """The last round, with what the pruner would do about what it found."""
+        """Return the last scan with what the pruner would do about it."""
         for state in self.states():
             planned = state.plans.prune
             if planned is not None:
@@ -504,7 +506,7 @@ class ScanLoop:
         return sorted(self._states.values(), key=lambda state: state.home.label)
 
     def close(self) -> None:
-        """End all workers; threads that wait for one then come back by themselves."""
+        """End all workers; threads that wait for a worker then return."""
         self._closing = True
         if self._pruner is not None:
             self._pruner.close()
@@ -513,6 +515,6 @@ class ScanLoop:
         self._scheduler.close()
 
 
-def _is_other_users(home: Home) -> bool:
-    """Whether only a privileged agent can read it; an owner of -1 is not known."""
+def _is_foreign(home: Home) -> bool:
+    """True if only a privileged agent can read this home. An owner of -1 is unknown."""
     return os.geteuid() not in (0, home.owner) and home.owner >= 0

@@ -1,4 +1,4 @@
-"""What the agent asks a home's worker at a scan: settings, limits and evidence in one request."""
+"""Build the scan request for a home's worker: settings, limits and evidence in one request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from exporter.snapshot import DatabaseProbe, Probe
 from exporter.workers.protocol import ScanRequest
 
 _HOLDERS_MAX: Final = 500
-"""Processes, and sessions they name, that verdicts are made from; more can only be a flood."""
+"""Limit on processes, and on sessions they name, for verdicts; more can only be an attack."""
 
 
 def scan_request(
@@ -38,7 +38,7 @@ def scan_request(
     wishes: PlansWanted,
     walk_disk: bool,
 ) -> ScanRequest:
-    """How to read a home that has been looked at.
+    """Build the request to read a home that has been probed.
 
     `homes` are the paths of all homes: a profile that is one of them is not counted in its root.
     """
@@ -91,7 +91,7 @@ def scan_request(
 
 
 def process_facts(look: Probe, evidence: HomeEvidence | None, clock_stepped: bool) -> ProcessFacts:
-    """What is known of the home's processes, for the verdicts on its sessions."""
+    """Return what is known of the home's processes, for the verdicts on its sessions."""
     if evidence is None:
         return ProcessFacts()
     named = sum(len(holder.sessions) for holder in evidence.holders)
@@ -116,12 +116,12 @@ def process_facts(look: Probe, evidence: HomeEvidence | None, clock_stepped: boo
 
 
 def target_key(path: str, name: str) -> str:
-    """By which the survey tells the databases of all homes apart."""
+    """Return the key of one database in the survey of all homes."""
     return f"{path}\0{name}"
 
 
 def survey_targets(home: Home, look: Probe) -> list[HomeFiles]:
-    """The databases of a home, for the survey to find their holders."""
+    """Return the databases of a home, so that the survey finds their holders."""
     return [_files(home, look, each) for each in (look.state, *look.boards)]
 
 
@@ -141,5 +141,8 @@ def _files(home: Home, look: Probe, each: DatabaseProbe) -> HomeFiles:
 
 
 def _may_open(found: HomeEvidence | None) -> bool:
-    """Nobody known to be without a lock on -shm. Where locks cannot be seen there is no telling."""
+    """True if no process is known to use -shm without a lock.
+
+    False without a survey. If locks cannot be seen (None), such a process is unknown: True.
+    """
     return found is not None and not found.lockless_shm

@@ -1,7 +1,7 @@
-"""Scanning homes side by side, those of one lane in turn, and waiting for none too long.
+"""Scan homes in parallel, homes that share a worker in turn, within a time limit.
 
-No user can take the others' turn: a home that is slow makes way for those behind it, and of the
-homes that are scanned on their own only a few of each user's are at it at once.
+No user can delay the others: a slow home gets its own worker, so that the homes behind it continue.
+Of the homes with their own worker, only a few of each user are scanned at once.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Final
 from exporter.agent.home_state import HomeState
 
 _THREADS: Final = 512
-"""More than any few users can keep busy; one is only started when it is needed."""
+"""More than a few users can keep busy; a thread starts only when it is needed."""
 _SLOW_SHARE: Final = 0.25
 _SLOW_SECONDS_MIN: Final = 1.0
-"""A home that takes this share of the time for all, and others wait behind it, makes way."""
+"""A home that uses this share of the total time while others wait must let them pass."""
 _STEP_SECONDS: Final = 0.1
 
 ScanHome = Callable[[HomeState], None]
 TakeAnotherWorker = Callable[[HomeState], bool]
-"""Gives a slow home a worker of its own; False if it cannot have one."""
+"""Gives a slow home its own worker; False if it cannot have one."""
 
 
 class WorkerQueue:
-    """Homes that share a worker: the one being scanned, and those that wait for their turn."""
+    """Homes that share a worker: the home being scanned, and those that wait."""
 
     def __init__(self, states: Iterable[HomeState], scan: ScanHome) -> None:
         self._waiting = deque(states)
@@ -46,13 +46,13 @@ class WorkerQueue:
             return self._current
 
     def slow_home(self, slow_seconds: float) -> HomeState | None:
-        """The home that others have waited behind for so long."""
+        """Return the home being scanned if others have waited behind it for so long."""
         with self._lock:
             long = time.monotonic() - self._current_since >= slow_seconds
             return self._current if self._waiting and long else None
 
     def clear(self) -> tuple[HomeState | None, list[HomeState]]:
-        """The home being scanned, and those that were waiting and now are not."""
+        """Empty the queue; return the home being scanned, and the homes that waited."""
         with self._lock:
             freed = list(self._waiting)
             self._waiting.clear()
@@ -60,17 +60,17 @@ class WorkerQueue:
 
 
 class Scheduler:
-    """The threads that scan. They stay, as a worker ends with the thread that started it."""
+    """The threads that scan. They are kept: a worker ends with the thread that started it."""
 
     def __init__(self, surprised: Callable[[HomeState, Exception], None]) -> None:
-        self._surprised = surprised
+        self._on_error = surprised
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="scan")
         self._busy: dict[str, HomeState] = {}
         self._turns = itertools.count()
         self._last_turn: dict[str, int] = {}
 
     def busy(self) -> list[HomeState]:
-        """The homes that are being scanned, or wait for it."""
+        """Return the homes that are being scanned or wait for it."""
         return list(self._busy.values())
 
     def is_busy(self, state: HomeState) -> bool:
@@ -79,18 +79,18 @@ class Scheduler:
     def next_homes(
         self, alone: Sequence[HomeState], apart: Iterable[str], at_once: int
     ) -> list[HomeState]:
-        """Of the homes that are scanned on their own, those to scan now.
+        """Return which of the homes with their own worker to scan now.
 
-        Not more than `at_once` of one owner, with those `apart` that are still at it. Homes that
-        failed the last time come after the others, and whoever was last comes last.
+        At most `at_once` of one owner, including busy homes in `apart`. Homes that failed last time
+        go last; otherwise the home scanned longest ago goes first.
         """
-        taken = Counter(self._busy[path].home.owner for path in apart if path in self._busy)
+        busy_by_owner = Counter(self._busy[path].home.owner for path in apart if path in self._busy)
         paths = {state.home.path for state in alone} | self._busy.keys()
         self._last_turn = {p: turn for p, turn in self._last_turn.items() if p in paths}
         chosen: list[HomeState] = []
         for state in sorted(alone, key=lambda each: (each.failed, self._turn_of(each))):
-            if taken[state.home.owner] < at_once:
-                taken[state.home.owner] += 1
+            if busy_by_owner[state.home.owner] < at_once:
+                busy_by_owner[state.home.owner] += 1
                 chosen.append(state)
                 self._last_turn[state.home.path] = next(self._turns)
         return chosen
@@ -99,10 +99,10 @@ class Scheduler:
         return self._last_turn.get(state.home.path, -1)
 
     def start(self, states: Sequence[HomeState], scan: ScanHome) -> WorkerQueue:
-        """Begin to scan these homes, in order."""
+        """Start to scan these homes, in order."""
         self._busy.update((state.home.path, state) for state in states)
-        queue = WorkerQueue(sorted(states, key=_healthy_first), scan)
-        queue.job = self._threads.submit(self._work_off, queue)
+        queue = WorkerQueue(sorted(states, key=_failed_last), scan)
+        queue.job = self._threads.submit(self._scan_queue, queue)
         return queue
 
     def finish(
@@ -111,10 +111,10 @@ class Scheduler:
         seconds: float,
         make_way: TakeAnotherWorker = lambda _: False,
     ) -> list[HomeState]:
-        """Wait for the lanes; when time is up, return the homes that are still being scanned.
+        """Wait for the queues; when time is up, return the homes that are still being scanned.
 
-        A home that holds up others makes way for them while there is time. When it is up, those
-        behind a home have to wait no longer: they are left to the next round.
+        While there is time, a slow home gets its own worker and the homes behind it continue. When
+        time is up, homes that still wait are left to the next scan.
         """
         until = time.monotonic() + seconds
         slow_seconds = max(_SLOW_SECONDS_MIN, _SLOW_SHARE * seconds)
@@ -127,9 +127,9 @@ class Scheduler:
                 if slow is not None and make_way(slow):
                     running.append(self.start(queue.clear()[1], queue.scan))
             waiting = [queue.job for queue in running if not queue.job.done()]
-        return self._leave(running)
+        return self._empty_queues(running)
 
-    def _leave(self, queues: Sequence[WorkerQueue]) -> list[HomeState]:
+    def _empty_queues(self, queues: Sequence[WorkerQueue]) -> list[HomeState]:
         unfinished: list[HomeState] = []
         for queue in queues:
             current, freed = queue.clear()
@@ -139,12 +139,12 @@ class Scheduler:
                 unfinished.append(current)
         return unfinished
 
-    def _work_off(self, queue: WorkerQueue) -> None:
+    def _scan_queue(self, queue: WorkerQueue) -> None:
         while (state := queue.next()) is not None:
             try:
                 queue.scan(state)
-            except Exception as error:  # noqa: BLE001 - one home's surprise must not end the others
-                self._surprised(state, error)
+            except Exception as error:  # noqa: BLE001 - one home must not end the others
+                self._on_error(state, error)
             finally:
                 self._busy.pop(state.home.path, None)
 
@@ -152,6 +152,6 @@ class Scheduler:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
 
-def _healthy_first(state: HomeState) -> tuple[bool, bool]:
-    """Who could be read the last time hardly keeps the others waiting."""
+def _failed_last(state: HomeState) -> tuple[bool, bool]:
+    """Sort key: homes that failed last time go last, homes not read yet just before them."""
     return state.failed, state.snapshot is None

@@ -1,6 +1,6 @@
-"""What can be asked of a host: every command as a method.
+"""Every command of a host as a method.
 
-Over a `ScanLoop`: that of a running agent, or one made for a single command (`one_shot`).
+It uses a `ScanLoop`: that of a running agent, or one made for a single command (`one_shot`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from exporter.pruner.requests import PruneWish
 from exporter.runs.models import Outcome
 from exporter.text import counted, escape_control
 
-_SCAN_TIMEOUT_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
+_SCAN_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
 _BETWEEN_SCANS_SECONDS: Final = 1.0
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
-"""Of a reap: a session is dead only if several scans in a row agree."""
+"""Pause between the scans of a reap: a session is dead only if several scans in a row agree."""
 _PREFIX_MIN: Final = 4
 _NO_PLANS: Final = ScanPurpose(lambda _: PlansWanted())
 
@@ -41,28 +41,28 @@ class OpenSessions(Struct, frozen=True):
 
     rows: list[dict[str, Any]]
     incomplete: list[str]
-    """Homes of which not all are known, with the reason."""
+    """Homes with an incomplete list, with the reason."""
     notes: list[str]
     homes: int
-    """How many were read."""
+    """How many homes were read."""
 
 
 class HostService:
-    """The homes of this host, for a person or a program that asks."""
+    """The homes of this host, for commands and for programs."""
 
     def __init__(self, loop: ScanLoop, state_dir: str) -> None:
         self._loop = loop
         self._state_dir = state_dir
 
-    # What is there
+    # Reading
 
     def status(self) -> dict[str, Any]:
-        """Each home on one screen."""
+        """Return all homes for one screen."""
         view = self._scan_with_prune_figures()
         return host_status.status(view, self._loop.settings, public=False)
 
     def sessions(self, verdict: str | None = None, source: str | None = None) -> OpenSessions:
-        """The open sessions of every home."""
+        """Return the open sessions of every home."""
         view = self._scan(ScanPurpose(walk_disk=False, wish=_NO_PLANS.wish))
         rows = [
             row
@@ -81,7 +81,7 @@ class HostService:
         return OpenSessions(rows, incomplete, notes, sum(home.up for home in view.homes))
 
     def explain(self, session_id: str) -> dict[str, Any]:
-        """Every piece of evidence and every rule for one session."""
+        """Return every piece of evidence and every rule for one session."""
         view = self._scan(ScanPurpose(walk_disk=False, wish=_NO_PLANS.wish))
         loop = self._loop
         found = loop.explain(session_id) or loop.explain(self._complete_id(session_id))
@@ -105,7 +105,9 @@ class HostService:
         return row
 
     def _complete_id(self, beginning: str) -> str:
-        """The one open session whose id begins so; the beginning itself if there is none."""
+        """Return the id of the only open session that begins so; if there is none, the beginning
+        itself.
+        """
         if len(beginning) < _PREFIX_MIN:
             return beginning
         ids = {
@@ -123,11 +125,11 @@ class HostService:
         return ids.pop() if ids else beginning
 
     def metrics_view(self) -> HostView:
-        """What the collectors make metrics from."""
+        """Return the view that the collectors make metrics from."""
         return self._scan_with_prune_figures()
 
     def check(self) -> dict[str, Any]:
-        """What can be seen of each home?"""
+        """Return what can be seen of each home."""
         view = self._scan(_NO_PLANS)
         homes = [capabilities(home) for home in view.homes]
         homes.extend(
@@ -147,11 +149,11 @@ class HostService:
         }
 
     def count_homes(self) -> int:
-        """How many homes there are, readable or not."""
+        """Return how many homes there are, readable or not."""
         self._loop.discover()
         return len(self._loop.states())
 
-    # What is to be done
+    # Acting
 
     def reap(
         self,
@@ -161,9 +163,9 @@ class HostService:
         plan_hash: str | None = None,
         presume: bool = False,
     ) -> RunResult:
-        """Plan a reap of every home, and carry it out if asked to.
+        """Plan a reap of every home, and execute it if asked to.
 
-        `presume`: idleness by Hermes's own clocks counts as if an agent had watched it.
+        `presume`: idle time by Hermes's own timestamps counts as if an agent had watched it.
         """
         saved = manual_run.load_plan("reap", self._state_dir, plan_hash)
         kind = ManualReap(self._loop.settings, sources)
@@ -177,13 +179,13 @@ class HostService:
         return self._finish(kind, result, _ignore_progress, execute=execute)
 
     def prune(self, command: PruneCommand, progress: OnProgress) -> RunResult:
-        """Plan a prune of every home, and carry it out if asked to."""
+        """Plan a prune of every home, and execute it if asked to."""
         saved = manual_run.load_plan("prune", self._state_dir, command.plan_hash)
         command = command.after(saved)
         kind = ManualPrune(self._loop.settings, command, self._loop.prune_memory)
 
         def scan() -> HostView:
-            return self._loop.run(_SCAN_TIMEOUT_SECONDS, ScanPurpose(kind.wish))
+            return self._loop.run(_SCAN_SECONDS, ScanPurpose(kind.wish))
 
         view = self._scan_after_recovery(scan) if command.execute else scan()
         result = manual_run.plan(kind, self._loop, view, saved)
@@ -200,10 +202,10 @@ class HostService:
                 manual_run.try_save(kind, self._loop, self._state_dir, result)
         return result
 
-    # What was done
+    # History
 
     def history(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """All runs in all homes, the newest first, and the homes whose journal cannot be read."""
+        """Return all runs in all homes, newest first, and the homes with an unreadable journal."""
         unread: list[str] = []
         self._loop.discover()
         runs = run_history.runs_of(self._loop, unread)
@@ -211,7 +213,7 @@ class HostService:
         return sorted(rows, key=lambda row: (row["started_at"], row["run"]), reverse=True), unread
 
     def show_run(self, run: str) -> tuple[list[dict[str, Any]], list[str]]:
-        """One run in every home it acted on; and the homes whose journal cannot be read."""
+        """Return one run in every home it acted on, and the homes whose journal cannot be read."""
         unread: list[str] = []
         self._loop.discover()
         return run_history.show_run(self._loop, run, unread), unread
@@ -221,21 +223,23 @@ class HostService:
         run: str | None,
         announce: Callable[[Sequence[RunInHome], Sequence[RunInHome]], None],
     ) -> Outcome:
-        """Give back what a run took, in every home it acted on; None is the last that can be."""
-        self._loop.probe(_SCAN_TIMEOUT_SECONDS)
+        """Restore what a run took, in every home it acted on; None means the last run that can be
+        undone.
+        """
+        self._loop.probe(_SCAN_SECONDS)
         run_history.settle_all(self._loop)
         return run_history.undo(self._loop, run, announce)
 
     def lost_by_purge(self, run: str | None) -> list[str]:
-        """What could still be given back, and no longer after a purge of this run, or of all."""
+        """Return lines about what a purge of this run, or of all, makes impossible to restore."""
         self._loop.discover()
         return run_history.lost_by_purge(self._loop, run)
 
     def purge(self, run: str | None) -> RunResult:
-        """Empty the trash: of one run, wherever it acted, or of all. What stays behind is said."""
+        """Empty the trash of one run in every home, or of all runs; the result lists what stays."""
         result = RunResult("", time.time(), [])
         result.executed = True
-        self._loop.probe(_SCAN_TIMEOUT_SECONDS)
+        self._loop.probe(_SCAN_SECONDS)
         run_history.settle_all(self._loop)
         for state in self._loop.states():
             run_history.purge(self._loop, state, run, result)
@@ -250,18 +254,18 @@ class HostService:
     def _scan(
         self, purpose: ScanPurpose, pause_seconds: float = _BETWEEN_SCANS_SECONDS
     ) -> HostView:
-        """As many scans as a verdict needs; the last one makes the plans."""
+        """Scan as often as a verdict needs; the last scan makes the plans."""
         before = ScanPurpose(_NO_PLANS.wish, purpose.walk_disk, purpose.presume_by_clock)
         self._loop.discover()
         homes = [self._loop.settings.for_home(each.home.named_as) for each in self._loop.states()]
         for _ in range(max((own.reaper.confirmations for own in homes), default=1) - 1):
-            view = self._loop.run(_SCAN_TIMEOUT_SECONDS, before)
+            view = self._loop.run(_SCAN_SECONDS, before)
             if any(home.verdicts for home in view.homes):
                 time.sleep(pause_seconds)
-        return self._loop.run(_SCAN_TIMEOUT_SECONDS, purpose)
+        return self._loop.run(_SCAN_SECONDS, purpose)
 
     def _scan_with_prune_figures(self) -> HostView:
-        """With what an automatic prune would do."""
+        """Scan, and add what an automatic prune would do."""
 
         def wish(state: HomeState) -> PlansWanted:
             own = self._loop.settings.for_home(state.home.named_as)
@@ -272,7 +276,9 @@ class HostService:
         return self._loop.keep_prune_reports()
 
     def _scan_after_recovery(self, scan: Callable[[], HostView]) -> HostView:
-        """Scan, after what killed runs left open is settled: it would look like something else."""
+        """Scan; if runs were killed, settle them and scan again: half-done work would mislead the
+        plan.
+        """
         view = scan()
         open_homes = [
             each for each in self._loop.states() if each.unfinished_runs and each.home.may_write
@@ -284,4 +290,4 @@ class HostService:
 
 
 def _ignore_progress(label: str, settled: int, total: int) -> None:
-    """Tell of no progress."""
+    """Ignore progress."""

@@ -1,7 +1,7 @@
-"""The open sessions of a home, kept as compressed JSON: there may be tens of thousands.
+"""The open sessions of a home, stored as compressed JSON: there may be tens of thousands.
 
-Two forms are kept apart: whole for the command line, and for HTTP, where an id that Hermes did not
-make itself appears as a hash, because a client may have put anything into it.
+There are two forms: complete for the command line, and public for HTTP. In the public form, an id
+that Hermes did not make itself is shown as a hash, because a client may have put anything into it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from exporter.reaper.models import Evidence, JudgedSession, Verdict
 from exporter.snapshot import OpenSession
 
 _BYTES_MAX: Final = 4 * 1024 * 1024
-"""Compressed. Tens of thousands of sessions fit; of more, the rest is only counted."""
+"""Compressed size. Tens of thousands of sessions fit; sessions beyond it are only counted."""
 
 
 def public_id(session_id: str) -> str:
-    """The id as HTTP may show it."""
+    """Return the id as HTTP may show it."""
     if is_own_id(session_id):
         return session_id
     digest = sha256(session_id.encode(errors="surrogatepass")).hexdigest()
@@ -31,16 +31,16 @@ def public_id(session_id: str) -> str:
 
 
 class SessionList:
-    """One home's open sessions, as of the last complete list."""
+    """One home's open sessions, from the last complete list."""
 
     def __init__(self) -> None:
         self._pages: list[bytes] = []
         self._next: list[bytes] | None = None
         self._next_bytes = self._next_left_out = 0
         self.left_out = 0
-        """Open sessions that are not in the list, because it would be too long."""
+        """Open sessions missing from the list because it would be too long."""
         self.revision = 0
-        """Moves when another list replaces this one."""
+        """Changes when another list replaces this one."""
 
     def add(self, sessions: Sequence[JudgedSession], *, first: bool) -> None:
         if first or self._next is None:
@@ -60,7 +60,7 @@ class SessionList:
         self._next_bytes = self._next_left_out = 0
 
     def close(self) -> None:
-        """The list that was being added to is complete; it replaces the one before."""
+        """Complete the list that was being added to; it replaces the previous one."""
         if self._next is not None and self._next != self._pages:
             self._pages = self._next
             self.revision += 1
@@ -73,7 +73,7 @@ class SessionList:
             yield from msgspec.json.decode(zlib.decompress(page), type=list[JudgedSession])
 
     def rows(self, label: str, *, public: bool) -> Iterator[dict[str, Any]]:
-        """The sessions as `sessions --json` prints them; `public` as HTTP shows them."""
+        """Yield the sessions as `sessions --json` prints them; `public` as HTTP shows them."""
         for judged in self.sessions():
             row = session_row(label, judged.session, judged.verdict, judged.evidence)
             if public:
@@ -85,7 +85,7 @@ class SessionList:
 def session_row(
     label: str, session: OpenSession, verdict: Verdict, evidence: Sequence[Evidence]
 ) -> dict[str, Any]:
-    """One session as `sessions --json` and `explain --json` print it."""
+    """Return one session as `sessions --json` and `explain --json` print it."""
     return {
         "home": label,
         "id": session.id,

@@ -1,9 +1,9 @@
 """The agent's own memory, in its state directory: labels, admitted values and counters.
 
-Prometheus counters must never fall, while the rows they are summed from are pruned, rewritten and
-restored. So the journal keeps, for each session ever seen, what has been counted of it; a scan adds
-only what is new. Counters and that record are written in one transaction, so a crash at any instant
-loses or doubles nothing.
+Prometheus counters must never fall, but the rows they are summed from are pruned, rewritten and
+restored. So the store remembers what was counted of each session ever seen, and a scan adds only
+what is new. Counters and that record are written in one transaction. A crash at any moment loses or
+doubles nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ UPDATE homes SET seen = :today;
 _WATCHED: Final = """
 CREATE TABLE IF NOT EXISTS watched (home INTEGER PRIMARY KEY REFERENCES homes(id), data BLOB);
 """
-"""Beside the versioned tables: an older agent does without it."""
+"""Outside the versioned tables: an older agent works without it."""
 
 _FORGET_HOME: Final = """
 DELETE FROM watched WHERE home = :home;
@@ -99,12 +99,12 @@ DELETE FROM session_counted
 """
 
 KEEP_DAYS: Final = 90
-"""How long a home, or a session, that is gone is remembered: as long as it may be given back."""
+"""How long a home or session that is gone is remembered: as long as it may be restored."""
 _DAY_SECONDS: Final = 86400.0
 
 
 class StateStore:
-    """The state directory's database. One process writes it; any of its threads may call."""
+    """The state directory's database. One process writes it; any of its threads may call it."""
 
     def __init__(
         self, connection: apsw.Connection, path: str, clock: Callable[[], float] = time.time
@@ -118,7 +118,7 @@ class StateStore:
 
     @classmethod
     def open(cls, state_dir: str, clock: Callable[[], float] = time.time) -> StateStore:
-        """Open or create it; raise StateError with one clear line if that cannot be done."""
+        """Open or create it; raise StateError with one clear line if that fails."""
         path = os.path.join(state_dir, _FILE)
         try:
             os.makedirs(state_dir, mode=0o700, exist_ok=True)
@@ -135,7 +135,7 @@ class StateStore:
 
     @classmethod
     def in_memory(cls) -> StateStore:
-        """A journal for one command, which remembers nothing."""
+        """Return a store for one command; it is lost at the end."""
         return cls(apsw.Connection(":memory:"), ":memory:")
 
     def _prepare(self) -> None:
@@ -162,15 +162,15 @@ class StateStore:
     # Labels
 
     def labels(self) -> dict[str, str]:
-        """The labels given so far, by path."""
+        """Return the labels given so far, by path."""
         with self._lock:
             rows: list[Any] = self._connection.execute("SELECT path, label FROM homes").fetchall()
         return dict(rows)
 
     def give_label(self, path: str, label: str) -> None:
-        """Remember a home's label for good; a changed configuration may rename it.
+        """Remember a home's label permanently; only a changed configuration may rename it.
 
-        A home that had the label before, and is no longer so called, keeps it with its number.
+        If another home had this label, that one gets the suffix `-<id>`.
         """
         with self._lock, _transaction(self._connection):
             self._connection.execute(
@@ -184,10 +184,10 @@ class StateStore:
             )
 
     def keep_homes(self, owners: Mapping[str, int]) -> None:
-        """These homes are there today, and whose they are; forget those long gone.
+        """Remember that these homes exist today, and their owners; forget homes gone for long.
 
-        Until a home is forgotten its label is its own, so that no other home goes on with its
-        series. A home that comes back later begins anew.
+        Until a home is forgotten, no other home can get its label and continue its series. A home
+        that returns later starts new series.
         """
         today = self._today()
         with self._lock, _transaction(self._connection):
@@ -205,7 +205,7 @@ class StateStore:
                     self._connection.execute(_FORGET_HOME, {"home": home})
 
     def labels_by_owner(self) -> dict[int, int]:
-        """How many labels the homes of each owner have."""
+        """Return how many labels the homes of each owner have."""
         with self._lock:
             rows: list[Any] = self._connection.execute(
                 "SELECT owner, COUNT(*) FROM homes GROUP BY owner"
@@ -215,7 +215,7 @@ class StateStore:
     # The clock
 
     def boot_began_at(self, boot_id: str, began_at: float) -> float:
-        """When this boot began, by the wall clock as it was set when it was first seen."""
+        """Return when this boot began, by the wall clock when the agent first saw this boot."""
         with self._lock, _transaction(self._connection):
             self._connection.execute(
                 "INSERT OR IGNORE INTO boots VALUES (?, ?)", (boot_id, began_at)
@@ -227,7 +227,7 @@ class StateStore:
     # Counting
 
     def watermark(self, path: str) -> int:
-        """The highest message id of this home that has been counted."""
+        """Return the highest message id of this home that was counted."""
         with self._lock:
             found = self._connection.execute(
                 "SELECT watermark FROM homes WHERE path = ?", (path,)
@@ -235,24 +235,24 @@ class StateStore:
         return int(found[0]) if found else 0
 
     def count(self, path: str, page: Sequence[SessionUsage]) -> None:
-        """Add what these sessions have used beyond what was counted of them before.
+        """Add what these sessions used since they were last counted.
 
-        A page is counted whole or not at all, and counting it twice adds nothing.
+        A page is counted as a whole or not at all. Counting it twice adds nothing.
         """
         with self._lock, _transaction(self._connection):
             counted = self._connection.execute(
                 "SELECT counted FROM homes WHERE path = ?", (path,)
             ).get
-            tally = UsageCounter(
+            counter = UsageCounter(
                 self._connection, self._home(path), first_sight=not counted, today=self._today()
             )
-            tally.admit(page)
+            counter.admit(page)
             for usage in page:
-                tally.count(usage)
-            tally.finish()
+                counter.count(usage)
+            counter.finish()
 
     def set_watermark(self, path: str, watermark: int) -> None:
-        """A scan is complete: only messages above the watermark are new from now on."""
+        """Store the watermark of a complete scan: only messages above it are new from now on."""
         with self._lock, _transaction(self._connection):
             self._connection.execute(
                 "UPDATE homes SET watermark = ?, counted = 1 "
@@ -261,9 +261,10 @@ class StateStore:
             )
 
     def forget_sessions(self, path: str, told_since: float) -> None:
-        """Every session there is has been told of since then: forget those gone for long.
+        """Forget sessions gone for long. Every existing session was reported since `told_since`.
 
-        Not before the day when nobody can give one back any more, or it would be counted twice.
+        A session is kept until no undo can restore it any more. Otherwise it would be counted
+        twice.
         """
         last = {"path": path, "last": int(told_since // _DAY_SECONDS) - KEEP_DAYS}
         with self._lock, _transaction(self._connection):
@@ -282,7 +283,7 @@ class StateStore:
     # The pruner's memory
 
     def prune_memory(self, path: str) -> PruneMemory:
-        """What the pruner has to remember of a home; nothing if it cannot be understood."""
+        """Return what the pruner remembers of a home; an empty memory if it cannot be decoded."""
         with self._lock:
             found = self._connection.execute(
                 "SELECT prune_memory FROM homes WHERE path = ?", (path,)
@@ -300,7 +301,7 @@ class StateStore:
     # Watched idleness
 
     def watched(self, path: str) -> bytes:
-        """What the last worker of a home had watched; see `reaper.watched_idleness`."""
+        """Return what the last worker of a home had watched; see `reaper.watched_idleness`."""
         with self._lock:
             found = self._connection.execute(
                 "SELECT data FROM watched JOIN homes ON homes.id = watched.home WHERE path = ?",
@@ -320,7 +321,7 @@ class StateStore:
     def admit(
         self, path: str, family: LabelFamily, values: Iterable[tuple[str, ...]]
     ) -> AllowedValues:
-        """Which of these label values have a place; the first seen keep theirs for good."""
+        """Return which of these label values have a place; the first seen keep theirs."""
         with self._lock:
             return allow(self._connection, self._home(path), family, values)
 
@@ -330,10 +331,10 @@ class StateStore:
 
 @contextmanager
 def _transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All of it or nothing.
+    """Run a transaction: all of it or nothing.
 
-    Not by `with connection:`, which commits while it holds the interpreter's lock: where the state
-    directory hangs, no thread could answer a scrape or a signal any more.
+    Do not use `with connection:`. It commits while it holds the interpreter lock: if the state
+    directory hangs, no thread could answer a scrape or a signal.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -346,9 +347,10 @@ def _transaction(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _make_private(path: str) -> None:
-    """For its owner alone: SQLite makes the files beside it likewise. Older agents made it for all.
+    """Make the file readable by its owner only. SQLite creates -wal and -shm with the same mode.
 
-    One that is there is not opened: to close it would give up the locks of an open connection.
+    Older agents made it readable by all, so existing files are changed too. They are not opened:
+    closing a descriptor would release the POSIX locks of an open connection.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -361,7 +363,7 @@ def _make_private(path: str) -> None:
 
 @contextmanager
 def state_lock(state_dir: str) -> Iterator[None]:
-    """One agent per state directory: two would count everything twice."""
+    """Lock the state directory: two agents would count everything twice."""
     path = os.path.join(state_dir, "agent.lock")
     try:
         os.makedirs(state_dir, mode=0o700, exist_ok=True)
@@ -392,11 +394,11 @@ def decode_prune_memory(text: str) -> PruneMemory:
 
 
 def copy_memories(state_dir: str, store: StateStore) -> None:
-    """Give a journal what an agent's state directory remembers of each home.
+    """Copy what an agent's state directory remembers of each home into this store.
 
-    That is its label, the pruner's memory, and what was watched.
+    That is the label, the pruner's memory, and what was watched.
 
-    What cannot be read is not known; it is not locked, and the agent goes on writing it.
+    What cannot be read stays unknown. Nothing is locked: the agent continues to write.
     """
     path = os.path.join(state_dir, _FILE)
     if not os.access(path, os.R_OK):
@@ -418,7 +420,7 @@ def copy_memories(state_dir: str, store: StateStore) -> None:
 
 
 def _prune_memories(connection: apsw.Connection) -> dict[str, str]:
-    """Where an older agent has written the state there are none yet."""
+    """Return the pruner's memories; none if an older agent wrote the state."""
     try:
         rows: list[Any] = connection.execute("SELECT path, prune_memory FROM homes").fetchall()
     except apsw.SQLError:

@@ -14,7 +14,7 @@ from exporter.web.published import HomeRow
 
 
 def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any]:
-    """All homes in one document; `public` leaves out what HTTP must not tell: paths, PIDs."""
+    """Return all homes in one document; `public` omits what HTTP must not show: paths, PIDs."""
     refused = [{"path": each.path, "why": each.why, "fix": each.fix} for each in view.refused]
     return {
         "homes": [_home(home, public=public) for home in view.homes],
@@ -27,7 +27,7 @@ def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any
 
 
 def modes(settings: Settings) -> dict[str, str]:
-    """Whether anything may be ended or deleted at all: `enforce` if only one home says so."""
+    """Return the modes: `enforce` if at least one home may have anything ended or deleted."""
     sections: tuple[Settings | ConfiguredHome, ...] = (settings, *settings.homes)
     return {
         "reaper": _mode(any(each.reaper.mode is Mode.ENFORCE for each in sections)),
@@ -72,7 +72,7 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
 
 
 def _thresholds(home: HomeView) -> list[dict[str, Any]]:
-    """The marks and where the home stands; none before the pruner has looked."""
+    """Return the thresholds and the home's values; none before the pruner's first check."""
     found = home.prune.thresholds if home.prune is not None else []
     return [
         {
@@ -87,7 +87,7 @@ def _thresholds(home: HomeView) -> list[dict[str, Any]]:
 
 
 def _verdicts(home: HomeView, open_now: int | None) -> dict[str, int | None]:
-    """Of the open sessions; null where the database was not read: 0 would be a claim."""
+    """Count the open sessions by verdict; null if the database was not read: 0 would be a claim."""
     if open_now is None:
         return {verdict.value: None for verdict in Verdict}
     counts: dict[str, int | None] = {}
@@ -97,7 +97,7 @@ def _verdicts(home: HomeView, open_now: int | None) -> dict[str, int | None]:
 
 
 def disk_bytes(home: HomeView) -> dict[str, int]:
-    """Allocated bytes by kind; empty where nothing is known."""
+    """Return allocated bytes by kind; empty if nothing is known."""
     if home.snapshot is None:
         return {}
     usage = home.snapshot.disk.usage
@@ -105,7 +105,7 @@ def disk_bytes(home: HomeView) -> dict[str, int]:
 
 
 def landing_rows(view: HostView) -> tuple[HomeRow, ...]:
-    """The homes as the landing page lists them."""
+    """Return the homes as the landing page lists them."""
     return tuple(_landing_row(home) for home in view.homes)
 
 

@@ -1,13 +1,13 @@
-"""What the agent tells a service manager: ready, reloading, stopping, and alive again and again.
+"""Messages to the service manager: ready, reloading, stopping, and the watchdog.
 
 This is systemd's notification protocol (`Type=notify`, `WatchdogSec=`): a datagram of KEY=VALUE
-lines to the socket named in NOTIFY_SOCKET. Without that variable nothing is sent.
+lines to the socket in NOTIFY_SOCKET. Without that variable nothing is sent.
 
 A manager may also have opened the port already (socket activation, LISTEN_FDS). Then the agent
-needs no network of its own and can be denied one: nothing it sees could leave this host.
+needs no network access and can be denied it: nothing it sees could leave this host.
 
-The loop that answers scrapes sends the sign of life, so that it proves itself by sending. It stays
-silent once the scanner has missed its own deadline: then a restart is all that would help.
+The event loop that answers scrapes sends the watchdog message, so each message proves that the loop
+works. It stops sending once the scan thread has missed its own deadline: then only a restart helps.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from collections.abc import Callable, MutableMapping
 from typing import Final
 
 OVERDUE_SECONDS: Final = 300.0
-"""How far a scan may be beyond its deadline before the scanner is held to be stuck."""
+"""How far a scan may exceed its deadline before the scan thread counts as stuck."""
 
 
 class ScanDeadline:
-    """When the scanner will be heard of next, at the latest, by its own word."""
+    """The time by which the scan thread promised its next step."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._deadline = monotonic() + OVERDUE_SECONDS
 
     def expect(self, within_seconds: float) -> None:
-        """Called by the scanner before each step that takes time."""
+        """Set the deadline; the scan thread calls this before each step that takes time."""
         self._deadline = self._monotonic() + within_seconds + OVERDUE_SECONDS
 
     def is_kept(self) -> bool:
@@ -39,7 +39,7 @@ class ScanDeadline:
 
 
 class ServiceManager:
-    """The way to the service manager; one that leads nowhere if there is none."""
+    """The connection to the service manager; it sends nothing if there is no manager."""
 
     def __init__(self, address: str | None, watchdog_seconds: float | None) -> None:
         self._address = address
@@ -49,7 +49,7 @@ class ServiceManager:
     def from_environment(
         cls, environment: MutableMapping[str, str] | None = None
     ) -> ServiceManager:
-        """Take the variables out of the environment: they are meant for this process alone."""
+        """Read the variables and remove them from the environment: only this process needs them."""
         variables = os.environ if environment is None else environment
         address = variables.pop("NOTIFY_SOCKET", "")
         microseconds = variables.pop("WATCHDOG_USEC", "")
@@ -60,25 +60,27 @@ class ServiceManager:
         return cls(address, int(microseconds) / 1e6 if watched else None)
 
     def ready(self) -> None:
-        self._tell("READY=1")
+        self._send("READY=1")
 
     def reloading(self) -> None:
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        self._tell("STOPPING=1")
+        self._send("STOPPING=1")
 
     async def send_watchdog(self, scan_deadline: ScanDeadline) -> None:
-        """Send signs of life for as long as there is life, if anybody waits for them."""
+        """Send watchdog messages while the scan deadline is kept, if the manager expects them."""
         if self.watchdog_seconds is None:
             return
         while True:
             if scan_deadline.is_kept():
-                self._tell("WATCHDOG=1")
+                self._send("WATCHDOG=1")
             await asyncio.sleep(self.watchdog_seconds / 3)
 
-    def _tell(self, *lines: str) -> None:
-        """Never wait, never fail: a manager that does not listen is no reason to stop serving."""
+    def _send(self, *lines: str) -> None:
+        """Send these lines. Never wait, never fail: the agent serves even if the manager does not
+        listen.
+        """
         if self._address is None:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address

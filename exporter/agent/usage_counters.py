@@ -1,7 +1,7 @@
-"""Counting what sessions have used beyond what was counted of them before.
+"""Count what sessions used since they were last counted.
 
-The rows that counters are summed from are pruned, rewritten and restored, so for each session ever
-seen it is kept what has been counted of it.
+The rows that counters are summed from are pruned, rewritten and restored. So for each session ever
+seen, the store keeps what was counted of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasonin
 
 
 class _Counted(NamedTuple):
-    """What has been counted of one session, and how it stood then."""
+    """What was counted of one session, and its rows at that time."""
 
     rows: int
     tool_calls: int
@@ -33,10 +33,11 @@ _NOTHING_COUNTED: Final = _Counted(0, 0, 0, 0, 0)
 
 
 def _copies(usage: SessionUsage, before: _Counted | None) -> int:
-    """The rows that compaction wrote once more, of those that say what was said before.
+    """Return how many of the rows with repeated text are copies made by compaction.
 
-    Compaction copies what is active, so a session that was seen rewound to nothing has no copies
-    but is told the same again. And it copies from the parent only into a session that had no row.
+    Compaction copies active rows only. A session without active rows has no copies: repeated text
+    there is new. Compaction copies from the parent session only into a session that never had a
+    row.
     """
     if before is None:
         return usage.copied
@@ -46,7 +47,7 @@ def _copies(usage: SessionUsage, before: _Counted | None) -> int:
 
 
 class UsageCounter:
-    """The counting of one page, inside its transaction."""
+    """Counts one page, inside its transaction."""
 
     def __init__(
         self, connection: apsw.Connection, home: int, *, first_sight: bool, today: int
@@ -59,7 +60,7 @@ class UsageCounter:
         self._sources = self._models = AllowedValues(frozenset())
 
     def admit(self, page: Sequence[SessionUsage]) -> None:
-        """Give the label values of a page their places."""
+        """Reserve places for the label values of a page."""
         sources: dict[tuple[str, ...], float] = {}
         models: dict[tuple[str, ...], float] = {}
         for usage in page:
@@ -75,7 +76,7 @@ class UsageCounter:
         return allow(self._connection, self._home, family, most_used_first(weights))
 
     def count(self, usage: SessionUsage) -> None:
-        """Add what this session has used beyond what was counted of it before."""
+        """Add what this session used since it was last counted."""
         source = self._sources(label_value(LabelFamily.SOURCE, usage.source))[0]
         before = self._session_before(usage.key)
         counted = before or _NOTHING_COUNTED
@@ -85,7 +86,7 @@ class UsageCounter:
         if before is None and self._first_sight:
             new_rows = usage.active_rows
         else:
-            # Rows that an undo gave back are not above the watermark.
+            # Rows that an undo restored are not above the watermark.
             new_rows = min(usage.rows - counted.rows, usage.above_watermark)
             new_rows -= _copies(usage, before)
         self._add("messages", source, "", "", new_rows)
@@ -109,7 +110,10 @@ class UsageCounter:
             self._count_model(usage, model)
 
     def _count_reborn(self, source: str, usage: SessionUsage, before: _Counted) -> None:
-        """Only its new messages: the rest can be compared again when it has its past."""
+        """Count only the new messages of a deleted session that exists again.
+
+        Its other figures can be compared only after its history is restored.
+        """
         is_retold = usage.rows >= before.rows
         new_rows = min(usage.rows - before.rows if is_retold else usage.rows, usage.above_watermark)
         self._add("messages", source, "", "", new_rows)
@@ -157,12 +161,12 @@ class UsageCounter:
         )
 
     def _add(self, name: str, source: str, model: str, kind: str, amount: float) -> None:
-        """Rows and figures that shrank (a rewritten transcript) take nothing back."""
+        """Add to a counter. Figures that shrank (a rewritten transcript) subtract nothing."""
         key = (name, source, model, kind)
         self._added[key] = self._added.get(key, 0) + max(0, amount)
 
     def finish(self) -> None:
-        """Write the sums; a counter that has nothing to count yet is there with 0."""
+        """Write the sums; a counter with nothing to count yet is written as 0."""
         self._connection.executemany(
             "INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT DO UPDATE SET value = value + excluded.value",
@@ -171,6 +175,6 @@ class UsageCounter:
 
 
 def _hash_of(word: str) -> int:
-    """A stable 63-bit stand-in for a word of any length."""
+    """Return a stable 63-bit hash of a text of any length."""
     digest = blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

@@ -101,7 +101,7 @@ _CAPABILITIES: Final = (
 
 
 def capabilities(home: HomeView) -> dict[str, Any]:
-    """One home's entry in the report of `check`."""
+    """Return one home's entry in the report of `check`."""
     can: list[str] = []
     cannot: list[dict[str, str]] = []
     if home.up and home.snapshot is not None and not home.snapshot.database_present:
@@ -124,7 +124,7 @@ def capabilities(home: HomeView) -> dict[str, Any]:
 
 
 def is_losing_writes(home: HomeView) -> bool:
-    """Whether a process of Hermes loses what it writes, or is about to."""
+    """True if a Hermes process loses what it writes, or is about to."""
     return any(_losses(home))
 
 

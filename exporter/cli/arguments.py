@@ -1,4 +1,4 @@
-"""Options that several commands share, and the Options they amount to."""
+"""Options that several commands share, and the `Options` made from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLLECTOR = "collector."
 
 
 def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
-    """The options of every command; one that takes no homes knows of them to say so."""
+    """Add the options of every command; a command without homes has --home only to refuse it."""
     parser.set_defaults(as_service=True)
     group = parser.add_argument_group(COMMON)
     group.add_argument(
@@ -69,7 +69,7 @@ def add_json(parser: ArgumentParser) -> None:
 
 
 def add_plan(parser: ArgumentParser) -> None:
-    """The options of commands that act: nothing happens without a yes."""
+    """Add the options of commands that act: nothing is done without --yes."""
     parser.add_argument(
         "--yes", action="store_true", help="do it; without --yes only the plan is shown"
     )
@@ -81,7 +81,7 @@ def add_plan(parser: ArgumentParser) -> None:
 
 
 def repeat_options(args: Namespace) -> str:
-    """The common options as they were given, for a command that is to be typed next."""
+    """Return the common options as they were given, for the next command that the user types."""
     words: list[str] = []
     for home in args.homes or ():
         words += ["--home", home]
@@ -93,9 +93,9 @@ def repeat_options(args: Namespace) -> str:
 
 
 def exit_status(outcome: str | None, *, did_nothing: bool = False) -> int:
-    """Of a run by its outcome; None if nothing was to be done.
+    """Return the exit status of a run; the outcome is None if there was nothing to do.
 
-    A saved plan of which nothing could be done has failed, though nothing went wrong.
+    A saved plan that could not be executed at all has failed, although no error occurred.
     """
     if did_nothing:
         return 1
@@ -103,7 +103,7 @@ def exit_status(outcome: str | None, *, did_nothing: bool = False) -> int:
 
 
 def add_web(parser: ArgumentParser) -> None:
-    """The options of the HTTP server."""
+    """Add the options of the HTTP server."""
     from exporter.web.listen import parse_listen_address
 
     def listen_address(text: str) -> str:
@@ -140,7 +140,10 @@ def add_web_config(parser: ArgumentParser) -> None:
 
 
 def _web_config_file() -> dict[str, Any]:
-    """The flag is refused, not ignored: an operator who gives it must not find the server open."""
+    """Return the settings of a flag that is refused, not ignored.
+
+    An operator who gives it must not get a server without authentication.
+    """
     return {
         "dest": "web_config_file",
         "metavar": "FILE",
@@ -150,7 +153,7 @@ def _web_config_file() -> dict[str, Any]:
 
 
 def add_collectors(parser: ArgumentParser) -> None:
-    """A pair of switches for each collector there is."""
+    """Add a pair of switches for each collector."""
     from exporter import collectors
 
     group = parser.add_argument_group(
@@ -167,10 +170,10 @@ def add_collectors(parser: ArgumentParser) -> None:
 
 
 def options(args: Namespace) -> Options:
-    """The options that were given; those a command does not have keep their defaults.
+    """Return the given options; options that a command does not have keep their defaults.
 
-    Where no configuration was named, and a service has one on this host, a person's command goes by
-    the same, and says so: else it would not do what the agent does.
+    If no configuration was named and the service on this host has one, the command uses that one
+    and says so. Otherwise it would not do what the agent does.
     """
     given = vars(args)
     if args.config_file is None and args.as_service:
@@ -186,7 +189,7 @@ def options(args: Namespace) -> Options:
 
 
 def _service_config_file() -> str | None:
-    """The configuration of the service; None where there is none, or it is not for this user."""
+    """Return the configuration file of the service; None if there is none or it is not readable."""
     file = paths.SYSTEM_CONFIG_FILE
     if os.access(file, os.R_OK):
         output.print_errors(f"configuration: {file}; --config.file names another")

@@ -1,4 +1,4 @@
-"""From the command line to a command, and from whatever goes wrong to one line and a status."""
+"""Run a command line: choose the command, and turn every error into one line and a status."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ def _run(words: list[str], load: Callable[[str], Command]) -> int:
     if first == "--version":
         output.emit(version())
         return 0
-    command = load(_checked(first))
+    command = load(_existing(first))
     args = Parser(first, command).parse(words[1:])
     logs.setup(args.log_level, args.log_format)
     return command.run(args)
 
 
 def _help(words: list[str]) -> int:
-    """`help` is the overview, `help status` the same as `status --help`."""
+    """Print the overview; `help status` prints the same as `status --help`."""
     if words:
-        Parser(words[0], commands.load(_checked(words[0]))).print_help()
+        Parser(words[0], commands.load(_existing(words[0]))).print_help()
     else:
         output.emit(overview())
     return 0
 
 
-def _checked(name: str) -> str:
-    """The name of a command that exists."""
+def _existing(name: str) -> str:
+    """Return the name if such a command exists; else raise UsageError."""
     if name in commands.NAMES:
         return name
     hint = f"(see '{PROGRAM} --help')"

@@ -1,4 +1,4 @@
-"""Writing to standard output: the right form for what it is, and a quiet end when nobody reads."""
+"""Write to standard output: in the right format, and with a quiet end if the reader is gone."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from exporter.text import escape_control
 
 PROGRAM = "hermes-exporter"
 PIPE_CLOSED = 141
-"""Exit status when the reader of a pipe left: 128 + SIGPIPE, as a shell reports it."""
+"""Exit status when the reader closed the pipe: 128 + SIGPIPE, as a shell reports it."""
 
 
 def is_terminal(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether the stream is a terminal with a width to fit into."""
+    """True if the stream is a terminal with a width to fit into."""
     return stream.isatty() and environ.get("TERM", "dumb") != "dumb"
 
 
 def wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether the stream is a terminal that can show colour and whose user has not refused it."""
+    """True if the stream is a terminal that can show colour, and the user did not refuse it."""
     return is_terminal(stream, environ) and not environ.get("NO_COLOR")
 
 
@@ -34,7 +34,7 @@ def show(
     stream: TextIO | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> None:
-    """Print a report: to fit a terminal, with colour where it is welcome; else as plain text."""
+    """Print a report: fitted to a terminal, with colour if wanted; otherwise as plain text."""
     stream = stream or sys.stdout
     environ = os.environ if environ is None else environ
     if stream is not None and is_terminal(stream, environ):
@@ -48,12 +48,12 @@ def show(
 
 
 def show_json(value: object, stream: TextIO | None = None) -> None:
-    """Print JSON in ASCII: whatever a name holds, a terminal has nothing in it to act on."""
+    """Print JSON in ASCII: no name can contain control codes for the terminal."""
     emit(json.dumps(value, indent=2) + "\n", stream)
 
 
 def print_errors(*messages: str) -> None:
-    """One line on stderr for each message, whatever is in it; a closed stderr is no concern."""
+    """Print one line on stderr for each message, whatever it contains; ignore a closed stderr."""
     try:
         sys.stderr.write("".join(f"{PROGRAM}: {escape_control(message)}\n" for message in messages))
         sys.stderr.flush()
@@ -62,7 +62,7 @@ def print_errors(*messages: str) -> None:
 
 
 def emit(text: str, stream: TextIO | None = None) -> None:
-    """Write all of the text now, so that a failure is ours to tell and not the interpreter's."""
+    """Write all of the text now, so that we report a failure and not the interpreter at exit."""
     stream = stream or sys.stdout
     if stream is None:
         raise ExporterError("cannot write: standard output is closed")
@@ -80,7 +80,7 @@ def emit(text: str, stream: TextIO | None = None) -> None:
 
 
 def _discard(stream: TextIO) -> None:
-    """Send what is still buffered nowhere, or the interpreter would try again when it exits."""
+    """Discard what is still buffered, or the interpreter would try to write it again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

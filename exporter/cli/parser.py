@@ -63,7 +63,7 @@ class Parser(ArgumentParser):
         self.usage = f"{self.prog}{places} [OPTIONS]"
 
     def parse(self, words: Sequence[str]) -> Namespace:
-        """The arguments; raises UsageError with the option that was probably meant."""
+        """Return the arguments; raise UsageError with the option that was probably meant."""
         args, unknown = self.parse_known_args(words)
         if unknown:
             self.error(self._complaint(unknown[0]))
@@ -78,7 +78,7 @@ class Parser(ArgumentParser):
         return f"unknown option {quoted(name)}{fix}"
 
     def shown_actions(self) -> list[Action]:
-        """What the help lists, in its order."""
+        """Return what the help lists, in its order."""
         return [action for action in self._actions if action.help is not SUPPRESS]
 
     def error(self, message: str) -> NoReturn:
@@ -94,7 +94,7 @@ class _Formatter(RawDescriptionHelpFormatter):
 
 
 def overview() -> str:
-    """The help of the program as a whole."""
+    """Return the help of the program as a whole."""
     return (
         f"usage: {PROGRAM} COMMAND [OPTIONS]\n"
         f"       {PROGRAM} COMMAND --help\n\n"

@@ -1,4 +1,4 @@
-"""Writing the metrics to a file for node_exporter's textfile collector."""
+"""Write the metrics to a file for node_exporter's textfile collector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _READABLE_BY_ALL = 0o644
 
 
 def write_atomically(path: str, data: bytes) -> None:
-    """Replace `path` whole: a reader sees the old metrics or the new ones, never a part."""
+    """Replace `path` as a whole: a reader sees the old metrics or the new ones, never a part."""
     if not path.endswith(".prom"):
         raise UsageError(f"cannot write {path}: node_exporter reads only *.prom; use {path}.prom")
     folder, name = os.path.split(os.path.abspath(path))
@@ -40,7 +40,7 @@ def _fill(descriptor: int, data: bytes) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make the rename itself durable; a folder that cannot be opened has it anyway."""
+    """Make the rename durable; if the folder cannot be opened, this is skipped."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

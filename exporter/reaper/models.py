@@ -21,7 +21,7 @@ class Verdict(StrEnum):
     EXEMPT = "exempt"
     """Its source is never reaped."""
     UNKNOWN = "unknown"
-    """It could not be told."""
+    """It could not be determined."""
 
 
 class Proof(StrEnum):
@@ -30,11 +30,11 @@ class Proof(StrEnum):
     PROVEN = "proven"
     """The kernel shows that no process can be running it."""
     PRESUMED = "presumed"
-    """It was watched standing still for long, beside a process that may have it."""
+    """It was watched idle for a long time, beside a process that may run it."""
 
 
 class UnknownReason(StrEnum):
-    """What stands in the way of a verdict."""
+    """Why there is no verdict."""
 
     SERVER = "server"
     CHAT = "chat"
@@ -45,7 +45,7 @@ class UnknownReason(StrEnum):
 
 
 class SpeaksFor(StrEnum):
-    """What a piece of evidence speaks for."""
+    """The verdict that a piece of evidence supports."""
 
     LIVE = "live"
     HELD = "held"
@@ -53,7 +53,7 @@ class SpeaksFor(StrEnum):
     EXEMPT = "exempt"
     """Sessions of its source are never reaped."""
     BLIND = "blind"
-    """It shows only that something cannot be seen."""
+    """It only shows that something cannot be seen."""
 
 
 class Evidence(Struct, frozen=True):
@@ -79,17 +79,17 @@ class Judgement(Struct, frozen=True):
     evidence: Annotated[tuple[Evidence, ...], Meta(max_length=32)]
     rules: Annotated[tuple[Rule, ...], Meta(max_length=16)]
     proof: Proof | None = None
-    """Of a dead one."""
+    """Only of a dead session."""
 
 
 class JudgedSession(Struct, frozen=True):
-    """An open session and what is known of it; of the evidence only the strongest."""
+    """An open session and its verdict, with only the strongest evidence."""
 
     session: OpenSession
     verdict: Verdict
     evidence: Annotated[tuple[Evidence, ...], Meta(max_length=4)]
     proof: Proof | None = None
-    """Of a dead one."""
+    """Only of a dead session."""
 
 
 class LeaseFact(Struct, frozen=True):
@@ -102,23 +102,23 @@ class LeaseFact(Struct, frozen=True):
 
 
 class ProcessFacts(Struct, frozen=True):
-    """What the agent has found out about the processes of one home."""
+    """What the agent found out about the processes of one home."""
 
     holders: tuple[Holder, ...] = ()
     leases: tuple[LeaseFact, ...] = ()
     lock_probe: LockAnswer = LockAnswer.BLIND
     blind: tuple[str, ...] = ("not_looked_yet",)
-    """Everything that keeps the absence of evidence from being evidence."""
+    """Every reason why missing evidence proves nothing."""
     clock_stepped: bool = False
-    """The wall clock was set by more than an hour since the agent first saw this boot."""
+    """The wall clock was stepped by more than an hour since the agent first saw this boot."""
     plugins: bool = False
     """The home has plugins or hooks, which may run an agent in any Hermes process."""
     backend_beat_at: float | None = None
-    """When a backend of the TUI, desktop or web last said that it lives; newer releases note it."""
+    """The last heartbeat of a TUI, desktop or web backend; newer releases write it."""
     turns: frozenset[str] = frozenset()
-    """Conversations in the middle of a turn, where a release notes that."""
+    """Conversations in the middle of a turn, if the release of Hermes records that."""
     turns_elsewhere: bool = False
-    """Some of them are named by a session that is not open: by the first of a lineage."""
+    """True if some of them are named by a session that is not open: the first of a lineage."""
 
 
 class ReaperRules(Struct, frozen=True):
@@ -129,13 +129,13 @@ class ReaperRules(Struct, frozen=True):
     heartbeat_timeout_seconds: float = 90.0
     confirmations: int = 2
     presume_server_seconds: float | None = 7200.0
-    """How long a session must have been watched idle beside a server; None: never presumed."""
+    """How long a session must be watched idle beside a server; None: never presumed dead."""
     presume_chat_seconds: float | None = 259200.0
-    """The same beside a chat, or a program of unknown kind."""
+    """The same beside a chat, or beside a program of unknown kind."""
     presume_by_clock: bool = False
-    """A person said so: idleness by the wall clock counts as if it had been watched."""
+    """A person asked for it: idle time by the wall clock counts as if it had been watched."""
     interval_seconds: float = 60.0
-    """How often homes with very many open sessions are judged; others are at every scan."""
+    """How often homes with very many open sessions are judged; others at every scan."""
 
 
 class VerdictCount(Struct, frozen=True):
@@ -145,14 +145,14 @@ class VerdictCount(Struct, frozen=True):
 
 
 class UnknownCount(Struct, frozen=True):
-    """Sessions of verdict unknown, by what stands in the way."""
+    """Sessions with the verdict unknown, by reason."""
 
     reason: UnknownReason
     sessions: Count
 
 
 class LeakCount(Struct, frozen=True):
-    """Dead sessions by whether their last message left a turn open."""
+    """Dead sessions, by whether their last message left a turn open."""
 
     source: Word
     cause: TurnState

@@ -1,7 +1,7 @@
-"""What a reap would do: a pure function of verdicts, so that a dry run is the plan printed.
+"""What a reap would do: a pure function of verdicts, so a dry run prints the same plan.
 
-A plan only ever holds sessions that were found dead. An automatic one is limited to so many a
-minute, and is empty when more would be ended at once than can be right: then a person has to look.
+A plan contains only sessions that were found dead. An automatic plan has a limit per minute. It is
+empty if it would end more sessions at once than can be right: then a person must check.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from exporter.reaper.models import Evidence, JudgedSession, Proof, SpeaksFor, Ve
 from exporter.snapshot import Count, OpenSession, SessionId, Text, Timestamp, Word
 from exporter.text import format_age
 
-if TYPE_CHECKING:  # a worker plans too, and has no use for the configuration
+if TYPE_CHECKING:  # a worker plans too, and does not need the configuration
     from exporter.config.settings import Reaper
 
 FEW: Final = 5
-"""So few dead sessions never trip the breaker by their share: of three, one is a third."""
+"""So few dead sessions never open the breaker by their share: one of three is a third."""
 _EVIDENCE_MAX: Final = 4
 _HASH_DIGITS: Final = 16
 
@@ -66,7 +66,7 @@ class Blocked(StrEnum):
     RATIO = "breaker_ratio"
     COUNT = "breaker_count"
     TRIPPED = "breaker_tripped"
-    """By an earlier pass; a reap by hand closes it again."""
+    """The breaker opened in an earlier reap; a reap by hand closes it again."""
 
 
 class ReapLimits(Struct, frozen=True):
@@ -88,11 +88,11 @@ class ReapLimits(Struct, frozen=True):
 
 
 class ReapPlanRequest(Struct, frozen=True):
-    """What a plan is asked for."""
+    """What a plan is requested for."""
 
     limits: ReapLimits = ReapLimits()
     sources: tuple[str, ...] = ()
-    """Only these; empty: all that the limits allow."""
+    """Only these sources; empty: all that the limits allow."""
     by_hand: bool = False
 
 
@@ -101,12 +101,12 @@ class JudgedHome(Struct, frozen=True):
 
     home: str
     judged: Sequence[JudgedSession]
-    """Its open sessions, or at least those that are dead."""
+    """Its open sessions, or at least the dead ones."""
     open_sessions: int
     limits: ReapLimits = ReapLimits()
     reaped_in_last_minute: int = 0
     tripped: str = ""
-    """Why automatic reaping had stopped already, if it had."""
+    """Why automatic reaping had already stopped; empty if it had not."""
 
 
 class HomePlan(Struct, frozen=True):
@@ -117,21 +117,21 @@ class HomePlan(Struct, frozen=True):
     blocked: Blocked = Blocked.NO
     why: Text = ""
     dead: Count = 0
-    """How many sessions were found dead, whatever is done about them now."""
+    """How many sessions were found dead, including those that this plan does not end."""
     deferred: Count = 0
-    """How many of them the rate limit leaves for later."""
+    """How many of them the limit per minute postpones."""
 
 
 class ReapPlan(Struct, frozen=True):
     """What would be done to all homes."""
 
     hash: str
-    """Of what would be done to which session in which state; not of the time it was planned."""
+    """Hash of the actions, with the session and its state; without the time of planning."""
     created_at: Timestamp
     homes: tuple[HomePlan, ...]
 
     def of(self, home: str) -> HomePlan:
-        """The part that concerns one home."""
+        """Return the part for one home."""
         return next((each for each in self.homes if each.home == home), HomePlan(home))
 
 
@@ -143,9 +143,9 @@ def plan_reap(
     only_homes: Collection[str] = (),
     by_hand: bool = False,
 ) -> ReapPlan:
-    """Plan to end the dead sessions, of these sources and homes only if any are named.
+    """Plan to end the dead sessions; only of these sources and homes, if any are named.
 
-    By hand neither the breaker nor the rate limit holds: the person who says yes is both.
+    A plan by hand has no breaker and no limit per minute: the person who confirms replaces both.
     """
     plans = tuple(
         _plan_home(home, now, sources=sources, by_hand=by_hand)
@@ -179,7 +179,7 @@ def _plan_home(
 
 
 def _may_be_ended(judged: JudgedSession, limits: ReapLimits, now: float) -> bool:
-    """Dead by its verdict. The rest follows from that; here it costs nothing to insist."""
+    """True if the verdict is dead. The other conditions follow from that, and are checked again."""
     session = judged.session
     return (
         judged.verdict is Verdict.DEAD
@@ -221,12 +221,12 @@ def _action(judged: JudgedSession, now: float) -> ReapAction:
 
 
 def digest(action: ReapAction) -> str:
-    """Of one session in one state: whether a later plan still wants the same."""
+    """Return a digest of one session's state: a later plan with the same digest wants the same."""
     return sha256(msgspec.json.encode(action.expected)).hexdigest()[:_HASH_DIGITS]
 
 
 def hash_of(plans: Iterable[HomePlan]) -> str:
-    """What tells one plan from another."""
+    """Return a hash that differs between different plans."""
     content = [
         (plan.home, [(action.target, action.expected) for action in plan.actions])
         for plan in plans

@@ -1,8 +1,8 @@
-"""The one table of processes: beside which kind of process a session must be idle for how long.
+"""The table of processes: how long a session must be idle beside which kind of process.
 
-Hermes records nowhere which process runs which session, and a process can take up a row without a
-trace. So nothing is inferred. Each process that has the database open stands on a line of the
-table, and the largest line decides:
+Hermes does not record which process runs which session, and a process can resume a row without a
+trace. So nothing is guessed. Each process that has the database open has a line in the table, and
+the largest line decides:
 
     no process, or only cleared ones     min_idle               proven
     a server (gateway, cron)             presume_after.server   presumed
@@ -11,13 +11,13 @@ table, and the largest line decides:
 A process is cleared of a session by structure alone, never by a guess about what it did:
 
 - it runs no agent (a maintenance command), or it is a process of this agent;
-- it is a one-shot without a resume, and the agent saw the session before the process began;
+- it is a one-shot without a resume, and the agent saw the session before the process started;
 - it is an interactive chat that has written nothing, not even to its terminal, since a scan at
   which the session did not exist.
 
 Times are seconds since boot and numbers of scans. A time that Hermes wrote clears no process: with
-a wrong clock a chat would be cleared of its own session. Where the home has plugins, which run
-agents in threads of any Hermes process, only the first rule clears, and a server counts as a chat.
+a wrong clock a chat would be cleared of its own session. Plugins run agents in threads of any
+Hermes process. So in a home with plugins only the first rule clears, and a server counts as a chat.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from exporter.hermes.process_kinds import ProcessKind
 from exporter.reaper.models import ReaperRules
 
 ProcessKey = tuple[int, int]
-"""PID and start ticks: a PID alone is used again."""
+"""PID and start ticks: a PID alone is reused."""
 NEVER_SEEN: Final = inf
 NEVER_ABSENT: Final = -1
 
 
 class HostClass(StrEnum):
-    """A line of the table, in the order of the time that it asks for."""
+    """A line of the table, in the order of the idle time that it requires."""
 
     CLEARED = "cleared"
     SERVER = "server"
@@ -48,7 +48,7 @@ class HostClass(StrEnum):
     UNKNOWN_PROGRAM = "unknown_program"
 
 
-_ORDER: Final = {line: place for place, line in enumerate(HostClass)}
+_LINE_ORDER: Final = {line: place for place, line in enumerate(HostClass)}
 _KINDS: Final = {
     ProcessKind.MAINTENANCE: HostClass.CLEARED,
     ProcessKind.GATEWAY: HostClass.SERVER,
@@ -66,33 +66,33 @@ class FirstSeen(NamedTuple):
     """When the agent saw a session for the first time."""
 
     seen_at: float = NEVER_SEEN
-    """Seconds since boot at which it had been seen; 0 if that was in an earlier boot."""
+    """Seconds since boot when it was first seen; 0 if that was in an earlier boot."""
     absent_scan: int = NEVER_ABSENT
     """The last scan at which it did not exist."""
 
 
 UNSEEN: Final = FirstSeen()
-"""Of a session that the agent does not keep track of: no process is cleared by times."""
+"""For a session that the agent does not track: no process is cleared by times."""
 
 
 class PossibleHosts(Struct, frozen=True):
-    """What a number of processes, taken together, could be running.
+    """What several processes together could be running.
 
-    It is asked for every session of a home, so the answer takes no longer for more processes.
+    It is used for every session of a home, so its cost does not depend on the number of processes.
     """
 
     line: HostClass = HostClass.CLEARED
-    """Of the processes that no time clears of any session."""
+    """The largest line of the processes that no time clears of any session."""
     one_shot_began_at: float = inf
-    """Seconds since boot: the first one-shot that is cleared of what was seen before it."""
+    """Seconds since boot: start of the first one-shot; sessions seen earlier are not its own."""
     chats_silent_scan: int = NEVER_ABSENT
-    """The first scan since which each chat that has been silent at all wrote nothing."""
+    """The first scan since which none of the silent chats has written anything."""
     stopped: tuple[int, ...] = ()
     """PIDs of processes that are stopped or frozen, and not cleared of everything."""
 
     def class_for(self, presence: FirstSeen) -> HostClass:
-        """The line that decides about a session."""
-        if _ORDER[self.line] >= _ORDER[HostClass.CHAT]:
+        """Return the line that decides about a session."""
+        if _LINE_ORDER[self.line] >= _LINE_ORDER[HostClass.CHAT]:
             return self.line
         one_shot = self.one_shot_began_at != inf and presence.seen_at >= self.one_shot_began_at
         if one_shot or presence.absent_scan < self.chats_silent_scan:
@@ -114,9 +114,9 @@ def hosts_of(
     silent_since: Mapping[ProcessKey, int] | None = None,
     ticks_per_second: int = 100,
 ) -> PossibleHosts:
-    """What these processes could be running.
+    """Return what these processes could be running.
 
-    `silent_since` has, for each process, the first scan since which it has written nothing.
+    `silent_since` holds, for each process, the first scan since which it has written nothing.
     """
     line, one_shot, silent = HostClass.CLEARED, inf, NEVER_ABSENT
     stopped: list[int] = []
@@ -139,7 +139,7 @@ def hosts_of(
 
 
 def required_idle_seconds(line: HostClass, rules: ReaperRules) -> float | None:
-    """For how long a session must be idle beside this line; None: it is never dead."""
+    """Return how long a session must be idle beside this line; None: it is never dead."""
     match line:
         case HostClass.CLEARED:
             return rules.min_idle_seconds
@@ -149,7 +149,7 @@ def required_idle_seconds(line: HostClass, rules: ReaperRules) -> float | None:
 
 
 def class_of(holder: Holder, *, plugins: bool = False) -> HostClass:
-    """The line of a process, before any time clears it of a session."""
+    """Return the line of a process, before any time clears it of a session."""
     if holder.ours or holder.outsider:  # a stranger can only read: no agent runs in it
         return HostClass.CLEARED
     line = _KINDS.get(holder.kind, HostClass.UNKNOWN_PROGRAM)
@@ -157,4 +157,4 @@ def class_of(holder: Holder, *, plugins: bool = False) -> HostClass:
 
 
 def _larger(one: HostClass, other: HostClass) -> HostClass:
-    return one if _ORDER[one] >= _ORDER[other] else other
+    return one if _LINE_ORDER[one] >= _LINE_ORDER[other] else other

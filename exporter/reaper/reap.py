@@ -1,4 +1,4 @@
-"""One reap of one home: heal, look at the breaker, then end what the plan names."""
+"""One reap of one home: heal, check the breaker, then end the sessions of the plan."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from exporter.writing.target import Target
 
 
 class PossiblyResumed(Protocol):
-    """Knows from the last scan which reaped sessions may have gone on."""
+    """Knows from the last scan which reaped sessions may have been used since."""
 
     @property
     def suspects(self) -> frozenset[str] | None:
-        """Reaped sessions that may have gone on; None: any of them."""
+        """Reaped sessions that may have been used since; None: any of them."""
 
     def healed(self) -> None:
-        """What was seen to have gone on after a reap has been put right."""
+        """Called when sessions that were used after a reap have been corrected."""
 
 
 def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
-    """Take back what was wrong, then end what is dead; raise HomeError, RunError, DatabaseError.
+    """Correct wrong reaps, then end dead sessions; raise HomeError, RunError, DatabaseError.
 
-    The plan was made from the scan just before; each session is compared again when it is ended.
+    The plan was made from the scan just before. Each session is compared again when it is ended.
     """
     suspects = seen.suspects
     healed = (
@@ -66,7 +66,7 @@ def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
         why = breaker.stop_if_journal_lost(target, order.end_reason)
         if why:
             return nothing(Blocked.TRIPPED, why)
-    if order.by_hand and not reopened:  # what came to light just now no person has looked at
+    if order.by_hand and not reopened:  # mistakes found just now were not yet seen by a person
         breaker.close(target, order.end_reason)
     outcome = execute(
         plan,
@@ -89,7 +89,7 @@ def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
 
 
 def _tripped(target: Target) -> str:
-    """Why automatic reaping has stopped, by this very healing or before."""
+    """Return why automatic reaping has stopped, by this healing or before; empty if it has not."""
     with journal_of(target.home, target.owner) as runs:
         found = runs.tripped() if runs is not None else None
     return found.why if found is not None else ""

@@ -1,4 +1,4 @@
-"""What the agent asks a worker to do to the sessions of a home."""
+"""The request that makes a worker reap the sessions of a home."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ UNDOABLE_SECONDS = 72 * 3600.0
 
 
 class ReapRequest(Struct, frozen=True):
-    """What the agent wants of a home's worker, which has just read and judged the home."""
+    """A reap, for the home's worker, which has just read and judged the home."""
 
     home: str
     owner: int
     plan: HomePlan
-    """Made by the last scan of this home, less what is not wanted of it."""
+    """Made by the last scan of this home, without the actions that are not wanted."""
     by_hand: bool = False
     openers: KnownOpeners = KnownOpeners()
     run: str = ""
@@ -25,8 +25,8 @@ class ReapRequest(Struct, frozen=True):
     lock_budget_seconds: float = 0.05
     undoable_seconds: float = UNDOABLE_SECONDS
     processes: tuple[tuple[int, int], ...] = ()
-    """PID and start ticks of those that have the database open and may run a session."""
+    """PID and start ticks of the processes that have the database open and may run a session."""
     silent: tuple[tuple[int, int], ...] = ()
     """PID of each chat, and what it had written when the sessions were judged."""
     heal_only: bool = False
-    """Put right what earlier reaps did wrong, and end nothing."""
+    """Correct what earlier reaps did wrong, and end nothing."""

@@ -1,6 +1,6 @@
 """The verdict on an open session: five rules, each stated once, and the reasons for people.
 
-The first rule that does not hold gives the verdict; a session is dead if all hold:
+The first rule that does not hold gives the verdict. A session is dead if all hold:
 
     no_sign_of_life   else live
     not_held          else held
@@ -8,7 +8,7 @@ The first rule that does not hold gives the verdict; a session is dead if all ho
     all_visible       else unknown: a process, or the session's own clock, cannot be seen
     idle_long_enough  else unknown: a process that has the database open may have the session
 
-Pure functions of what one scan saw. That several scans must agree is `verdict_history`'s part.
+These are pure functions of what one scan saw. `verdict_history` requires that several scans agree.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _HOLDS: Final = {
     Hold.GOAL: "it has an open goal",
     Hold.RESTORED: "an undo opened it again",
 }
-_WAITS_FOR: Final = {
+_REASON_OF_LINE: Final = {
     HostClass.SERVER: UnknownReason.SERVER,
     HostClass.CHAT: UnknownReason.CHAT,
     HostClass.UNKNOWN_PROGRAM: UnknownReason.UNKNOWN_PROGRAM,
@@ -70,7 +70,7 @@ _MAY: Final = {
 
 
 class Context(Struct, frozen=True):
-    """All that the sessions of a home are judged by, at one moment."""
+    """Everything that the sessions of a home are judged by, at one moment."""
 
     facts: ProcessFacts
     rules: ReaperRules
@@ -88,9 +88,9 @@ class WatchedSession(NamedTuple):
 
     session: OpenSession
     idle_seconds: float = 0.0
-    """Watched, of the session and of its open descendants: the shortest of these."""
+    """Watched idle time: the shortest of the session and its open descendants."""
     active_at: float | None = None
-    """Newest activity of its open descendants, by Hermes's clocks."""
+    """Newest activity of its open descendants, by Hermes's timestamps."""
     presence: FirstSeen = UNSEEN
     parent_is_live: bool = False
 
@@ -110,7 +110,7 @@ _UNKNOWN: Final = {reason: Conclusion(Verdict.UNKNOWN, reason=reason) for reason
 
 
 def decide(subject: WatchedSession, context: Context) -> Conclusion:
-    """The verdict alone, as if this were the only scan."""
+    """Return only the verdict, as if this were the only scan."""
     for rule in _RULES:
         found = rule.fails(subject, context)
         if found is not None:
@@ -120,7 +120,7 @@ def decide(subject: WatchedSession, context: Context) -> Conclusion:
 
 
 def judge(subject: WatchedSession, context: Context) -> Judgement:
-    """The verdict with every piece of evidence and every rule."""
+    """Return the verdict with every piece of evidence and every rule."""
     found = decide(subject, context)
     evidence = [
         *_holds(subject),
@@ -143,13 +143,13 @@ def judge(subject: WatchedSession, context: Context) -> Judgement:
 class _Rule(NamedTuple):
     name: str
     fails: Callable[[WatchedSession, Context], Conclusion | None]
-    """The verdict if the rule does not hold; None if it does."""
+    """Returns the verdict if the rule does not hold; None if it does."""
     why: Callable[[WatchedSession, Context], str]
 
 
 def _is_live(subject: WatchedSession, context: Context) -> Conclusion | None:
     session, rules = subject.session, context.rules
-    # Most sessions have been idle for long and show no sign: they are done with here.
+    # Fast path: most sessions have been idle for long and show no sign of life.
     if (
         session.clocks_sane
         and context.now - _active_at(subject) >= rules.min_idle_seconds
@@ -181,20 +181,20 @@ def _is_unseen(subject: WatchedSession, context: Context) -> Conclusion | None:
 
 
 def _may_be_run(subject: WatchedSession, context: Context) -> Conclusion | None:
-    """Whether the session has not been idle for as long as the table asks."""
+    """Return unknown if a process is stopped or the session was not idle long enough."""
     line = context.hosts.class_for(subject.presence)
     if line is HostClass.CLEARED:
-        return None  # idle for min_idle: it would be live otherwise
+        return None  # idle for min_idle: otherwise it would be live
     if context.hosts.stopped:
         return _UNKNOWN[UnknownReason.STOPPED]
     needed = required_idle_seconds(line, context.rules)
     if needed is None or idle_seconds(subject, context) < needed:
-        return _UNKNOWN[_WAITS_FOR[line]]
+        return _UNKNOWN[_REASON_OF_LINE[line]]
     return None
 
 
 def idle_seconds(subject: WatchedSession, context: Context) -> float:
-    """What counts for a presumption."""
+    """Return the idle time that counts for a presumption."""
     if context.rules.presume_by_clock:
         return context.now - _active_at(subject)
     return subject.idle_seconds
@@ -230,7 +230,7 @@ def _signs_of_life(subject: WatchedSession, context: Context) -> Iterator[Eviden
 
 
 def _turn_signs(session: OpenSession, context: Context) -> Iterator[Evidence]:
-    """What newer releases note of a session's backend and of its turn."""
+    """Yield what newer releases record of a session's backend and of its turn."""
     facts, beat = context.facts, context.facts.backend_beat_at
     if beat is not None and session.source in BACKEND_SOURCES:
         age = context.now - beat
@@ -244,7 +244,7 @@ def _turn_signs(session: OpenSession, context: Context) -> Iterator[Evidence]:
 
 
 def _names(session: OpenSession, facts: ProcessFacts) -> Iterator[Evidence]:
-    """Names only accuse: they clear their process of no other session."""
+    """Yield evidence of processes that name the session; a name clears no other session."""
     direct = False
     for lease in facts.leases:
         if lease.session_id == session.id and lease.liveness is Liveness.ALIVE:
@@ -270,7 +270,7 @@ def _exempt(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
 
 
 def _processes(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
-    """The processes that have the database open, those that may have the session first."""
+    """Yield the processes that may run the session, then leases of doubtful processes."""
     lines = ((each, _line(each, subject, context)) for each in context.facts.holders)
     waits = ((each, line) for each, line in lines if line is not HostClass.CLEARED)
     for holder, line in islice(waits, _PROCESSES_SHOWN):
@@ -281,7 +281,7 @@ def _processes(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
 
 
 def _line(holder: Holder, subject: WatchedSession, context: Context) -> HostClass:
-    """The line of one process for this session."""
+    """Return the line of one process for this session."""
     alone = hosts_of(
         (holder,),
         plugins=context.facts.plugins,
@@ -322,7 +322,7 @@ def _blind_spots(subject: WatchedSession, context: Context) -> Iterator[Evidence
 
 
 def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
-    """What the kernel says of the database."""
+    """Yield what the kernel says about the database."""
     facts = context.facts
     if facts.lock_probe is LockAnswer.FREE:
         yield Evidence("lock", SpeaksFor.DEAD, "the kernel knows of no lock on the database")
@@ -340,7 +340,7 @@ def _kernel(subject: WatchedSession, context: Context) -> Iterator[Evidence]:
         yield Evidence("watched", SpeaksFor.DEAD, f"it was watched standing still for {idle}")
 
 
-# What is said of the rules
+# The reasons of the rules
 
 
 def _sign_reason(subject: WatchedSession, context: Context) -> str:
@@ -404,7 +404,7 @@ def context_of(
     silent_since: dict[tuple[int, int], int] | None = None,
     ticks_per_second: int = 100,
 ) -> Context:
-    """What sessions are judged by, worked out once for all of them."""
+    """Build the context of all sessions, computed once for all of them."""
     hosts = hosts_of(
         facts.holders,
         plugins=facts.plugins,

@@ -1,4 +1,4 @@
-"""Verdicts on all open sessions of a home, scan after scan: one scan never makes a session dead."""
+"""Verdicts on all open sessions of a home over time: one scan alone never makes a session dead."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _NOT_JUDGED: Final = Conclusion(Verdict.UNKNOWN, reason=UnknownReason.BLIND)
 class VerdictHistory:
     """Remembers what earlier scans concluded.
 
-    Only conclusions are kept, for there may be tens of thousands; the reasons are made again when
-    they are asked for.
+    Only conclusions are kept, because there may be tens of thousands; reasons are computed again
+    when they are requested.
     """
 
     def __init__(self, moment: Callable[[], BootTime] = read_boot_time) -> None:
@@ -44,7 +44,7 @@ class VerdictHistory:
         self._dead_in_a_row: dict[str, int] = {}
         self._concluded: dict[str, Conclusion] = {}
         self.revision = 0
-        """Moves when any verdict does."""
+        """Changes when any verdict changes."""
         self._descendants: dict[str, tuple[float, float]] = {}
         """See `_Family.newest`."""
         self._children_of_live: set[str] = set()
@@ -61,7 +61,7 @@ class VerdictHistory:
         grown: Iterable[str] = (),
         begun_anew: bool = False,
     ) -> None:
-        """Judge every session anew; see `WatchedIdleness.observe` for the last three."""
+        """Judge every session again; see `WatchedIdleness.observe` for the last three arguments."""
         self.watched.observe(
             sessions,
             facts.holders,
@@ -112,7 +112,7 @@ class VerdictHistory:
         )
 
     def _confirm(self, key: str, found: Conclusion, rules: ReaperRules) -> Conclusion:
-        """Dead is said only when that many scans in a row have come to it."""
+        """Return dead only if enough scans in a row agree; until then unknown."""
         if found.verdict is not Verdict.DEAD:
             self._dead_in_a_row.pop(key, None)
             return found
@@ -122,7 +122,7 @@ class VerdictHistory:
         return self._concluded.get(key, _NOT_JUDGED)._replace(verdict=Verdict.UNKNOWN, proof=None)
 
     def judgement(self, session: OpenSession) -> Judgement:
-        """The last verdict on a session with all that led to it."""
+        """Return the last verdict on a session with everything that led to it."""
         found = judge(self._subject(session), self._context)
         agreed, wanted = self._dead_in_a_row.get(session.id, 0), self._context.rules.confirmations
         said = f"{min(agreed, wanted)} of {wanted} scans in a row agree"
@@ -133,7 +133,7 @@ class VerdictHistory:
         )
 
     def judged(self, session: OpenSession) -> JudgedSession:
-        """A session with its verdict and the strongest evidence."""
+        """Return a session with its verdict and the strongest evidence."""
         evidence = judge(self._subject(session), self._context).evidence[:_EVIDENCE_SHOWN]
         last = self.conclusion(session.id)
         return JudgedSession(session, last.verdict, evidence, last.proof)
@@ -147,7 +147,7 @@ class VerdictHistory:
         return [VerdictCount(source, verdict, n) for (source, verdict), n in found.items()]
 
     def unknown(self) -> list[UnknownCount]:
-        """The sessions of verdict unknown, by what stands in the way."""
+        """Count the sessions with the verdict unknown, by reason."""
         found = Counter(
             each.reason or UnknownReason.BLIND
             for each in self._concluded.values()
@@ -175,13 +175,13 @@ class VerdictHistory:
 
 
 class _Descendants:
-    """Which open sessions descend from which, and what that says of the ancestors."""
+    """Which open sessions descend from which, and what that means for their ancestors."""
 
     def __init__(self, sessions: Mapping[str, OpenSession]) -> None:
         self._sessions = sessions
         self._children: dict[str, list[str]] = {}
         for session in sessions.values():
-            if session.parent_id is not None:  # which may have ended
+            if session.parent_id is not None:  # the parent may have ended
                 self._children.setdefault(session.parent_id, []).append(session.id)
 
     def with_descendants(self, session_ids: Iterable[str]) -> frozenset[str]:
@@ -195,16 +195,16 @@ class _Descendants:
         return frozenset(found)
 
     def newest(self, idle: Callable[[str], float]) -> dict[str, tuple[float, float]]:
-        """For each ancestor the shortest idleness and the newest activity of its descendants.
+        """Return for each ancestor the shortest idle time and newest activity of its descendants.
 
-        A session that a broken row makes its own descendant is left out.
+        A session that is its own descendant, because of a broken row, is left out.
         """
         order = [
             key
             for key in self._children
             if key in self._sessions and self._sessions[key].parent_id not in self._sessions
         ]
-        for key in order:  # it grows meanwhile: parents stand before their children
+        for key in order:  # the list grows meanwhile: parents come before their children
             order.extend(self._children.get(key, ()))
         found: dict[str, tuple[float, float]] = {}
         for key in reversed(order):
@@ -219,13 +219,13 @@ class _Descendants:
 
 
 def _named(facts: ProcessFacts) -> set[str]:
-    """Sessions that a living process names or leases."""
+    """Return the sessions that a living process names or leases."""
     named = {mapped.id for holder in facts.holders for mapped in holder.sessions}
     named.update(lease.session_id for lease in facts.leases if lease.liveness is Liveness.ALIVE)
     return named
 
 
 def _shown_sources(sessions: Iterable[OpenSession]) -> dict[str, str]:
-    """The sources with the most sessions; any beyond their number count as `other`."""
+    """Return the sources with the most sessions; all others count as `other`."""
     found = Counter(session.source for session in sessions)
     return {source: source for source, _ in found.most_common(_SOURCES_MAX)}

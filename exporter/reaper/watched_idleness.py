@@ -1,11 +1,14 @@
-"""For how long the agent itself has watched each open session stand still.
+"""How long the agent itself has watched each open session idle.
 
-A presumption rests on this alone: no clock that Hermes wrote, and no step of the wall clock, can
-make a session look idle. Time is CLOCK_MONOTONIC, which stands still while the host sleeps, less
-the time in which a process that has the database open was stopped or frozen. A session counts as
-grown at the scan that first saw it as it is now, and so does every session at the first scan of a
-boot. What was watched is handed to the agent from time to time and given back to the next worker;
-a session that changed in between does not match any more and counts as grown.
+A presumption uses this alone: no timestamp that Hermes wrote, and no step of the wall clock, can
+make a session look idle.
+
+- Time is CLOCK_MONOTONIC, which stops while the host sleeps, minus the time in which a process that
+  has the database open was stopped or frozen.
+- A session counts as changed at the scan that first saw its current state. At the first scan of a
+  boot every session counts as changed.
+- The agent stores what was watched from time to time and gives it to the next worker. A session
+  that changed in between no longer matches and counts as changed.
 """
 
 from __future__ import annotations
@@ -24,19 +27,19 @@ from exporter.reaper.possible_hosts import UNSEEN, FirstSeen, ProcessKey, proces
 from exporter.snapshot import OpenSession
 
 SESSIONS_MAX: Final = 15_000
-"""Sessions that outlive a worker, those idle for longest first; the others count as grown then."""
+"""Sessions kept for the next worker, longest idle first; the others then count as changed."""
 _HEADER: Final = struct.Struct("<4s16sdd")
 _ENTRY: Final = struct.Struct("<Qqdd")
 _FORMAT: Final = b"HEW1"
 _NO_FINGERPRINT: Final = -1
-"""Python's hash is never this."""
+"""Python's hash never has this value."""
 
 
 class BootTime(Struct, frozen=True):
-    """The clocks that no one can set, read together."""
+    """The clocks that no user can set, read together."""
 
     boot_id: str
-    """Empty where the system has none: nothing then outlives a worker."""
+    """Empty if the system has none: then nothing is kept for the next worker."""
     monotonic: float
     since_boot: float
 
@@ -49,7 +52,7 @@ def read_boot_time() -> BootTime:
 class _Watched(NamedTuple):
     fingerprint: int
     since: float
-    """On the watch's own time: when it was first seen as it is."""
+    """By this object's own time: when the session was first seen in this state."""
     presence: FirstSeen
 
 
@@ -62,7 +65,7 @@ class WatchedIdleness:
         self._earlier: dict[int, _Watched] = {}
         """What an earlier worker had watched, by the hash of the session id."""
         self._writers: dict[ProcessKey, tuple[int, int]] = {}
-        """What each process had written, and the first scan that saw this."""
+        """What each process had written, and the first scan that saw this value."""
         self._scan = -1
         self._last: BootTime | None = None
         self._loaded_at: float | None = None
@@ -72,7 +75,7 @@ class WatchedIdleness:
         self._paused_seconds = 0.0
         self._stopped = False
         self.changed = False
-        """Something is worth keeping that `dump` has not given out yet."""
+        """True if `dump` would return something new."""
 
     def observe(
         self,
@@ -84,15 +87,15 @@ class WatchedIdleness:
         grown: Iterable[str] = (),
         begun_anew: bool = False,
     ) -> None:
-        """Take in one scan. The processes were surveyed before the sessions were read.
+        """Add one scan. The processes were surveyed before the sessions were read.
 
-        `now` is the wall clock. `reopened` are sessions that had ended at an earlier scan, `grown`
-        those of which a child changed. `begun_anew`: it is not known which sessions existed at the
+        `now` is the wall clock. `reopened` are sessions that were ended at an earlier scan. `grown`
+        are sessions with a changed child. `begun_anew`: it is unknown which sessions existed at the
         scan before this one.
         """
         self._scan += 1
-        self._advance(self._read_moment(), any(_stands_still(each) for each in holders))
-        self._note_writers(holders)
+        self._advance(self._read_moment(), any(_is_paused(each) for each in holders))
+        self._update_writers(holders)
         old = FirstSeen(self._moment.since_boot)
         new = old if begun_anew or not self._scan else old._replace(absent_scan=self._scan - 1)
         began_before, self._wall = self._wall, now
@@ -103,8 +106,8 @@ class WatchedIdleness:
         for session_id, session in sessions.items():
             known = self._sessions.get(session_id)
             if known is None:
-                # A session that is older than the last scan may have been away with its database:
-                # then a silent chat may well be on it.
+                # A session older than the last scan may have been absent together with its
+                # database: then a silent chat may well run it.
                 is_new = session_id not in reopened and session.started_at >= began_before
                 known = self._recall(session_id, new if is_new else old)
             mark = _fingerprint(session)
@@ -115,7 +118,7 @@ class WatchedIdleness:
         self._earlier = {}
 
     def _recall(self, session_id: str, presence: FirstSeen) -> _Watched:
-        """What an earlier worker knew of a session that this one sees for the first time."""
+        """Return what an earlier worker knew of a session that is new to this worker."""
         earlier = self._earlier.get(_key(session_id)) if self._earlier else None
         return earlier if earlier is not None else _Watched(_NO_FINGERPRINT, 0.0, presence)
 
@@ -124,7 +127,9 @@ class WatchedIdleness:
         return self._last if self._last is not None else BootTime("", 0.0, 0.0)
 
     def _advance(self, moment: BootTime, stopped: bool) -> None:
-        """Time between two scans does not count if a process was stopped at either of them."""
+        """Advance the time. An interval does not count if a process was stopped at either end of
+        it.
+        """
         before = self._last.monotonic if self._last is not None else self._loaded_at
         if before is not None and (stopped or self._stopped):
             self._paused_seconds += max(0.0, moment.monotonic - before)
@@ -134,7 +139,7 @@ class WatchedIdleness:
     def _time(self) -> float:
         return self._moment.monotonic - self._paused_seconds
 
-    def _note_writers(self, holders: tuple[Holder, ...]) -> None:
+    def _update_writers(self, holders: tuple[Holder, ...]) -> None:
         writers: dict[ProcessKey, tuple[int, int]] = {}
         for holder in holders:
             if holder.written is not None:
@@ -145,10 +150,10 @@ class WatchedIdleness:
                 )
         self._writers = writers
 
-    # What verdicts ask
+    # For the verdicts
 
     def idle_seconds(self, session_id: str) -> float:
-        """For how long this session was watched standing still."""
+        """Return how long this session was watched idle."""
         known = self._sessions.get(session_id)
         return 0.0 if known is None else max(0.0, self._time() - known.since)
 
@@ -157,13 +162,13 @@ class WatchedIdleness:
         return UNSEEN if known is None else known.presence
 
     def silent_since(self) -> dict[ProcessKey, int]:
-        """For each process the first scan since which it has written nothing."""
+        """Return for each process the first scan since which it has written nothing."""
         return {process: scan for process, (_, scan) in self._writers.items()}
 
-    # What outlives a worker
+    # For the next worker
 
     def dump(self) -> bytes:
-        """All that is worth keeping, as `load` takes it."""
+        """Return everything worth keeping, in the format of `load`."""
         self.changed = False
         boot = _boot(self._moment.boot_id)
         if boot is None:
@@ -177,10 +182,10 @@ class WatchedIdleness:
         return header + b"".join(entries)
 
     def load(self, data: bytes) -> None:
-        """Go on from what an earlier worker watched; anything unfit is as if it had not been.
+        """Continue from what an earlier worker watched; invalid data is ignored.
 
-        Of an earlier boot only one thing is known: that a session was seen before this boot, and
-        so before every process of it.
+        From an earlier boot only one fact is used: a session was seen before this boot, and so
+        before every process of this boot.
         """
         size = len(data) - _HEADER.size
         if not data.startswith(_FORMAT) or size < 0 or size % _ENTRY.size:
@@ -198,7 +203,7 @@ class WatchedIdleness:
 
 
 def _with_ancestors(session_ids: Iterable[str], sessions: Mapping[str, OpenSession]) -> set[str]:
-    """A parent writes nothing while its children work: their growth is its own."""
+    """Return these sessions and their ancestors: a parent is silent while its children work."""
     found: set[str] = set()
     for session_id in session_ids:
         current: str | None = session_id
@@ -208,12 +213,15 @@ def _with_ancestors(session_ids: Iterable[str], sessions: Mapping[str, OpenSessi
     return found
 
 
-def _stands_still(holder: Holder) -> bool:
+def _is_paused(holder: Holder) -> bool:
     return holder.stopped and not holder.ours and not holder.outsider
 
 
 def _fingerprint(session: OpenSession) -> int:
-    """Changes with every message. The hash of numbers is the same in every process."""
+    """Return a value that changes with every message and is the same in every process.
+
+    Only numbers are hashed: their hash does not depend on the process.
+    """
     return hash((session.rows, session.messages, session.last_activity_at))
 
 
@@ -223,7 +231,7 @@ def _key(session_id: str) -> int:
 
 
 def _boot(boot_id: str) -> bytes | None:
-    """The kernel writes it as a UUID."""
+    """Return the boot id as bytes; the kernel writes it as a UUID. None if it is not one."""
     try:
         raw = bytes.fromhex(boot_id.replace("-", ""))
     except ValueError:

@@ -1,9 +1,10 @@
-"""Keeping up with state.db: everything once, then only what has moved.
+"""Keep up with state.db: read everything once, then only what changed.
 
-Nothing moved (by stats and the WAL-index header, read while no connection is open)? Then it is not
-opened at all. Otherwise small databases are passed over whole, so that every figure is exact at
-every scan; in large ones only sessions with new messages, new rows and the open sessions at work
-are read again, with a whole pass now and then for what changes silently.
+- Nothing changed (by stat and the WAL-index header, read while no connection is open): the database
+  is not opened at all.
+- A small database is read as a whole, so that every figure is exact at every scan.
+- In a large one only sessions with new messages, new rows and recently active open sessions are
+  read again. A whole pass at intervals finds silent changes.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ from exporter.scan.session_table import SessionTable, usage_of
 from exporter.snapshot import DatabaseHealth, SessionUsage, Trouble
 
 ALWAYS_WHOLE_SESSIONS: Final = 2_000
-"""Up to this many sessions a whole pass costs a few milliseconds: no reason to do less."""
-_ALWAYS_OPEN_SESSIONS: Final = 500
+"""Up to this many sessions a whole pass costs a few milliseconds, so it is always done."""
+_READ_ALL_OPEN_MAX: Final = 500
 _FIRST_SLICE_SESSIONS: Final = 100
 _SLICE_SESSIONS: Final = range(10, 1_000)
 _WHOLE_PASS_SECONDS: Final = 60.0
 _WHOLE_PASS_SHARE: Final = 200
-"""A whole pass may take one part in this many of the time."""
+"""Whole passes may take one part in this many of the total time."""
 _READ_DEADLINE_SECONDS: Final = 90.0
 _QUICK_CHECK_DEADLINE_SECONDS: Final = 5.0
 _SMALL_DATABASE_BYTES: Final = 64 * 1024 * 1024
 _LARGE_CHECK_AFTER_SECONDS: Final = 900.0
 _ATTEMPTS: Final = 3
 _MEANINGLESS: Final = (Trouble.MOVED_WHILE_READING, Trouble.NOT_A_DATABASE)
-"""After these nothing that was read before is worth keeping."""
+"""After these, nothing that was read before can be kept."""
 
 
 class ChangeStamp(Struct, frozen=True):
-    """All that moves when Hermes writes; while it is the same there is nothing to read.
+    """Everything that changes when Hermes writes; while it is equal there is nothing to read.
 
-    The times of -shm are left out: they move without a commit.
+    The times of -shm are not part of it: they change without a commit.
     """
 
     main: database.FileState
@@ -77,7 +78,7 @@ class StateReader:
         self._pause = pause
         self._born = monotonic()
         self.passes = 0
-        """How often the database was read: nothing can have moved in between."""
+        """How often the database was read. Between two reads nothing here changes."""
         self._forget()
 
     def _forget(self) -> None:
@@ -88,7 +89,7 @@ class StateReader:
         self._routing = RoutingReader(self._home)
         self.health: DatabaseHealth | None = None
         self.missing_columns: list[str] = []
-        self._stamp: ChangeStamp | None = None
+        self._last_stamp: ChangeStamp | None = None
         self._schema: Schema | None = None
         self._queries: SessionQueries
         self._rowid = 0
@@ -97,10 +98,10 @@ class StateReader:
         self._forced_whole_pass = True
         self._checked_at: float | None = None
         self.integrity: bool | None = None
-        """What the last quick_check found."""
+        """The result of the last quick_check."""
 
-    def _change_stamp(self, main: database.FileState, files: database.DatabaseFiles) -> ChangeStamp:
-        """Look at what would have moved. Only while no connection is open."""
+    def _read_stamp(self, main: database.FileState, files: database.DatabaseFiles) -> ChangeStamp:
+        """Read the change stamp. Call it only while no connection is open."""
         return ChangeStamp(
             main=main,
             wal=files.wal,
@@ -109,38 +110,38 @@ class StateReader:
         )
 
     def update(self, watermark: int, before_open: Callable[[], None]) -> Iterator[SessionUsage]:
-        """Bring the table up to date; give out what sessions have used that changed.
+        """Update the table; yield the usage of sessions that changed.
 
-        `watermark` is the highest message id the agent has counted. `before_open` may raise to
-        forbid an opening; it is called right before each one.
+        `watermark` is the highest message id that the agent has counted. `before_open` is called
+        right before each opening, and may raise to forbid it.
         """
         files = database.stat_files(self._path)
         if files.database is None or files.database.size_bytes == 0:
             self._refuse_lost_database(files, watermark)
             self._forget()
             return
-        gate = self._change_stamp(files.database, files)
+        gate = self._read_stamp(files.database, files)
         if watermark != self.watermark or self._replaced(files.database):
             self._forced_whole_pass = True
-        if gate == self._stamp and not self._forced_whole_pass and not self._routing_expired():
+        if gate == self._last_stamp and not self._forced_whole_pass and not self._routing_expired():
             return
         try:
             yield from self._read(watermark, before_open)
         except BaseException as error:
-            self._stamp = None
+            self._last_stamp = None
             self._forced_whole_pass = True
             if isinstance(error, DatabaseError) and error.trouble in _MEANINGLESS:
                 self._forget()
             raise
-        self._stamp = gate
+        self._last_stamp = gate
 
     def _replaced(self, main: database.FileState) -> bool:
-        return self._stamp is not None and self._stamp.main.identity != main.identity
+        return self._last_stamp is not None and self._last_stamp.main.identity != main.identity
 
     def _refuse_lost_database(self, files: database.DatabaseFiles, watermark: int) -> None:
-        """No database, or an empty one, is well only where there never was more.
+        """Raise if a database that held sessions is now missing or empty.
 
-        Whoever has counted messages knows of more, though this reader began only now.
+        A watermark shows that messages were counted before, even if this reader is new.
         """
         wal_left = files.wal is not None and files.wal.size_bytes > 0
         if self.passes or watermark or wal_left:
@@ -166,7 +167,7 @@ class StateReader:
                         yield from usage
                 return
             except DatabaseError as error:
-                # Another process opening or closing the database makes short windows of these.
+                # These occur for a short time while another process opens or closes the database.
                 passing = error.trouble in (Trouble.BUSY, Trouble.IO_ERROR)
                 if not passing or attempt == _ATTEMPTS - 1:
                     raise
@@ -174,10 +175,10 @@ class StateReader:
                 self._pause(0.05)
 
     def _pass(self, connection: apsw.Connection, watermark: int) -> Iterator[list[SessionUsage]]:
-        """Bring the table up to date; give out usage only while no transaction is open.
+        """Update the table; yield usage only while no transaction is open.
 
-        Whoever takes it may take his time, and an open one would pin the WAL for as long, or keep
-        Hermes from writing where there is none.
+        The caller may take long. An open transaction would pin the WAL for that time, or block
+        Hermes from writing if there is no WAL.
         """
         cookie = schema_cookie(connection)
         if self._schema is None or self._schema.cookie != cookie:
@@ -188,7 +189,7 @@ class StateReader:
         schema, queries = self._schema, self._queries
         health = _health(connection, schema)
         signs = read_life_signs(connection, schema)
-        # Both are of the first transaction: what is written during the pass is looked at next time.
+        # Both are from the first transaction: rows written during the pass are read next time.
         highest = queries.highest_message_id(connection)
         rowid = queries.highest_rowid(connection)
         if self._whole_pass_due(connection, queries, health, highest):
@@ -227,7 +228,7 @@ class StateReader:
         watermark: int,
         ties: CompressionLinks,
     ) -> Iterator[list[SessionUsage]]:
-        """Read every session, in slices, each in a read transaction of its own."""
+        """Read every session in slices, each in its own read transaction."""
         began = self._monotonic()
         seen: set[int] = set()
         after: str | bytes | None = None
@@ -276,9 +277,9 @@ class StateReader:
         self, connection: apsw.Connection, queries: SessionQueries, watermark: int
     ) -> set[str]:
         suspects = set(queries.sessions_written_since(connection, watermark))
-        # The newest row once more: if it was deleted, another may have taken its place.
+        # Include the newest row again: if it was deleted, another may have taken its rowid.
         suspects.update(queries.sessions_begun_since(connection, self._rowid - 1))
-        few = len(self.table.open) <= _ALWAYS_OPEN_SESSIONS
+        few = len(self.table.open) <= _READ_ALL_OPEN_MAX
         return suspects.union(self.table.open if few else self.table.recently_active(self._clock()))
 
     def _put(
@@ -288,15 +289,15 @@ class StateReader:
         records: Sequence[SessionRecord],
         watermark: int,
     ) -> list[SessionUsage]:
-        """Put records into the table; return the usage of those that have used more."""
+        """Put records into the table; return the usage of those that used more than before."""
         open_ids = [record.row.id for record in records if record.row.is_open]
         conversations = TurnQuery(schema).conversations(connection, open_ids)
         copies = CopyQuery(schema)
         usage: list[SessionUsage] = []
         for record in self.table.put(records, conversations, self._clock()):
             row, (count, active, _, fresh), _ = record
-            # Copies are made all at once: as the first rows of a session, or in place of every row
-            # that was active. What is said later may well repeat what was said before.
+            # Compaction makes all copies at once: as the first rows of a session, or in place of
+            # every active row. Later messages may well repeat earlier text without being copies.
             parent = row.parent_id if fresh == count else None
             replaced = active <= fresh < count
             copied = 0
@@ -306,10 +307,10 @@ class StateReader:
         return usage
 
     def check_integrity(self, interval_seconds: float, before_open: Callable[[], None]) -> None:
-        """Run quick_check if one is due: only in a quiet window, and never for long."""
+        """Run quick_check if one is due: only in a quiet home, and with a deadline."""
         now = self._monotonic()
         files = database.stat_files(self._path)
-        if self._stamp is None or files.database is None:
+        if self._last_stamp is None or files.database is None:
             return
         small = files.database.size_bytes <= _SMALL_DATABASE_BYTES
         if self._checked_at is None and not small and now - self._born < _LARGE_CHECK_AFTER_SECONDS:

@@ -12,16 +12,16 @@ LOCAL_KINDS: Final = frozenset(
     {"apfs", "bcachefs", "btrfs", "ecryptfs", "ext2", "ext3", "ext4", "f2fs", "hfs", "jfs"}
     | {"nilfs2", "overlay", "ramfs", "reiserfs", "tmpfs", "ufs", "xfs", "zfs"}
 )
-"""Where all who write are on this kernel; of any other it is not known."""
+"""All writers are on this kernel. For any kind not listed here or below it is unknown."""
 NETWORK_KINDS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "glusterfs", "afs", "lustre"}
 )
-"""Where another machine may write too: a lock that nobody holds here proves nothing."""
+"""Another machine may write too: a lock that is free here proves nothing."""
 UNKNOWN: Final = "unknown"
 
 
 def filesystem_of(path: str, mountinfo: str = "/proc/self/mountinfo") -> Filesystem | None:
-    """Size and kind; None if even that cannot be asked."""
+    """Return size and kind; None if statvfs fails."""
     try:
         found = os.statvfs(path)
     except OSError:
@@ -35,7 +35,7 @@ def filesystem_of(path: str, mountinfo: str = "/proc/self/mountinfo") -> Filesys
 
 
 def _kind(path: str, mountinfo: str) -> str:
-    """The type of the mount that the path is on: the longest mount point, the last of equals."""
+    """Return the type of the path's mount: the longest mount point, the last of equal ones."""
     best, kind = "", UNKNOWN
     try:
         with open(mountinfo, "rb") as lines:
@@ -52,7 +52,7 @@ def _kind(path: str, mountinfo: str) -> str:
 
 
 def _unescape(mount_point: bytes) -> str:
-    """mountinfo writes blanks and backslashes in octal."""
+    """Decode a mount point: mountinfo writes blanks and backslashes in octal."""
     return os.fsdecode(
         re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), mount_point)
     )

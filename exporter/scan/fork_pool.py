@@ -1,8 +1,8 @@
-"""Sharing work among forked processes: threads make a walk slower, a second process halves it.
+"""Share work among forked processes: threads make a walk slower, a second process halves it.
 
-Only a process without threads may fork like this; it works along with its children. Each takes the
-next piece from a pipe that all share, so that a slow core gets less; a child answers with JSON over
-a pipe of its own and leaves without any cleanup, which belongs to its parent.
+Only a process without threads may fork like this; it works along with its children. All take the
+next piece from one shared pipe, so a slow core gets fewer pieces. A child answers with JSON over
+its own pipe. It exits without cleanup, because the cleanup belongs to its parent.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _PR_SET_PDEATHSIG: Final = 1
 _PIECE: Final = struct.Struct("II")
 _PIECE_JOBS: Final = 8
 _PIECES_EACH: Final = 8
-"""Smaller pieces where there are few jobs, so that nobody waits long for the last."""
+"""With few jobs the pieces are smaller, so that no process waits long for the last piece."""
 _PIPE_BYTES: Final = 32 * 1024
-"""What a pipe takes without a reader, on every system."""
+"""A pipe takes this much without a reader, on every system."""
 Result = TypeVar("Result")
 
 
@@ -36,17 +36,17 @@ class ForkPool(Generic[Result]):
         self._decoder = msgspec.json.Decoder(list[tuple[int, result]])  # type: ignore[valid-type]
 
     def can_fork(self) -> bool:
-        """Whether this process may fork and would gain by it."""
+        """True if this process may fork and would gain by it."""
         return self._processes > 1 and is_single_threaded()
 
     def map(self, jobs: int, work: Callable[[int], Result | None]) -> dict[int, Result]:
-        """The results of `work` by the number of the job; what a child lost is just not there."""
+        """Return the results of `work` by job number; results that a child lost are missing."""
         pieces = _pipe_of_pieces(jobs, self._processes)
         begun = [self._start(pieces, work) for _ in range(self._processes - 1)]
         children = [child for child in begun if child is not None]
         results: dict[int, Result] = {}
         try:
-            results.update(_run_jobs(pieces, work, os.getppid()))
+            results.update(_do_pieces(pieces, work, os.getppid()))
         finally:
             os.close(pieces)
             for pid, answers in children:
@@ -54,9 +54,9 @@ class ForkPool(Generic[Result]):
         return results
 
     def aside(self, work: Callable[[int], Result | None]) -> Result | None:
-        """The result of one piece of work that a child does alone; None if it was lost.
+        """Return the result of one job done by a child alone; None if it was lost.
 
-        What that takes of memory is gone with the child.
+        The memory that the job needs is freed when the child ends.
         """
         pieces = _pipe_of_pieces(1, 1)
         child = self._start(pieces, work)
@@ -64,7 +64,7 @@ class ForkPool(Generic[Result]):
         return dict(self._collect(*child)).get(0) if child is not None else None
 
     def _collect(self, pid: int, answers: int) -> list[tuple[int, Result]]:
-        """What a child has done, once it has ended."""
+        """Wait for the end of a child and return its results."""
         with os.fdopen(answers, "rb") as stream:
             content = stream.read()
         os.waitpid(pid, 0)
@@ -75,9 +75,9 @@ class ForkPool(Generic[Result]):
         return done
 
     def _start(self, pieces: int, work: Callable[[int], Result | None]) -> tuple[int, int] | None:
-        """Fork a child; return its pid and the descriptor its answer will come by.
+        """Fork a child; return its PID and the descriptor of its answer.
 
-        None where there may be no more processes.
+        None if the system allows no more processes.
         """
         parent = os.getpid()
         answers, answer = os.pipe()
@@ -89,7 +89,7 @@ class ForkPool(Generic[Result]):
             return None
         if pid == 0:
             try:
-                _write_all(answer, msgspec.json.encode(_run_jobs(pieces, work, parent)))
+                _write_all(answer, msgspec.json.encode(_do_pieces(pieces, work, parent)))
                 os._exit(0)
             finally:
                 os._exit(1)
@@ -97,10 +97,10 @@ class ForkPool(Generic[Result]):
         return pid, answers
 
 
-def _run_jobs(
+def _do_pieces(
     pieces: int, work: Callable[[int], Result | None], parent: int
 ) -> list[tuple[int, Result]]:
-    """Do pieces until there are none, or nobody waits for them any more."""
+    """Work on pieces until there are none, or the parent has ended."""
     done: list[tuple[int, Result]] = []
     while os.getppid() == parent and (piece := os.read(pieces, _PIECE.size)):
         for job in range(*_PIECE.unpack(piece)):
@@ -111,7 +111,7 @@ def _run_jobs(
 
 
 def _pipe_of_pieces(jobs: int, processes: int) -> int:
-    """The reading end of a pipe that holds all jobs in pieces, and to which none will be added."""
+    """Return the reading end of a pipe that holds all jobs in pieces; its writing end is closed."""
     fair = min(_PIECE_JOBS, jobs // (processes * _PIECES_EACH))
     size = max(1, fair, -(-jobs * _PIECE.size // _PIPE_BYTES))
     pieces = [_PIECE.pack(first, min(first + size, jobs)) for first in range(0, jobs, size)]
@@ -128,7 +128,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 
 def is_single_threaded() -> bool:
-    """Whether this process has a single thread, and so may fork."""
+    """True if this process has a single thread, and so may fork."""
     try:
         return len(os.listdir("/proc/self/task")) == 1
     except OSError:
@@ -136,6 +136,6 @@ def is_single_threaded() -> bool:
 
 
 def die_with_parent() -> None:
-    """A child without its agent has no business here. A change of uid takes this back."""
+    """Ask the kernel to end this process with its parent. A change of uid cancels this."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

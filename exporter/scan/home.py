@@ -1,4 +1,4 @@
-"""One home read into a Snapshot: its database, its disk and its small files. Nothing is judged."""
+"""Read one home into a Snapshot: its database, its disk and its small files. Nothing is judged."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class ScanOptions(Struct, frozen=True, kw_only=True):
     home: str
     owner: int
     openable: list[str]
-    """Databases, as the probe names them, that no process would be hurt by opening."""
+    """Databases, named as in the probe, that can be opened without harm to any process."""
     holders: list[KnownHolder]
     quiet: bool
-    """No process has the database open, and the agent sees every process: time for a check."""
+    """No process has the database open and the agent sees every process: a check may run."""
     watermark: int
     excluded_profiles: list[str]
     trivial_max_messages: int
@@ -44,13 +44,13 @@ class ScanOptions(Struct, frozen=True, kw_only=True):
     stale_after_seconds: float
     full_interval_seconds: float
     walk_disk: bool
-    """False: not asked for, and the snapshot has no figures of files."""
+    """False: no walk was requested, and the snapshot has no figures of files."""
     file_patterns: list[str] = []
     """Files that collectors want counted."""
 
 
 class HomeScanner:
-    """Reads one home again and again, keeping what makes the next time cheap."""
+    """Reads one home scan after scan, and keeps what makes the next scan cheap."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class HomeScanner:
         self._monotonic = monotonic
         self.state = StateReader(home, clock=clock, monotonic=monotonic)
         self.walked: DiskReport
-        """Of the last snapshot."""
+        """The disk report of the last snapshot."""
         self._disk: tuple[tuple[float, float], DiskScanner] | None = None
         self._file_counter = FileCounter(home, monotonic)
         self._boards: dict[str, tuple[database.DatabaseFiles, list[KanbanClaim]]] = {}
@@ -72,11 +72,11 @@ class HomeScanner:
         self._has_read = False
 
     def update(self, options: ScanOptions) -> Iterator[SessionUsage]:
-        """Bring what is known of the database up to date; yield what has changed of each session.
+        """Update what is known of the database; yield the changes of each session.
 
-        Raise DatabaseError or OSError where it cannot be read.
+        Raise DatabaseError or OSError if it cannot be read.
         """
-        # Noted first: only the first reading of all is spared the check, also if it fails.
+        # Set this first: only the very first reading skips the check, even if it fails.
         had_read, self._has_read = self._has_read, True
         before_open = self.guard(options, STATE)
         refuse_changed_home(self._home, options.owner)
@@ -87,11 +87,11 @@ class HomeScanner:
 
     @property
     def disk(self) -> DiskScanner | None:
-        """What remembers the files of the home; None before the first snapshot."""
+        """The scanner that remembers the files of the home; None before the first snapshot."""
         return self._disk[1] if self._disk is not None else None
 
     def guard(self, options: ScanOptions, name: str) -> Callable[[], None]:
-        """What must hold at the very moment before a database is opened."""
+        """Return a function that raises unless the database may be opened at this very moment."""
 
         def guard() -> None:
             answer = OpenAnswer.LOCK_LOST
@@ -108,7 +108,7 @@ class HomeScanner:
         return guard
 
     def snapshot(self, options: ScanOptions, trouble: Trouble, detail: str) -> Snapshot:
-        """The picture of the home as it stands, with what went wrong with its database."""
+        """Return the current picture of the home, with the trouble of its database."""
         now = self._clock()
         state = self.state
         stale_trouble = trouble in (Trouble.LOCKLESS_SHM_HOLDER, Trouble.BUSY)
@@ -151,7 +151,7 @@ class HomeScanner:
         )
 
     def _home_config(self) -> home_facts.HomeConfig:
-        """The home's own config.yaml; it is parsed only when it has changed."""
+        """Return the home's own config.yaml; it is parsed only when it has changed."""
         seen = database.file_state(os.path.join(self._home, "config.yaml"))
         if self._config is None or self._config[0] != seen:
             self._config = (seen, home_facts.read_config(self._home))
@@ -162,7 +162,7 @@ class HomeScanner:
         return self._home_config().enables_plugins or home_facts.has_plugin_folders(self._home)
 
     def _disk_scanner(self, options: ScanOptions) -> DiskScanner:
-        """The one that knows the home from earlier scans; other settings begin anew."""
+        """Return the scanner that knows the home from earlier scans; a new one for new settings."""
         settings = (options.stale_after_seconds, options.full_interval_seconds)
         if self._disk is None or self._disk[0] != settings:
             scanner = DiskScanner(
@@ -184,7 +184,7 @@ class HomeScanner:
         return self.walked
 
     def _kanban(self, options: ScanOptions) -> list[KanbanClaim] | None:
-        """Running tasks of all boards; None where there is no board, or one cannot be read."""
+        """Return running tasks of all boards; None if there is no board, or one cannot be read."""
         boards = [self._board(options, name) for name in kanban.board_names(self._home)]
         if not boards or None in boards:
             return None

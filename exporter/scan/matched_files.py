@@ -1,12 +1,12 @@
 """Files of a home that collectors count by pattern: how many, how large, how new.
 
 A pattern is a path below the home: `skills/*/SKILL.md`. `*`, `?` and `[...]` match within one name,
-`**` stands for any number of folders, and a slash at the end matches folders instead of files. As
-in a shell, none of them matches a name that begins with a dot.
+`**` matches any number of folders, and a slash at the end matches folders instead of files. As in a
+shell, none of them matches a name that begins with a dot.
 
 Patterns come with the scan request, so a collector needs no code in a worker. Links are not
-followed and other filesystems not entered. A pattern that takes too long, or meets a folder that
-cannot be read, has no result: its metric is absent rather than wrong.
+followed and other filesystems are not entered. A pattern that takes too long, or finds a folder
+that cannot be read, has no result: its metric is missing rather than wrong.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from typing import Final
 from exporter.snapshot import MatchedFiles
 
 PATTERN_LENGTH_MAX: Final = 128
-"""As long as a `Word` of the snapshot that names it."""
-_AGAIN_SECONDS: Final = 60.0
-"""Patterns are matched anew no more often than this: a scan of a home at rest has to stay cheap."""
+"""As long as a `Word` of the snapshot, which names the pattern."""
+_RECOUNT_SECONDS: Final = 60.0
+"""Patterns are matched at most this often: a scan of an unchanged home must stay cheap."""
 _NAMES_MAX: Final = 10_000
-"""Names read for one pattern."""
+"""Limit on names read for one pattern."""
 _SECONDS_MAX: Final = 1.0
-"""For all patterns of a home."""
+"""Time limit for all patterns of a home."""
 
 
 class _TooMuchError(Exception):
-    """A pattern takes more names or time than it may."""
+    """A pattern needs more names or time than allowed."""
 
 
 def check_pattern(pattern: str) -> None:
     """Raise ValueError unless this is a pattern of something below the home."""
     parts = _parts(pattern)
     is_below = all(parts) and not {".", ".."} & set(parts)
-    counts_once = parts.count("**") <= 1 and parts[-1] != "**"  # two of them reach a file twice
+    counts_once = parts.count("**") <= 1 and parts[-1] != "**"  # two `**` would count a file twice
     if not is_below or not counts_once or len(pattern) > PATTERN_LENGTH_MAX:
         raise ValueError(f"{pattern!r} is no pattern of files below a home")
 
 
 class FileCounter:
-    """Counts the files of one home that match patterns, and remembers the counts for a minute."""
+    """Counts the files of one home that match patterns, and keeps the counts for a minute."""
 
     def __init__(self, home: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._home = home
@@ -53,9 +53,9 @@ class FileCounter:
         self._counted: dict[str, MatchedFiles] = {}
 
     def count(self, patterns: Sequence[str]) -> dict[str, MatchedFiles]:
-        """What each pattern matches; one that could not be matched in full is left out."""
+        """Return what each pattern matches; patterns not matched completely are missing."""
         now = self._monotonic()
-        if patterns and now - self._counted_at >= _AGAIN_SECONDS:
+        if patterns and now - self._counted_at >= _RECOUNT_SECONDS:
             self._counted_at = now
             found = ((pattern, self._match(pattern, now + _SECONDS_MAX)) for pattern in patterns)
             self._counted = {pattern: files for pattern, files in found if files is not None}
@@ -73,7 +73,7 @@ class FileCounter:
         return MatchedFiles(files, size, newest)
 
     def _walk(self, pattern: str, until: float) -> Iterator[os.stat_result]:
-        """Every file, or folder, that the pattern matches."""
+        """Yield every file, or folder, that the pattern matches."""
         is_wanted = stat.S_ISDIR if pattern.endswith("/") else stat.S_ISREG
         device = os.lstat(self._home).st_dev
         names_left = _NAMES_MAX
@@ -82,7 +82,7 @@ class FileCounter:
             folder, parts = folders.pop()
             part, rest = parts[0], parts[1:]
             if part == "**":
-                folders.append((folder, rest))  # it stands for no folder, too
+                folders.append((folder, rest))  # `**` also matches no folder
             for name, may_be_folder in _names(folder, part):
                 names_left -= 1
                 if not names_left or self._monotonic() > until:
@@ -105,9 +105,9 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _names(folder: str, part: str) -> Iterator[tuple[str, bool]]:
-    """The names in a folder that may match one part of a pattern, and which may be folders."""
+    """Yield names in a folder that may match one part of a pattern, and if each may be a folder."""
     if not set(part) & set("*?["):
-        yield part, True  # a plain name needs no listing
+        yield part, True  # a name without wildcards needs no listing
         return
     try:
         with os.scandir(folder) as entries:  # not listdir: a folder may have millions of names

@@ -1,7 +1,7 @@
 """What can be known of a home while no connection to its database is open.
 
-Locks, file identities and small files only. A probe comes before every reading, because an open
-connection of ours would hide Hermes's own locks from the lock probe.
+Only locks, file identities and small files. A probe comes before every reading, because our own
+open connection would hide Hermes's locks from the lock probe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATE: Final = "state.db"
 
 
 def probe_home(home: str, owner: int) -> Probe:
-    """Look at a home without opening anything."""
+    """Probe a home without opening its database."""
     trouble, detail = Trouble.NONE, ""
     try:
         refuse_changed_home(home, owner)
@@ -59,7 +59,7 @@ def refuse_unfit_database(home: str, owner: int, name: str) -> None:
 
 
 def trouble_of(home: str, error: DatabaseError | OSError) -> tuple[Trouble, str]:
-    """What an error means for the home, and one line about it."""
+    """Return what an error means for the home, and one line about it."""
     if isinstance(error, DatabaseError):
         return error.trouble, str(error)[:300]
     return Trouble.IO_ERROR, f"cannot read {home}: {error.strerror}"[:300]
@@ -72,7 +72,7 @@ def _probe_database(home: str, name: str) -> DatabaseProbe:
         files = database.stat_files(path)
         journal = database.read_journal(path) if _is_regular(files.database) else None
     except OSError:
-        pass  # the reading will say why
+        pass  # the reading will report why
     return DatabaseProbe(
         name=name[:128],
         database=_identity(files.database),

@@ -1,8 +1,8 @@
-"""All sessions of a home, kept as sums so that a change costs what has changed.
+"""All sessions of a home, kept as sums, so that an update costs only what has changed.
 
-An ended session is kept as one integer: what it has contributed to the sums, so that it can be
-taken out again when the session changes, and a fingerprint of what it has used. Only open sessions
-are kept as objects. That is about a hundred bytes a session: homes with 100,000 of them exist.
+An ended session is kept as one integer: its contribution to the sums, and a fingerprint of its
+usage. The contribution is subtracted again when the session changes. Only open sessions are kept as
+objects. That is about 100 bytes per session: homes with 100,000 sessions exist.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _K = TypeVar("_K")
 OTHER: Final = "other"
 _WORDS_MAX: Final = 64
 _ENDED_PAIRS_MAX: Final = 256
-"""As many as the agent takes in a snapshot; what is beyond is counted as `other`."""
+"""The most pairs that the agent accepts in a snapshot; the rest is counted as `other`."""
 _ACTIVE_MAX: Final = (1 << 24) - 1
 _FUTURE_TOLERANCE_SECONDS: Final = 60.0
-_RECENTLY_ACTIVE_SECONDS: Final = 600.0
+_RECENT_SECONDS: Final = 600.0
 
 
 def session_key(session_id: str) -> int:
-    """63 bits that stand for a session id where the id itself has no business."""
+    """Return 63 bits that stand for a session id where the id itself must not appear."""
     digest = blake2b(session_id.encode(errors="surrogateescape"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 _CONTRIBUTION_BITS: Final = 42
-"""What one session adds to the sums: two flags, the numbers of source and reason, its messages."""
+"""A session's contribution to the sums: two flags, numbers of source and reason, messages."""
 _CONTRIBUTION_MASK: Final = (1 << _CONTRIBUTION_BITS) - 1
 _IS_OPEN: Final = 1
-"""The lowest of the two flags."""
+"""The lower of the two flags."""
 
 
 class _WordNumbers:
-    """Numbers for the few distinct words of a column; past the limit all are `other`."""
+    """Numbers for the few distinct words of a column; beyond the limit all are `other`."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {OTHER: 0}
@@ -71,7 +71,7 @@ class _WordNumbers:
 
 
 class _Extremes(NamedTuple):
-    """What only a few of the open sessions decide."""
+    """Figures that only a few of the open sessions decide."""
 
     oldest: float | None
     errors: int
@@ -100,12 +100,12 @@ class _Extremes(NamedTuple):
 
 
 class SessionTable:
-    """The sums over all sessions, and the open ones themselves."""
+    """The sums over all sessions, and the open sessions themselves."""
 
     def __init__(self) -> None:
         self._packed: dict[int, int] = {}
         self._unsettled: Counter[int] = Counter()
-        """Contributions that are not in the sums yet, with how many sessions make them."""
+        """Contributions that are not in the sums yet, with their number of sessions."""
         self._sources = _WordNumbers()
         self._reasons = _WordNumbers()
         self._open_by_source: Counter[int] = Counter()
@@ -115,29 +115,29 @@ class SessionTable:
         self._ended_sizes: Counter[int] = Counter()
         self._written_after_end: Counter[int] = Counter()
         self.unreadable = 0
-        """Rows that no session can be told by: their id is too long, or no text."""
+        """Rows that identify no session: their id is too long, or not text."""
         self.open: dict[str, OpenSession] = {}
         self._moved: set[str] | None = None
-        """None until it is asked for the first time."""
+        """None until the first call of `take_moved`."""
         self.reopened: set[str] = set()
         """Open sessions that an earlier pass saw ended: they are older than they look."""
-        self._recent: set[str] = set()
-        """Open sessions that were at work when they were last put."""
+        self._recent_ids: set[str] = set()
+        """Open sessions that were active when they were last put."""
         self._activities: list[float] | None = None
-        """Of the open sessions, in order; worked out when they are asked for."""
+        """Activity times of the open sessions, sorted; computed when needed."""
         self._extremes: _Extremes | None = None
         self._summary: tuple[tuple[int, int, float], SessionSummary] | None = None
 
     def take_moved(self) -> set[str] | None:
-        """What has changed since this was last asked: sessions, and their parents.
+        """Return the sessions that changed since the last call, and their parents.
 
-        None: everything, for the table was empty then.
+        None means all: the table was empty at the last call.
         """
         moved, self._moved = self._moved, set()
         return moved
 
     def __contains__(self, session_id: str) -> bool:
-        """Whether it was there when it was last looked for; a deletion may be noticed later."""
+        """True if it existed when it was last read; a deletion may be noticed later."""
         return hash(session_id) in self._packed
 
     def __len__(self) -> int:
@@ -149,9 +149,9 @@ class SessionTable:
         conversations: Mapping[str, Conversation],
         now: float,
     ) -> list[SessionRecord]:
-        """Add or replace sessions; return those that have used more than before.
+        """Add or replace sessions; return those that used more than before.
 
-        `conversations` tells how the open ones stand; one without messages is not in it.
+        `conversations` holds the state of the open ones; a session without messages is not in it.
         """
         changed: list[SessionRecord] = []
         added: list[int] = []
@@ -186,7 +186,7 @@ class SessionTable:
         return changed
 
     def _pack(self, records: Sequence[SessionRecord]) -> Iterator[int]:
-        """For each session what it contributes, and in front of that what tells what it used."""
+        """Yield for each session its contribution, and above that the fingerprint of its usage."""
         source_of, reason_of = self._sources.number, self._reasons.number
         for (row, messages, _), used in zip(records, fingerprints(records), strict=True):
             flags, ended_at, newest = row.is_open, row.ended_at, messages.newest
@@ -205,7 +205,7 @@ class SessionTable:
             self._drop_open(session_id)
 
     def keep_only(self, keys: set[int]) -> None:
-        """Forget all but the sessions whose ids hash to these: a pass has seen every session."""
+        """Forget all sessions but those with these id hashes: a pass has seen every session."""
         for key in self._packed.keys() - keys:
             self._unsettled[self._packed.pop(key) & _CONTRIBUTION_MASK] -= 1
         gone = [session_id for session_id in self.open if hash(session_id) not in keys]
@@ -217,17 +217,17 @@ class SessionTable:
         if before == session:
             return
         self.open[session.id] = session
-        if session.last_activity_at >= now - _RECENTLY_ACTIVE_SECONDS:
-            self._recent.add(session.id)
+        if session.last_activity_at >= now - _RECENT_SECONDS:
+            self._recent_ids.add(session.id)
         self._replace(before, session)
 
     def _drop_open(self, session_id: str) -> None:
-        self._recent.discard(session_id)
+        self._recent_ids.discard(session_id)
         self.reopened.discard(session_id)
         self._replace(self.open.pop(session_id), None)
 
     def _replace(self, before: OpenSession | None, after: OpenSession | None) -> None:
-        """Keep what is worked out over all open sessions right, where that costs little."""
+        """Update the figures over all open sessions, where that is cheap; else drop them."""
         self._summary = None
         if self._activities is not None:
             if before is not None:
@@ -240,13 +240,15 @@ class SessionTable:
             self._extremes = self._extremes.joined_by(after)
 
     def recently_active(self, now: float) -> set[str]:
-        """The open sessions that were active in the last minutes, without a look at the others."""
-        since = now - _RECENTLY_ACTIVE_SECONDS
-        self._recent = {each for each in self._recent if self.open[each].last_activity_at >= since}
-        return self._recent
+        """Return the open sessions active in the last minutes, without reading the others."""
+        since = now - _RECENT_SECONDS
+        self._recent_ids = {
+            each for each in self._recent_ids if self.open[each].last_activity_at >= since
+        }
+        return self._recent_ids
 
     def _apply_changes(self) -> None:
-        """Bring the sums up to date: add so many sessions of each kind, or take them out."""
+        """Update the sums: add or subtract the number of sessions of each contribution."""
         if not self._unsettled:
             return
         self._summary = None
@@ -267,7 +269,7 @@ class SessionTable:
     def summary(
         self, now: float, *, trivial_max_messages: int, marathon_max: int, marathon_near: float
     ) -> SessionSummary:
-        """The figures that metrics show, as of `now`."""
+        """Return the figures that metrics show, as of `now`."""
         self._apply_changes()
         limits = (trivial_max_messages, marathon_max, marathon_near)
         if self._summary is None or self._summary[0] != limits:
@@ -283,13 +285,13 @@ class SessionTable:
     def _sum_up(
         self, trivial_max_messages: int, marathon_max: int, marathon_near: float
     ) -> SessionSummary:
-        """All that does not change with time alone."""
+        """Return all figures that do not change with time alone."""
         sources, reasons = self._sources.words, self._reasons.words
         near = marathon_near * marathon_max
         if self._extremes is None:
             self._extremes = _Extremes.of(self.open.values())
         return SessionSummary(
-            open_by_source={sources[s]: n for s, n in _some(self._open_by_source)},
+            open_by_source={sources[s]: n for s, n in _positive(self._open_by_source)},
             ended=self._ended_counts(),
             messages=list(self._histograms()),
             open_idle_buckets=[],
@@ -298,16 +300,16 @@ class SessionTable:
             trivial=sum(n for a, n in self._ended_sizes.items() if 1 <= a <= trivial_max_messages),
             marathon_near=sum(n for a, n in self._open_sizes.items() if near <= a <= marathon_max),
             marathon_over=sum(n for a, n in self._open_sizes.items() if a > marathon_max),
-            messages_max=max((a for (_, a), n in _some(self._sizes)), default=0),
+            messages_max=max((a for (_, a), n in _positive(self._sizes)), default=0),
             open_oldest_started_at=self._extremes.oldest,
             tool_error_streak_max=self._extremes.errors,
             tool_repeat_streak_max=self._extremes.repeats,
-            written_after_end={reasons[r]: n for r, n in _some(self._written_after_end)},
+            written_after_end={reasons[r]: n for r, n in _positive(self._written_after_end)},
         )
 
     def _ended_counts(self) -> list[EndedCount]:
-        """The most frequent pairs of source and reason; the rest together, so that none is lost."""
-        most = sorted(_some(self._ended), key=lambda pair: -pair[1])
+        """Return the most frequent pairs of source and reason; all others are one entry."""
+        most = sorted(_positive(self._ended), key=lambda pair: -pair[1])
         rest = sum(sessions for _, sessions in most[_ENDED_PAIRS_MAX - 1 :])
         sources, reasons = self._sources.words, self._reasons.words
         counts = [
@@ -318,7 +320,7 @@ class SessionTable:
 
     def _histograms(self) -> Iterator[MessageHistogram]:
         by_source: dict[int, tuple[list[int], int]] = {}
-        for (source, active), sessions in _some(self._sizes):
+        for (source, active), sessions in _positive(self._sizes):
             buckets, total = by_source.get(source, ([0] * (len(MESSAGE_BUCKETS) + 1), 0))
             buckets[bisect_left(MESSAGE_BUCKETS, active)] += sessions
             by_source[source] = (buckets, total + active * sessions)
@@ -326,10 +328,10 @@ class SessionTable:
             yield MessageHistogram(self._sources.words[source], buckets, total)
 
     def _idle(self, now: float) -> tuple[list[int], float]:
-        """Open sessions by idle time, in the same sort of buckets; a moment's work per scan."""
+        """Return open sessions by idle time, in buckets; cheap enough for every scan."""
         if self._activities is None:
             self._activities = sorted(session.last_activity_at for session in self.open.values())
-        unknown = bisect_right(self._activities, 0.0)  # of them nothing is said
+        unknown = bisect_right(self._activities, 0.0)  # without a time: not counted
         edges = [bisect_left(self._activities, now - edge, unknown) for edge in IDLE_BUCKETS]
         bounds = [len(self._activities), *edges, unknown]
         buckets = [newer - older for newer, older in pairwise(bounds)]
@@ -337,12 +339,12 @@ class SessionTable:
         return buckets, len(past) * now - sum(past)
 
 
-def _some(counter: Mapping[_K, int]) -> list[tuple[_K, int]]:
+def _positive(counter: Mapping[_K, int]) -> list[tuple[_K, int]]:
     return [(key, n) for key, n in counter.items() if n > 0]
 
 
 def open_session(record: SessionRecord, conversation: Conversation, now: float) -> OpenSession:
-    """An open session as its row and its messages tell it."""
+    """Return an open session from its row and its messages."""
     row, messages, _ = record
     started_at, newest, beat_at = row.started_at, messages.newest, row.last_heartbeat_at
     latest = max(started_at or 0.0, newest or 0.0, row.last_activity_at or 0.0, beat_at or 0.0)
@@ -375,7 +377,7 @@ def open_session(record: SessionRecord, conversation: Conversation, now: float) 
 
 
 def usage_of(record: SessionRecord, copied: int) -> SessionUsage:
-    """What a session has used, in the form that the journal counts by."""
+    """Return a session's usage, in the form that the state store counts."""
     row, messages, _ = record
     return SessionUsage(
         key=session_key(row.id),
@@ -391,5 +393,5 @@ def usage_of(record: SessionRecord, copied: int) -> SessionUsage:
 
 
 def with_holds(session: OpenSession, holds: Iterable[Hold]) -> list[Hold]:
-    """The session's own holds and those that other tables put on it, each once."""
+    """Return the session's own holds and those from other tables, each once."""
     return list(dict.fromkeys((*session.holds, *holds)))

@@ -1,7 +1,7 @@
-"""Whether working directories are still there, asked so that the answer can be trusted.
+"""Find out if working directories still exist, in a way that can be trusted.
 
-They lie outside the home. One on a network mount is not looked at: a dead server would hang the
-scan, and an automounter would mount it.
+They are outside the home. A directory on a network mount is not looked up: a dead server would hang
+the scan, and an automounter would mount it.
 """
 
 from __future__ import annotations
@@ -31,50 +31,50 @@ _REMOTE_KINDS: Final = (
 )
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _REFRESH_SECONDS: Final = 60.0
-_ASK_AGAIN_SECONDS: Final = 300.0
+_ANSWER_SECONDS: Final = 300.0
 _MANY: Final = 256
 
 
 class Workdirs:
-    """Answers for one home; mounts are known for a minute, many answers kept for five."""
+    """Answers for one home; mounts are read once a minute, many answers are kept for five."""
 
     def __init__(self, home: str, mountinfo: str = "/proc/self/mountinfo") -> None:
         self._home = os.fsencode(home)
         self._mountinfo = mountinfo
         self._remote: tuple[bytes, ...] = ()
         self._answers: dict[bytes, bool] = {}
-        self._refreshed_at = self._asked_at = float("-inf")
+        self._refreshed_at = self._answers_since = float("-inf")
         self.revision = 0
-        """Moves when answers are no longer believed."""
+        """Changes when answers are no longer valid."""
 
     def refresh(self, monotonic: float) -> None:
-        """Learn what is mounted, if that is not known well enough."""
+        """Read the mounts again, if the last reading is too old."""
         if monotonic - self._refreshed_at >= _REFRESH_SECONDS:
             self._refreshed_at = monotonic
             before, self._remote = self._remote, remote_mounts(self._home, self._mountinfo)
-            if before != self._remote or monotonic - self._asked_at >= _ASK_AGAIN_SECONDS:
-                self._asked_at = monotonic
+            if before != self._remote or monotonic - self._answers_since >= _ANSWER_SECONDS:
+                self._answers_since = monotonic
                 self._answers.clear()
                 self.revision += 1
 
     def remembers(self) -> bool:
-        """Whether there are so many answers that they are kept."""
+        """True if there are so many answers that they are kept."""
         return len(self._answers) > _MANY
 
     def is_missing(self, path: bytes | None) -> bool:
-        """Whether nothing is at this path although its parent folder is there.
+        """True if nothing is at this path although its parent folder exists.
 
-        Everything else (no parent, so perhaps no disk; no permission; a mount that is not asked)
-        says that it may still exist.
+        In all other cases it may still exist: no parent (perhaps no disk), no permission, or a
+        mount that is not looked up.
         """
         if path is None:
             return False
         answer = self._answers.get(path)
         if answer is None or len(self._answers) <= _MANY:
-            answer = self._answers[path] = self._ask(path)
+            answer = self._answers[path] = self._look_up(path)
         return answer
 
-    def _ask(self, path: bytes) -> bool:
+    def _look_up(self, path: bytes) -> bool:
         if self._remote and (path + b"/").startswith(self._remote):
             return False
         if os.access(path, os.F_OK):
@@ -89,9 +89,9 @@ class Workdirs:
 
 
 def remote_mounts(home: bytes, mountinfo: str) -> tuple[bytes, ...]:
-    """Mount points, with a slash at the end, of network mounts.
+    """Return the mount points of network mounts, with a slash at the end.
 
-    Without the root's and the home's own: if those hang, so does everything.
+    Without the root and the home's own mount: if those hang, everything hangs.
     """
     points = mount_points(mountinfo)
     own = max((point for point in points if (home + b"/").startswith(point)), default=b"/")
@@ -99,7 +99,7 @@ def remote_mounts(home: bytes, mountinfo: str) -> tuple[bytes, ...]:
 
 
 def mount_points(mountinfo: str) -> dict[bytes, bool]:
-    """All mount points, with a slash at the end, and whether any mount there is a network's."""
+    """Return all mount points, with a slash at the end; True for those with a network mount."""
     points: dict[bytes, bool] = {}
     try:
         with open(mountinfo, "rb") as lines:
@@ -117,7 +117,7 @@ _FSTAB_BYTES: Final = 1024 * 1024
 
 
 class MissingWorkdir(Struct, frozen=True):
-    """A working directory that is gone; None stands for one that is there, or may be."""
+    """A working directory that is gone; None stands for one that exists, or may exist."""
 
     since: float
     """It is missing at least since then."""
@@ -138,19 +138,19 @@ class MissingWorkdirs:
         self._unmounted: tuple[bytes, ...] = ()
 
     def refresh(self, monotonic: float) -> None:
-        """Learn what is mounted and what should be."""
+        """Read what is mounted and what should be mounted."""
         self._workdirs.refresh(monotonic)
         mounted = set(mount_points(self._mountinfo))
         self._unmounted = tuple(each for each in _fstab_points(self._fstab) if each not in mounted)
 
     def is_there(self, workdir: bytes | None) -> bool:
-        """Whether it surely exists."""
+        """True if it certainly exists."""
         return workdir is not None and os.access(workdir, os.F_OK)
 
     def is_folder_of_its_disk(self, workdir: bytes) -> bool:
-        """Whether it lies in a folder of the same filesystem, so that it goes by removal alone.
+        """True if its parent folder is on the same filesystem: then only a removal makes it vanish.
 
-        The root of a mount goes with the mount: a disk that is pulled out takes its folder along.
+        The root of a mount vanishes with the mount, for example with a disk that is pulled out.
         """
         try:
             above = os.stat(os.path.dirname(workdir.rstrip(b"/")))
@@ -159,7 +159,7 @@ class MissingWorkdirs:
             return False
 
     def of(self, workdir: bytes | None) -> MissingWorkdir | None:
-        """Ask about one; None unless it is gone for good."""
+        """Return since when this directory is gone; None unless it is gone permanently."""
         if workdir is None or not self._workdirs.is_missing(workdir):
             return None
         path = workdir.rstrip(b"/")
@@ -178,7 +178,7 @@ class MissingWorkdirs:
 
 
 def _fstab_points(fstab: str) -> list[bytes]:
-    """Mount points, with a slash at the end, that the system's administrator has named."""
+    """Return the mount points named by the administrator, with a slash at the end."""
     try:
         with open(fstab, "rb") as file:
             lines = file.read(_FSTAB_BYTES).splitlines()

@@ -1,6 +1,6 @@
-"""How a worker answers the calls that act on a home, and those about its journal.
+"""A worker's handlers for the calls that act on a home, and for those about its journal.
 
-Loaded when the first such call comes: most homes are scanned and never acted on.
+Loaded at the first such call: most homes are scanned and never acted on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from exporter.writing.target import Target
 
 
 def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
-    """End what the plan names."""
+    """End the sessions that the plan names."""
     del reporter
     target = _target(request)
     _heal_first(target)
@@ -54,7 +54,7 @@ def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
 
 
 def prune(home: WorkerHome, request: PruneRequest, reporter: Reporter) -> Outcome:
-    """Execute a plan, in a worker that need not be the one that made it."""
+    """Execute a plan, possibly in another worker than the one that made it."""
     del home
     target = _target(request)
     _heal_first(target)
@@ -77,7 +77,7 @@ def purge(home: WorkerHome, request: PurgeRequest, reporter: Reporter) -> Outcom
     """Empty the trash of one run, or all of it."""
     del home, reporter
     with run_folder(request.home, request.owner) as folder:
-        if folder is None:  # and none is made to find nothing in it
+        if folder is None:  # do not create a folder just to find it empty
             return Outcome(None, RunOutcome.DONE)
     target = Target(request.home, request.owner, request.openers)
     _heal_first(target)
@@ -85,10 +85,10 @@ def purge(home: WorkerHome, request: PurgeRequest, reporter: Reporter) -> Outcom
 
 
 def undo(home: WorkerHome, request: UndoRequest, reporter: Reporter) -> Outcome:
-    """Give back what a run took from one home."""
+    """Restore what a run took from one home."""
     del home
     target = _target(request)
-    _heal_first(target, besides=request.run)  # the undo itself gives back everything of that one
+    _heal_first(target, besides=request.run)  # the undo itself restores everything of this run
     with journal_of(request.home, request.owner) as journal:
         if journal is None:
             raise RunError(f"there is no run {request.run} in {request.home}")
@@ -101,7 +101,7 @@ def undo(home: WorkerHome, request: UndoRequest, reporter: Reporter) -> Outcome:
 
 
 def heal(home: WorkerHome, request: HealRequest, reporter: Reporter) -> HealReply:
-    """Give sessions that were born again the past that a prune took."""
+    """Restore the history that a prune took from sessions that exist again."""
     del home, reporter
     healed = heal_reborn(_target(request))
     why = healed.left[0].why if healed.left else ""
@@ -109,7 +109,7 @@ def heal(home: WorkerHome, request: HealRequest, reporter: Reporter) -> HealRepl
 
 
 def settle(home: WorkerHome, request: RecoverRequest, reporter: Reporter) -> RecoverReply:
-    """Find out what runs that were killed had done."""
+    """Find out what killed runs had done."""
     del home, reporter
     recovered = recover_home(Target(request.home, request.owner, request.openers), BY_ACTION)
     left = [Skipped(run, why) for run, why in recovered.left.items()]
@@ -117,7 +117,7 @@ def settle(home: WorkerHome, request: RecoverRequest, reporter: Reporter) -> Rec
 
 
 def upkeep(home: WorkerHome, request: UpkeepRequest, reporter: Reporter) -> list[UpkeepDone]:
-    """VACUUM and `git gc` of a home that no process uses, as the evidence shows."""
+    """Run VACUUM and `git gc` in a home that no process uses, as the evidence shows."""
     del home, reporter
     order = UpkeepOrder(
         home=request.home,
@@ -134,14 +134,14 @@ def upkeep(home: WorkerHome, request: UpkeepRequest, reporter: Reporter) -> list
 
 
 def list_runs(home: WorkerHome, request: RunsRequest, reporter: Reporter) -> list[Run]:
-    """The runs in one home, the newest first."""
+    """Return the runs in one home, newest first."""
     del home, reporter
     with journal_of(request.home, request.owner) as journal:
         return journal.list_runs() if journal is not None else []
 
 
 def show_run(home: WorkerHome, request: RunActionsRequest, reporter: Reporter) -> list[ActionRow]:
-    """What one run did to one home, in order."""
+    """Return what one run did to one home, in order."""
     del home, reporter
     with journal_of(request.home, request.owner) as journal:
         actions = journal.actions(request.run) if journal is not None else []
@@ -169,9 +169,9 @@ def _target(request: ReapRequest | PruneRequest | UndoRequest | HealRequest) -> 
 
 
 def _heal_first(target: Target, besides: str = "") -> None:
-    """Before anything else is done to a home. If it cannot be now, that is no reason not to act:
+    """Heal prunes before anything else is done to a home; a failure does not stop the caller.
 
-    what was not healed stays in the trash, and the next scan or command tries again.
+    What was not healed stays in the trash, and the next scan or command tries again.
     """
     with suppress(DatabaseError, RunError):
         heal_reborn(target, besides=besides)

@@ -1,4 +1,4 @@
-"""Calling the worker of a home."""
+"""Calls to the worker of a home."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def call(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> Reply:
-    """Ask the worker of this home, and end it if it does not answer as it should.
+    """Send a request to the worker of this home, and end the worker if the answer is wrong or late.
 
-    Raise RefusedError if nothing was done for a reason, WorkerError or TimeoutError if what was
-    done is not known: the home's journal knows, and the next run finds out.
+    Raise RefusedError if the worker refused and did nothing. Raise WorkerError or TimeoutError if
+    it is unknown what was done: the home's journal knows, and the next run finds out.
     """
     try:
         worker = pool.worker(home.owner, home.path)
         return worker.call(what, request, seconds, progress=progress)
     except RefusedError:
-        raise  # it is fit for the next call
+        raise  # the worker can take the next call
     except TimeoutError:
         pool.fail(home.owner, home.path, apart=True)
         raise

@@ -1,7 +1,7 @@
 """How the agent and its child processes put messages on a socket.
 
-A frame is a length, a name, a newline and a JSON body. The name says how to decode the body before
-it is read. Every child speaks like this; what workers say is in `protocol`.
+A frame is a length, a name, a newline and a JSON body. The name says how to decode the body, before
+it is decoded. All child processes use frames; the messages of workers are in `protocol`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from exporter.errors import WorkerError
 
 FRAME_BYTES_MAX: Final = 1024 * 1024
 READY: Final = "ready"
-"""A process has started; only from now on is it the home's doing if no answer comes."""
+"""The process has started. Only from now on is a missing answer the fault of the home."""
 _LENGTH: Final = struct.Struct(">I")
 _NAME_BYTES_MAX: Final = 32
 _encoder: Final = msgspec.json.Encoder()
@@ -36,7 +36,7 @@ def pack(name: str, message: object) -> bytes:
 def encode(message: object) -> bytes:
     try:
         return _encoder.encode(message)
-    except UnicodeEncodeError:  # a name in it is not UTF-8, and JSON has no way to write that
+    except UnicodeEncodeError:  # a name in it is not UTF-8, which JSON cannot express
         return _encoder.encode(_as_text(msgspec.to_builtins(message)))
 
 
@@ -51,7 +51,7 @@ def _as_text(value: Any) -> Any:
 
 
 def receive(stream: socket.socket) -> Frame | None:
-    """The next frame from the agent, which is trusted; None when it is gone."""
+    """Return the next frame from the agent, which is trusted; None if the agent is gone."""
     head = _receive_exactly(stream, _LENGTH.size)
     if head is None:
         return None
@@ -75,13 +75,13 @@ def _receive_exactly(stream: socket.socket, size: int) -> bytes | None:
 
 
 class FrameReader:
-    """Takes bytes from a child as they come and gives out whole frames. It trusts no child."""
+    """Collects bytes from a child process and yields complete frames. It trusts no child."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> Iterator[Frame]:
-        """The frames that are complete now; raise WorkerError if one is too long."""
+        """Yield the frames that are complete now; raise WorkerError if one is too long."""
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)

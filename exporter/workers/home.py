@@ -1,4 +1,4 @@
-"""What a worker keeps of one home: its readings, its verdicts, and what plans are made from."""
+"""What a worker keeps of one home: its readings, its verdicts, and the basis of its plans."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from exporter.workers.protocol import (
     UsagePage,
 )
 
-if TYPE_CHECKING:  # only a home that is to be planned for needs them
+if TYPE_CHECKING:  # only homes that need a plan load it
     from exporter.pruner.gather.inventory_reader import Stocktaker
 
 _ALWAYS_SEND_SESSIONS: Final = 500
@@ -56,7 +56,7 @@ _MEMORY_BYTES_MAX: Final = 700_000
 
 
 class WorkerHome:
-    """Reads, judges and plans for one home, again and again."""
+    """Reads, judges and plans for one home, scan after scan."""
 
     def __init__(
         self,
@@ -72,24 +72,24 @@ class WorkerHome:
         self._scanner = HomeScanner(home, clock=clock, monotonic=monotonic)
         self._history = VerdictHistory(moment)
         self._open: dict[str, OpenSession] = {}
-        """The open sessions with everything that holds them."""
+        """The open sessions, each with all its holds."""
         self._run_reader = RunReader(home, END_SESSION, ENDS)
         self._runs = KnownRuns()
         self._in_trash: frozenset[str] = frozenset()
         self._keys_in_trash: frozenset[int] = frozenset()
         self._judged_at = float("-inf")
         self.suspects: frozenset[str] | None = frozenset()
-        """Sessions that we ended and that may have gone on since; None: any of them."""
+        """Sessions that we ended and that may have been used since; None: any of them."""
         self._known_ended: frozenset[str] = frozenset()
         self._moved: set[str] | None = set()
-        """What has changed since the journal was last read; None: everything."""
+        """Sessions that changed since the journal was last read; None: all."""
         self._grown: set[str] = set()
-        """What has changed since the last verdicts."""
+        """Sessions that changed since the last verdicts."""
         self._judged_table: SessionTable | None = None
         self._watch_sent_at = float("-inf")
         self._open_seen: object = None
         self._verdicts_are_new = False
-        """They were made at the last reading, from what it read."""
+        """True if the verdicts were made at the last reading, from what it read."""
         self._counted = (-1, -1)
         self._verdicts: list[VerdictCount] = []
         self._leaks: list[LeakCount] = []
@@ -98,27 +98,27 @@ class WorkerHome:
         self._sessions_sent = (-1, -1)
         self._reads = 0
         self._facts: ProcessFacts
-        """What the last verdicts were made from."""
+        """The facts that the last verdicts were made from."""
         self._inventory: Stocktaker | None = None
 
     def probe(self, owner: int) -> Probe:
-        """What can be known of the home while no connection is open."""
+        """Return what can be known of the home while no connection is open."""
         return probe_home(self._home, owner)
 
     def read(self, request: ScanRequest) -> Iterator[ScanPart]:
-        """Bring everything up to date; the snapshot comes last."""
+        """Update everything that is known of the home; the snapshot comes last."""
         trouble, detail = Trouble.NONE, ""
         if not self._reads:
             self._history.watched.load(request.watched)
-        # First: what is read of a session is told apart by whether its past is in the trash.
+        # Read the journal first: usage of a session is marked if its history is in the trash.
         self._runs = self._run_reader.read(request.owner)
         try:
             usage = self._scanner.update(request)
-            yield from _usage_pages(map(self._without_past, usage))
+            yield from _usage_pages(map(self._mark_reborn, usage))
         except (DatabaseError, OSError) as error:
             trouble, detail = trouble_of(self._home, error)
         self._reads += 1
-        self._find_active_after_end()
+        self._find_suspects()
         self._verdicts_are_new = False
         if trouble is Trouble.NONE:
             self._open = self._sessions_with_holds(request)
@@ -140,26 +140,26 @@ class WorkerHome:
         )
 
     def _watched(self) -> bytes | None:
-        """What the agent is to keep for the next worker; None if nothing is due."""
+        """Return what the agent must keep for the next worker; None if nothing is due."""
         watched, now = self._history.watched, self._monotonic()
         if not watched.changed or now - self._watch_sent_at < _SEND_WATCH_SECONDS:
             return None
         self._watch_sent_at = now
         return watched.dump()
 
-    def _find_active_after_end(self) -> None:
-        """Look whether a session that we ended may have gone on: it, or a child of it, moved."""
+    def _find_suspects(self) -> None:
+        """Find sessions that we ended and that may be in use again: they or a child changed."""
         moved = self._scanner.state.table.take_moved()
         self._grown |= moved or set()
         self._moved = None if moved is None or self._moved is None else self._moved | moved
         if not self._runs.readable:
-            return  # what has moved is kept in mind until it can be told what we ended
+            return  # remember the changes until the journal says what we ended
         ended, moved = self._runs.ended, self._moved
         self._moved = set()
         if moved is None:
             self.suspects = None if ended else frozenset()
         elif self.suspects is not None:
-            # What the journal has learnt only now may have gone on before.
+            # A session that the journal lists only now may have been used before.
             self.suspects |= (ended & moved) | (ended - self._known_ended)
         self._known_ended = ended
 
@@ -170,22 +170,22 @@ class WorkerHome:
     def healed(self) -> None:
         self.suspects = frozenset()
 
-    def _without_past(self, usage: SessionUsage) -> SessionUsage:
-        """Say of a session that was born again that its figures are not all."""
+    def _mark_reborn(self, usage: SessionUsage) -> SessionUsage:
+        """Mark the usage of a session that exists again without its history: it is incomplete."""
         if self._runs.in_trash is not self._in_trash:
             self._in_trash = self._runs.in_trash
             self._keys_in_trash = frozenset(map(session_key, self._in_trash))
         return structs.replace(usage, reborn=True) if usage.key in self._keys_in_trash else usage
 
     def _has_reborn(self) -> bool:
-        """Whether a session that a prune deleted seems to be there while its past is in the trash.
+        """True if a session that a prune deleted seems to exist while its history is in the trash.
 
-        Only the healing itself looks at the rows: this is asked at every scan.
+        Only healing reads the rows: this runs at every scan and must be cheap.
         """
         return any(session_id in self._scanner.state.table for session_id in self._runs.in_trash)
 
     def _revision(self) -> tuple[int, int]:
-        """Moves when a session or a verdict does."""
+        """Changes when a session or a verdict changes."""
         return self._scanner.state.passes, self._history.revision
 
     def _count_verdicts(self) -> None:
@@ -196,7 +196,7 @@ class WorkerHome:
             self._unknown = self._history.unknown()
 
     def _sessions_with_holds(self, request: ScanRequest) -> dict[str, OpenSession]:
-        """The open sessions, each with what other tables, files and undos say in its favour."""
+        """Return the open sessions, each with its holds from other tables, files and undos."""
         since = self._clock() - request.undone_seconds
         restored = frozenset(key for key, when in self._runs.restored.items() if when >= since)
         seen = (self._scanner.state.table, self._scanner.state.passes, restored)
@@ -219,7 +219,7 @@ class WorkerHome:
         return sessions
 
     def _judge(self, request: ScanRequest) -> None:
-        """Judge the open sessions; where there are very many, not at every scan."""
+        """Judge the open sessions; if there are very many, not at every scan."""
         since = self._monotonic() - self._judged_at
         if len(self._open) > _ALWAYS_JUDGE_SESSIONS and since < request.rules.interval_seconds:
             return
@@ -255,7 +255,7 @@ class WorkerHome:
         self._verdicts_are_new = True
 
     def explain(self, session_id: str) -> ExplainReply:
-        """Everything that led to the verdict on an open session."""
+        """Return everything that led to the verdict on an open session."""
         session = self._open.get(session_id)
         if session is None:
             return ExplainReply(None, None)
@@ -264,7 +264,7 @@ class WorkerHome:
     # The plans
 
     def plans(self, request: ScanRequest) -> Plans:
-        """What was wished for, made from the reading just now."""
+        """Return the wanted plans, made from the last reading."""
         if request.reap is None and request.prune is None:
             return Plans()
         try:
@@ -291,7 +291,7 @@ class WorkerHome:
             ],
             open_sessions=len(self._open),
             limits=wish.limits,
-            # A person's reap has no limit a minute, so none is looked up.
+            # A reap by hand has no limit per minute, so the journal is not read.
             reaped_in_last_minute=0 if wish.by_hand else _reaped_since(self._home, owner, now - 60),
             tripped=tripped.why if tripped is not None else "",
         )
@@ -299,7 +299,7 @@ class WorkerHome:
         return made.of(self._home)
 
     def _plan_prune(self, request: ScanRequest, wish: PruneWish) -> PrunePlanResult:
-        from exporter.pruner.planning import Seen, plan  # loaded when a plan is first wished for
+        from exporter.pruner.planning import Seen, plan  # loaded for the first plan
 
         if self._scanner.disk is None:
             raise HomeError(f"{self._home} was not read at the last look")
@@ -314,11 +314,11 @@ class WorkerHome:
         )
         planned = plan(wish, self._inventory_reader(), seen)
         release_memory()
-        memory = _trimmed(planned.memory)
+        memory = _shortened(planned.memory)
         return PrunePlanResult(planned.plan, planned.report, memory, planned.pressure)
 
     def _inventory_reader(self) -> Stocktaker:
-        """The one that knows the home from earlier plans."""
+        """Return the inventory reader that knows the home from earlier plans."""
         if self._inventory is None:
             from exporter.pruner.gather.inventory_reader import Stocktaker
 
@@ -355,8 +355,8 @@ def _usage_pages(usage: Iterator[SessionUsage]) -> Iterator[UsagePage]:
         yield UsagePage(page)
 
 
-def _trimmed(memory: PruneMemory) -> PruneMemory:
-    """As much of it as the agent keeps; what is forgotten is only waited for once more."""
+def _shortened(memory: PruneMemory) -> PruneMemory:
+    """Return as much of the memory as the agent can keep. A forgotten entry only waits again."""
     while len(msgspec.json.encode(memory)) > _MEMORY_BYTES_MAX:
         memory = structs.replace(
             memory,
@@ -385,7 +385,7 @@ def scan(home: WorkerHome, request: ScanRequest, reporter: Reporter) -> Plans:
     for part in home.read(request):
         reporter.part(part)
     if request.reap is not None or request.prune is not None:
-        reporter.progress(0, 1)  # what was read is told: the plans have time of their own
+        reporter.progress(0, 1)  # the reading is delivered: the plans have their own time limit
     return home.plans(request)
 
 

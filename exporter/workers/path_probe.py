@@ -1,6 +1,6 @@
-"""A process of its own for lstat of paths that may hang; `path_prober` is the agent's end of it.
+"""A separate process for lstat of paths that may hang; `path_prober` is the agent's side.
 
-It runs for as long as the agent does, so it loads little.
+It runs as long as the agent, so it loads few modules.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ INSPECT = "inspect"
 
 
 class InspectRequest(Struct, frozen=True):
-    """What is at this path?"""
+    """The question: what is at this path?"""
 
     number: int
-    """Comes back with the answer, which may be long in coming."""
+    """Returned with the answer, which may come late."""
     path: str
     as_uid: int | None = None
-    """Look with this user's rights; None: with the process's own."""
+    """Look with this user's rights; None: with the rights of the process."""
 
 
 class InspectReply(Struct, frozen=True):
@@ -39,7 +39,7 @@ class InspectReply(Struct, frozen=True):
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
-    """`python -m exporter.workers.path_probe PARENT`; not for people."""
+    """Run `python -m exporter.workers.path_probe PARENT`; the agent starts it."""
     with privilege.start_child(int(arguments[0])) as channel:
         sending = threading.Lock()
         channel.sendall(pack(READY, None))
@@ -59,11 +59,11 @@ def _answer(channel: socket.socket, sending: threading.Lock, request: InspectReq
         try:
             channel.sendall(pack(INSPECT, InspectReply(request.number, found)))
         except OSError:
-            pass  # the agent is gone, and so will this process be
+            pass  # the agent is gone, and this process will end too
 
 
 def _take_rights_of(uid: int) -> None:
-    """Let this thread, and no other, look at files with this user's rights."""
+    """Let this thread, and no other, access files with this user's rights."""
     if os.geteuid() != 0 or sys.platform != "linux":
         return
     try:
@@ -76,7 +76,7 @@ def _take_rights_of(uid: int) -> None:
 
 
 def is_text(path: str) -> bool:
-    """Names that are no text can be no labels, nor be told to a worker."""
+    """True if the path is valid UTF-8; other names cannot be labels or be sent to a worker."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -1,12 +1,11 @@
-"""Looking at paths that may never answer.
+"""Probe paths that may never answer.
 
-Before a home is adopted somebody must look at it, with the agent's own privileges, and a path on a
-dead mount hangs whoever looks. The scout is a process that gives each question a thread of its own.
-A question that is not answered in time stays open and is not asked again; its answer, whenever it
-comes, tells that the path is back.
+Adopting a home needs an lstat with the agent's privileges. On a dead mount that blocks, so another
+process does it, with one thread per probe. A probe without an answer in time stays pending and is
+not repeated. Its late answer shows that the path works again.
 
-Paths are other people's words: each user has so many open questions and so much of a round's
-patience, so that nobody's can keep the scout from looking at another's home.
+Users choose these paths. Each user has a limit on pending probes and on waiting time per scan, so
+no user can block the probes of another user's home.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from exporter.workers.process import END_WAIT_SECONDS, ChildProcess, own_program
 from exporter.workers.protocol import decode
 
 WAIT_SECONDS: Final = 5.0
-"""How long a round waits for paths that do not answer, all of them together."""
+"""How long one scan waits for paths that do not answer, all together."""
 _WAIT_PER_USER_SECONDS: Final = 2.0
 _GRACE_SECONDS: Final = 0.25
-"""What a path is given once the patience of a round is used up."""
-_GRACE_AFTER_USER_LIMIT_SECONDS: Final = 0.05
-"""What a user's path is given once his own share of it is used up."""
+"""Time for a path after a scan's waiting time is used up."""
+_USER_GRACE_SECONDS: Final = 0.05
+"""Time for a user's path after this user's share of the waiting time is used up."""
 _PENDING_MAX: Final = 1024
 _PENDING_PER_USER: Final = 16
 _ATTEMPTS: Final = 2
@@ -40,14 +39,14 @@ _REPLY: Final = msgspec.json.Decoder(InspectReply)
 log = logs.get("scout")
 
 
-class _PendingProbe(NamedTuple):
+class _Probe(NamedTuple):
     path: str
     named_by_uid: int | None
     as_uid: int | None
 
 
 class PathProber:
-    """The agent's end of the scout."""
+    """The agent's side of the path probe process."""
 
     def __init__(
         self,
@@ -59,59 +58,59 @@ class PathProber:
         self._start = start
         self._monotonic = monotonic
         self._process: ChildProcess | None = None
-        self._open: dict[int, _PendingProbe] = {}
+        self._pending: dict[int, _Probe] = {}
         self._waited: dict[int, float] = {}
         self._number = 0
-        self._patience_until = 0.0
+        self._wait_until = 0.0
         self._closed = False
         self._changes = logs.StateChange()
 
     def begin_scan(self) -> None:
-        """Take in the answers that came late, and be patient anew."""
-        self._patience_until = self._monotonic() + WAIT_SECONDS
+        """Take answers that came late, and start a new waiting time."""
+        self._wait_until = self._monotonic() + WAIT_SECONDS
         self._waited.clear()
         try:
             while self._process is not None:
-                self._hear(self._monotonic())
+                self._receive_answers(self._monotonic())
         except TimeoutError:
             pass
         except WorkerError as error:
-            self._lose(error)
+            self._drop_process(error)
 
     def hangs(self, path: str) -> bool:
-        """Whether a question about this path is still open."""
-        return any(question.path == path for question in self._open.values())
+        """True if a probe of this path is still pending."""
+        return any(wanted.path == path for wanted in self._pending.values())
 
     def inspect(
         self, path: str, named_by_uid: int | None = None, *, with_rights_of_user: bool = False
     ) -> Inspection | None:
-        """What is at this path; None if it does not answer.
+        """Return what is at this path; None if it does not answer.
 
-        `asker` is the user whose word the path is, None for the operator's. With `as_asker` it is
-        looked at with no more rights than his.
+        `named_by_uid` is the user that named the path, None for the operator. With
+        `with_rights_of_user` the probe has only that user's rights.
         """
         if self._closed or self.hangs(path):
             return None
-        if not self._may_ask(named_by_uid):
+        if not self._may_probe(named_by_uid):
             return Inspection(exists=True, unreadable="too many other paths do not answer")
-        question = _PendingProbe(path, named_by_uid, named_by_uid if with_rights_of_user else None)
+        wanted = _Probe(path, named_by_uid, named_by_uid if with_rights_of_user else None)
         for _ in range(_ATTEMPTS):
             try:
-                return self._ask(question)
+                return self._send_probe(wanted)
             except TimeoutError:
                 return None
             except WorkerError as error:
-                self._lose(error)
+                self._drop_process(error)
         return None
 
-    def _may_ask(self, named_by_uid: int | None) -> bool:
+    def _may_probe(self, named_by_uid: int | None) -> bool:
         if named_by_uid is None:
-            return True  # the operator names few, and nobody else can
-        his = sum(question.named_by_uid == named_by_uid for question in self._open.values())
-        return his < _PENDING_PER_USER and len(self._open) < _PENDING_MAX
+            return True  # the operator names few paths, and no other user can add to them
+        own_pending = sum(wanted.named_by_uid == named_by_uid for wanted in self._pending.values())
+        return own_pending < _PENDING_PER_USER and len(self._pending) < _PENDING_MAX
 
     def close(self) -> None:
-        """For good; a question that another thread waits for is answered with None."""
+        """Stop permanently; a probe that another thread waits for returns None."""
         self._closed = True
         self._end()
 
@@ -121,35 +120,35 @@ class PathProber:
             process.end()
             process.is_gone(END_WAIT_SECONDS)
 
-    def _ask(self, question: _PendingProbe) -> Inspection:
+    def _send_probe(self, wanted: _Probe) -> Inspection:
         if self._process is None:
             self._process = self._start()
             self._process.wait_ready()
-            self._patience_until = self._monotonic() + WAIT_SECONDS
+            self._wait_until = self._monotonic() + WAIT_SECONDS
         began = self._monotonic()
         self._number += 1
-        self._open[self._number] = question
-        self._process.send(INSPECT, InspectRequest(self._number, question.path, question.as_uid))
-        deadline = self._deadline(question.named_by_uid, began)
+        self._pending[self._number] = wanted
+        self._process.send(INSPECT, InspectRequest(self._number, wanted.path, wanted.as_uid))
+        deadline = self._deadline(wanted.named_by_uid, began)
         try:
             while True:
-                answers = self._hear(deadline)
+                answers = self._receive_answers(deadline)
                 if self._number in answers:
                     return answers[self._number]
         finally:
-            if question.named_by_uid is not None:
-                waited = self._waited.get(question.named_by_uid, 0.0)
-                self._waited[question.named_by_uid] = waited + self._monotonic() - began
+            if wanted.named_by_uid is not None:
+                waited = self._waited.get(wanted.named_by_uid, 0.0)
+                self._waited[wanted.named_by_uid] = waited + self._monotonic() - began
 
     def _deadline(self, named_by_uid: int | None, now: float) -> float:
-        usual = max(self._patience_until, now + _GRACE_SECONDS)
+        usual = max(self._wait_until, now + _GRACE_SECONDS)
         if named_by_uid is None:
             return usual
         left = _WAIT_PER_USER_SECONDS - self._waited.get(named_by_uid, 0.0)
-        return min(usual, now + max(left, _GRACE_AFTER_USER_LIMIT_SECONDS))
+        return min(usual, now + max(left, _USER_GRACE_SECONDS))
 
-    def _hear(self, deadline: float) -> dict[int, Inspection]:
-        """Answers to open questions, by number."""
+    def _receive_answers(self, deadline: float) -> dict[int, Inspection]:
+        """Return answers to pending probes, by number."""
         if self._process is None:
             raise WorkerError("there is no scout")
         answers: dict[int, Inspection] = {}
@@ -157,13 +156,13 @@ class PathProber:
             if frame.name != INSPECT:
                 raise WorkerError("the scout sent what it was not asked for")
             reply = decode(_REPLY, frame.body)
-            if self._open.pop(reply.number, None) is not None:
+            if self._pending.pop(reply.number, None) is not None:
                 answers[reply.number] = reply.inspection
         return answers
 
-    def _lose(self, error: WorkerError) -> None:
-        """Without the process its questions are open no more."""
+    def _drop_process(self, error: WorkerError) -> None:
+        """Forget the process and its pending probes."""
         self._end()
-        self._open.clear()
+        self._pending.clear()
         if not self._closed and self._changes.changed("scout", str(error)):
             log.warn("scout failed", error=str(error))

@@ -1,8 +1,8 @@
-"""The agent's worker processes: one per owner of homes, and one more for each home set apart.
+"""The agent's worker processes: one per owner of homes, and one for each dedicated home.
 
-Every exchange has a deadline. A worker that misses it, dies or talks nonsense is ended, and its
-homes get a new one. A home that was the cause, or that is slower than the others, is set apart with
-a worker of its own, so that it takes no neighbour down.
+Every call has a deadline. A worker that misses it, dies or sends invalid data is ended, and its
+homes get a new one. A home that caused this, or that is slower than the others, gets its own
+(dedicated) worker, so that it does not disturb other homes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from exporter.errors import WorkerError
 from exporter.workers.process import END_WAIT_SECONDS, Worker, start_worker
 
 PROCESSES_PER_OWNER_MAX: Final = 24
-"""Also those that a filesystem keeps from ending: whoever has one that hangs, or many, gets no more
-than this of the host."""
+"""Includes workers that cannot be killed because a filesystem hangs. Limits what one user can take
+of the host.
+"""
 
 _Key = tuple[int, str]
-"""Owner of the home, and its path if it is set apart."""
+"""Owner of the home, and its path if it has its own worker."""
 
 
 class Pool:
-    """Finds the right worker for a home, and replaces it when it fails. Any thread may call."""
+    """Finds the worker for a home, and replaces it when it fails. Any thread may call it."""
 
     def __init__(self, start: Callable[[int], Worker] = start_worker) -> None:
         self._start = start
@@ -37,7 +38,7 @@ class Pool:
         self._closed = False
 
     def worker(self, owner: int, home: str) -> Worker:
-        """The worker for this home."""
+        """Return the worker for this home."""
         with self._lock:
             if self._closed:
                 raise WorkerError("the agent is stopping")
@@ -61,7 +62,7 @@ class Pool:
 
     @contextmanager
     def temporary(self, owner: int) -> Iterator[Worker]:
-        """A worker for one long run, so that no scan has to wait for it."""
+        """Start a worker for one long run, so that no scan has to wait for the run."""
         with self._lock:
             if self._closed:
                 raise WorkerError("the agent is stopping")
@@ -75,21 +76,21 @@ class Pool:
             self._end(worker, owner, "")
 
     def pids(self) -> frozenset[int]:
-        """The workers that there are, also those that do not end."""
+        """Return the PIDs of all workers, including those that do not end."""
         with self._lock:
             stuck = [worker for _, worker in self._stuck]
             workers = [*self._workers.values(), *self._temporary, *stuck]
         return frozenset(worker.pid for worker in workers)
 
     def worker_key(self, owner: int, home: str) -> _Key:
-        """Homes of one lane share a worker, so they are scanned one after another."""
+        """Return the key of the home's worker: homes with the same key are scanned in turn."""
         return owner, home if home in self._dedicated else ""
 
     def is_dedicated(self, home: str) -> bool:
         return home in self._dedicated
 
     def dedicated_homes(self) -> dict[int, list[str]]:
-        """The homes set apart, by owner, those that have been for longest first."""
+        """Return the homes with their own worker, by owner, longest first."""
         by_owner: dict[int, list[str]] = {}
         with self._lock:
             for home, owner in self._dedicated.items():
@@ -105,7 +106,7 @@ class Pool:
             self._end(worker, owner, home)
 
     def make_dedicated(self, owner: int, home: str) -> None:
-        """Leave this home the worker that is busy with it; its neighbours get a new one."""
+        """Give this home the worker that is busy with it; the owner's other homes get a new one."""
         with self._lock:
             if home not in self._dedicated:
                 self._dedicated[home] = owner
@@ -113,7 +114,7 @@ class Pool:
                     self._workers[owner, home] = worker
 
     def fail(self, owner: int, home: str, *, apart: bool) -> None:
-        """End the worker that failed on this home; `apart` if the home is to blame."""
+        """End the worker that failed on this home; `apart` if the home is the cause."""
         with self._lock:
             worker = self._workers.pop(self.worker_key(owner, home), None)
             if apart:
@@ -128,16 +129,16 @@ class Pool:
                 self._stuck.append(((owner, home), worker))
 
     def is_stuck(self, home: str) -> bool:
-        """Whether a worker that was ended still waits for this home: another would fare no better.
+        """True if a worker that was killed still hangs on this home: another would hang too.
 
-        So a filesystem that hangs for a week costs one process, and not one for each attempt.
+        So a filesystem that hangs for a week costs one process, not one for each attempt.
         """
         with self._lock:
             self._stuck = [(where, worker) for where, worker in self._stuck if not worker.is_gone()]
             return any(where[1] == home for where, _ in self._stuck)
 
     def keep_only(self, homes: set[tuple[int, str]]) -> None:
-        """End the workers of owners, and of homes set apart, that there are no more."""
+        """End the workers of owners and dedicated homes that no longer exist."""
         owners = {owner for owner, _ in homes}
         with self._lock:
             self._dedicated = {
@@ -152,7 +153,7 @@ class Pool:
             self._end(worker, owner, home)
 
     def close(self) -> None:
-        """End all workers and start none again."""
+        """End all workers and start no more."""
         with self._lock:
             self._closed = True
             workers = [*self._workers.values(), *self._temporary]

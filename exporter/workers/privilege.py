@@ -1,6 +1,6 @@
-"""How each child process begins: bound to the agent, with few rights and one channel.
+"""The start of each child process: tied to the agent, with few rights and one channel.
 
-Also which capabilities the agent itself needs to start and end workers of other users.
+Also the capabilities that the agent needs to start and end workers of other users.
 """
 
 from __future__ import annotations
@@ -18,41 +18,42 @@ from exporter.scan.fork_pool import die_with_parent
 
 _PR_SET_NO_NEW_PRIVS: Final = 38
 MEMORY_BYTES_MAX: Final = 1 << 30
-"""What a child may take for itself; files that it maps to read them are not in it. Ten times what
-the largest home needs: only one that was made for it fills it, and loses its own metrics by it."""
-_OOM_SCORE_ADJ: Final = "500"
-"""Where memory runs short all the same the kernel shall end a child, not the agent or a Hermes."""
+"""Memory limit of a child, without files that it maps to read. It is ten times what the largest
+home needs. Only a home built to fill it reaches it, and loses its own metrics.
+"""
+_OOM_SCORE: Final = "500"
+"""If memory runs short, the kernel should end a child, not the agent or Hermes."""
 CHANNEL: Final = 0
-"""The descriptor that leads to the agent: standard input, the only one a child inherits."""
+"""The descriptor of the channel to the agent: standard input, the only one a child inherits."""
 
 
 def start_child(parent: int) -> socket.socket:
-    """Give up every way to gain privileges, die with the agent, and return the channel to it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's ^C is for the agent to handle
+    """Give up all ways to gain privileges, end with the agent, and return the channel to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent handles Ctrl-C of a terminal
     die_with_parent()
     _limit_memory()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # the agent ended before die_with_parent took effect
         raise SystemExit(0)
-    gc.freeze()  # what is loaded by now stays: no collection need look at it, no fork copy it
+    gc.freeze()  # objects loaded so far stay: no collection visits them, no fork copies them
     return socket.socket(fileno=os.dup(CHANNEL))
 
 
 def _limit_memory() -> None:
-    """A home that makes its reader grow without end must not cost the host its memory."""
+    """Limit the memory of this process: a hostile home must not use up the host's memory."""
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     limit = MEMORY_BYTES_MAX if most == resource.RLIM_INFINITY else min(most, MEMORY_BYTES_MAX)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write(_OOM_SCORE_ADJ)
+            file.write(_OOM_SCORE)
     except OSError:
         pass  # not Linux, or a sandbox without it
 
 
 def release_memory() -> None:
-    """Return to the system what a rare and large piece of work has left unused."""
+    """Return unused memory to the system after rare, large work."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -60,11 +61,11 @@ def release_memory() -> None:
 
 
 _NEEDED: Final = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
-"""Bits of `CapEff`: to end a worker that has become another user, and to become one."""
+"""Bits of `CapEff`: needed to become another user, and to end a worker that did."""
 
 
 def missing_capabilities(status: str = "/proc/self/status") -> tuple[str, ...]:
-    """Those that this process lacks; none where the system does not tell."""
+    """Return the capabilities that this process lacks; none if the system does not say."""
     try:
         with open(status, encoding="ascii", errors="replace") as file:
             held = next((line.split()[1] for line in file if line.startswith("CapEff:")), "")

@@ -23,8 +23,8 @@ from exporter.workers.protocol import Call, Failure, Progress, Refusal, decode
 END_WAIT_SECONDS: Final = 0.5
 _RECEIVE_BYTES: Final = 256 * 1024
 _FRAMES_MAX: Final = 20_000
-_TIMEOUT_EXTENSIONS_MAX: Final = 24
-"""A call that tells of progress may take this many times its seconds."""
+_PROGRESS_FACTOR: Final = 24
+"""A call that reports progress may take this many times its time limit."""
 _START_SECONDS: Final = 60.0
 _SEND_SECONDS: Final = 5.0
 _PROGRESS: Final = msgspec.json.Decoder(Progress)
@@ -37,10 +37,10 @@ Reply = TypeVar("Reply")
 
 
 class ChildProcess:
-    """A process that was started by the agent, and answers it over a socket."""
+    """A process that the agent started and that answers over a socket."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start it, in a thread that stays: a child ends with the thread that started it."""
+        """Start it. The calling thread must stay: a child ends with the thread that started it."""
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
@@ -70,7 +70,7 @@ class ChildProcess:
         return self._process.pid
 
     def wait_ready(self) -> None:
-        """Return when the process has started; a busy host takes its time."""
+        """Return when the process has started; this can take long on a busy host."""
         if self._ready:
             return
         frames: list[Frame] = []
@@ -92,7 +92,7 @@ class ChildProcess:
             raise WorkerError("a worker is gone") from error
 
     def receive(self, seconds: float, bytes_max: int = FRAME_BYTES_MAX) -> Iterator[Frame]:
-        """What comes next, perhaps no whole frame yet; raise TimeoutError if nothing does."""
+        """Yield frames that arrived, perhaps none yet; raise TimeoutError if nothing arrives."""
         try:
             self._channel.settimeout(max(0.001, seconds))
             data = self._channel.recv(_RECEIVE_BYTES)
@@ -108,15 +108,15 @@ class ChildProcess:
         return self._process.poll() is None
 
     def end(self) -> None:
-        """Kill it; a thread that waits for its answer is told at once."""
+        """Kill it; a thread that waits for its answer returns at once."""
         try:
             self._channel.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it was gone before
+            pass  # it was already gone
         self._process.kill()
 
     def is_gone(self, wait_seconds: float = 0.0) -> bool:
-        """True if it is dead; the kernel keeps one that waits for a filesystem which hangs."""
+        """True if it is dead; the kernel keeps a process that waits for a hanging filesystem."""
         try:
             self._process.wait(wait_seconds)
         except subprocess.TimeoutExpired:
@@ -137,16 +137,17 @@ class Worker(ChildProcess):
         part: Callable[[Part], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Reply:
-        """Send a request and return the reply; `part` and `progress` hear what comes before it.
+        """Send a request and return the reply; call `part` and `progress` for messages before it.
 
-        Raise TimeoutError if it takes longer than `seconds`, once the process has started, and
-        RefusedError if it was understood and not done. Progress gives it more time, though not for
-        ever. A call that is not heard to its end leaves the worker unfit for another.
+        - TimeoutError: it took longer than `seconds` after the process started. Progress extends
+          this time, up to a maximum.
+        - RefusedError: the worker understood the request and did not do it.
+        - After a call without a complete answer, the worker cannot take another call.
         """
         self.wait_ready()
         seconds = seconds or what.seconds
         deadline = time.monotonic() + seconds
-        give_up_at = deadline + (_TIMEOUT_EXTENSIONS_MAX - 1) * seconds
+        give_up_at = deadline + (_PROGRESS_FACTOR - 1) * seconds
         self.send(what.name, request)
         frames, settled = 0, -1
         while True:
@@ -185,7 +186,7 @@ def _refusal(frame: Frame) -> RefusedError | WorkerError:
 
 
 def start_worker(owner: int) -> Worker:
-    """A worker that reads homes as their owner."""
+    """Start a worker that reads homes as their owner."""
     if owner == os.geteuid():
         return Worker(own_program("exporter.workers.worker"))
     missing = missing_capabilities()
@@ -197,7 +198,7 @@ def start_worker(owner: int) -> Worker:
 
 
 def own_program(module: str, *arguments: str) -> list[str]:
-    """The command line that starts a module of ours as a child of this process."""
+    """Return the command line that starts a module of ours as a child of this process."""
     return [sys.executable, "-I", "-m", module, str(os.getpid()), *arguments]
 
 

@@ -1,9 +1,8 @@
-"""What the agent asks a worker, and what comes back: one table, `CALLS`.
+"""The requests to a worker and their replies: one table, `CALLS`.
 
-A call has a name, the types of its request and reply, and the function that answers it, which is
-loaded when it is first needed. The agent trusts no worker: a reply is decoded straight into frozen
-structs, whose limits are part of their types; anything else ends the worker. No path ever comes
-from a worker.
+A call has a name, the types of its request and reply, and a handler that is loaded when it is first
+needed. The agent trusts no worker: a reply is decoded straight into frozen structs with limits in
+their types. Anything else ends the worker. No path ever comes from a worker.
 """
 
 from __future__ import annotations
@@ -50,32 +49,32 @@ from exporter.workers.frames import FRAME_BYTES_MAX, pack
 PAGE_ITEMS: Final = 100
 """100 of the longest allowed ids fit into one frame."""
 PLAN_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of a reply that names every target: half a million things to prune."""
+"""Limit of a reply that names every target: enough for half a million items to prune."""
 _WATCHED_BYTES_MAX: Final = 700_000
-"""In base64 it still fits into a frame."""
+"""Encoded in base64 it still fits into a frame."""
 
 
 # Reading a home
 
 
 class ProbeRequest(Struct, frozen=True):
-    """Look at a home without opening anything."""
+    """Probe a home without opening anything."""
 
     home: str
     owner: int
 
 
 class ScanRequest(ScanOptions, frozen=True):
-    """Read a home and judge its sessions, by limits and evidence that come from the agent."""
+    """Read a home and judge its sessions, with limits and evidence from the agent."""
 
     every_session: bool
-    """Send the open sessions even where there are so many that it is done rarely."""
+    """Send the open sessions even if there are so many that they are usually sent rarely."""
     facts: ProcessFacts = ProcessFacts()
     rules: ReaperRules = ReaperRules()
     undone_seconds: float = 0.0
-    """For how long a session that an undo opened is left alone."""
+    """How long a session that an undo reopened is protected."""
     watched: bytes = b""
-    """To a new worker: what an earlier one watched."""
+    """For a new worker: what an earlier one watched."""
     reap: ReapPlanRequest | None = None
     """Also plan a reap from what was read."""
     prune: PruneWish | None = None
@@ -89,11 +88,11 @@ class UsagePage(Struct, frozen=True, tag="usage"):
 class SessionsPage(Struct, frozen=True, tag="sessions"):
     items: Annotated[list[JudgedSession], Meta(max_length=PAGE_ITEMS)]
     first: bool
-    """The first page of a new list; the pages before it are of an older one."""
+    """True for the first page of a new list; pages before it belong to an older list."""
 
 
 class ScanReply(Struct, frozen=True, tag="scanned"):
-    """What was read and judged. It comes before the plans, so that metrics need not wait."""
+    """What was read and judged. It comes before the plans, so that metrics do not wait for them."""
 
     snapshot: Snapshot
     verdicts: Annotated[list[VerdictCount], Meta(max_length=256)] = []
@@ -101,16 +100,16 @@ class ScanReply(Struct, frozen=True, tag="scanned"):
     runs: RunSummary = RunSummary()
     unknown: Annotated[list[UnknownCount], Meta(max_length=16)] = []
     watched: Annotated[bytes, Meta(max_length=_WATCHED_BYTES_MAX)] | None = None
-    """What is to be given to the next worker of this home; None if it has not changed."""
+    """What the next worker of this home must get; None if it has not changed."""
     reborn: bool = False
-    """A session that a prune deleted seems to be there again: it is time to heal."""
+    """True if a session that a prune deleted seems to exist again and needs healing."""
 
 
 ScanPart = UsagePage | SessionsPage | ScanReply
 
 
 class PrunePlanResult(Struct, frozen=True):
-    """A plan, the figures it comes with, and what to remember for the next one."""
+    """A plan, its figures, and what to remember for the next plan."""
 
     plan: HomePrunePlan
     report: PruneReport
@@ -119,16 +118,16 @@ class PrunePlanResult(Struct, frozen=True):
 
 
 class Plans(Struct, frozen=True):
-    """What was wished for. A plan that could not be made does not fail the scan."""
+    """The wanted plans. A plan that could not be made does not fail the scan."""
 
     reap: HomePlan | None = None
     prune: PrunePlanResult | None = None
     problem: Text = ""
-    """Why a plan that was wished for is not there."""
+    """Why a wanted plan is missing."""
 
 
 class ExplainRequest(Struct, frozen=True):
-    """Why is this session judged as it is? Of the home's last reading."""
+    """The question why a session got its verdict in the home's last reading."""
 
     home: str
     owner: int
@@ -136,7 +135,7 @@ class ExplainRequest(Struct, frozen=True):
 
 
 class ExplainReply(Struct, frozen=True):
-    """An open session with its whole judgement; None if it is not open in this home."""
+    """An open session with its complete judgement; None if it is not open in this home."""
 
     session: OpenSession | None
     judgement: Judgement | None
@@ -157,7 +156,7 @@ class RunActionsRequest(Struct, frozen=True):
 
 
 class ActionRow(Struct, frozen=True):
-    """One action of a run, as its journal knows it."""
+    """One action of a run, as the journal has it."""
 
     action: Word
     policy: Word
@@ -186,7 +185,7 @@ class PurgeRequest(Struct, frozen=True):
 
 
 class RecoverRequest(Struct, frozen=True):
-    """Find out what runs that were killed had done, and finish what was half done."""
+    """Find out what killed runs had done, and finish what was half done."""
 
     home: str
     owner: int
@@ -194,15 +193,15 @@ class RecoverRequest(Struct, frozen=True):
 
 
 class RecoverReply(Struct, frozen=True):
-    """What became of runs that were killed."""
+    """The result for runs that were killed."""
 
     settled: Annotated[list[Word], Meta(max_length=PAGE_ITEMS)] = []
     left: Annotated[list[Skipped], Meta(max_length=PAGE_ITEMS)] = []
-    """Runs of which it cannot be told yet, and why."""
+    """Runs that could not be settled yet, and why."""
 
 
 class HealRequest(Struct, frozen=True):
-    """Give sessions that were born again the past that a prune took."""
+    """Restore the history that a prune took from sessions that exist again."""
 
     home: str
     owner: int
@@ -214,7 +213,7 @@ class HealReply(Struct, frozen=True):
     healed: Count = 0
     left: Count = 0
     why: Text = ""
-    """Of those that were left, why the first was."""
+    """Why the first session that was not healed was skipped."""
 
 
 class UpkeepRequest(Struct, frozen=True):
@@ -224,13 +223,13 @@ class UpkeepRequest(Struct, frozen=True):
     owner: int
     openers: KnownOpeners
     quiet: bool
-    """By `evidence.is_quiet` of a survey made just now."""
+    """True if `evidence.is_quiet` holds in a survey made just now."""
     vacuum: bool = False
     gc: bool = False
 
 
 class UpkeepDone(Struct, frozen=True):
-    """One piece of upkeep."""
+    """One kind of upkeep work."""
 
     work: Word
     why: Text
@@ -239,7 +238,7 @@ class UpkeepDone(Struct, frozen=True):
     after_bytes: Count
 
 
-# What any call may answer besides its reply
+# Messages of every call, apart from its reply
 
 PART: Final = "part"
 DONE: Final = "done"
@@ -249,22 +248,22 @@ FAILED: Final = "failed"
 
 
 class Progress(Struct, frozen=True):
-    """So many of so many actions are settled."""
+    """How many actions of how many are finished."""
 
     settled: Count
     total: Count
 
 
 class Refusal(Struct, frozen=True):
-    """Nothing was done, or no more than was told: in one line for the operator."""
+    """Nothing was done, or no more than was reported: one line for the operator."""
 
     why: Text
     busy: bool = False
-    """Another run is under way; it may be asked again later."""
+    """Another run is in progress; the caller may try again later."""
 
 
 class Failure(Struct, frozen=True):
-    """The worker could not answer: a fault of ours, named by type and place, never by content."""
+    """The worker could not answer: a bug of ours, named by type and place, never by content."""
 
     detail: Text
 
@@ -277,7 +276,7 @@ Reply = TypeVar("Reply")
 
 
 class Reporter(Protocol):
-    """How a handler tells of what it does before its reply."""
+    """How a handler sends messages before its reply."""
 
     def part(self, part: object) -> None: ...
 
@@ -285,11 +284,11 @@ class Reporter(Protocol):
 
 
 Handler = Callable[[Any, Any, Reporter], Any]
-"""Of what the worker keeps of the home, the request, and a teller."""
+"""Called with what the worker keeps of the home, the request, and a teller."""
 
 
 class Call(Generic[AnyRequest, Part, Reply]):
-    """One kind of request: what it carries, what comes back, and which function answers it."""
+    """One kind of request: its type, the type of its reply, and its handler."""
 
     def __init__(
         self,
@@ -307,7 +306,7 @@ class Call(Generic[AnyRequest, Part, Reply]):
         self.reply = reply
         self.parts = parts
         self.seconds = seconds
-        """How long the reply may take, or the next sign of progress."""
+        """Time limit for the reply, or for the next progress message."""
         self.reply_bytes_max = reply_bytes_max
         self._handler = handler
 
@@ -316,12 +315,12 @@ class Call(Generic[AnyRequest, Part, Reply]):
 
     @cached_property
     def handler(self) -> Handler:
-        """The function, named as `module:function`; its module is loaded now."""
+        """The handler, named as `module:function`; its module is loaded now."""
         module, _, function = self._handler.partition(":")
         return cast(Handler, getattr(import_module(module), function))
 
     def decode_request(self, body: bytes) -> AnyRequest:
-        """For a worker, which trusts the agent."""
+        """Decode a request, in a worker, which trusts the agent."""
         return self._request_decoder.decode(body)
 
     def decode_part(self, body: bytes) -> Part:
@@ -352,7 +351,7 @@ Decoded = TypeVar("Decoded")
 
 
 def decode(decoder: msgspec.json.Decoder[Decoded], body: bytes) -> Decoded:
-    """What a worker has sent; raise WorkerError unless it has the shape that was agreed on."""
+    """Decode a worker's message; raise WorkerError unless it has the agreed shape."""
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -362,10 +361,10 @@ def decode(decoder: msgspec.json.Decoder[Decoded], body: bytes) -> Decoded:
 _HOME: Final = "exporter.workers.home"
 _PROBE_SECONDS: Final = 10.0
 _PLAN_SECONDS: Final = 300.0
-"""For the plans of a scan, once it has told of its reading."""
+"""Time for the plans of a scan, after it has delivered its reading."""
 _LIST_SECONDS: Final = 60.0
 _ACT_SECONDS: Final = 900.0
-"""A run goes on in steps, between which Hermes gets its turn."""
+"""A run works in steps and lets Hermes write between them."""
 
 PROBE: Final[Call[ProbeRequest, None, Probe]] = Call(
     "probe", ProbeRequest, Probe, f"{_HOME}:probe", seconds=_PROBE_SECONDS
@@ -385,7 +384,7 @@ EXPLAIN: Final[Call[ExplainRequest, None, ExplainReply]] = Call(
 
 
 def _acting(name: str, request: type[AnyRequest], reply: Any, seconds: float) -> Any:
-    """A call that is answered by the function of its name in `acting`."""
+    """Return a call whose handler is the function of its name in `acting`."""
     handler = f"exporter.workers.acting:{name}"
     return Call(name, request, reply, handler, seconds=seconds, reply_bytes_max=PLAN_BYTES_MAX)
 

@@ -27,7 +27,7 @@ _PROGRESS_SECONDS: Final = 0.2
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
-    """`python -m exporter.workers.worker PARENT [UID GID]`; not for people."""
+    """Run `python -m exporter.workers.worker PARENT [UID GID]`; the agent starts it."""
     with privilege.start_child(int(arguments[0])) as channel:
         if len(arguments) == 3:
             load_everything()
@@ -47,30 +47,30 @@ def load_everything() -> None:
 
 
 def _drop_privileges(uid: int, gid: int) -> None:
-    """Drop the agent's privileges for good, groups first, before any home is touched."""
+    """Drop the agent's privileges permanently, groups first, before any home is touched."""
     os.setgroups([])
     os.setgid(gid)
     os.setuid(uid)
     if os.getuid() != uid or os.geteuid() != uid or os.getgid() != gid:
         raise SystemExit("could not drop privileges")
-    die_with_parent()
+    die_with_parent()  # again: the change of uid has cancelled it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 class _Reporter:
-    """Sends what a handler tells before its reply."""
+    """Sends what a handler reports before its reply."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._told_at = -inf
+        self._sent_at = -inf
 
     def part(self, part: object) -> None:
         self.send(protocol.PART, part)
 
     def progress(self, settled: int, total: int) -> None:
-        """A few times a second: so the agent knows that it goes on."""
-        if time.monotonic() - self._told_at >= _PROGRESS_SECONDS:
-            self._told_at = time.monotonic()
+        """Send progress, at most a few times a second: it tells the agent that work continues."""
+        if time.monotonic() - self._sent_at >= _PROGRESS_SECONDS:
+            self._sent_at = time.monotonic()
             self.send(protocol.PROGRESS, Progress(settled, total))
 
     def send(self, name: str, message: object, bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -99,7 +99,7 @@ def _answer_all(channel: socket.socket) -> None:
             reporter.send(protocol.REFUSED, Refusal(str(error)[:300]))
         except ExporterError as error:
             reporter.send(protocol.FAILED, Failure(str(error)[:300]))
-        except Exception as error:  # noqa: BLE001 - one home's surprise must not end the others
+        except Exception as error:  # noqa: BLE001 - an error in one home must not end the others
             homes.pop(request.home, None)
             reporter.send(protocol.FAILED, Failure(error_location(error)))
 
@@ -107,7 +107,7 @@ def _answer_all(channel: socket.socket) -> None:
 def _answer(
     call: Call[Any, Any, Any], home: WorkerHome, request: Any, reporter: protocol.Reporter
 ) -> Any:
-    """Once more if the journal turned out to be damaged: the first try has mended it."""
+    """Call the handler; once more if the journal was damaged: the first try has repaired it."""
     try:
         return call.handler(home, request, reporter)
     except JournalMendedError:

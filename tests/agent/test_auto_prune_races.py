@@ -1,4 +1,4 @@
-"""What the agent has planned, and what has come in between when it gets to do it."""
+"""Events between the plan of an automatic prune and its execution."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sessions(home: Path) -> int:
 
 
 def empty_sessions(folder: Path) -> Path:
-    """A home with more of them than the threshold allows."""
+    """Make a home with more empty sessions than the threshold allows."""
     home = folder / "home"
     home.mkdir(mode=0o700)
     with prunable_process(python_for(NEWEST), home) as writer:
@@ -60,7 +60,7 @@ def rounds(home: Path, folder: Path, text: str) -> Iterator[ScanLoop]:
 
 @contextmanager
 def waiting_for_its_turn(running: ScanLoop, home: Path) -> Iterator[AutomaticPruner]:
-    """While a run in another home is under way, this one has been planned for."""
+    """While a run in another home is in progress, this home has been planned for."""
     pruner = running._pruner
     assert pruner is not None
     with pruner._lock_of(home.stat().st_uid):

@@ -1,4 +1,4 @@
-"""The agent as users run it: `python -m exporter serve`, scraped, steered and stopped."""
+"""The agent as users run it: `python -m exporter serve`, scraped, controlled and stopped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.running_agent import (
 from tests.support.small_homes import small_home
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-pytestmark = pytest.mark.xdist_group("agent")  # one home made by Hermes serves them all
+pytestmark = pytest.mark.xdist_group("agent")  # they all use one home made by Hermes
 
 
 # A home made by Hermes, served
@@ -61,7 +61,7 @@ def running(folder: Path, home: MadeHome) -> Iterator[Agent]:
 
 @pytest.fixture(scope="module")
 def options(folder: Path) -> list[str | Path]:
-    """What tells a command to look where the agent looks."""
+    """Return the options that make a command read what the agent reads."""
     return ["--config.file", folder / "hermes-exporter.yml", "--state-dir", folder / "state"]
 
 
@@ -97,12 +97,12 @@ def test_the_api_says_what_the_commands_say_but_no_paths_or_pids(
     told = run_json("status", *options)
     assert told["homes"][0].pop("path") == str(home.path)
     assert [told["homes"][0].pop(key) for key in ("deleted_wal_pids", "lockless_pids")] == [[], []]
-    for status in (shown, told):  # a verdict takes the agent longer than a command
+    for status in (shown, told):  # the agent needs longer for a verdict than a command
         verdicts = {"live", "held", "dead", "exempt", "unknown"}
         assert status["homes"][0].pop("verdicts").keys() == verdicts
         del status["homes"][0]["would_reap"]
         for threshold in status["homes"][0]["thresholds"]:
-            del threshold["value"]  # others use the filesystem too
+            del threshold["value"]  # other processes use the filesystem too
     assert (shown.pop("refused"), told.pop("refused")) == (0, [])
     assert shown == told
     assert str(home.path).encode() not in running.get("/api/v1/status")[1]
@@ -209,7 +209,7 @@ def test_sigterm_lets_answers_finish_and_leaves_nothing_behind(tmp_path: Path) -
 
 
 def unread(running: Agent, client: socket.socket) -> int:
-    """Bytes that the agent has not read of what this client sent, by the kernel's account."""
+    """Return how many bytes of this client the agent has not read, according to the kernel."""
     port = f":{client.getsockname()[1]:04X}"
     for line in Path(f"/proc/{running.pid}/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
@@ -244,7 +244,7 @@ RELOADED = "hermes_exporter_config_last_reload_successful"
 
 @pytest.fixture
 def idle(tmp_path: Path) -> Iterator[tuple[Agent, Path]]:
-    """An agent that has scanned once and will not again for an hour, and its configuration."""
+    """Run an agent that has scanned once and will not scan again for an hour."""
     home = small_home(tmp_path / "home")
     with agent(
         tmp_path, [home], "--web.enable-lifecycle", configuration="scan: {interval: 1h}\n"

@@ -1,4 +1,4 @@
-"""A home that appears, disappears, moves or is closed to us shows at the next scan."""
+"""A home that appears, disappears, moves or becomes unreadable shows at the next scan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ADA = 54321
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where homes are found without being named: nobody but root can change what is above them."""
+    """Return a folder where homes are found without being named: only root can write above it."""
     with tempfile.TemporaryDirectory(dir="/run", prefix="hermes-exporter-test-") as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
@@ -43,7 +43,7 @@ def test_homes_and_profiles_come_and_go(folder: Path, tmp_path: Path) -> None:
     environment = {"HOME": str(folder), "HERMES_HOME": ""}
     with agent(tmp_path, environment=environment) as running:
         assert is_up(running.metrics(), "default/work") is None
-        # It comes whole: half a home would be one more thing to complain of.
+        # The home appears complete: a partial home would cause one more complaint.
         (root / "profiles" / "Not A Profile").mkdir(parents=True)
         small_home(folder / "made").rename(root / "profiles" / "work")
         metrics = when_up(running, "default/work")
@@ -95,7 +95,7 @@ def test_what_happens_to_a_home_shows_with_the_very_next_scan(folder: Path) -> N
 
 
 def test_no_home_at_all_is_no_failure(folder: Path, tmp_path: Path) -> None:
-    """Other homes of this host may be found meanwhile, so this one is known by its source."""
+    """Other homes of this host may be found meanwhile, so this one is identified by its source."""
     environment = {"HOME": str(folder), "HERMES_HOME": ""}
     with agent(tmp_path, environment=environment) as running:
         small_home(folder / ".hermes", source="rare")
@@ -115,7 +115,7 @@ def test_a_named_home_may_come_later(tmp_path: Path) -> None:
 
 
 def test_a_home_without_a_database_is_up(tmp_path: Path) -> None:
-    """Hermes has not run yet; that is no fault."""
+    """Hermes has not run yet; that is not an error."""
     (tmp_path / "new").mkdir()
     with agent(tmp_path, configuration=configuration({"new": tmp_path / "new"})) as running:
         assert is_up(running.metrics(), "new")
@@ -153,7 +153,7 @@ def test_a_home_given_to_another_user_is_read_as_that_user(tmp_path: Path, folde
 
 
 def test_a_link_above_a_home_that_breaks_takes_no_second_name(tmp_path: Path) -> None:
-    """One home by one name, whether its path leads there at the moment or not."""
+    """One home has one name, whether its path resolves at the moment or not."""
     small_home(tmp_path / "real" / "home")
     (tmp_path / "link").symlink_to("real")
     homes = {"good": small_home(tmp_path / "good"), "linked": tmp_path / "link" / "home"}

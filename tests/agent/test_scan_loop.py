@@ -1,4 +1,4 @@
-"""What workers send is not believed: one that lies costs its own home, and nothing else."""
+"""The agent does not trust workers: a worker that lies costs its own home, and nothing else."""
 
 from __future__ import annotations
 
@@ -103,11 +103,11 @@ try:
 except OSError:
     pass
 """
-"""What it is told to send: at its start, to the first question, to the second, and for ever."""
+"""What it must send: at its start, to the first request, to the second, and for ever."""
 
 
 class Lie(msgspec.Struct, frozen=True):
-    """The words of a worker."""
+    """The messages of a worker."""
 
     answer: bytes = b""
     look: bytes = LOOK
@@ -158,7 +158,7 @@ LIES = {
 
 @contextmanager
 def rounds(homes: list[Path], lie: Lie, seconds: float = 3.0) -> Iterator[ScanLoop]:
-    """ScanLoop in which the worker of one owner tells this lie, and has so long for an answer."""
+    """A ScanLoop in which the worker of one owner lies, with this time limit for an answer."""
     journal = StateStore.in_memory()
     running = ScanLoop(
         Settings(),
@@ -178,7 +178,7 @@ def rounds(homes: list[Path], lie: Lie, seconds: float = 3.0) -> Iterator[ScanLo
 
 @pytest.fixture
 def homes() -> Iterator[dict[int, Path]]:
-    """A home of each of two users, where both can reach theirs."""
+    """Make one home for each of two users, where both can reach their own."""
     with tempfile.TemporaryDirectory(prefix="hermes-exporter-test-") as folder:
         os.chmod(folder, 0o755)
         made = {}
@@ -206,7 +206,7 @@ def test_a_worker_that_lies_costs_only_its_home(homes: dict[int, Path], lie: Lie
 
 
 def test_nobody_waits_for_a_home_that_is_slow(homes: dict[int, Path]) -> None:
-    """A round ends when its time is up, and the slow home is still at it at the next."""
+    """A scan ends when its time is up, and the slow home is still busy at the next scan."""
     with rounds(list(homes.values()), Lie(), seconds=600.0) as running:
         running._pool.worker(HONEST, str(homes[HONEST])).wait_ready()
         assert views(running, homes, patience=8)[HONEST].up
@@ -218,7 +218,7 @@ def test_nobody_waits_for_a_home_that_is_slow(homes: dict[int, Path]) -> None:
 
 
 def test_many_homes_that_hang_take_no_turn_from_the_others(homes: dict[int, Path]) -> None:
-    """Two users with more such homes than there were ever threads to wait for them."""
+    """Two users have more such homes than there were ever threads to wait for them."""
     hostile = [LIAR, LIAR + 1]
     hanging: list[tuple[int, str]] = []
     for owner in hostile:
@@ -261,7 +261,7 @@ def test_a_worker_may_falsify_its_own_home(homes: dict[int, Path]) -> None:
 
 
 def test_where_many_homes_were_set_apart_those_that_are_well_go_back(tmp_path: Path) -> None:
-    """A stall sets homes apart, each with a process of its own; these must not pile up."""
+    """After a stall homes have their own processes; these must not accumulate."""
     homes = [small_home(tmp_path / f"home{number}") for number in range(11)]
     pool, journal = Pool(), StateStore.in_memory()
     running = ScanLoop(Settings(), journal, named=[str(home) for home in homes], pool=pool)

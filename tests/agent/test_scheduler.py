@@ -1,4 +1,4 @@
-"""Homes that hang, and the turns of all others."""
+"""Homes that hang, and the turns of all other homes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def state(journal: StateStore, path: str, owner: int) -> HomeState:
 
 
 class Scans:
-    """Homes that hang until they are let go; all others are done at once."""
+    """Homes that hang until they are released; all others finish at once."""
 
     def __init__(self, *hanging: str) -> None:
         self._hanging = hanging
@@ -87,7 +87,7 @@ def test_where_no_more_may_make_way_the_rest_is_left_to_the_next_round(journal: 
 
 
 def test_more_hanging_homes_than_threads_leave_the_others_their_turn(journal: StateStore) -> None:
-    """Each user has so many turns at once, and those that failed wait for those that did not."""
+    """Each user has a limit on turns at once, and homes that failed wait for those that did not."""
     hostile = [f"{owner}/{n}" for owner in (HOSTILE, HOSTILE + 1) for n in range(400)]
     scans = Scans(*hostile)
     alone = [state(journal, path, int(path[:4])) for path in hostile]

@@ -1,4 +1,4 @@
-"""The open sessions that the agent keeps to show them: as many as fit, and how many do not."""
+"""The open sessions that the agent keeps: as many as fit, and the number of the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from exporter.snapshot import OpenSession, TurnState
 
 
 def page(sessions: int = 100) -> list[JudgedSession]:
-    """Sessions whose names hardly compress."""
+    """Return sessions whose names hardly compress."""
     return [
         JudgedSession(
             OpenSession(os.urandom(250).hex(), "cli", 1.0, 1.0, True, 1, 1, TurnState.EMPTY),

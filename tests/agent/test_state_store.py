@@ -94,14 +94,14 @@ def test_a_restart_goes_on_where_the_last_agent_stopped(tmp_path: Path) -> None:
 def test_a_crash_in_the_middle_of_the_first_pass_doubles_nothing(tmp_path: Path) -> None:
     first = journal(tmp_path)
     first.count(HOME, [usage(1, rows=10, active=6)])
-    first.close()  # died before the pass was complete
+    first.close()  # it died before the pass was complete
     second = StateStore.open(str(tmp_path))
     scan(second, usage(1, rows=10, active=6), usage(2, rows=4, active=3))
     assert value(second, "messages") == 9
 
 
 class Days:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.day = 20_000
@@ -146,7 +146,7 @@ def test_sessions_long_gone_are_forgotten_and_no_counter_falls_or_doubles(tmp_pa
     page = [usage(key, rows=4, tools=1, models=spent) for key in (1, 2)]
     scan(opened, *page, watermark=8)
     days.day += 80
-    scan(opened, page[0], watermark=8)  # a new worker has told of all: session 2 is gone
+    scan(opened, page[0], watermark=8)  # a new worker has reported all sessions: session 2 is gone
     opened.forget_sessions(HOME, days())
     assert rows_of(opened, "session_counted") == rows_of(opened, "model_counted") == 2
     scan(opened, *(usage(k, rows=4, above=0, tools=1, models=spent) for k in (1, 2)), watermark=8)
@@ -202,7 +202,7 @@ def test_pruned_sessions_stay_counted_and_restored_ones_are_not_counted_again(
     scan(opened, usage(1, rows=10), usage(2, rows=5))
     scan(opened, usage(2, rows=6))  # session 1 is gone
     assert value(opened, "messages") == 16
-    scan(opened, usage(1, rows=10), usage(2, rows=6))  # an undo gave it back
+    scan(opened, usage(1, rows=10), usage(2, rows=6))  # an undo restored it
     assert value(opened, "messages") == 16
 
 

@@ -1,4 +1,4 @@
-"""A state directory that hangs keeps neither a scrape nor the end of the agent waiting."""
+"""A state directory that hangs delays neither a scrape nor the end of the agent."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _ANSWER_SECONDS = 20.0
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[FreezableFilesystem]:
-    """The agent's state directory, on a filesystem of its own."""
+    """Mount the agent's state directory as its own filesystem."""
     (tmp_path / "state").mkdir()
     with freezable_filesystem(tmp_path / "image", tmp_path / "state") as filesystem:
         yield filesystem
 
 
 def write_a_message(home: Path, number: int) -> None:
-    """Something to count: a session without messages has used nothing."""
+    """Write something to count: a session without messages has used nothing."""
     name = f"20260102_{number % 1_000_000:06}_aaaaaa"
     script = (
         f"INSERT INTO sessions (id, source, started_at) VALUES ('{name}', 'cli', 1.0);"
@@ -70,7 +70,7 @@ def test_metrics_are_answered_while_the_state_directory_hangs(
 def test_sigterm_ends_the_agent_while_the_state_directory_hangs(
     tmp_path: Path, state: FreezableFilesystem
 ) -> None:
-    """All but the thread that the kernel holds: that goes when the filesystem answers."""
+    """All threads end except the one that the kernel holds; it ends when the filesystem answers."""
     home = small_home(tmp_path / "home")
     with agent(tmp_path, [home]) as running:
         hang(running, state, home)
@@ -84,7 +84,7 @@ def test_sigterm_ends_the_agent_while_the_state_directory_hangs(
 
 
 def has_left(running: Agent) -> bool:
-    """No port, no worker, and no thread but those that are held."""
+    """True if there is no port, no worker, and no thread except those that the kernel holds."""
     host, _, port = running.address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=1).close()

@@ -1,4 +1,4 @@
-"""Counters never fall and end at the truth: across restarts, crashes and what Hermes deletes."""
+"""Counters never fall and end at the truth: across restarts, crashes and deletions by Hermes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OLD, NEW, NEWER = (f"2026010{day}_080000_aaaaaa" for day in (1, 2, 3))
 
 
 class Ratchet:
-    """Sees every scrape, and that no counter is ever less than before."""
+    """Sees every scrape, and checks that no counter is ever less than before."""
 
     def __init__(self) -> None:
         self._highest: dict[tuple[str, Labels], float] = {}
@@ -35,7 +35,7 @@ class Ratchet:
         self._highest = now
 
     def when_counted(self, running: Agent, messages: int) -> None:
-        """Wait until so many messages are counted, and for no more than these."""
+        """Wait until this many messages are counted; more are an error."""
 
         def is_counted(metrics: Metrics) -> bool:
             self.see(metrics)

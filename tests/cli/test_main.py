@@ -1,4 +1,4 @@
-"""The command line as a user meets it: help, mistakes, and the status of every ending."""
+"""The command line as a user sees it: help, mistakes, and every exit status."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def parsed(*words: str) -> Options:
 
 
 class Fake:
-    """A command that ends in whatever way it is told."""
+    """A command that ends in the way the test says."""
 
     SUMMARY = DESCRIPTION = "fails"
     EXAMPLES: tuple[tuple[str, str], ...] = ()
@@ -217,7 +217,7 @@ def test_commands_for_people_log_only_warnings_by_default() -> None:
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that the packaged service reads."""
+    """Return the file that the packaged service reads."""
     file = tmp_path / "service.yml"
     monkeypatch.setattr(paths, "SYSTEM_CONFIG_FILE", str(file))
     return file
@@ -245,7 +245,7 @@ def test_only_what_takes_homes_lists_the_option(name: str) -> None:
 def test_an_agent_reads_only_what_it_is_given(
     service: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """It may act by itself: nobody shall find it enforcing what they did not name."""
+    """It may act by itself: it must not enforce a configuration that the user did not name."""
     service.write_text("prune: {mode: enforce}\n")
     assert parsed(name).config_file is None
     assert capsys.readouterr().err == ""
@@ -264,7 +264,7 @@ def test_a_mistake_in_the_file_of_the_service_is_told_as_any_other(
 def test_a_user_who_may_not_read_the_file_of_the_service_is_told(
     service: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A link to nowhere stands in for a file without the right to read it: root may read all."""
+    """A broken link stands for a file without permission to read: root may read all files."""
     service.symlink_to("nowhere")
     assert parsed("status").config_file is None
     said = f"configuration: the defaults, for {service} cannot be read as this user"
@@ -335,7 +335,7 @@ def test_the_traceback_of_a_bug_is_a_field_of_the_debug_log(
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
-    """`hermes-exporter --help | head -1`: as other programs, killed by SIGPIPE, say nothing."""
+    """`hermes-exporter --help | head -1`: silent, like other programs that SIGPIPE kills."""
     reader, writer = os.pipe()
     os.close(reader)
     answer = subprocess.run(
@@ -364,7 +364,7 @@ def test_a_full_disk_is_told() -> None:
 
 @pytest.mark.parametrize("name", ["serve", "demo", "textfile"])
 def test_no_daemon_imports_rich(name: str) -> None:
-    """It costs a start-up tens of milliseconds and megabytes, and only tables need it."""
+    """It costs tens of milliseconds and megabytes at the start, and only tables need it."""
     program = (
         "import sys\n"
         "from exporter.cli import commands\n"

@@ -1,4 +1,4 @@
-"""Keeping up with a database that a real Hermes rewrites: as exact as reading it all again."""
+"""A reader follows a database that a real Hermes rewrites: as exact as reading it all again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Ask = Callable[..., Any]
 
 
 def allow() -> None:
-    """A guard that lets every opening pass."""
+    """A guard that allows every opening."""
 
 
 def forbid() -> None:
@@ -39,7 +39,7 @@ def forbid() -> None:
 
 
 def reader_of(home: Path, *, always_whole: int = 0) -> StateReader:
-    """One that reads only what has moved, and never a whole time by itself: its time stands."""
+    """Return a reader that reads only changes, and never everything by itself: its clock stands."""
     return StateReader(
         str(home), always_whole_sessions=always_whole, clock=lambda: NOW, monotonic=lambda: 0.0
     )
@@ -50,7 +50,7 @@ def update(reader: StateReader) -> list[SessionUsage]:
 
 
 def figures(reader: StateReader) -> dict[str, Any]:
-    """All that a reader knows of the sessions, without any order."""
+    """Return everything that a reader knows of the sessions, without any order."""
     summary = reader.table.summary(NOW, trivial_max_messages=5, marathon_max=20, marathon_near=0.5)
     assert reader.routing is not None
     assert reader.health is not None
@@ -73,7 +73,7 @@ def figures(reader: StateReader) -> dict[str, Any]:
 
 
 def assert_equal_to_sql(reader: StateReader, rows: list[dict[str, Any]]) -> None:
-    """What the reader has, against what Hermes's own connection counts."""
+    """Compare what the reader has with what Hermes's own connection counts."""
     summary = reader.table.summary(NOW, trivial_max_messages=5, marathon_max=20, marathon_near=0.5)
     is_open = [row for row in rows if row["ended_at"] is None]
     ended = [row for row in rows if row["ended_at"] is not None]
@@ -98,11 +98,11 @@ def assert_equal_to_sql(reader: StateReader, rows: list[dict[str, Any]]) -> None
     }
 
 
-# A real Hermes at work, and a model of what it has said
+# A real Hermes at work, and a model of its messages
 
 
 class Story:
-    """Random deeds of a real Hermes; knows how many messages were ever said in it."""
+    """Random actions of a real Hermes; knows how many messages were ever written."""
 
     def __init__(self, ask: Ask, seed: int) -> None:
         self._ask = ask
@@ -112,7 +112,7 @@ class Story:
         self.said = 0
 
     def step(self) -> bool:
-        """One deed; whether it can be seen without reading every session again."""
+        """Do one action; True if it can be seen without reading every session again."""
         some = list(self._sessions)
         deeds = [self._create, self._say, self._say, self._say, self._use_tools]
         if some:
@@ -187,12 +187,12 @@ class Story:
         self._ask("rotate", session=session, into=child, keep=keep, summary=self._text())
         self._sessions |= {session: False, child: True}
         self.said += 1
-        return False  # the parent may have been an ended session that ends once more
+        return False  # the parent may have been an ended session that ends again
 
     def _replace(self) -> bool:
         session = self._pick()
         self._ask("replace", session=session, keep=self._random.randint(0, 3))
-        return False  # of an ended session nothing may be left that has moved
+        return False  # an ended session may have nothing left that has changed
 
     def _spend(self) -> bool:
         session = self._pick()
@@ -231,7 +231,7 @@ def play(version: str, home: Path, seed: int, steps: int) -> None:
             messages = sum(c.value for c in journal.counters("h") if c.name == "messages")
             assert messages == story.said, f"step {step}"
             if not story.step():
-                moment += 1000.0  # what changes silently is seen at the next whole pass
+                moment += 1000.0  # silent changes are seen at the next whole pass
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -265,7 +265,7 @@ def hermes(home: Path) -> Iterator[Ask]:
 
 
 def test_nothing_is_opened_while_nothing_has_moved(home: Path) -> None:
-    """Held by Hermes, left behind by a dead one, cold; root's openings touch the WAL's times."""
+    """Held by Hermes, left by a dead one, cold; openings by root change the WAL's times."""
     reader = reader_of(home)
     with holder(python_for(NEWEST), home) as process:
         process.ask("create", session="a")
@@ -285,7 +285,7 @@ def test_nothing_is_opened_while_nothing_has_moved(home: Path) -> None:
 
 
 def test_a_commit_that_leaves_size_and_times_alone_is_noticed(home: Path) -> None:
-    """Two commits within one tick of the clock look like one to whoever asks for times only."""
+    """Two commits within one tick of the clock have the same times."""
     with holder(python_for(NEWEST), home) as process:
         process.ask("create", session="a")
     sql(home, "PRAGMA journal_mode=DELETE;")
@@ -391,7 +391,7 @@ def test_a_large_deletion_is_noticed_at_once(home: Path, hermes: Ask) -> None:
 
 
 def test_a_new_session_in_the_place_of_a_deleted_one_is_noticed(home: Path, hermes: Ask) -> None:
-    """SQLite gives the row of the newest session that was deleted to the next one."""
+    """SQLite gives the rowid of a deleted newest session to the next session."""
     hermes("create", session="a")
     hermes("create", session="b")
     hermes("end", session="b")
@@ -444,7 +444,7 @@ def test_idle_sessions_among_very_many_open_ones_are_read_again_in_time(home: Pa
 def test_a_slow_database_is_read_in_many_short_transactions(
     seconds: float, at_most: int, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody can checkpoint past a reader: what takes long is read in smaller and smaller parts."""
+    """No process can checkpoint past a reader: long work is read in smaller and smaller parts."""
     with holder(python_for(NEWEST), home):
         pass
     sql(
@@ -515,7 +515,7 @@ def test_a_session_that_goes_on_in_another_is_not_counted_twice(home: Path, herm
 
 
 class Counted:
-    """A reader and a journal that follow one home, as worker and agent do."""
+    """A reader and a state store that follow one home, as worker and agent do."""
 
     def __init__(self, home: Path) -> None:
         self._reader = reader_of(home)
@@ -549,7 +549,7 @@ def test_a_compacted_session_that_is_rewound_and_told_the_same_again_is_counted_
 def test_what_is_rewound_and_told_again_between_two_scans_is_counted_if_it_is_new(
     home: Path, hermes: Ask
 ) -> None:
-    """Only what repeats the compacted part word for word cannot be told from a copy of it."""
+    """Only text that repeats the compacted part word for word cannot be told from a copy."""
     hermes("create", session="a")
     hermes("append", session="a", text="yes", count=2)
     counted = Counted(home)
@@ -581,7 +581,7 @@ def test_a_session_begun_by_compaction_that_is_emptied_and_told_the_same_is_coun
 
 
 def test_nobody_waits_for_us_while_we_wait_for_the_agent(home: Path, hermes: Ask) -> None:
-    """An agent that does not take what we tell it must not pin Hermes's WAL."""
+    """An agent that does not take our messages must not pin Hermes's WAL."""
     hermes("create", session="a")
     hermes("append", session="a", count=50)
     usage = reader_of(home).update(0, allow)
@@ -605,7 +605,7 @@ def test_a_writer_with_a_rollback_journal_does_not_wait_for_the_agent_either(hom
 
 
 def moving(home: Path, statement: str) -> StateReader:
-    """A reader in whose midst somebody writes: its clock is asked once the reading has begun."""
+    """Return a reader whose first call of the clock, during the reading, writes to the database."""
     deeds = [statement]
 
     def clock() -> float:
@@ -722,7 +722,7 @@ def test_a_poll_asks_no_more_of_many_sessions_than_of_one(
     update(reader)
 
     def questions(sessions: int) -> int:
-        """How many statements it takes to keep up with so many sessions amid a turn."""
+        """Return the number of statements to update this many sessions in the middle of a turn."""
         for number in range(sessions):
             hermes("say", session=f"s{number}", role="assistant", text=None, tool="look")
             hermes("say", session=f"s{number}", role="tool", text="Error", tool="look")
@@ -779,7 +779,7 @@ GROWING = ("messages", "sessions", "session_model_usage")
 def test_keeping_up_searches_and_never_scans_a_table_that_grows(
     version: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the plans of every statement, on the schema of every release."""
+    """By the query plans of every statement, on the schema of every release."""
     asked: dict[str, Any] = {}
 
     def note(_: object, statement: str, bindings: Any) -> bool:
@@ -811,7 +811,7 @@ def test_keeping_up_searches_and_never_scans_a_table_that_grows(
 
 
 def act(process: Holder) -> None:
-    """Everything that makes a reader ask something: turns, tools, children, routing."""
+    """Do everything that makes a reader run a query: turns, tools, children, routing."""
     for name in ("a", "b", "c"):
         process.ask("create", session=name)
         process.ask("append", session=name, count=3)

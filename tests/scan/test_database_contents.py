@@ -1,6 +1,6 @@
-"""Whatever a database holds: the scan ends, its answer fits the wire, and only truth is in it.
+"""Whatever a database holds: the scan ends, its answer fits the protocol, and it is true.
 
-Hermes writes none of this, but its users own the file, some of them share a host with others, and
+Hermes writes none of this. But its users own the file, some of them share a host with others, and
 disks fail.
 """
 
@@ -38,7 +38,7 @@ def home(template: Path, tmp_path: Path) -> Path:
 
 
 def scan_after(home: Path, statements: str) -> Scan:
-    """Put something strange into the database, and scan it twice: whole, and as it stands."""
+    """Put something strange into the database, and scan it twice: completely, and unchanged."""
     sql(home, statements)
     before = trace(home)
     reader = WorkerHome(str(home))
@@ -233,7 +233,7 @@ def test_a_session_of_any_name_is_counted_and_ends_the_pass(home: Path, session:
 
 
 def test_more_strange_names_than_a_pass_reads_at_once_do_not_keep_it_going(home: Path) -> None:
-    """They sort behind all others, and where to go on cannot be said."""
+    """They sort after all others, and the place to continue cannot be expressed."""
     found = scan_after(
         home,
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000) "

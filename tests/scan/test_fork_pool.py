@@ -22,7 +22,7 @@ assert pool.can_fork()
 
 
 def run(script: str) -> None:
-    """Run in a process without threads, which that of the tests may not be."""
+    """Run in a process without threads; that of the tests may have some."""
     subprocess.run([sys.executable, "-c", _BEGIN + script], check=True)
 
 
@@ -104,7 +104,7 @@ sys.exit(1)
 
 
 def test_where_no_process_can_be_begun_one_does_all_the_work() -> None:
-    """As with a user, or a service, that has as many as it may have."""
+    """As with a user, or a service, that has reached its limit of processes."""
     run("""
 import resource
 if os.geteuid() == 0:
@@ -151,7 +151,7 @@ def test_a_process_with_threads_is_not_forked() -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; init may not have collected it yet."""
+    """True if a process has ended; init may not have collected it yet."""
     try:
         os.kill(pid, 0)
         return ") Z " in Path(f"/proc/{pid}/stat").read_text()

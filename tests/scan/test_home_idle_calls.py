@@ -1,4 +1,4 @@
-"""A scan of a home at rest asks the kernel in proportion to its repositories, not to its files."""
+"""System calls to scan an unchanged home are proportional to its repositories, not its files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for _ in range(scans):
 
 
 def system_calls(home: Path, scans: int, folder: Path) -> int:
-    """All system calls of a process that scans this home so often."""
+    """Return all system calls of a process that scans this home this many times."""
     summary = folder / f"calls-{scans}"
     command = ["strace", "-f", "-c", "-o", str(summary), sys.executable, "-c", SCANS]
     subprocess.run([*command, str(home), str(scans)], check=True, timeout=120)
@@ -49,13 +49,13 @@ def calls_per_idle_scan(home: Path, folder: Path) -> float:
 
 
 def settle(home: Path) -> None:
-    """Wait until the home is at rest: a folder that changed a moment ago is looked at again."""
+    """Wait until the home is unchanged for a while: a folder that just changed is read again."""
     changed = max(os.stat(parent).st_ctime for parent, _, _ in os.walk(home))
     wait_until(lambda: time.time() - changed > 3, "the folders are no longer new")
 
 
 def add_objects(repo: Path, numbers: range) -> None:
-    """Files as git keeps its objects: in folders by the first two digits of their names."""
+    """Add files as git keeps its objects: in folders by the first two digits of their names."""
     for number in numbers:
         folder = repo / "objects" / f"{number % 256:02x}"
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A scan counts the files that a pattern matches, or says nothing of them."""
+"""A scan counts the files that a pattern matches, or reports nothing about them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_another_filesystem_is_not_entered(home: Path, mounts: Callable[..., Non
 def test_what_cannot_be_counted_in_full_is_not_told(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It costs the other patterns nothing."""
+    """The other patterns are not affected."""
     monkeypatch.setattr(matched_files, "_NAMES_MAX", 8)
     counted = FileCounter(str(home)).count(["**/*.md", "memories/*.md"])
     assert counted.keys() == {"memories/*.md"}

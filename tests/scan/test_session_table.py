@@ -1,4 +1,4 @@
-"""Sums that are kept up to date must equal sums made from scratch."""
+"""Sums that are updated must equal sums made from scratch."""
 
 from __future__ import annotations
 

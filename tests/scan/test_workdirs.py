@@ -1,4 +1,4 @@
-"""A working directory is missing only if that can be known."""
+"""A working directory is missing only if that is certain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a working directory is gone for good, and when that cannot be told."""
+"""When a working directory is gone permanently, and when that is unknown."""
 
 from __future__ import annotations
 

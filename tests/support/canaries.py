@@ -1,4 +1,4 @@
-"""A home in which everything private is a canary: a word that must turn up nowhere else."""
+"""A home in which all private text is a canary: a word that must appear nowhere else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.real.homes import make_home
 
 _CANARY = re.compile(r"Canary-\d{4}-Z")
 _PLAIN_COLUMNS = {("messages", "role"), ("messages", "session_id"), ("sessions", "id")}
-"""What a session is found by, and what tells who spoke: without these there is nothing to show."""
+"""What identifies a session, and the speaker's role: without these there is nothing to show."""
 
 _HOLDER = """
 import os, sqlite3, subprocess, sys
@@ -36,7 +36,7 @@ child.wait()
 
 
 class Cage:
-    """Hands out canaries, each with the place that it was put in."""
+    """Makes canaries, and remembers where each was put."""
 
     def __init__(self) -> None:
         self.places: dict[str, str] = {}
@@ -47,12 +47,12 @@ class Cage:
         return f"{name} sings"
 
     def escaped(self, text: str) -> set[str]:
-        """Where the canaries that are in this text were put."""
+        """Return where the canaries in this text were put."""
         return {self.places[name] for name in _CANARY.findall(text)}
 
 
 def salted_home(folder: Path, cage: Cage) -> Path:
-    """A home made by Hermes, its database and files filled with canaries."""
+    """Return a home made by Hermes, with its database and files full of canaries."""
     home = make_home(NEWEST, folder).path
     for database in (home / "state.db", *home.rglob("kanban.db")):
         _salt_database(database, cage)
@@ -66,7 +66,7 @@ def salted_home(folder: Path, cage: Cage) -> Path:
 
 
 def _salt_database(database: Path, cage: Cage) -> None:
-    """Put a canary into every text column of every table, each into a row of its own."""
+    """Put a canary into every text column of every table, each into its own row."""
     connection = apsw.Connection(str(database))
     connection.execute("PRAGMA foreign_keys=OFF")
     tables = connection.execute(
@@ -94,7 +94,7 @@ def _salt_field(connection: apsw.Connection, table: str, column: str, row: int, 
 
 
 def _salted_text(before: Any, place: str, cage: Cage) -> str:
-    """JSON stays JSON, so that it is still understood."""
+    """Return text with canaries; JSON stays valid JSON."""
     try:
         value = json.loads(before)
     except (TypeError, ValueError):
@@ -122,7 +122,7 @@ def _salt_json(file: Path, cage: Cage) -> None:
 
 
 def _add_sessions_of_clients(database: Path, cage: Cage) -> None:
-    """Open and ended ones, with free text wherever an API takes it."""
+    """Add open and ended sessions, with free text wherever an API accepts it."""
     connection = apsw.Connection(str(database))
     for ended in (None, time.time()):
         name = cage.canary("session id")
@@ -159,7 +159,7 @@ def _add_files(home: Path, cage: Cage) -> None:
 
 @contextmanager
 def secretive_holder(home: Path, folder: Path, cage: Cage) -> Iterator[None]:
-    """A `hermes` with the database open, a prompt and a key in its arguments and environment."""
+    """Run a `hermes` with the database open, and canaries in its arguments and environment."""
     program = folder / "bin" / "hermes"
     program.parent.mkdir()
     program.write_text(_HOLDER)

@@ -1,4 +1,4 @@
-"""Homes with checkpoints that a real release has taken."""
+"""Homes with checkpoints made by a real release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.removers import picture, planned_project
 
 
 class Checkpoints:
-    """A home with projects whose snapshots a real release has taken."""
+    """A home with projects whose snapshots were made by a real release."""
 
     def __init__(self, hermes: Hermes, home: Path, work: Path | None = None) -> None:
         self.hermes = hermes
@@ -50,12 +50,12 @@ class Checkpoints:
         return planned_project(self.home, self.name(project), number)
 
     def refs(self) -> dict[str, str]:
-        """As GitPython reads them."""
+        """Return the refs as GitPython reads them."""
         with Repo(self.store) as repo:
             return {each.path: each.commit.hexsha for each in repo.references}
 
     def own_files(self, project: str = "") -> dict[str, Any]:
-        """Those that belong to one project, of all or of this one; refs that have a file too."""
+        """Return the files of this project, or of all projects; also refs that have a file."""
         return {
             path: seen
             for path, seen in picture(self.store).items()

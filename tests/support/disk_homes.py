@@ -1,4 +1,4 @@
-"""Homes with files in them, and what other programs say about those."""
+"""Homes with files in them, and what other programs say about these files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ENVIRONMENT = {
 
 
 def git(place: Path, *arguments: str, **environment: str) -> str:
-    """What git prints, run as a user would."""
+    """Return what git prints, run as a user would."""
     return subprocess.run(
         ["git", *arguments],
         cwd=place,
@@ -36,7 +36,7 @@ def git(place: Path, *arguments: str, **environment: str) -> str:
 
 
 def make_shadow_repo(checkpoints: Path, name: str, workdir: Path) -> Path:
-    """A repository as versions before 0.13 made one for each working directory."""
+    """Make a repository as versions before 0.13 made one for each working directory."""
     repo = checkpoints / name
     checkpoints.mkdir(parents=True, exist_ok=True)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def commit_in_repo(repo: Path, workdir: Path) -> None:
 
 
 def make_store(store: Path, names: list[str]) -> Path:
-    """A store with a ref and an index for each name, configured as Hermes does it."""
+    """Make a store with a ref and an index for each name, configured as Hermes does it."""
     store.parent.mkdir(parents=True, exist_ok=True)
     git(store.parent, "init", "--quiet", "--bare", str(store))
     for key, value in (
@@ -94,7 +94,7 @@ def settle(*places: Path) -> None:
 
 
 class Watched:
-    """A home with its scanner, whose clock goes 15 s from scan to scan."""
+    """A home with its scanner, whose clock advances 15 s from scan to scan."""
 
     def __init__(self, home: Path, scanner: DiskScanner | None = None) -> None:
         self.home = home
@@ -109,7 +109,7 @@ class Watched:
         )
 
     def is_as_du(self) -> bool:
-        """Scan; whether the kinds add up to what du says."""
+        """Scan; return True if the kinds add up to what du says."""
         return total_bytes(self.scan()) == du(self.home, self.excluded)
 
     def assert_as_du(self) -> DiskReport:
@@ -129,7 +129,7 @@ def total_files(report: DiskReport) -> int:
 
 
 def du(place: Path, without_profiles: frozenset[str] = frozenset()) -> int:
-    """Allocated bytes as the real du counts them."""
+    """Return allocated bytes as the real du counts them."""
     excluded = [f"--exclude={place}/profiles/{name}" for name in without_profiles]
     said = subprocess.run(
         ["du", "-s", "--block-size=1", *excluded, str(place)], capture_output=True, check=False
@@ -138,7 +138,7 @@ def du(place: Path, without_profiles: frozenset[str] = frozenset()) -> int:
 
 
 def files_in(place: Path, without_profiles: frozenset[str] = frozenset()) -> int:
-    """Entries that are no folders, as the real find counts them."""
+    """Return the number of entries that are not folders, as the real find counts them."""
     pruned: list[str] = []
     for name in without_profiles:
         pruned += ["-path", f"{place}/profiles/{name}", "-prune", "-o"]

@@ -1,4 +1,4 @@
-"""Real processes that hold databases in every good and bad way, and surveys made elsewhere."""
+"""Real processes that hold databases in good and bad ways, and surveys by other processes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ sys.stdout.buffer.write(msgspec.json.encode(found))
 
 
 class Puppet:
-    """A process that runs one line of Python after another; see `_PUPPET` for what it knows."""
+    """A process that runs Python line by line; `_PUPPET` shows which names it has."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -79,14 +79,14 @@ class Puppet:
         assert self._answer() == "ready"
 
     def do(self, line: str) -> str:
-        """Run the line there and return what it says, as its repr."""
+        """Run the line there and return the repr of its result."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         return self._answer()
 
     def become(self, *command: str) -> None:
-        """Let another program take its place, under the same PID; it is to say `ready`."""
+        """Replace it by another program, under the same PID; that program must print `ready`."""
         assert self.do(f"os.execv({command[0]!r}, {list(command)!r})") == "ready"
 
     def stat(self) -> ProcessStat:
@@ -125,7 +125,7 @@ def puppet(
     wrapper: Sequence[str] = (),
     environment: dict[str, str] | None = None,
 ) -> Puppet:
-    """A puppet. With `script` its command line is `python SCRIPT ARGUMENTS`."""
+    """Start a puppet. With `script` its command line is `python SCRIPT ARGUMENTS`."""
     command = [sys.executable, "-c", _PUPPET, *arguments]
     if script is not None:
         script.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def puppet(
 
 
 def hermes(home: Path, *arguments: str) -> Puppet:
-    """A puppet that looks like `hermes ARGUMENTS`."""
+    """Start a puppet that looks like `hermes ARGUMENTS`."""
     return puppet(*arguments, script=home.parent / "bin" / "hermes")
 
 
@@ -156,7 +156,7 @@ def identity(path: Path) -> FileIdentity | None:
 
 
 def files(home: Path, gateway: GatewayFiles | None = None, wal_mode: bool = True) -> HomeFiles:
-    """What a worker would say about a home now."""
+    """Return what a worker would report about a home now."""
     return HomeFiles(
         key=str(home),
         database=identity(home / "state.db"),
@@ -180,9 +180,9 @@ def survey_elsewhere(
     wrapper: Sequence[str] = (),
     hold_descriptors: bool = False,
 ) -> Survey:
-    """A survey made by another process: as another user, or in another namespace.
+    """Return a survey by another process: as another user, or in another namespace.
 
-    With `hold_descriptors` it has one descriptor left to look with.
+    With `hold_descriptors` it has one free descriptor left.
     """
     done = subprocess.run(
         [
@@ -204,7 +204,7 @@ def survey_elsewhere(
 
 @contextmanager
 def holding(home: Path) -> Iterator[Puppet]:
-    """A process that has the home's database open in WAL mode, as Hermes has."""
+    """Run a process that has the home's database open in WAL mode, as Hermes has."""
     home.mkdir(exist_ok=True)
     with puppet() as process:
         process.do(f"connection = connect({str(home / 'state.db')!r})")

@@ -1,7 +1,7 @@
-"""An interpreter in which something happens at one instant of a run, in commands and workers alike.
+"""An interpreter with a fault at one moment of a run, in commands and workers alike.
 
-It is a virtual environment of its own whose `.pth` file adds code to a module of ours when that is
-loaded: a worker is started with `-I`, so neither the environment nor a folder could.
+It is a separate virtual environment. Its `.pth` file adds code to a module of ours when that is
+loaded. A worker starts with `-I`, so neither environment variables nor a folder could do that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ sys.meta_path.insert(0, _Finder())
 
 
 def faulty_python(folder: Path, module: str, code: str) -> Path:
-    """An interpreter that runs `code`, which knows `module`, when that module was loaded."""
+    """Return an interpreter that runs `code`, which knows `module`, after that module is loaded."""
     place = folder / "python"
     packages = place / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     packages.mkdir(parents=True)
@@ -47,7 +47,7 @@ def faulty_python(folder: Path, module: str, code: str) -> Path:
     (place / "bin/python").symlink_to(Path(sys.executable).resolve())
     home = Path(sys.executable).resolve().parent
     (place / "pyvenv.cfg").write_text(f"home = {home}\n")
-    # A .pth file found by another one is not read, so every folder is named here.
+    # A .pth file found through another one is not read, so every folder is named here.
     libraries = [each for each in sys.path if each.endswith("site-packages")]
     (packages / "ours.pth").write_text("\n".join([str(REPOSITORY), *libraries, ""]))
     (packages / "zz_fault.pth").write_text("import zz_fault\n")
@@ -57,7 +57,7 @@ def faulty_python(folder: Path, module: str, code: str) -> Path:
 
 
 def run_with(python: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of ours with this interpreter, to its end."""
+    """Run a command of ours with this interpreter until it ends."""
     return subprocess.run(
         [python, "-m", "exporter", *words],
         cwd=REPOSITORY,

@@ -1,9 +1,9 @@
-"""Homes of the size that is found in the field, made by a real release.
+"""Homes of the size found in the field, made by a real release.
 
-Sessions come in through SessionDB's own import and counters, transcripts and request dumps from the
-agent's own writers, the store's snapshots from CheckpointManager. No release that can be had today
-writes shadow repos of before 0.13: some are made with git as it did, the others are copies of them
-under the names of their own projects.
+Sessions come from SessionDB's own import and counters, transcripts and request dumps from the
+agent's own writers, the store's snapshots from CheckpointManager. No release available today writes
+shadow repos of before 0.13. Some are made with git in the same way; the others are copies of these,
+with the names of their own projects.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Size(NamedTuple):
     shape: Shape
     transcripts: int
     orphans: int
-    """Of the transcripts those whose session is gone."""
+    """How many of the transcripts have no session any more."""
     dumps: int
     repos: int
     templates: int
-    """Of the repos those that git made; the others are copies."""
+    """How many of the repos git made; the others are copies."""
     projects: int
 
 
@@ -58,14 +58,14 @@ SMALL = Size(Shape(100, 35, 67, 2, 400, 1_500, 30), 50, 5, 4, 11, 3, 3)
 
 
 class Field(NamedTuple):
-    """A home like those of the field, and who made it."""
+    """A home like those in the field, and the Hermes that made it."""
 
     hermes: Hermes
     path: Path
 
 
 def make_field(folder: Path, size: Size) -> Field:
-    """A home below `folder`, over the last `DAYS`; cold, nobody holds it."""
+    """Make a home below `folder`, over the last `DAYS`; cold: no process holds it."""
     made = make_home(NEWEST, folder)
     grow_old(made.path, DAYS)
     rng = Random(1)
@@ -97,7 +97,7 @@ def _import(hermes: Hermes, home: Path, people: Sequence[Outline], rng: Random) 
 
 
 def _exported(outline: Outline, prose: Prose, rng: Random) -> dict[str, Any]:
-    """A session in the form of an export, with what it has used beside it."""
+    """Return a session in the form of an export, together with its usage."""
     story = tell(
         outline,
         prose=prose,
@@ -132,10 +132,10 @@ def _messages(story: Story) -> Iterator[dict[str, Any]]:
 def _write_files(
     hermes: Hermes, home: Path, people: Sequence[Outline], size: Size, rng: Random
 ) -> None:
-    """Transcripts as old as their sessions; some of sessions that there are no more."""
+    """Write transcripts as old as their sessions; some belong to deleted sessions."""
     spoken = [each for each in people if each.messages]
     here = {each.id: each.last_at for each in rng.sample(spoken, size.transcripts - size.orphans)}
-    # The home was made anew so many days ago: of what is older nobody knows whose it was.
+    # The home was made this many days ago: the owner of older files is unknown.
     youngest, oldest = time.time() - 2 * _DAY, time.time() - (DAYS - 30) * _DAY
     gone = {
         time.strftime("%Y%m%d_%H%M%S", time.gmtime(at)) + f"_{number:06x}": at
@@ -159,7 +159,7 @@ def _write_files(
 
 
 def _names(file: str) -> Iterator[str]:
-    """The ids of which this could be the transcript or the request dump."""
+    """Yield the ids that this transcript or request dump could belong to."""
     yield file.removeprefix("session_").removesuffix(".json")
     yield file.removeprefix("request_dump_").rsplit("_", 3)[0]
 
@@ -183,7 +183,7 @@ def _snapshot(hermes: Hermes, home: Path, folders: Sequence[Path], rng: Random) 
 
 
 def _make_repos(hermes: Hermes, home: Path, folder: Path, size: Size) -> None:
-    """Repos of many ages; one in three has lost its project."""
+    """Make repos of many ages; one in three has lost its project."""
     projects = [folder / f"legacy-{number}" for number in range(size.repos)]
     templates = projects[: size.templates]
     for some in _some(templates, _PROJECTS_AT_ONCE):
@@ -219,12 +219,12 @@ def _copy_repo(template: Path, its_project: Path, repo: Path, project: Path) -> 
 
 
 def _name(project: Path) -> str:
-    """The name of its checkpoints."""
+    """Return the name of the project's checkpoints."""
     return hashlib.sha256(str(project).encode()).hexdigest()[:16]
 
 
 def _some(items: Iterable[Each], count: int) -> Iterator[list[Each]]:
-    """So many at a time."""
+    """Yield lists of this many items."""
     rest = iter(items)
     while some := list(islice(rest, count)):
         yield some

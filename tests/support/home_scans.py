@@ -1,4 +1,4 @@
-"""Scanning one home as a worker does, and telling whether that has left a trace."""
+"""Scan one home as a worker does, and check that the scan leaves no trace."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Trace = dict[str, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Scan:
-    """One scan of a home: all that the worker has told."""
+    """One scan of a home: everything that the worker sent."""
 
     look: Probe
     usage: list[SessionUsage]
@@ -56,7 +56,7 @@ def scan(
     openable: Sequence[str] = ("state.db",),
     quiet: bool = False,
 ) -> Scan:
-    """Look and read; every part goes through the wire, so that its limits count too."""
+    """Probe and read; every part is encoded and decoded, so that its limits apply too."""
     uid = home.stat().st_uid if owner is None else owner
     look = reader.probe(uid)
     request = read_request(
@@ -103,7 +103,7 @@ def read_request(
 
 
 def over_the_wire(part: protocol.ScanPart) -> protocol.ScanPart:
-    """What the agent makes of it; raise as the agent does if it cannot take it."""
+    """Return what the agent decodes; raise as the agent does if it cannot."""
     return protocol.SCAN.decode_part(through_frame(protocol.PART, part))
 
 
@@ -113,7 +113,7 @@ def through_frame(name: str, message: object) -> bytes:
 
 
 def trace(home: Path) -> Trace:
-    """Every file of the database, and nothing else: inode, owner, kind, mode, size and bytes."""
+    """Return every file of the database: inode, owner, kind, mode, size and bytes."""
     found: Trace = {}
     for name in sorted(os.listdir(home)):
         if name.startswith("state.db"):
@@ -130,7 +130,7 @@ def _content(path: Path, mode: int) -> str:
 
 
 def sql(home: Path, script: str) -> str:
-    """Run statements on a home's database with the sqlite3 program: it leaves the database cold."""
+    """Run statements on a home's database with the sqlite3 program; the database is cold after."""
     done = subprocess.run(
         ["sqlite3", "-bail", home / "state.db"],
         input=script,
@@ -144,19 +144,19 @@ def sql(home: Path, script: str) -> str:
 
 
 def python(script: str, *arguments: str | Path) -> None:
-    """Run a script in a process of its own, as everything that opens a database by itself must."""
+    """Run a script in its own process, as needed for anything that opens a database."""
     command = ["python3", "-c", script, *map(str, arguments)]
     subprocess.run(command, check=True, timeout=60)
 
 
 def counted(histograms: Sequence[MessageHistogram]) -> dict[str, tuple[int, int]]:
-    """Sessions and messages by source."""
+    """Return sessions and messages by source."""
     return {each.source: (sum(each.buckets), each.sum) for each in histograms}
 
 
 @contextmanager
 def rewriter(hermes: Hermes, home: Path) -> Iterator[Holder]:
-    """A holder that can also do what `inside/rewrite.py` has."""
+    """Run a holder that can also do what `inside/rewrite.py` has."""
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Random instants at which to kill something that takes a while, on a machine of any speed."""
+"""Random moments to kill something that takes a while, on a machine of any speed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import random
 
 
 class Instants:
-    """Some in time to kill it, some too late.
+    """Some moments are in time to kill it, some are too late.
 
-    How long it takes depends on what else the machine does: whoever was killed is given a little
-    more time, and whoever got through less.
+    The duration depends on the load of the machine. So the range grows after a kill, and shrinks
+    after a run that finished.
     """
 
     def __init__(self, chance: random.Random, seconds: float) -> None:
@@ -17,9 +17,9 @@ class Instants:
         self._seconds = seconds
 
     def draw(self) -> float:
-        """Seconds from the beginning."""
+        """Return seconds from the start."""
         return self._chance.uniform(0, self._seconds)
 
     def heed(self, *, killed: bool) -> None:
-        """Take in what came of the last one."""
+        """Adapt to the result of the last moment."""
         self._seconds *= 1.1 if killed else 0.8

@@ -1,4 +1,4 @@
-"""A process that forks others, which act on a home and may be killed at any instant."""
+"""A process that forks others, which act on a home and may be killed at any moment."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ for line in sys.stdin:
 
 
 class Crew:
-    """A process that forks others, which act on a home and may be killed while they do."""
+    """A process that forks others, which act on a home and may be killed meanwhile."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def work(self, home: Path, what: str, beside: int = 0) -> None:
-        """Do it to its end."""
+        """Do it until it ends."""
         assert self._ask(f"{home} {what} {beside}") == "begun"
         assert self._ask("wait") == "0"
 
     def work_and_die(self, instants: Instants, home: Path, what: str, beside: int) -> bool:
-        """Whether it was killed before it had come to its end."""
+        """Start it and kill it at a random moment; True if it was killed before its end."""
         assert self._ask(f"{home} {what} {beside}") == "begun"
         time.sleep(instants.draw())
         ended = self._ask("kill")
@@ -56,7 +56,7 @@ class Crew:
 
 @contextmanager
 def crew_that(act: str) -> Iterator[Crew]:
-    """Its hands do what `act` says: Python that defines `act(home, what, beside)`."""
+    """Start a process whose children do what `act` says: Python with `act(home, what, beside)`."""
     with subprocess.Popen(
         [sys.executable, "-c", act + _CREW],
         stdin=subprocess.PIPE,

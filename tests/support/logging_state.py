@@ -1,4 +1,4 @@
-"""Keeping a test that sets up logging from changing it for the next one."""
+"""Restore the logging setup after a test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def preserved() -> Iterator[None]:
-    """Put the root logger back as it was."""
+    """Restore the root logger at the end."""
     root, own = logging.getLogger(), logging.getLogger("exporter")
     handlers, level, own_level = root.handlers[:], root.level, own.level
     raising = logging.raiseExceptions

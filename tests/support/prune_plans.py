@@ -1,4 +1,4 @@
-"""Inventories of homes that need not exist, and stock taken of those that do."""
+"""Inventories of invented homes, and inventories read from real ones."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ CALM = Safeguards(facts=SEEN)
 
 
 def settings(**changes: Any) -> Prune:
-    """As configured by nobody, but that no session is kept for being new."""
+    """Return the default settings, except that no session is kept for being new."""
     changes.setdefault("keep", Prune().keep.__class__(newest=0))
     return Prune(**changes)
 
 
 def session(name: str, days: float = 100.0, **changes: Any) -> StockedSession:
-    """An ended session that was last active so many days ago."""
+    """Return an ended session that was last active this many days ago."""
     moment = NOW - days * DAY
     about: dict[str, Any] = {
         "source": "cli",
@@ -55,7 +55,7 @@ def session(name: str, days: float = 100.0, **changes: Any) -> StockedSession:
 
 
 def file(name: str, days: float = 100.0, **changes: Any) -> SessionFile:
-    """A transcript whose session is not known, unless it is said whose it is."""
+    """Return a transcript; its session is unknown unless it is given."""
     about: dict[str, Any] = {
         "kind": DiskKind.TRANSCRIPTS,
         "allocated_bytes": 4096,
@@ -95,7 +95,7 @@ def plan(
 
 
 def pressed(found: Inventory, how: Prune, memory: PruneMemory | None = None) -> Pressure:
-    """The pressure that an inventory is under."""
+    """Return the pressure of an inventory."""
     return assess(read_levels(found), how, memory or PruneMemory(), found.taken_at)[0]
 
 
@@ -104,7 +104,7 @@ def targets(found: HomePrunePlan, act: Act = Act.DELETE_SESSION) -> list[str]:
 
 
 def kept(found: HomePrunePlan) -> dict[str, int]:
-    """How many things each rule keeps."""
+    """Return how many items each rule keeps."""
     return {each.rule: each.items for each in found.protected}
 
 
@@ -117,7 +117,7 @@ def take_stock(
     inventory_reader: Stocktaker | None = None,
     **asked: Any,
 ) -> Stock:
-    """Take stock of a real home as a worker does, perhaps some days from now."""
+    """Read the inventory of a real home as a worker does, optionally some days from now."""
     inventory_reader = inventory_reader or Stocktaker(
         str(home), clock=lambda: time.time() + days_later * DAY
     )

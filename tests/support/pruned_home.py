@@ -1,4 +1,4 @@
-"""A home whose old sessions have transcripts, a plan that takes all of it, and comparison."""
+"""A home whose old sessions have transcripts, a plan that takes all of it, and comparisons."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def session_names(count: int) -> list[str]:
 
 
 def make_home(hermes: Hermes, home: Path, count: int, messages: int = 2) -> Path:
-    """So many sessions that ended long ago, each with its transcript."""
+    """Make this many sessions that ended long ago, each with its transcript."""
     home.mkdir(mode=0o700)
     with prunable_process(hermes, home) as writer:
         for session in session_names(count):
@@ -38,7 +38,7 @@ def transcript(session: str) -> str:
 
 
 def plan_all(home: Path) -> HomePrunePlan:
-    """To take every session that is there with its transcript."""
+    """Return a plan that takes every session with its transcript."""
     there = sessions(home)
     plan = planned(home, there)
     files = [_transcript_action(home, each) for each in there if (home / transcript(each)).exists()]
@@ -67,7 +67,7 @@ def transcripts(home: Path) -> list[str]:
 
 
 def contents(home: Path) -> dict[str, Any]:
-    """Every row, and every transcript."""
+    """Return every row, and every transcript."""
     found = dump_all(home, "word1")
     del found["sqlite_sequence"]
     found["transcripts"] = transcripts(home)

@@ -1,4 +1,4 @@
-"""Homes with leaked sessions, what is known of them, and the means to act on them."""
+"""Homes with leaked sessions, what is known of them, and functions to act on them."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from tests.support.evidence import evidence
 from tests.support.home_scans import scan
 
 GATEWAY = ("gateway", "run")
-"""A server: by the rules below a session is presumed dead beside it at once."""
+"""A server: with the rules below a session is presumed dead beside it at once."""
 ONE_SHOT = ("chat", "-q", "hello")
-"""A process that is cleared of all sessions here: each counts as seen before it began."""
+"""A process that is cleared of all sessions here: each counts as seen before it started."""
 RULES = ReaperRules(presume_server_seconds=0.0)
 REASON = "reaped"
 
 
 @contextmanager
 def hermes_process(hermes: Hermes, home: Path, *arguments: str) -> Iterator[Holder]:
-    """A process of this release that has the home's database open; see `inside/hold_more.py`.
+    """Run a process of this release with the home's database open; see `inside/hold_more.py`.
 
-    Its command line is `hermes ARGUMENTS`. It closes the database and leaves at the end.
+    Its command line is `hermes ARGUMENTS`. It closes the database and exits at the end.
     """
     program = home.parent / f"{home.name}-more" / "hermes"
     program.parent.mkdir(exist_ok=True)
@@ -69,7 +69,7 @@ def hermes_process(hermes: Hermes, home: Path, *arguments: str) -> Iterator[Hold
 
 
 def leaky_home(hermes: Hermes, home: Path, sessions: Sequence[str]) -> Path:
-    """A cold home whose sessions were all left open by processes that are gone."""
+    """Make a cold home whose sessions were all left open by processes that are gone."""
     home.mkdir(mode=0o700)
     with hermes_process(hermes, home) as writer:
         for session in sessions:
@@ -80,7 +80,7 @@ def leaky_home(hermes: Hermes, home: Path, sessions: Sequence[str]) -> Path:
 def judge(
     home: Path, clock: Callable[[], float] = time.time
 ) -> tuple[list[JudgedSession], HomeEvidence]:
-    """The verdicts on a home's open sessions, from a real scan and a real survey."""
+    """Return the verdicts on a home's open sessions, from a real scan and a real survey."""
     look = scan(WorkerHome(str(home), clock=clock), home)
     found = evidence(home)
     facts = ProcessFacts(
@@ -98,7 +98,7 @@ def judge(
 
 
 def planned(home: Path) -> tuple[HomePlan, Target]:
-    """What would be reaped by hand now, and the site to do it on."""
+    """Return what would be reaped by hand now, and the target to reap it on."""
     judged, found = judge(home)
     plan = plan_reap([JudgedHome("home", judged, len(judged))], time.time(), by_hand=True)
     return plan.of("home"), target_of(home, KnownOpeners.of(found))
@@ -116,7 +116,7 @@ def reap(home: Path) -> Outcome:
 
 
 def processes(home: Path) -> tuple[ProcessKey, ...]:
-    """Those that have the database open and may run a session."""
+    """Return the processes that have the database open and may run a session."""
     return tuple(
         process_key(each)
         for each in evidence(home).holders
@@ -144,9 +144,9 @@ print(json.dumps({row[0]: dict(zip(names, row[1:])) for row in rows}))
 
 
 def dump(home: Path) -> dict[str, dict[str, str]]:
-    """Every column of every session exactly as it is stored, by another process and library.
+    """Return every column of every session exactly as stored, by another process and library.
 
-    Never beside a holder that lost its locks.
+    Never use it beside a holder that lost its locks.
     """
     command = [sys.executable, "-c", _DUMP, str(home / "state.db")]
     found: dict[str, dict[str, str]] = json.loads(subprocess.check_output(command, text=True))

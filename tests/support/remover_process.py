@@ -1,6 +1,6 @@
-"""A process that takes things, gives them back or purges them, and may be killed while it does.
+"""A process that takes things, restores them or purges them, and may be killed meanwhile.
 
-Run as a module it obeys one line of JSON after another, each in a child of its own.
+Run as a module, it executes one line of JSON after another, each in its own child.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.kill_times import Instants
 
 
 class Order(msgspec.Struct):
-    """What is to be done to a home."""
+    """What to do to a home."""
 
     home: str
     do: str
@@ -41,7 +41,7 @@ class Order(msgspec.Struct):
 
 
 def obey(order: Order) -> list[Any]:
-    """What the effects say to each action."""
+    """Return the result of the remover for each action."""
     owner = os.geteuid()
     removers: dict[str, Remover] = {
         Act.DELETE_FILE.value: FileRemover(order.home, owner),
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 class Crew:
-    """The other end."""
+    """The client side of the process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -95,7 +95,7 @@ class Crew:
     def ask(
         self, home: Path, do: str, actions: Sequence[Action], kill_after: float = -1.0
     ) -> list[Any] | None:
-        """What the effects say; None if it was killed before it could."""
+        """Return the results of the removers; None if it was killed before."""
         order = Order(str(home), do, list(actions), kill_after)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -107,7 +107,7 @@ class Crew:
         return answer
 
     def until_done(self, home: Path, do: str, actions: Sequence[Action], instants: Instants) -> int:
-        """Do it again and again, killed at random instants, until it gets through; how often."""
+        """Repeat it, killed at random moments, until it finishes; return the number of kills."""
         for killed in range(10_000):
             said = self.ask(home, do, actions, instants.draw())
             instants.heed(killed=said is None)

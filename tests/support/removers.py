@@ -1,4 +1,4 @@
-"""Homes to take things from, and effects run as a run would run them."""
+"""Homes to take things from, and removers called as a run would call them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def trash(home: Path, run: str = RUN, owner: int | None = None) -> Iterator[RunT
 
 
 def take(remover: Remover, home: Path, *actions: Action) -> list[str]:
-    """What the effect says to each; nothing where it was taken."""
+    """Return the remover's answer for each action; empty where it was taken."""
     with trash(home) as opened:
         return [remover.take(each, opened) for each in actions]
 
@@ -83,9 +83,10 @@ def taken(remover: Remover, home: Path, *actions: Action) -> list[bool]:
 
 
 def picture(place: Path, without: tuple[str, ...] = (".hermes-exporter",)) -> dict[str, Any]:
-    """Everything below a folder: kind, owner, mode, links, bytes, and times of what is no folder.
+    """Return everything below a folder: kind, owner, mode, links, bytes, and times except of
+    folders.
 
-    Made with nothing of the code under test.
+    It uses no code under test.
     """
     seen: dict[str, Any] = {}
     for folder, folders, files in os.walk(os.fsencode(place)):

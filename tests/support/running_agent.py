@@ -1,4 +1,4 @@
-"""Watching a running agent: what it says of each home, scan by scan, scraped all the while."""
+"""Watch a running agent: its reports on each home, scan by scan, under constant scrapes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SCANNED = "hermes_exporter_scan_timestamp_seconds"
 
 
 def configuration(homes: Mapping[str, Path], more: str = "") -> str:
-    """A configuration with these homes by name, scanned every second."""
+    """Return a configuration with these homes by name, scanned every second."""
     entries = [{"path": str(path), "name": name} for name, path in homes.items()]
     return f"scan: {{interval: 1s}}\nhomes: {json.dumps(entries)}\n{more}"
 
 
 def when(agent: Agent, condition: Callable[[Metrics], bool], what: str) -> Metrics:
-    """The first scrape of which the condition holds."""
+    """Return the first scrape that fulfils the condition."""
 
     def scrape() -> list[Metrics]:
         metrics = agent.metrics()
@@ -48,13 +48,13 @@ def when_down(agent: Agent, *homes: str) -> Metrics:
 
 
 def is_up(metrics: Metrics, home: str) -> bool | None:
-    """None if nothing is said of it."""
+    """Return the home's state; None if it has no metric."""
     value = metrics.get(("hermes_home_up", frozenset({("home", home)})))
     return None if value is None else value == 1
 
 
 def scanned_again(agent: Agent, home: str, times: int = 3) -> Metrics:
-    """The metrics when the home has been scanned so often from now on."""
+    """Return the metrics after the home was scanned this many more times."""
     metrics = agent.metrics()
     for _ in range(times):
         last = metrics.value(SCANNED, home=home)
@@ -67,7 +67,7 @@ def scanned_again(agent: Agent, home: str, times: int = 3) -> Metrics:
 
 
 def complaints(agent: Agent, home: str) -> list[str]:
-    """The log lines that say that this home cannot be read."""
+    """Return the log lines that say that this home cannot be read."""
     return _lines(agent, "home cannot be read", home)
 
 
@@ -84,7 +84,7 @@ def _lines(agent: Agent, phrase: str, home: str) -> list[str]:
 
 
 def children(agent: Agent, module: str = "exporter.workers.worker") -> list[psutil.Process]:
-    """The agent's processes that run this module."""
+    """Return the agent's processes that run this module."""
     found = []
     for child in psutil.Process(agent.pid).children():
         try:
@@ -96,7 +96,7 @@ def children(agent: Agent, module: str = "exporter.workers.worker") -> list[psut
 
 
 class Scraper:
-    """Scrapes without pause, and remembers what went wrong."""
+    """Scrapes without pause, and remembers what failed."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent

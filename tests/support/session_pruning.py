@@ -1,4 +1,4 @@
-"""Homes with old sessions, plans to delete them, and the means to compare before and after."""
+"""Homes with old sessions, plans to delete them, and functions to compare before and after."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEEP_SECONDS = 3600.0
 def prunable_process(
     hermes: Hermes, home: Path, *arguments: str, module: str = "hold_prunable"
 ) -> Iterator[Holder]:
-    """A process of this release with the home's database open; see `inside/hold_prunable.py`."""
+    """Run a process of this release with the database open; see `inside/hold_prunable.py`."""
     program = home.parent / f"{home.name}-{module}" / "hermes"
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"from tests.real.inside.{module} import main\n\nmain()\n")
@@ -61,7 +61,7 @@ def prunable_process(
 def planned(
     home: Path, sessions: Sequence[str], groups: Mapping[str, int] | None = None
 ) -> HomePrunePlan:
-    """A plan to delete exactly these sessions as they are now, in this order."""
+    """Return a plan to delete exactly these sessions in their current state, in this order."""
     found = {}
     with target_of(home).reading() as connection:
         reader = SessionStateReader(probe_schema(connection))
@@ -94,7 +94,7 @@ def prune(
 
 
 def beside_all(home: Path, **changes: Any) -> Target:
-    """A site that knows everybody who has the database open."""
+    """Return a target that knows every process with the database open."""
     return target_of(home, KnownOpeners.of(evidence(home)), **changes)
 
 
@@ -127,10 +127,10 @@ for word in sys.argv[2:]:
 
 
 def dump_into(file: Path, home: Path, *words: str) -> Path:
-    """Every value of every table exactly as it is stored, and where each word is found.
+    """Write every value of every table exactly as stored, and where each word is found.
 
-    Left out is only how FTS5 has cut its index into segments. By another process and library,
-    which leaves no trace here; never beside a holder that lost its locks.
+    Only the segments of the FTS5 index are left out. Another process and library does it, so it
+    leaves no trace here. Never use it beside a holder that lost its locks.
     """
     command = [sys.executable, "-c", _DUMP, str(home / "state.db"), *words]
     with file.open("w") as output:
@@ -139,7 +139,7 @@ def dump_into(file: Path, home: Path, *words: str) -> Path:
 
 
 def dump_all(home: Path, *words: str) -> dict[str, Any]:
-    """The same, by table and by word, in memory."""
+    """Return the same, by table and by word, in memory."""
     found: dict[str, Any] = {}
     rows: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -153,7 +153,7 @@ def dump_all(home: Path, *words: str) -> dict[str, Any]:
 
 
 def grow_old(home: Path, days: int) -> None:
-    """Move every clock back, as if nobody had been here for so long."""
+    """Move every timestamp back, as if the home had not been used for so long."""
     seconds = days * 86400
     with sqlite3.connect(home / "state.db") as connection:
         connection.execute(f"UPDATE messages SET timestamp = timestamp - {seconds}")
@@ -169,7 +169,7 @@ def grow_old(home: Path, days: int) -> None:
 
 
 def touch_project(project: Path, seconds: float) -> None:
-    """Move what the store says of a project so far back."""
+    """Move the times that the store has of a project back."""
     known = json.loads(project.read_text())
     for clock in ("created_at", "last_touch"):
         known[clock] -= seconds
@@ -177,7 +177,7 @@ def touch_project(project: Path, seconds: float) -> None:
 
 
 def turn_back(path: Path, seconds: float) -> None:
-    """Move the times of a file so far back."""
+    """Move the times of a file back."""
     found = path.lstat()
     times = (found.st_atime - seconds, found.st_mtime - seconds)
     os.utime(path, times, follow_symlinks=False)

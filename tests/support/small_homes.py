@@ -9,7 +9,7 @@ from tests.support.fabricate.database import MessageRow, SessionRow, StateDataba
 
 
 def small_home(path: Path, sessions: int = 3, source: str = "cli") -> Path:
-    """A cold home with so many open sessions of two messages each."""
+    """Make a cold home with this many open sessions of two messages each."""
     path.mkdir(mode=0o700, parents=True)
     (path / "sessions").mkdir()
     write_sessions(path / "state.db", sessions, source)
@@ -17,7 +17,7 @@ def small_home(path: Path, sessions: int = 3, source: str = "cli") -> Path:
 
 
 def write_sessions(database: Path, sessions: int, source: str = "cli") -> None:
-    """A state.db; there must be none yet."""
+    """Make a state.db; there must be none yet."""
     began = time.time() - 3600
     with StateDatabase(str(database)) as state:
         for number in range(sessions):

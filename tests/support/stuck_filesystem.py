@@ -22,7 +22,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class StuckFilesystem:
-    """Serves `state.db` until `stop_answering`; then whoever asks about it waits for ever."""
+    """Serves `state.db` until `stop_answering`; after that every access to it waits for ever."""
 
     def __init__(self, device: int, owner: int) -> None:
         self._device = device
@@ -50,7 +50,7 @@ class StuckFilesystem:
         if operation == _INIT:
             return 0, struct.pack("<IIIIHHIIHHI28x", 7, 31, 65536, 0, 12, 9, 65536, 1, 0, 0, 0)
         if operation == _LOOKUP and body.rstrip(b"\0") == b"state.db":
-            # Valid for no time at all: every stat has to ask again.
+            # Not cached: every stat has to ask again.
             return 0, struct.pack("<QQQQII", _FILE, 0, 0, 0, 0, 0) + self._attributes(_FILE)
         if operation == _GETATTR:
             return 0, struct.pack("<QII", 0, 0, 0) + self._attributes(node)
@@ -72,7 +72,7 @@ class StuckFilesystem:
 
 @contextmanager
 def stuck_filesystem(folder: Path, owner: int = 0) -> Iterator[StuckFilesystem]:
-    """Mounted at `folder`, for `owner` alone, as a user's own FUSE mounts are."""
+    """Mount it at `folder`, for `owner` alone, as a user's own FUSE mounts are."""
     device = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={device},rootmode=40000,user_id={owner},group_id={owner}".encode()
     try:

@@ -1,4 +1,4 @@
-"""Watching the verdicts of a running agent, and making sessions that leaked."""
+"""Watch the verdicts of a running agent, and make sessions that leaked."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ _PRESUMED_BESIDE = {"server", "chat", "unknown_program"}
 
 
 class Watch:
-    """Reads the verdicts several times a scan, so that none is missed."""
+    """Reads the verdicts several times per scan, so that none is missed."""
 
     def __init__(self, running: Agent) -> None:
         self.agent = running
         self.ever: defaultdict[str, set[str]] = defaultdict(set)
-        """Every verdict that was told of a session."""
+        """Every verdict that was reported for a session."""
         self.proven: set[str] = set()
-        """Sessions that were told to be dead beside no process that may have them."""
+        """Sessions that were reported dead beside no process that may run them."""
         self._rows: dict[str, dict[str, Any]] = {}
         self._times_read = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
 
     def verdict(self, session: str) -> str | None:
-        """None if the session is not open."""
+        """Return the verdict; None if the session is not open."""
         row = self._rows.get(session)
         return None if row is None else row["verdict"]
 
     def evidence(self, session: str) -> list[tuple[str, str]]:
-        """What is said for the verdict: kind and detail."""
+        """Return the evidence for the verdict: kind and detail."""
         return [(each["kind"], each["detail"]) for each in self._rows[session]["evidence"]]
 
     def names(self, pid: int, session: str) -> bool:
-        """Whether the evidence on a session names this process as one that may be on it."""
+        """True if the evidence on a session names this process as one that may run it."""
         return any(f"process {pid} " in detail for _, detail in self.evidence(session))
 
     def wait_for(self, verdict: str, *sessions: str) -> None:
@@ -70,33 +70,33 @@ class Watch:
             raise AssertionError(f"{error}\n{json.dumps(told, indent=1)}") from None
 
     def scans(self, times: int = 2) -> Metrics:
-        """The metrics when the home has been scanned so often from now on, and once more.
+        """Return the metrics after the home was scanned this many more times, and once more.
 
         By then the verdicts of these scans have been read too.
         """
         metrics = scanned_again(self.agent, HOME, times + 1)
-        enough = self._times_read + 2  # the reading under way may have begun before
+        enough = self._times_read + 2  # the reading in progress may have started before
         wait_until(lambda: self._times_read >= enough, "the verdicts are read")
         return metrics
 
     def leaks(self) -> dict[str, float]:
-        """The dead sessions of people's chats, by how their last turn was left."""
+        """Return the dead sessions of people's chats, by how their last turn ended."""
         leaked = self.scans().by("hermes_sessions_leaked", "cause", home=HOME, source="cli")
         return {cause: count for (cause,), count in leaked.items() if count}
 
     def reaped(self, **labels: str) -> int:
-        """How many sessions were ended so far, by the agent or by hand."""
+        """Return how many sessions were ended so far, by the agent or by hand."""
         return int(sum(self._counted("hermes_reaper_reaped_total", **labels)))
 
     def reopened(self, **labels: str) -> int:
-        """How many of them were opened again, because they were in use."""
+        """Return how many of them were reopened, because they were in use."""
         return int(sum(self._counted("hermes_reaper_reopened_total", **labels)))
 
     def breaker_is_open(self) -> bool:
         return any(self._counted("hermes_reaper_breaker_open"))
 
     def _counted(self, name: str, **labels: str) -> list[float]:
-        """By the metrics, because a process that asks the database has it open."""
+        """Return values from the metrics: a query of the database would hold it open."""
         wanted = labels.items()
         return [
             value
@@ -145,9 +145,9 @@ def watching(
     reaper: str = "",
     environment: dict[str, str] | None = None,
 ) -> Iterator[Watch]:
-    """An agent that is in a hurry: a second without activity is idle enough.
+    """Run an agent with short times: a second without activity is idle enough.
 
-    `reaper` are more settings of the reaper, e.g. `mode: enforce`.
+    `reaper` are more settings of the reaper, for example `mode: enforce`.
     """
     settings = IMPATIENT.replace("reaper: {", f"reaper: {{{reaper}, " if reaper else "reaper: {")
     text = f"{settings}homes: {json.dumps([{'path': str(home), 'name': HOME}])}\n{more}"
@@ -160,20 +160,20 @@ def watching(
 
 
 def sessions_seen_by(wrapper: Sequence[str], home: Path, folder: Path) -> dict[str, dict[str, Any]]:
-    """What `sessions --json` says when it is run by `wrapper`, by id."""
+    """Return what `sessions --json` says when it is run by `wrapper`, by id."""
     rows = json.loads(_command(wrapper, home, folder, "sessions", "--json"))
     return {row["id"]: row for row in rows}
 
 
 def checked_by(wrapper: Sequence[str], home: Path, folder: Path) -> dict[str, Any]:
-    """What `check --json` says of the home when it is run by `wrapper`."""
+    """Return what `check --json` says of the home when it is run by `wrapper`."""
     (found,) = json.loads(_command(wrapper, home, folder, "check", "--json"))["homes"]
     assert isinstance(found, dict)
     return found
 
 
 def blindness_seen_by(wrapper: Sequence[str], home: Path, folder: Path) -> set[str]:
-    """The reasons of `hermes_exporter_blind` in the metrics that `wrapper` makes of the home."""
+    """Return the reasons of `hermes_exporter_blind` in the metrics that `wrapper` makes."""
     file = folder / "metrics.prom"
     _command(wrapper, home, folder, "textfile", str(file))
     return {
@@ -205,7 +205,7 @@ def _command(wrapper: Sequence[str], home: Path, folder: Path, *words: str) -> s
 
 
 def enter_together(stack: ExitStack, *managers: AbstractContextManager[T]) -> list[T]:
-    """Enter all at once: each takes seconds, most of them waiting."""
+    """Enter all in parallel: each takes seconds, most of them waiting."""
     with ThreadPoolExecutor(len(managers)) as pool:
         return list(pool.map(stack.enter_context, managers))
 
@@ -214,7 +214,7 @@ WAYS_TO_LEAK = ("idle", "answering", "tool", "one-shot", "kanban")
 
 
 def leak(hermes: Hermes, home: Path, model: StubModel, *ways: str) -> dict[str, str]:
-    """Sessions that nobody runs any more, by how they were left."""
+    """Make sessions that no process runs any more, by how they were left."""
 
     def killed(until: Callable[[Chat], str]) -> str:
         with chat(hermes, home) as window:
@@ -235,7 +235,7 @@ def leak(hermes: Hermes, home: Path, model: StubModel, *ways: str) -> dict[str, 
 
 
 def a_week_passes(home: Path) -> None:
-    """Move every clock of every session a week back, beside whoever has the database open."""
+    """Move every timestamp of every session a week back, while others have the database open."""
     week = 7 * 86400
     sql = (
         f"UPDATE messages SET timestamp = timestamp - {week};"

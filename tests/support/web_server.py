@@ -1,4 +1,4 @@
-"""A real server on a loopback port, and a client that says exactly what a test wants said."""
+"""A real server on a loopback port, and a client that sends exactly the bytes of a test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Running:
         return socket.create_connection(self.address, timeout=DEADLINE_SECONDS)
 
     def say(self, data: bytes) -> bytes:
-        """All that comes back for these bytes, sent on a connection that is then half closed."""
+        """Return everything the server sends for these bytes, on a half-closed connection."""
         with self.connect() as client:
             try:
                 client.sendall(data)
@@ -82,7 +82,7 @@ def request(path: str, headers: dict[str, str] | None = None, method: str = "GET
 
 
 def receive(client: socket.socket, method: str = "GET") -> tuple[HTTPResponse, bytes]:
-    """The one response that is on its way, read by the standard library's own parser."""
+    """Return the one pending response, read by the standard library's own parser."""
     response = HTTPResponse(client, method=method)
     response.begin()
     with response:
@@ -90,7 +90,7 @@ def receive(client: socket.socket, method: str = "GET") -> tuple[HTTPResponse, b
 
 
 def read_to_end(client: socket.socket) -> bytes:
-    """All bytes until the server closes, whichever way."""
+    """Return all bytes until the server closes, in any way."""
     received = b""
     try:
         while data := client.recv(65536):
@@ -101,12 +101,12 @@ def read_to_end(client: socket.socket) -> bytes:
 
 
 def status_of(answer: bytes) -> int | None:
-    """The status of raw bytes, None when nothing was answered."""
+    """Return the status of raw bytes, None if nothing was answered."""
     return int(answer.split(b" ", 2)[1]) if answer else None
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until it holds."""
+    """Wait until the condition holds."""
     end = time.monotonic() + DEADLINE_SECONDS
     while not condition():
         assert time.monotonic() < end, "waited in vain"

@@ -1,4 +1,4 @@
-"""Paths that never answer, and paths that are other people's words."""
+"""Paths that never answer, and paths chosen by other users."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_one_users_hanging_paths_take_no_question_from_another(folder: Path) -> 
 def test_a_path_that_a_process_names_is_looked_at_with_no_more_than_its_users_rights(
     folder: Path,
 ) -> None:
-    """Or anybody could have root look anywhere."""
+    """Otherwise any user could make root look anywhere."""
     closed = folder / "closed"
     small_home(closed / "home")
     closed.chmod(0o700)

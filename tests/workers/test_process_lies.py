@@ -1,4 +1,4 @@
-"""A worker is not believed, whatever it was asked: it cannot go on for ever nor fill the agent.
+"""The agent does not trust a worker: it cannot answer for ever, nor fill the agent's memory.
 
 Every call of the protocol is tried with every lie.
 """
@@ -32,7 +32,7 @@ try:
 except OSError:
     pass
 """
-"""Says that it is ready, and to whatever it is asked: something once, and something for ever."""
+"""It says that it is ready, and answers each request with one message, then another for ever."""
 
 
 def long_head(length: int) -> bytes:
@@ -61,7 +61,7 @@ def call_and_lie(call: Call[Any, Any, Any], once: bytes, repeat: bytes, why: str
     worker = liar(once, repeat)
     try:
         with pytest.raises(WorkerError, match=why):
-            worker.call(call, None, 300.0)  # a liar does not read it
+            worker.call(call, None, 300.0)  # a lying worker does not read it
     finally:
         worker.end()
         worker.is_gone(60.0)

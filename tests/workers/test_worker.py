@@ -1,4 +1,4 @@
-"""A root agent reads each user's home as that user, from a process that can do nothing else."""
+"""A root agent reads each user's home as that user, from a process with no other rights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ADA, BOB = 54321, 54322
 
 @pytest.fixture(scope="module")
 def homes() -> Iterator[dict[int, Path]]:
-    """A private home of each of two users."""
+    """Make a private home for each of two users."""
     with tempfile.TemporaryDirectory(prefix="hermes-exporter-test-") as folder:
         os.chmod(folder, 0o755)
         made = {}
@@ -64,7 +64,7 @@ def running(homes: dict[int, Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def workers(running: Agent) -> dict[int, psutil.Process]:
-    """The agent's workers, by the user they run as."""
+    """Return the agent's workers, by the user they run as."""
     return {worker.uids().real: worker for worker in children(running)}
 
 
@@ -91,10 +91,10 @@ def test_a_worker_has_nothing_of_the_agents_but_its_channel(running: Agent) -> N
 
 
 def has_only_its_channel(pid: int) -> bool:
-    """And copies of it; in the middle of a scan it has the home's files open."""
+    """True if it has only its channel and copies of it; during a scan the home's files are open."""
     try:
         targets = {name.name: os.readlink(name) for name in Path(f"/proc/{pid}/fd").iterdir()}
-    except FileNotFoundError:  # one was closed meanwhile
+    except FileNotFoundError:  # a descriptor was closed meanwhile
         return False
     channel = targets.pop("0")
     assert channel.startswith("socket:")
@@ -111,7 +111,7 @@ def test_the_scout_has_the_agents_privileges_and_opens_nothing(running: Agent) -
 
 
 def test_nothing_in_a_home_becomes_anybody_elses(running: Agent, homes: dict[int, Path]) -> None:
-    """Also while somebody has the database open, and SQLite keeps files beside it."""
+    """Also while another process has the database open, and SQLite keeps files beside it."""
     with subprocess.Popen(
         ["sqlite3", homes[ADA] / "state.db"],
         stdin=subprocess.PIPE,
@@ -156,7 +156,7 @@ def test_a_worker_may_not_take_all_memory(running: Agent) -> None:
 
 
 SMALL = ("prlimit", f"--data={80 << 20}")
-"""Less than a worker has, so that not so much is needed to fill it."""
+"""Less than a worker usually has, so that it is quickly full."""
 
 
 def test_a_home_that_eats_memory_loses_its_own_metrics_and_nobody_elses(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_home_that_eats_memory_loses_its_own_metrics_and_nobody_elses(tmp_path
 
 
 def test_a_worker_runs_git_as_the_user_it_has_become() -> None:
-    """Whether or not that user can read the installation, of which GitPython is a part."""
+    """Even if that user cannot read the installation, which contains GitPython."""
     with tempfile.TemporaryDirectory(prefix="hermes-exporter-test-") as folder:
         os.chmod(folder, 0o755)
         home = Path(folder, "home")

@@ -1,8 +1,8 @@
 """The commands: one module each, imported only when it is chosen.
 
-A command's module holds what `--help` shows, `add_arguments` for its own options (the common ones
-are added to all) and `run`, which returns the exit status. To add one, write the module and put its
-name here.
+A command's module holds what `--help` shows, `add_arguments` for its own options (all commands get
+the common ones) and `run`, which returns the exit status. To add a command, write the module and
+put its name here.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ NAMES = (
     "check",
     "demo",
 )
-"""In the order in which help lists them."""
+"""In the order of the help."""
 
 
 class Command(Protocol):
-    """What the module of a command has."""
+    """What the module of a command contains."""
 
     SUMMARY: str
     """One line, for the list of commands."""
     DESCRIPTION: str
     """What it does, for a person who has never run it."""
     EXAMPLES: tuple[tuple[str, str], ...]
-    """What one may want, and the command line for it."""
+    """A purpose, and the command line for it."""
 
     def add_arguments(self, parser: ArgumentParser) -> None: ...
 
@@ -44,10 +44,10 @@ class Command(Protocol):
 
 
 def load(name: str) -> Command:
-    """The command of that name."""
+    """Return the command of that name."""
     return cast("Command", import_module(f"exporter.cli.commands.{name}"))
 
 
 def summaries() -> dict[str, str]:
-    """The line of each command."""
+    """Return the summary line of each command."""
     return {name: load(name).SUMMARY for name in NAMES}

@@ -1,4 +1,4 @@
-"""`demo`: an invented home, served."""
+"""`demo`: serve an invented home."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(args: Namespace) -> int:
     if args.homes:
         raise UsageError("demo serves a home of its own; to serve yours: 'serve --home PATH'")
     options = arguments.options(args)
-    load(options.config_file)  # a bad one is told before a home is made for nothing
+    load(options.config_file)  # report a bad configuration before a home is made
     with tempfile.TemporaryDirectory(
         prefix="hermes-exporter-demo-", ignore_cleanup_errors=True
     ) as directory:

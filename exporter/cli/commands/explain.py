@@ -1,4 +1,4 @@
-"""`explain`: why a session is judged as it is."""
+"""`explain`: why a session has its verdict."""
 
 from __future__ import annotations
 

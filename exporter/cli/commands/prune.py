@@ -1,4 +1,4 @@
-"""`prune`: give back disk."""
+"""`prune`: free disk space."""
 
 from __future__ import annotations
 

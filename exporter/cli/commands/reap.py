@@ -1,4 +1,4 @@
-"""`reap`: end the sessions whose process is proven dead."""
+"""`reap`: end dead sessions."""
 
 from __future__ import annotations
 

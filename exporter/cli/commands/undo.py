@@ -1,4 +1,4 @@
-"""`undo`: give back what a run took."""
+"""`undo`: restore what a run took."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def run(args: Namespace) -> int:
     from exporter.cli.render import history
     from exporter.runs.models import Run
 
-    def announce(taken: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]]) -> None:
-        output.print_errors(*history.undo_announcement(taken, newest, time.time()))
+    def announce(chosen: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]]) -> None:
+        output.print_errors(*history.undo_announcement(chosen, newest, time.time()))
 
     with host(arguments.options(args)) as service:
         undone = service.undo(args.run, announce)

@@ -1,8 +1,8 @@
 """What commands print: tables and colour on a terminal, plain aligned text in a pipe.
 
-blocks    what a report is made of: lines and tables, without a word about colour codes
-plain     blocks as aligned text
-fancy     blocks with colour, by rich
-output    which of the two this output gets, and writing it
+blocks      the parts of a report: lines and tables, without colour codes
+plain_text  blocks as aligned text
+rich_text   blocks with colour, by rich
+output      chooses one of the two, and writes it
 status, sessions, check   the reports of these commands, as blocks
 """

@@ -1,4 +1,4 @@
-"""What a report is made of."""
+"""The parts of a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INDENT = "  "
 
 
 class Tone(StrEnum):
-    """How a piece of text is meant; the renderer knows colours."""
+    """The meaning of a piece of text; the renderer chooses the colour."""
 
     PLAIN = "plain"
     STRONG = "strong"
@@ -33,7 +33,7 @@ VERDICT_TONES = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A piece of text. Names and ids are made visible here, so that no report can forget to."""
+    """A piece of text. Control characters are made visible here, so no report can forget it."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -44,14 +44,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A share of a whole, drawn."""
+    """A share of a whole, drawn as a bar."""
 
     ratio: float
     tone: Tone = Tone.PLAIN
     width: int = 20
 
     def cells(self) -> int:
-        """How many of `width` are filled: at least one for any share that is not nothing."""
+        """Return how many of `width` are filled: at least one for any share above 0."""
         if self.ratio <= 0:
             return 0
         return max(1, min(self.width, round(self.ratio * self.width)))
@@ -62,27 +62,29 @@ class Column:
     title: str = ""
     right: bool = False
     least: int | None = None
-    """The width to which a narrow terminal may squeeze it by wrapping; None: it never is, as an id
-    that is copied into the next command must not be."""
+    """The smallest width on a narrow terminal, by wrapping; None: it is never wrapped, such as an
+    id that is copied into the next command.
+    """
     spare: int = 0
-    """Where a terminal is too narrow even so, columns are left out, the lowest number first; 0 is
-    for those that never are."""
+    """If a terminal is still too narrow, columns are left out, the lowest number first; 0: never
+    left out.
+    """
 
 
 def target_column(title: str, targets: Iterable[str]) -> Column:
-    """A column of ids, which stay whole, and of paths, which a narrow terminal may fold."""
+    """Return a column of ids, which are never wrapped, and paths, which may be."""
     ids = [len(escape_control(each)) for each in targets if "/" not in each]
     return Column(title, least=max([22, *ids]))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Pieces of text with a space between them; no piece is an empty line."""
+    """Pieces of text with a space between them; without pieces it is an empty line."""
 
     pieces: tuple[Cell, ...] = ()
     level: int = 0
     whole: bool = False
-    """A command to be copied: it is never broken into two lines."""
+    """A command to copy: it is never broken into two lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,4 +103,4 @@ class Table:
 Block = Line | Table
 
 NO_HOME = Line((Cell("No home was looked at; `hermes-exporter check` tells why.", Tone.WARN),))
-"""Instead of a report that would say of nothing that it is all right."""
+"""Shown instead of a report that would call nothing all right."""

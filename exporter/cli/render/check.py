@@ -10,10 +10,10 @@ from exporter.text import counted
 
 
 def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
-    """Lines and tables for the value that `check --json` prints.
+    """Yield lines and tables for the value that `check --json` prints.
 
-    The problems of the configuration are only counted here: they go to stderr, a line each, and
-    with any of them there is nothing else to tell.
+    Problems of the configuration are only counted here. They go to stderr, one line each, and with
+    any of them there is nothing else to report.
     """
     problems = len(report["config"])
     verdict = counted(problems, "problem") if problems else "ok"

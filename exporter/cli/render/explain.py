@@ -1,4 +1,4 @@
-"""The report of `explain`: a verdict, told as a colleague would."""
+"""The report of `explain`: a verdict and its reasons, in sentences."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TWO: Final = (Column(), Column(least=30))
 
 
 def blocks(found: Mapping[str, Any], now: float) -> Iterator[Block]:
-    """Lines for the value that `explain --json` prints."""
+    """Yield lines for the value that `explain --json` prints."""
     verdict = found["verdict"]
     yield Line(
         (

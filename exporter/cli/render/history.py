@@ -25,7 +25,7 @@ _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 
 
 def history(runs: Sequence[Mapping[str, Any]], now: float) -> Iterator[Block]:
-    """Lines and tables for the value that `history --json` prints."""
+    """Yield lines and tables for the value that `history --json` prints."""
     if runs:
         yield Table(_COLUMNS, tuple(_row(run, now) for run in runs))
         yield Line()
@@ -54,7 +54,7 @@ def _left(until: float | None, now: float) -> str:
 
 
 def one_run(rows: Sequence[Mapping[str, Any]], now: float) -> Iterator[Block]:
-    """Lines and tables for the value that `history RUN --json` prints."""
+    """Yield lines and tables for the value that `history RUN --json` prints."""
     for row in rows:
         yield Table(_COLUMNS, (_row(row, now),))
         if row["why"]:
@@ -91,9 +91,9 @@ def _items(items: Sequence[Mapping[str, Any]]) -> Table:
 def undo_announcement(
     taken: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]], now: float
 ) -> Iterator[str]:
-    """A line that says which run is given back, and one if that is not the newest.
+    """Yield a line that says which run is undone, and one if that is not the newest.
 
-    Both are what the run did, with the label of the home it did it in.
+    Both arguments are what the run did, with the label of the home.
     """
     if newest:
         given_back = all(run.undone == run.actions for _, run in newest)
@@ -118,7 +118,7 @@ def _briefly(runs: Sequence[tuple[str, Run]], now: float) -> str:
 
 
 def undo_result(result: Outcome) -> Iterator[Block]:
-    """What an undo gave back, and what it could not."""
+    """Yield what an undo restored, and what it could not."""
     if result.skipped:
         yield Table(
             (

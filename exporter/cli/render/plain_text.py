@@ -1,5 +1,6 @@
-"""Blocks as aligned text: for pipes, files and terminals without colour. Nothing is wrapped or cut,
-so that `grep`, `awk` and a diff see whole ids.
+"""Blocks as aligned text, for pipes, files and terminals without colour.
+
+Nothing is wrapped or cut, so that `grep`, `awk` and a diff see complete ids.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _GAP = "  "
 
 
 def render(blocks: Iterable[Block]) -> str:
-    """The text of a report."""
+    """Return the text of a report."""
     lines: list[str] = []
     for block in blocks:
         lines.extend([_line(block)] if isinstance(block, Line) else _table(block))
@@ -38,7 +39,7 @@ def _table(table: Table) -> list[str]:
 
 
 def columns_of(table: Table) -> list[list[str]]:
-    """The texts of each column, its title first where there is one."""
+    """Return the texts of each column, with its title first if there is one."""
     return [
         ([column.title.upper()] if table.titled else []) + [_text(row[index]) for row in table.rows]
         for index, column in enumerate(table.columns)
@@ -55,7 +56,7 @@ def _padded(text: str, width: int, right: bool) -> str:
 
 
 def width_of(text: str) -> int:
-    """Columns on a screen: wide characters take two, combining ones none."""
+    """Return the width on a screen: wide characters take two columns, combining ones none."""
     if text.isascii():
         return len(text)
     return sum(

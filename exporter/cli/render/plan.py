@@ -1,4 +1,4 @@
-"""The report of `reap`: what would be done, or what has been."""
+"""The report of `reap`: what would be done, or what was done."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 def blocks(
     result: Mapping[str, Any], *, again: str = "", chosen: str = "", homes: int = 1
 ) -> Iterator[Block]:
-    """Lines and tables for the value that `reap --json` prints.
+    """Yield lines and tables for the value that `reap --json` prints.
 
-    `again` are the options to be given to the next command as well, `chosen` is what the plan was
-    narrowed to, `homes` how many were looked at.
+    `again` are the options to repeat in the next command, `chosen` are the filters of the plan,
+    `homes` is the number of homes scanned.
     """
     plan = result["plan"]
     if result["executed"] and (result["done"] or result["skipped"]):
@@ -54,7 +54,7 @@ def _table(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 
 
 def unknown_outcome(result: Mapping[str, Any], again: str) -> Iterator[Block]:
-    """Of a run whose journal failed, or whose worker did: nothing is claimed of its targets."""
+    """Yield lines for a run whose journal or worker failed: its targets may or may not be done."""
     for why in dict.fromkeys(each["why"] for each in result["skipped"]):
         yield Line((Cell(why, Tone.WARN),))
     yield Line()

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, and silence anywhere else."""
+"""A progress bar on a terminal, and nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 ReportProgress = Callable[[str, int, int], None]
-"""What is under way, and how many of how many steps are done."""
+"""Called with what is in progress, and how many of how many steps are done."""
 
 
 @contextmanager
 def progress_bar() -> Iterator[ReportProgress]:
-    """Where to tell of progress. It is drawn on stderr, so that stdout stays a report."""
+    """Yield a function that takes progress. It draws on stderr, so that stdout stays a report."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda *_: None
         return

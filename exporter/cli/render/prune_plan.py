@@ -14,7 +14,7 @@ from exporter.text import counted, format_age, format_count, format_size
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 _LISTED = 20
-"""Items that are shown one by one; `--json` has them all."""
+"""How many items are listed one by one; `--json` lists all."""
 _NOTHING: Mapping[Frees, int] = dict.fromkeys(Frees, 0)
 _FREED = {
     Frees.NOW: "now",
@@ -25,7 +25,7 @@ _FREED = {
 
 @dataclass(frozen=True, slots=True)
 class HomePlanView:
-    """The plan of one home, and the settings that say when its bytes come free."""
+    """The plan of one home, and the settings that say when its bytes become free."""
 
     label: str
     plan: HomePrunePlan
@@ -39,10 +39,10 @@ def blocks(
     freed: Mapping[Frees, int] = _NOTHING,
     again: str = "",
 ) -> Iterator[Block]:
-    """Lines and tables for the value that `prune --json` prints, and the plans behind it.
+    """Yield lines and tables for the value that `prune --json` prints, and its plans.
 
-    `freed` is what a run did by when it comes free, `again` are the options to be given to the next
-    command as well.
+    `freed` are the bytes of a run by the time when they become free, `again` are the options to
+    repeat in the next command.
     """
     actions = result["plan"]["actions"]
     if result["executed"] and (result["done"] or result["skipped"]):
@@ -87,7 +87,7 @@ def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 
 
 def _when_free(plans: Sequence[HomePlanView]) -> Iterator[Block]:
-    """How much of the disk comes back at once, later, or only by work that somebody must allow."""
+    """Yield how much disk is freed at once, later, or only by work that must be allowed first."""
     planned = [(each.settings, action) for each in plans for action in each.plan.actions]
     at_purge = [settings for settings, action in planned if action.frees is Frees.AT_PURGE]
     vacuumed = [settings for settings, action in planned if _waits_for_vacuum(action)]
@@ -140,7 +140,7 @@ def _waits_for_vacuum(action: PruneAction) -> bool:
 
 
 def _keep_times(settings: Sequence[Prune]) -> str:
-    """`3d`, or `3d to 7d` where homes differ."""
+    """Return `3d`, or `3d to 7d` if homes differ."""
     times = sorted({each.trash.keep_seconds for each in settings})
     return " to ".join(dict.fromkeys(format_age(each) for each in (*times[:1], *times[-1:])))
 
@@ -175,7 +175,7 @@ def _items(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 
 
 def _home(label: str, plan: HomePrunePlan) -> Iterator[Block]:
-    """What a person should know of one home before saying yes."""
+    """Yield what a person should know of one home before confirming."""
     lines = list(_words(plan))
     if lines:
         yield Line((Cell(label, Tone.STRONG),))
@@ -225,7 +225,7 @@ def _left_alone(skipped: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 
 
 def purged(result: Mapping[str, Any], run: str | None, freed_bytes: int) -> Iterator[Block]:
-    """What `purge` has done: to one run, in every home it acted on, or to all."""
+    """Yield what `purge` did: to one run, in every home it acted on, or to all runs."""
     yield from _left_alone(result["skipped"])
     done = result["done"]
     said = "Nothing was purged." if result["skipped"] else "The trash is empty."

@@ -1,4 +1,4 @@
-"""Blocks as wide as a terminal, by rich. Imported only for one: rich is not small."""
+"""Blocks as wide as a terminal, by rich. Imported only for a terminal: rich is large."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def render(
     ascii_only: bool = False,
     colour: bool = True,
 ) -> str:
-    """The text of a report, as wide as the terminal, with its colour codes if they are welcome."""
+    """Return the text of a report, as wide as the terminal, with colour codes if wanted."""
     out = io.StringIO()
     console = Console(
         file=out,
@@ -59,8 +59,10 @@ def render(
 
 
 def _print_table(console: Console, table: Table, indent: int, ascii_only: bool) -> None:
-    """Where not all columns fit, some are left out, and named; what is never squeezed stays whole,
-    if need be by lines longer than the terminal is wide."""
+    """Print a table. If not all columns fit, some are left out and named.
+
+    A column that is never wrapped stays complete, even if lines become longer than the terminal.
+    """
     screen = console.width
     fitting, left_out = _fitted(table, screen - indent)
     console.width = max(screen, indent + sum(_least_widths(fitting)))
@@ -72,7 +74,7 @@ def _print_table(console: Console, table: Table, indent: int, ascii_only: bool) 
 
 
 def _fitted(table: Table, room: int) -> tuple[Table, list[str]]:
-    """The table with as many columns as there is room for, and the titles of the others."""
+    """Return the table with as many columns as fit, and the titles of the others."""
     gone: set[int] = set()
     widths = _least_widths(table)
     spare = [index for index, column in enumerate(table.columns) if column.spare]
@@ -118,7 +120,7 @@ def _table(table: Table, ascii_only: bool) -> RichTable:
 
 
 def _least_widths(table: Table) -> list[int]:
-    """Of each column and the gap after it."""
+    """Return the smallest width of each column, with the gap after it."""
     widths = [max(map(width_of, texts), default=0) for texts in columns_of(table)]
     return [
         _GAP + (width if column.least is None else min(width, column.least))

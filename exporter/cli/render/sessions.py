@@ -1,4 +1,4 @@
-"""The report of `sessions`: each open session, its verdict and what speaks loudest for it."""
+"""The report of `sessions`: each open session, its verdict and its strongest evidence."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _COLUMNS = (
 def blocks(
     sessions: Sequence[Session], filters: Mapping[str, str], now: float, *, homes: int = 1
 ) -> Iterator[Block]:
-    """Lines and tables for the value that `sessions --json` prints.
+    """Yield lines and tables for the value that `sessions --json` prints.
 
-    `filters` are those given, `homes` how many were read.
+    `filters` are the given filters, `homes` is the number of homes read.
     """
     if not homes and not sessions:
         yield NO_HOME
@@ -68,7 +68,7 @@ def _age(moment: float | None, now: float) -> str:
 
 
 def _strongest(evidence: Sequence[Mapping[str, Any]]) -> str:
-    """The first piece of evidence: they come strongest first."""
+    """Return the first piece of evidence: the strongest comes first."""
     if not evidence:
         return ""
     first = evidence[0]

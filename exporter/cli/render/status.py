@@ -9,7 +9,7 @@ from exporter.cli.render.blocks import VERDICT_TONES, Bar, Block, Cell, Column, 
 from exporter.text import counted, format_count, format_percent, format_pids, format_size
 
 MOST_IN_DETAIL = 3
-"""With more homes than this, a line each: the whole host stays on one screen."""
+"""With more homes than this, each has one line: the whole host fits on one screen."""
 
 HomeJson = Mapping[str, Any]
 
@@ -18,7 +18,7 @@ _RATIOS = ("disk_used",)
 
 
 def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
-    """Lines and tables for the value that `status --json` prints."""
+    """Yield lines and tables for the value that `status --json` prints."""
     homes = report["homes"]
     agent = report["agent"]
     mixed = any(home.get("mode", agent["mode"]) != agent["mode"] for home in homes)
@@ -45,7 +45,7 @@ def _acts(home: HomeJson) -> str:
 
 
 def _refused(refused: Sequence[Mapping[str, str]]) -> Iterator[Block]:
-    """What looks like a home and is not watched; a new user would look for it in vain."""
+    """Yield paths that look like a home and are not watched; a new user would search for them."""
     for each in refused[:MOST_IN_DETAIL]:
         yield Line((Cell(each["path"], Tone.STRONG), Cell("is not watched:", Tone.WARN)))
         yield Line((Cell(f"{each['why']}; {each['fix']}"),), level=1)
@@ -99,7 +99,7 @@ def _sessions(home: HomeJson) -> Cell:
 
 
 def _verdicts(home: HomeJson) -> list[Cell]:
-    """Only what there is any of stands out."""
+    """Return the verdict counts; only those above 0 stand out."""
     verdicts = home["verdicts"]
     last = list(verdicts)[-1]
     return [
@@ -143,7 +143,7 @@ def _crossed(home: HomeJson) -> list[str]:
 
 
 def _would(home: HomeJson) -> str:
-    """What reap and prune would do now; empty when that is nothing."""
+    """Return what reap and prune would do now; empty if nothing."""
     parts = []
     if home.get("would_reap"):
         parts.append(f"reap {counted(home['would_reap'], 'session')}")
@@ -207,7 +207,7 @@ def _troubles(homes: list[HomeJson]) -> Iterator[Line]:
 
 
 def _losses(home: HomeJson) -> Iterator[str]:
-    """Of processes that save nothing, or soon will not; who does already is named once."""
+    """Yield lines about processes that lose their writes, or soon will; each process once."""
     deleted = home.get("deleted_wal_pids") or []
     endangered = [pid for pid in home.get("lockless_pids") or () if pid not in deleted]
     if deleted:
@@ -231,7 +231,7 @@ def _total(home: HomeJson) -> int:
 
 
 def _disk_total(home: HomeJson) -> str:
-    """Of what has been measured; a home that could not be walked has no kinds at all."""
+    """Return the measured total; `?` for a home that could not be walked and so has no kinds."""
     return format_size(_total(home)) if home["disk"] else "?"
 
 
@@ -240,7 +240,7 @@ def _count(value: int | None) -> str:
 
 
 def _amount(name: str, value: float | None) -> str:
-    """A value of a threshold in the unit of that threshold."""
+    """Return a value of a threshold in the unit of that threshold."""
     if value is None:
         return "?"
     if name in _RATIOS:

@@ -1,8 +1,8 @@
-"""A part of a home, kept up to date by looking at little of it.
+"""A part of a home, kept up to date by reading little of it.
 
-Each scan looks at the folder of every node and reads again what moved. What grows in place moves
-no folder, so some is read again regardless: everything while there is little, else what was
-written last and, in turn, the rest. A node is a folder, a small subtree or a shadow repository.
+Each scan checks the folder of every node and reads again what changed. A file that grows does not
+change its folder's times. So small parts are read whole at each scan, large ones partly: recent
+files at each scan, the rest in turn. A node is a folder, a small subtree or a shadow repository.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from exporter.scan.fork_pool import ForkPool
 from exporter.snapshot import DiskKind
 
 WHOLE_ENTRIES: Final = 128
-"""A subtree up to this size is one node, so that nodes are few where folders are many."""
+"""A subtree up to this size is one node, so that there are few nodes for many folders."""
 MANY_FOLDERS: Final = 1024
-"""A folder with more subfolders is one node with them, whatever its size."""
+"""A folder with more subfolders forms one node with them, whatever its size."""
 HUGE_ENTRIES: Final = 20_000
 HUGE_PAUSE_RATIO: Final = 50
-"""A node beyond that size rests fifty times as long as reading it took."""
+"""A node beyond that size is skipped for fifty times as long as its reading took."""
 _SHARED_REPOS: Final = 12
 """Below that, starting another process costs more than it saves."""
 _SHARE_SCANS: Final = 4
-"""How often the names of a large folder are listed to look at the next share of its files."""
+"""How often the names of a large folder are listed to check the next share of its files."""
 
 Skip = Callable[[bytes, bytes], bool]
-"""Whether a subfolder, given its folder and name, is no part of a forest."""
+"""Called with a folder and a name: True if this subfolder is not part of the cache."""
 
 
 class DiskCache:
@@ -69,24 +69,24 @@ class DiskCache:
         self._effort = effort
         self._full_interval_seconds = full_interval_seconds
         self._fork_pool = ForkPool(processes, RepoReading)
-        self._growing: list[FolderUnit] = []
-        self._unread: list[RepositoryUnit] = []
+        self._new_folders: list[FolderUnit] = []
+        self._new_repos: list[RepositoryUnit] = []
         self._scan = 0
         self._refreshed_at: float | None = None
         self._owed = 0.0
         self.nodes: dict[bytes, DiskUnit] = {}
         self.revision = 0
-        """Moves when a node comes, goes, is to be read anew, or counts something else."""
+        """Changes when a node appears, disappears, must be read again, or has new figures."""
         self._totals: tuple[int, dict[DiskKind, FolderTotals]] = (-1, {})
         self._complete: tuple[int, bool] = (-1, False)
 
     def refresh(self, moment: ScanTime, skip: Skip) -> None:
-        """Bring the nodes up to date, as far as the time of this scan allows."""
+        """Update the nodes, as far as the time of this scan allows."""
         self._scan += 1
         if not _is_own_folder(self._root, moment.device):
             self.nodes.clear()
-            self._growing.clear()
-            self._unread.clear()
+            self._new_folders.clear()
+            self._new_repos.clear()
             self.revision += 1
             return
         if self._root not in self.nodes:
@@ -100,7 +100,7 @@ class DiskCache:
         self._read_new(moment, skip)
 
     def totals(self) -> dict[DiskKind, FolderTotals]:
-        """What all nodes count together; added up anew only after something has changed."""
+        """Return the sums over all nodes; added again only after a change."""
         if self._totals[0] != self.revision:
             totals: dict[DiskKind, FolderTotals] = {}
             for node in self.nodes.values():
@@ -110,21 +110,21 @@ class DiskCache:
         return self._totals[1]
 
     def is_complete(self) -> bool:
-        """Whether every node was read at least once."""
+        """True if every node was read at least once."""
         if self._complete[0] != self.revision:
             complete = all(node.seen is not None for node in self.nodes.values())
             self._complete = (self.revision, complete)
         return self._complete[1]
 
     def forget(self, path: bytes) -> None:
-        """Have a folder read again whether it moves or not."""
+        """Read a folder again at the next scan even if it has not changed."""
         if path in self.nodes:
             self.nodes[path].settled = False
 
     # Which nodes to read
 
     def _moved(self, moment: ScanTime) -> list[DiskUnit]:
-        """The nodes whose folder moved since they were read."""
+        """Return the nodes whose folder changed since they were read."""
         moved: list[DiskUnit] = []
         lstat, inode, device = os.lstat, stat.ST_INO, stat.ST_DEV
         for node in self.nodes.values():
@@ -142,14 +142,14 @@ class DiskCache:
         return moved
 
     def _in_turn(self, moment: ScanTime) -> list[DiskUnit]:
-        """The nodes to read in full although they did not move."""
+        """Return the nodes to read in full although their folder did not change."""
         nodes = [n for n in self.nodes.values() if n.seen is not None]
         awake = [n for n in nodes if n.checked < self._scan and n.skip_until <= moment.monotonic]
         turn = choose_units(awake, self._effort, self._due(len(nodes), moment.monotonic))
-        return turn.read + [n for n in turn.look if not self._is_as_it_was(n, moment)]
+        return turn.read + [n for n in turn.look if not self._is_unchanged(n, moment)]
 
     def _due(self, nodes: int, monotonic: float) -> int:
-        """How many nodes to read now so that all are in each full interval, without a rush."""
+        """Return how many nodes to read now, to spread all of them evenly over a full interval."""
         passed = monotonic - self._refreshed_at if self._refreshed_at is not None else 0.0
         self._refreshed_at = monotonic
         self._owed = min(nodes, self._owed + nodes * passed / self._full_interval_seconds)
@@ -157,8 +157,8 @@ class DiskCache:
         self._owed -= due
         return due
 
-    def _is_as_it_was(self, node: DiskUnit, moment: ScanTime) -> bool:
-        """Look at a node with less effort than reading it takes; where it has changed, say so."""
+    def _is_unchanged(self, node: DiskUnit, moment: ScanTime) -> bool:
+        """True if a cheap check finds the node unchanged, or updates it; False: it must be read."""
         if isinstance(node, RepositoryUnit):
             self._read_repos([node], moment, trust=True)
             return True
@@ -174,7 +174,7 @@ class DiskCache:
         if self._scan % _SHARE_SCANS == 0:
             if not node.sample.next_share_unchanged(node.prefix, LARGE_ENTRIES):
                 return False
-            self._note(node, moment, began)
+            self._mark_checked(node, moment, began)
         return True
 
     # Reading them
@@ -191,7 +191,7 @@ class DiskCache:
         self._read_repos(repos, moment, trust=False)
 
     def _read_repos(self, repos: list[RepositoryUnit], moment: ScanTime, *, trust: bool) -> None:
-        """Read repositories, many of them with several processes."""
+        """Read repositories; many of them with several processes."""
 
         def read(number: int) -> RepoReading | None:
             if moment.is_over():
@@ -214,13 +214,13 @@ class DiskCache:
             if reading is not None:
                 self.revision += repo.take(reading)
                 repo.read_at = repo.read_at if trust else moment.monotonic
-                self._note(repo, moment, began)
+                self._mark_checked(repo, moment, began)
             elif not moment.is_over():
                 self._drop(repo)
 
     def _read_folder(self, node: FolderUnit, moment: ScanTime, skip: Skip) -> None:
         began = moment.clock()
-        node.walk = walk = node.walk or self._set_out(node, moment)
+        node.walk = walk = node.walk or self._start_walk(node, moment)
         if walk is None:
             return self._drop(node)
         before, was_unread = node.tallies, node.seen is None
@@ -229,11 +229,11 @@ class DiskCache:
                 node.walk = None
                 self.revision += was_unread or node.tallies != before
                 node.read_at = moment.monotonic
-                return self._note(node, moment, began)
+                return self._mark_checked(node, moment, began)
         return None
 
-    def _set_out(self, node: FolderUnit, moment: ScanTime) -> FolderWalk | None:
-        """Begin to read a folder; None if it is none, or no part of this home."""
+    def _start_walk(self, node: FolderUnit, moment: ScanTime) -> FolderWalk | None:
+        """Start to read a folder; None if it is not a folder, or not part of this home."""
         try:
             found = os.lstat(node.path or b".")
         except OSError:
@@ -248,7 +248,7 @@ class DiskCache:
         return FolderWalk(found, settled, listing)
 
     def _take(self, node: FolderUnit, walk: FolderWalk, skip: Skip) -> bool:
-        """Take in what a walk has counted; False if it must go on in the subfolders."""
+        """Store what a walk has counted; False if the subfolders must be read too."""
         work = walk.work
         node.seen, node.settled = folder_stamp(walk.found), walk.settled
         if isinstance(work, TreeWalk):
@@ -258,7 +258,7 @@ class DiskCache:
         if len(names) > MANY_FOLDERS and not paths.stands_alone(node.path):
             self._drop_children(node, node.children)
             node.is_whole = True
-            self._read_anew(node)
+            self._mark_unread(node)
             walk.work = _whole(node, walk.found)
             return False
         self._take_listing(node, work, names)
@@ -270,11 +270,11 @@ class DiskCache:
         node.sample = None
         if node.entries > 2 * WHOLE_ENTRIES and tally.folders <= MANY_FOLDERS:
             node.is_whole = False
-            self._read_anew(node)
-            self._growing.append(node)
+            self._mark_unread(node)
+            self._new_folders.append(node)
 
-    def _read_anew(self, node: FolderUnit) -> None:
-        """Until it was read in its new form, the forest is not complete."""
+    def _mark_unread(self, node: FolderUnit) -> None:
+        """Mark a node as unread: until it is read in its new form, the cache is not complete."""
         node.seen = None
         self.revision += 1
 
@@ -289,27 +289,29 @@ class DiskCache:
             self._add(RepositoryUnit(path, kind) if is_repo else FolderUnit(path, kind))
         node.children = names
 
-    def _note(self, node: DiskUnit, moment: ScanTime, began: float) -> None:
+    def _mark_checked(self, node: DiskUnit, moment: ScanTime, began: float) -> None:
         node.checked = self._scan
         if node.entries > HUGE_ENTRIES:
             node.skip_until = moment.monotonic + HUGE_PAUSE_RATIO * (moment.clock() - began)
 
-    # The shape of the forest
+    # The tree of nodes
 
     def _read_new(self, moment: ScanTime, skip: Skip) -> None:
-        """Read what was found but not yet read; folders depth first, so that they can be merged."""
-        while self._growing and not moment.is_over():
-            node = self._growing[-1]
+        """Read new nodes; folders depth first, so that small ones can be merged."""
+        while self._new_folders and not moment.is_over():
+            node = self._new_folders[-1]
             if self.nodes.get(node.path) is node and node.seen is None:
                 self._read_folder(node, moment, skip)
             else:
-                self._growing.pop()
+                self._new_folders.pop()
                 self._merge(node)
-        self._read_repos(self._unread, moment, trust=False)
-        self._unread = [n for n in self._unread if n.seen is None and self.nodes.get(n.path) is n]
+        self._read_repos(self._new_repos, moment, trust=False)
+        self._new_repos = [
+            n for n in self._new_repos if n.seen is None and self.nodes.get(n.path) is n
+        ]
 
     def _merge(self, node: FolderUnit) -> None:
-        """Make a small subtree, all of which was read, one node."""
+        """Make a small subtree that was read completely one node."""
         if self.nodes.get(node.path) is not node or paths.stands_alone(node.path):
             return
         children = [self.nodes[node.prefix + name] for name in node.children]
@@ -328,12 +330,12 @@ class DiskCache:
         self.nodes[node.path] = node
         self.revision += 1
         if isinstance(node, FolderUnit):
-            self._growing.append(node)
+            self._new_folders.append(node)
         elif isinstance(node, RepositoryUnit):
-            self._unread.append(node)
+            self._new_repos.append(node)
 
     def _drop(self, node: DiskUnit) -> None:
-        """Forget a node that is gone, with what was below it."""
+        """Forget a node that is gone, with everything below it."""
         self.nodes.pop(node.path, None)
         self.revision += 1
         if isinstance(node, FolderUnit):
@@ -358,7 +360,7 @@ def _whole(node: FolderUnit, found: os.stat_result) -> TreeWalk:
 
 
 def _is_own_folder(path: bytes, device: int) -> bool:
-    """Whether a path leads to a folder of the home, through no link and into no mount."""
+    """True if a path leads to a folder of the home, through no link and into no mount."""
     parts = path.split(b"/")
     for depth in range(len(parts)):
         try:

@@ -1,8 +1,8 @@
-"""Telling whether any file of a large folder changed, without looking at all of them.
+"""Tell if any file of a large folder changed, without checking all of them.
 
-Names that come or go move the folder itself. A file that grows in place does not; it is most
-likely one of those written last, and otherwise it is found when its share has its turn. How much
-one of those written last has grown is told, so that the folder need not be read again.
+Names that appear or disappear change the folder itself. A file that grows does not. So each scan
+checks the newest files, and a share of the others in turn. The growth of one of the newest files is
+reported, so that the folder need not be read again.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ _RECENT: Final = 32
 
 
 class Growth(Struct, frozen=True):
-    """How a file that was written again differs from what was counted of it."""
+    """How a file that was written again differs from what was counted."""
 
     name: bytes
     blocks: int
-    """More than before; negative if it shrank."""
+    """The increase; negative if it shrank."""
     mtime: float
     """In whole seconds."""
 
 
 class _Recent(NamedTuple):
-    """One of the files written last, in the order of which they were."""
+    """One of the newest files; sorts by modification time."""
 
     mtime_ns: int
     name: bytes
     trace: int
     inode: int
-    """0 if it has several names: then it is not counted with this folder alone."""
+    """0 if the file has several names: then it is not counted in this folder alone."""
     blocks: int
 
 
 class FolderSample:
-    """Sums over the files of one folder, by the hash of their name, and the files written last."""
+    """Sums over the files of one folder, by the hash of their name, and the newest files."""
 
     __slots__ = ("_files", "_recent", "_sums", "_turn")
 
@@ -59,10 +59,10 @@ class FolderSample:
             heapreplace(self._recent, _recent(name, trace, found))
 
     def take_growth(self, prefix: bytes) -> list[Growth] | None:
-        """How the files that were written last differ from what they were, which is then forgotten.
+        """Return how the newest files changed since the last call, and remember their new state.
 
-        None if only reading the folder can tell what it now holds: one of them is gone, is another
-        file, or looks older than it was.
+        None if only a reading of the folder can tell its new figures: one of the files is gone, is
+        another file, or looks older than before.
         """
         grown: list[Growth] = []
         recent: list[_Recent] = []
@@ -88,7 +88,7 @@ class FolderSample:
         return grown
 
     def next_share_unchanged(self, prefix: bytes, files: int) -> bool:
-        """Whether the next share, of about so many files, is as it was."""
+        """True if the next share, of about this many files, is unchanged."""
         width = max(1, _BUCKETS * files // max(1, self._files))
         low, high = self._turn, min(self._turn + width, _BUCKETS)
         sums = [0] * _BUCKETS

@@ -1,4 +1,4 @@
-"""The checkpoint projects of a home, of both layouts, with their states."""
+"""The checkpoint projects of a home, in both layouts, with their states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from exporter.snapshot import CheckpointCount, DiskKind
 
 
 class Projects:
-    """Finds the projects during a scan and keeps them for whoever asks between scans."""
+    """Finds the projects during a scan and keeps them for calls between scans."""
 
     def __init__(self, home: str, stale_after_seconds: float, mountinfo: str) -> None:
         self._stale_after_seconds = stale_after_seconds
@@ -30,20 +30,20 @@ class Projects:
         self._store = StoreReader(paths.STORE, os.path.join(home, os.fsdecode(paths.STORE)))
         self._known: tuple[int, int, list[StoreProject]] | None = None
         self._judged_at = self._valid_until = math.inf
-        """When the states were told, and when the first of them will be another by its age."""
+        """When the states were determined, and when the first of them changes by its age."""
         self._repos: list[ProjectState] = []
         self._stored: list[tuple[StoreProject, ProjectState]] = []
         self._counts = self._count()
 
     @property
     def problem(self) -> GitError | None:
-        """Why projects that only a ref knows are missing."""
+        """Why projects known only by a ref are missing."""
         return self._store.problem
 
     def refresh(self, repos: DiskCache, now: float, monotonic: float, *, has_store: bool) -> None:
-        """Look for the working directories of all projects; the home is the working directory.
+        """Look up the working directories of all projects; the home must be the working directory.
 
-        While nothing has changed and all answers are still believed, so are the states.
+        The states are kept while nothing has changed and all answers are still valid.
         """
         self._workdirs.refresh(monotonic)
         stored = self._store.read(monotonic) if has_store else []
@@ -60,7 +60,7 @@ class Projects:
         self._stored = [
             (project, self._state(project.workdir, project.last_touch, now)) for project in stored
         ]
-        # Few answers are not kept at all.
+        # A small number of answers is not kept at all.
         self._known = known if self._workdirs.remembers() else None
         self._judged_at = now
         self._counts = self._count()
@@ -73,7 +73,7 @@ class Projects:
         return state
 
     def counts(self) -> list[CheckpointCount]:
-        """How many projects there are of each layout and state, none left out for being 0."""
+        """Return the number of projects of each layout and state, including zeros."""
         return list(self._counts)
 
     def _count(self) -> list[CheckpointCount]:
@@ -88,5 +88,5 @@ class Projects:
         ]
 
     def stored(self) -> list[StoreProject]:
-        """The projects of the store as of the last scan."""
+        """Return the projects of the store as of the last scan."""
         return [project for project, _ in self._stored]

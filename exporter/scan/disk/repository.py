@@ -1,9 +1,9 @@
-"""Reading one shadow repository, whole or by trusting what git never changes in place.
+"""Read one shadow repository, completely, or with trust in what git never changes in place.
 
-Git replaces `index` in the repository's own folder with every snapshot, so that folder's times
-tell whether to read it at all. Reading it again regardless, to find what they do not tell, is made
-cheaper: only logs grow in place, all else git replaces. So while none of the folders without
-subfolders changed, most of all `objects/xx`, the files in them need no look.
+Git replaces `index` in the repository's own folder at every snapshot, so the times of that folder
+show if a reading is needed. A reading for changes that they do not show is made cheaper: only logs
+grow in place, git replaces all other files. So while no folder without subfolders changed (most are
+`objects/xx`), the files in these folders are not checked.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class RepoReading(Struct, gc=False):
     seen: FolderStamp
     settled: bool
     rest: FolderTotals
-    """All but what is in `leaves`; those folders themselves are counted here."""
+    """Everything outside `leaves`, including the leaf folders themselves."""
     leaves: FolderTotals
-    """What is in folders without subfolders, except those of logs."""
+    """The contents of folders without subfolders, except those of logs."""
     leaves_changed: int
     """The sum of the change times of those folders; 0 if they are too young to be trusted."""
     workdir: bytes | None
@@ -45,7 +45,7 @@ class RepoWalk:
     """The reading of one repository, which may take more than one scan."""
 
     def __init__(self, trusted: RepoReading | None) -> None:
-        """With the leaves of `trusted`, if they are unchanged."""
+        """Reuse the leaves of `trusted`, if they are unchanged."""
         self.trusted = trusted
         self._leaves: dict[bytes, int] = {}
         self._begun: tuple[os.stat_result, ScanTime] | None = None
@@ -53,9 +53,9 @@ class RepoWalk:
         self._below: TreeWalk | None = None
 
     def resume(self, found: os.stat_result, moment: ScanTime) -> RepoReading:
-        """Read on, inside the repository; raise OutOfTimeError if that is not enough.
+        """Continue to read, inside the repository; raise OutOfTimeError if the time is up.
 
-        What is told of its age is as of the beginning: what changed since will show as moved.
+        The stamp is that of the start: a change since then shows as a change at the next scan.
         """
         if self._begun is None:
             self._begun = (found, moment)
@@ -97,7 +97,7 @@ class RepoWalk:
 
 
 def read_repo(path: bytes, moment: ScanTime, walk: RepoWalk) -> RepoReading | None:
-    """Read the repository at `path`, or go on with it; None if it is gone.
+    """Read the repository at `path`, or continue to; None if it is gone.
 
     It is read from inside: short paths are a tenth cheaper, and a rename meanwhile does no harm.
     """
@@ -123,7 +123,7 @@ def read_repo(path: bytes, moment: ScanTime, walk: RepoWalk) -> RepoReading | No
 
 
 def _unreadable_repo(path: bytes) -> RepoReading | None:
-    """A repository that cannot be entered: its folder counts, and so does the fact."""
+    """Return the reading of a repository that cannot be entered: its folder, and one unreadable."""
     try:
         found = os.lstat(path)
     except OSError:

@@ -1,8 +1,8 @@
 """The files of a home by kind, and its checkpoints by layout and state.
 
-A home is three forests: the checkpoint store, the shadow repositories, and everything else. Their
-kinds add up to what `du -s` says of the home. Nothing here opens state.db or its sidecars: closing
-a descriptor of them would drop the locks of this process.
+A home has three caches: the checkpoint store, the shadow repositories, and everything else. Their
+kinds add up to what `du -s` reports for the home. Nothing here opens state.db or its sidecars:
+closing a descriptor of them would drop the locks of this process.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from exporter.snapshot import DiskKind, DiskReport, DiskUsage
 _REST: Final = ReadEffort(exact_entries=2000, hot_entries=2000)
 _STORE: Final = ReadEffort(exact_entries=250, hot_entries=0)
 _REPOS: Final = ReadEffort(exact_entries=1000, hot_entries=0, round_scans=240)
-"""Hermes has not written to shadow repositories since 0.13: an hour for a round of them will do."""
+"""Hermes has not written to shadow repositories since 0.13: all of them once an hour is enough."""
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _BLOCK_BYTES: Final = 512
 
 
 class DiskScanner:
-    """Scans one home again and again, at little cost while little changes.
+    """Scans one home scan after scan, at little cost while little changes.
 
-    For a process without threads: during a scan its working directory is the home.
+    Only for a process without threads: during a scan its working directory is the home.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class DiskScanner:
     def scan(
         self, *, excluded_profiles: frozenset[str], now: float, monotonic: float
     ) -> DiskReport:
-        """Bring the figures up to date; a home that cannot be entered keeps those it had.
+        """Update the figures; a home that cannot be entered keeps its old ones.
 
-        In each of its three forests a walk stops after `walk_seconds` and goes on at the next
-        scan; until it has been everywhere, the report is not complete.
+        In each of the three caches a walk stops after `walk_seconds` and continues at the next
+        scan. Until all is read, the report is not complete.
         """
         self._exclude(frozenset(os.fsencode(name) for name in excluded_profiles))
         try:
@@ -74,11 +74,11 @@ class DiskScanner:
         return self._report(unreadable=0)
 
     def repositories(self) -> list[DiskUnit]:
-        """The nodes below checkpoints/, without the store, as of the last scan."""
+        """Return the nodes below checkpoints/, without the store, as of the last scan."""
         return list(self._repos.nodes.values())
 
     def stored_projects(self) -> list[StoreProject]:
-        """The projects of the store as of the last scan."""
+        """Return the projects of the store as of the last scan."""
         return self._projects.stored()
 
     def _refresh(self, home: int, now: float, monotonic: float) -> None:
@@ -95,7 +95,7 @@ class DiskScanner:
                 home=home,
                 clock=self._clock,
             )
-            cache.refresh(moment, self._is_in_other_cache)
+            cache.refresh(moment, self._is_outside)
         self._projects.refresh(self._repos, now, monotonic, has_store=bool(self._store.nodes))
 
     def _reset(self) -> None:
@@ -119,8 +119,8 @@ class DiskScanner:
             self._excluded = profiles
             self._rest.forget(paths.PROFILES)
 
-    def _is_in_other_cache(self, folder: bytes, name: bytes) -> bool:
-        """Whether a subfolder belongs to another forest, or to another home."""
+    def _is_outside(self, folder: bytes, name: bytes) -> bool:
+        """True if a subfolder belongs to another cache, or to another home."""
         if folder == b"":
             return name == paths.CHECKPOINTS
         if folder == paths.PROFILES:
@@ -151,7 +151,7 @@ class DiskScanner:
 
 
 def _add_links(totals: dict[DiskKind, FolderTotals], links: list[tuple[DiskKind, bytes]]) -> None:
-    """Count what has several names once, with the kind under which it was found first."""
+    """Count files with several names once, under the kind where they were found first."""
     counted: set[int] = set()
     for kind, packed in links:
         pairs = array("Q", packed)
@@ -163,10 +163,9 @@ def _add_links(totals: dict[DiskKind, FolderTotals], links: list[tuple[DiskKind,
 
 @contextmanager
 def _inside(home: str) -> Iterator[int]:
-    """Make the home the working directory; the value is a descriptor of it.
+    """Make the home the working directory, and yield a descriptor of it.
 
-    Relative paths cost a third of absolute ones, and they stay in this home whatever happens to
-    its name.
+    Relative paths cost a third of absolute ones. They also stay in this home if it is renamed.
     """
     descriptor = os.open(home, _OPEN_FOLDER | os.O_NOFOLLOW)
     try:

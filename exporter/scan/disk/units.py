@@ -1,4 +1,4 @@
-"""What is remembered of the parts of a home between scans, and which of it to read again."""
+"""What is remembered of the parts of a home between scans, and which parts to read again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from exporter.scan.disk.walk import FolderListing, FolderStamp, FolderTotals, Tr
 from exporter.snapshot import DiskKind
 
 ROUND_SCANS: Final = 60
-"""After so many scans every node was at least looked at."""
+"""After this many scans every node was at least checked."""
 LARGE_ENTRIES: Final = 1000
-"""A folder with more files is not read at its turn; at most so many of them are looked at."""
+"""A folder with more files is not read at its turn; at most this many files are checked."""
 
 
 class DiskUnit:
@@ -39,17 +39,17 @@ class DiskUnit:
         self.path = path
         self.kind = kind
         self.seen: FolderStamp | None = None
-        """Of its folder when it was read; None before the first time."""
+        """The stamp of its folder when it was read; None before the first reading."""
         self.settled = False
         self.tallies: dict[DiskKind, FolderTotals] = {}
         self.entries = 0
         self.newest = 0.0
-        """When anything in it was last modified."""
+        """The latest modification time of anything in it."""
         self.read_at = 0.0
         self.skip_until = float("-inf")
-        """A monster is not read again before this, whatever moves."""
+        """A huge node is not read again before this time, whatever changes."""
         self.checked = 0
-        """The last scan that read it, or found a share of it to be as it was."""
+        """The last scan that read it, or found a share of it unchanged."""
 
     def set_totals(self, tallies: dict[DiskKind, FolderTotals]) -> None:
         self.tallies = tallies
@@ -58,7 +58,7 @@ class DiskUnit:
 
 
 class FolderWalk(Struct):
-    """The reading of a folder, which may take more than one scan; its age is as of the first."""
+    """The reading of a folder, which may take more than one scan; its stamp is from the start."""
 
     found: os.stat_result
     settled: bool
@@ -66,27 +66,27 @@ class FolderWalk(Struct):
 
 
 class FolderUnit(DiskUnit):
-    """A folder with its files; a small one with all that is below it."""
+    """A folder with its files; a small one with everything below it."""
 
     __slots__ = ("children", "is_whole", "sample", "walk")
 
     def __init__(self, path: bytes, kind: DiskKind) -> None:
         super().__init__(path, kind)
         self.children: set[bytes] = set()
-        """Names of the subfolders that have nodes of their own."""
+        """Names of the subfolders that have their own nodes."""
         self.is_whole = False
-        """Whether the node stands for everything below its folder."""
+        """True if the node covers everything below its folder."""
         self.sample: FolderSample | None = None
-        """Of a large folder."""
+        """Only for a large folder."""
         self.walk: FolderWalk | None = None
-        """What is to go on at the next scan."""
+        """A walk to continue at the next scan."""
 
     @property
     def prefix(self) -> bytes:
         return self.path + b"/" if self.path else b""
 
     def take_growth(self, kind: DiskKind, growth: Growth) -> None:
-        """Count one of its files, which is of this kind, as it is now."""
+        """Update the figures for one of its files, which has this kind."""
         tally = self.tallies[kind]
         tally.blocks += growth.blocks
         tally.newest = max(tally.newest, growth.mtime)
@@ -102,14 +102,14 @@ class RepositoryUnit(DiskUnit):
         super().__init__(path, kind)
         self.reading: RepoReading | None = None
         self.walk: RepoWalk | None = None
-        """What is to go on at the next scan."""
+        """A walk to continue at the next scan."""
 
     @property
     def name(self) -> str:
         return self.path.rpartition(b"/")[2].decode()
 
     def take(self, reading: RepoReading) -> bool:
-        """Take a reading in; whether it tells anything new."""
+        """Store a reading; True if it differs from the one before."""
         before, tallies = self.reading, self.tallies
         total = FolderTotals()
         total.add(reading.rest)
@@ -125,26 +125,27 @@ class RepositoryUnit(DiskUnit):
 
 
 class ReadEffort(Struct, frozen=True):
-    """How much of what did not visibly move is looked at by each scan."""
+    """How much of what did not visibly change each scan checks."""
 
     exact_entries: int
     """Up to this size everything is read again."""
     hot_entries: int
-    """Beyond, so much of what was written last, besides one part in `round_scans` of all. Not 0
-    where files grow in place; then the files of the root folder are always read."""
+    """Beyond it: this many of the newest entries, and one part in `round_scans` of all. Not 0 where
+    files grow in place; then the files of the root folder are always read.
+    """
     round_scans: int = ROUND_SCANS
 
 
 class UnitsToRead(Struct, frozen=True):
-    """Nodes that did not move, and what to do with them nevertheless."""
+    """Nodes that did not change, and what to do with them anyway."""
 
     read: list[DiskUnit]
     look: list[DiskUnit]
-    """Only a part of each need be read, if that is enough to tell whether it changed."""
+    """A reading of a part of each is enough if it can show whether the node changed."""
 
 
 def choose_units(nodes: list[DiskUnit], effort: ReadEffort, full: int) -> UnitsToRead:
-    """Whose turn it is: the `full` nodes longest not read, the hottest, and those next in line."""
+    """Choose nodes: the `full` ones read longest ago, the newest, and the next in turn."""
     total = sum(node.entries for node in nodes)
     if total <= effort.exact_entries:
         return UnitsToRead(sorted(nodes, key=attrgetter("checked")), [])
@@ -153,14 +154,14 @@ def choose_units(nodes: list[DiskUnit], effort: ReadEffort, full: int) -> UnitsT
     look: dict[DiskUnit, None] = {}
     if effort.hot_entries:
         by_time = sorted(others, key=attrgetter("newest"), reverse=True)
-        look.update(dict.fromkeys(_first_of_size(effort.hot_entries, by_time)))
+        look.update(dict.fromkeys(_first_with(effort.hot_entries, by_time)))
     share = -(-total // effort.round_scans) - sum(node.entries for node in read)
-    look.update(dict.fromkeys(_first_of_size(share, sorted(others, key=attrgetter("checked")))))
+    look.update(dict.fromkeys(_first_with(share, sorted(others, key=attrgetter("checked")))))
     return UnitsToRead(read, list(look))
 
 
-def _first_of_size(entries: int, nodes: list[DiskUnit]) -> list[DiskUnit]:
-    """The first nodes that together are worth so many entries."""
+def _first_with(entries: int, nodes: list[DiskUnit]) -> list[DiskUnit]:
+    """Return the first nodes that together have this many entries."""
     chosen: list[DiskUnit] = []
     for node in nodes:
         if entries <= 0:

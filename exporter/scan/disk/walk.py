@@ -1,8 +1,8 @@
-"""Counting what lies in folders, exactly as `du` does, with as few system calls as it takes.
+"""Count what is in folders, exactly as `du` does, with as few system calls as possible.
 
-A folder is named by a path that ends in a slash, `b""` being the working directory. Links are
-counted themselves and never followed; a folder on another device is left out, as `du -x` does.
-Whatever has too many names for one scan is gone on with at the next.
+A folder is named by a path that ends in a slash; `b""` is the working directory. Links are counted
+themselves and never followed. A folder on another device is skipped, as by `du -x`. A folder with
+too many names for one scan is continued at the next.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from exporter.scan.disk.large_folder import FolderSample
 from exporter.snapshot import DiskKind
 
-# Places in a stat result: to read by place costs half of reading by name.
+# Indexes of a stat result: access by index costs half of access by name.
 _MODE: Final = stat.ST_MODE
 _INODE: Final = stat.ST_INO
 _DEVICE: Final = stat.ST_DEV
@@ -32,22 +32,22 @@ _FOLDER: Final = stat.S_IFDIR
 HUGE_FOLDER_BYTES: Final = 1_000_000
 """A folder file of this size holds more names than should be in memory at once."""
 PORTION_NAMES: Final = 4096
-"""So many of them are counted before the next look at the clock."""
-_FOLDERS_PER_LOOK: Final = 64
+"""This many names are counted between two checks of the clock."""
+_FOLDERS_PER_CHECK: Final = 64
 
 
 class FolderTotals(Struct, gc=False):
     """What was counted of one kind."""
 
     blocks: int = 0
-    """Of 512 bytes, without those in `links`."""
+    """Blocks of 512 bytes, without those in `links`."""
     files: int = 0
     folders: int = 0
     newest: float = 0.0
     """The latest modification time, in whole seconds."""
     unreadable: int = 0
     links: bytes = b""
-    """Pairs of inode and blocks of what has several names and is to be counted once in a home."""
+    """Pairs of inode and blocks of files with several names, which count once in a home."""
 
     def add(self, other: FolderTotals) -> None:
         self.blocks += other.blocks
@@ -64,20 +64,20 @@ class FolderTotals(Struct, gc=False):
 
 
 def never() -> bool:
-    """For a walk that may take as long as it takes."""
+    """Return False: for a walk without a time limit."""
     return False
 
 
 class OutOfTimeError(Exception):
-    """A walk is to go on at the next scan."""
+    """A walk must continue at the next scan."""
 
 
 class TreeWalk:
-    """Counts everything below the folders of `start`, not those themselves.
+    """Counts everything below the folders of `start`, not these folders themselves.
 
-    With `leaves` given, a folder without subfolders is counted but not entered; it is put there
-    with the time of its last change. A link count of 2 tells such a folder on most filesystems,
-    and to be in the folder `leafy` does everywhere; what is below `growing` is entered always.
+    With `leaves`, a folder without subfolders is counted but not entered; `leaves` gets its change
+    time. Such a folder has a link count of 2 on most filesystems. A folder directly in `leafy`
+    counts as one on any filesystem. Folders below `growing` are always entered.
     """
 
     def __init__(
@@ -102,22 +102,22 @@ class TreeWalk:
         self._tally = FolderTotals()
 
     def run(self, is_over: Callable[[], bool] = never) -> bool:
-        """Go on until all is counted, or time is up; whether all is counted.
+        """Continue until all is counted, or the time is up; True if all is counted.
 
-        This loop reads hundreds of thousands of files, hence its local names and its flatness.
+        This loop reads hundreds of thousands of files: hence local names, and one long function.
         """
         blocks = files = folders = unreadable = 0
         newest = 0.0
         stack, huge, links = self._stack, self._huge, self._links
         leaves, leafy, growing, device = self._leaves, self._leafy, self._growing, self._device
         lstat, listdir = os.lstat, os.listdir
-        until_next_look = _FOLDERS_PER_LOOK
+        until_next_check = _FOLDERS_PER_CHECK
         while stack:
-            until_next_look -= 1
-            if not until_next_look:
+            until_next_check -= 1
+            if not until_next_check:
                 if is_over():
                     break
-                until_next_look = _FOLDERS_PER_LOOK
+                until_next_check = _FOLDERS_PER_CHECK
             parent = stack.pop()
             try:
                 for name in self._some_names(parent) if parent in huge else listdir(parent or b"."):
@@ -159,7 +159,7 @@ class TreeWalk:
         return not stack
 
     def _some_names(self, folder: bytes) -> Iterator[bytes]:
-        """The next names of a huge folder; while there may be more, it stays to be read."""
+        """Return the next names of a huge folder; it stays on the stack while there may be more."""
         some = list(islice(self._huge[folder], PORTION_NAMES))
         if len(some) == PORTION_NAMES:
             self._stack.append(folder)
@@ -172,10 +172,10 @@ class TreeWalk:
 
 
 class FolderListing:
-    """One folder by kind, without what is in its subfolders; `found` is the folder itself.
+    """One folder by kind, without the contents of its subfolders; `found` is the folder itself.
 
-    What is on another device is left out only where it is a folder: on some union filesystems
-    files and folders of one mount have different devices.
+    Only folders on another device are skipped, not files: on some union filesystems files and
+    folders of one mount have different devices.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class FolderListing:
         self.tallies[own_kind].add_folder(found)
 
     def run(self, is_over: Callable[[], bool] = never) -> bool:
-        """Go on until all is counted, or time is up; whether all is counted."""
+        """Continue until all is counted, or the time is up; True if all is counted."""
         try:
             if self._names is None:
                 every = stream_names(self._path) if self._is_huge else _all_names(self._path)
@@ -234,7 +234,7 @@ class FolderListing:
                     self.subfolders.add(name)
                 continue
             kind = classify(name, False)
-            if kind is not tally_kind:  # a look into the dictionary costs as much as the stat
+            if kind is not tally_kind:  # a dictionary lookup costs as much as the stat
                 tally_kind, tally = kind, self.tallies.setdefault(kind, FolderTotals())
             tally.files += 1
             if entry[_MTIME] > tally.newest:
@@ -253,20 +253,22 @@ def _all_names(path: bytes) -> Iterator[bytes]:
 
 
 def stream_names(path: bytes) -> Iterator[bytes]:
-    """The names in a folder, opened when the first is asked for."""
+    """Yield the names in a folder, which is opened at the first name."""
     with os.scandir(path or b".") as entries:
         for entry in entries:
             yield entry.name
 
 
 SETTLE_SECONDS: Final = 2.0
-"""Coarser than the timestamps of any filesystem: a change this young may not be the last to carry
-its time, so what was read then must be read again."""
+"""Coarser than the timestamps of any filesystem. A change younger than this may be followed by
+another with the same time, so what was read then must be read again.
+"""
 _LONGEST_SCAN_SECONDS: Final = 3600.0
 
 FolderStamp = tuple[int, int]
-"""Change time and inode of a folder: they move when its entries do. The modification time does too,
-but anyone can set it."""
+"""Change time and inode of a folder: they change with its entries. The modification time changes
+too, but any user can set it.
+"""
 
 
 class ScanTime(Struct, frozen=True):
@@ -275,7 +277,7 @@ class ScanTime(Struct, frozen=True):
     now: float
     monotonic: float
     deadline: float
-    """Of `clock`: what is not read by then is left to the next scan."""
+    """By `clock`: what is not read by then is left to the next scan."""
     device: int
     home: int
     """A descriptor of the home."""
@@ -285,7 +287,7 @@ class ScanTime(Struct, frozen=True):
         return self.clock() > self.deadline
 
     def is_settled(self, ctime_ns: int) -> bool:
-        """Whether a change of that time is surely the last one that can carry it.
+        """True if no later change can have the same time.
 
         A time far in the future comes from a clock that was set back: the next change will differ.
         """

@@ -29,7 +29,7 @@ from tests.support.small_homes import small_home
 
 Words = list[str | Path]
 QUICK = "reaper: {confirmations: 1}\n"
-"""One look is enough for what is tested here."""
+"""One scan is enough for these tests."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def options(tmp_path: Path, home: Path) -> Words:
-    """The options that lead a command to the demo home."""
+    """Return the options that make a command use the demo home."""
     config = tmp_path / "quick.yml"
     config.write_text(QUICK)
     return ["--config.file", config, "--home", home, "--state-dir", tmp_path / "state"]
@@ -119,7 +119,7 @@ def test_a_pipe_gets_plain_text_and_a_terminal_gets_colour(options: Words, comma
 
 
 def on_terminal(*words: str | Path) -> str:
-    """What a command shows on a terminal."""
+    """Return what a command shows on a terminal."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
     environment.pop("NO_COLOR", None)
@@ -373,7 +373,7 @@ def test_a_home_that_is_enforced_by_itself_is_told_from_the_others(tmp_path: Pat
 
 
 def test_status_tells_of_a_home_that_is_not_watched(tmp_path: Path) -> None:
-    """It is found in a folder that anybody can write to."""
+    """It is in a folder that any user can write to."""
     home = small_home(tmp_path / ".hermes")
     tmp_path.chmod(0o777)
     environment = {"HOME": str(tmp_path), "HERMES_HOME": ""}

@@ -107,7 +107,7 @@ def test_one_run_over_two_homes_is_taken_back_as_one(
 def test_a_home_of_root_that_was_only_found_is_planned_for_and_not_written(
     template: Path, tmp_path: Path
 ) -> None:
-    """Nobody has named it. It lies where nobody else could replace it, or it would not be found."""
+    """It is not named. No other user could replace it in its place, or it would not be found."""
     with tempfile.TemporaryDirectory(dir=Path.home(), prefix=".hermes-exporter-test-") as folder:
         home = shutil.copytree(template, Path(folder) / ".hermes")
         environment = {"HERMES_HOME": str(home), "HOME": folder}
@@ -174,7 +174,7 @@ def test_on_a_terminal_less_pipe_it_reads_like_a_report(where: list[str | Path])
 def test_signs_of_life_that_newer_releases_leave_are_heeded(
     home: Path, where: list[str | Path]
 ) -> None:
-    """A backend of the TUI says that it lives; a conversation is in the middle of a turn."""
+    """A backend of the TUI sends heartbeats; a conversation is in the middle of a turn."""
     first, second, third = LEAKED
     now = time.time()
     sql(

@@ -276,7 +276,7 @@ def on_screen(blocks: Iterable[Block], width: int) -> list[str]:
 
 @pytest.mark.parametrize("width", [200, 120, 80, 50])
 def test_a_narrow_terminal_keeps_ids_whole_and_says_what_it_leaves_out(width: int) -> None:
-    """An id is copied into the next command: whatever else has to go, it is never folded."""
+    """An id is copied into the next command: it is never wrapped, whatever else is left out."""
     for identity in (SESSION["id"], "cron_000000000002_20261019_100149"):
         lines = on_screen(sessions.blocks([SESSION | {"id": identity}], {}, now=91000), width)
         assert any(identity in line and "dead" in line for line in lines)
@@ -451,7 +451,7 @@ def shown(environ: dict[str, str], stdout: int) -> subprocess.CompletedProcess[b
 
 
 def on_a_terminal(environ: dict[str, str]) -> bytes:
-    """What a program writes when its standard output really is a terminal."""
+    """Return what a program writes if its standard output really is a terminal."""
     control, terminal = pty.openpty()
     try:
         shown(environ, terminal)

@@ -1,4 +1,4 @@
-"""Changes of a few files among many are found by looking at some of them."""
+"""Changes of a few files among many are found by checking some of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def append(path: Path, size: int = 1) -> None:
     with path.open("ab") as file:
         file.write(b"y" * size)
         file.flush()
-        os.fsync(file.fileno())  # then its blocks are those that it will keep
+        os.fsync(file.fileno())  # then its blocks are final
 
 
 def test_nothing_is_found_where_nothing_changed(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Figures of a home's files: always those of du, whatever lies there and however it changes."""
+"""Figures of a home's files: always equal to du, for any contents and any change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DAY = 86400.0
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with something of every kind."""
+    """Make a home with something of every kind."""
     home = tmp_path / "home"
     for folder in ("sessions/saved", "logs/curator/run", "cache/images", "pastes", "cron/output/j"):
         (home / folder).mkdir(parents=True)
@@ -245,7 +245,7 @@ def test_new_and_removed_files_of_a_large_home_show_at_once(home: Path) -> None:
 
 
 def test_what_grows_in_place_in_a_large_home_shows_soon(home: Path) -> None:
-    """The database and what was written last at once; an old transcript after a few minutes."""
+    """The database and the newest files at once; an old transcript after a few minutes."""
     fill(home / "sessions", 2500)
     for number in range(100):
         os.utime(home / f"sessions/session_{number:05d}.json", (1, 1))
@@ -272,7 +272,7 @@ def test_transcripts_that_grow_are_counted_without_a_look_at_all_others(
         os.utime(path, (1, 1))
     settle(home / "sessions", home)
     watched = Watched(home)
-    for _ in range(5):  # so that the next scans are none of those that also take a share
+    for _ in range(5):  # so that the next scans do not also check a share
         before = watched.scan()
     looks = 0
     lstat = os.lstat
@@ -325,7 +325,7 @@ def test_a_tree_may_grow_and_shrink_across_all_sizes(home: Path) -> None:
 
 
 def test_shadow_repositories_in_numbers(home: Path, tmp_path: Path) -> None:
-    """Snapshots show at once, what moves no folder after a round, and all in a full interval."""
+    """Snapshots show at once, silent changes after `round_scans`, everything in a full interval."""
     repos = [make_shadow_repo(home / "checkpoints", f"{n:016x}", tmp_path / "w") for n in range(24)]
     watched = Watched(home)
     watched.assert_as_du()
@@ -391,7 +391,7 @@ while True:
 
 
 def test_what_cannot_be_read_is_counted_and_said() -> None:
-    """As the owner of a home who locked himself out of parts of it."""
+    """Like an owner who removed the permissions on parts of a home."""
     script = """
 import os, sys, tempfile, time
 from exporter.scan.disk.scanner import DiskScanner
@@ -492,7 +492,7 @@ def test_the_working_directory_is_given_back(home: Path, monkeypatch: pytest.Mon
 
 
 def test_an_idle_scan_lists_few_of_many_folders(home: Path, tmp_path: Path) -> None:
-    """A scan of a home at rest looks at each repository, not into it."""
+    """A scan of an unchanged home checks each repository, but does not read it."""
     repo = make_shadow_repo(home / "checkpoints", "0" * 16, tmp_path / "work/a")
     for number in range(1, 300):
         shutil.copytree(repo, home / "checkpoints" / f"{number:016x}")
@@ -606,7 +606,7 @@ def grow(path: Path) -> None:
 
 
 def change_something(home: Path, random: Random) -> None:
-    """One change such as Hermes, a user or a pruner makes, anywhere in the home."""
+    """Make one change as Hermes, a user or a pruner does, anywhere in the home."""
     folders = [Path(folder) for folder, _, _ in os.walk(home)]
     files = [p for p in home.rglob("*") if p.is_file() and not p.is_symlink()]
     folder, file = random.choice(folders), random.choice(files)

@@ -1,4 +1,4 @@
-"""Which parts of a home are looked at although nothing tells that they changed."""
+"""Which parts of a home are read although nothing shows that they changed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_node_has_its_turn_within_a_round(sizes: list[int], hot: int) -> N
 
 @given(SIZES)
 def test_a_turn_costs_little(sizes: list[int]) -> None:
-    """No more than the share of a round and the node at which it ends, however large that is."""
+    """At most the share of one scan and the node at which it ends, however large that is."""
     look = choose_units(nodes_of(sizes), ReadEffort(exact_entries=0, hot_entries=0), full=0).look
     assert sum(min(node.entries, LARGE_ENTRIES) for node in look) <= (
         sum(sizes) / ROUND_SCANS + LARGE_ENTRIES

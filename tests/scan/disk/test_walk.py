@@ -1,4 +1,4 @@
-"""Counting files below folders."""
+"""Count files below folders."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What tests and benchmarks need beyond `exporter.demo` to make homes in Hermes's own format."""
+"""What tests and benchmarks need in addition to `exporter.demo` to make homes like Hermes does."""

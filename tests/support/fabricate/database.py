@@ -41,7 +41,7 @@ class SessionRow(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """A row of `messages`; its id is given by the order of insertion."""
+    """A row of `messages`; its id follows the order of insertion."""
 
     session_id: str
     role: str
@@ -73,7 +73,7 @@ class UsageRow(NamedTuple):
 
 
 class StateDatabase:
-    """A state.db in the making; leaving the `with` block finishes it, an exception abandons it."""
+    """A state.db under construction; the end of the block completes it, an error discards it."""
 
     def __init__(self, path: str) -> None:
         self._making = new_state(path)

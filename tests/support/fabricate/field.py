@@ -1,4 +1,4 @@
-"""The picture of a home in the field, at any scale."""
+"""The shape of a home in the field, at any scale."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ FIELD = Shape(
 
 
 def field_shape(scale: float) -> Shape:
-    """The same picture for more or fewer sessions; the longest one stays as long."""
+    """Return the same shape for more or fewer sessions; the longest one keeps its length."""
     grown = {name: round(value * scale) for name, value in FIELD._asdict().items()}
     return Shape(**grown | {"longest": FIELD.longest})
