@@ -13,7 +13,7 @@ from exporter.pruner.decide.items import Item, ItemGroup
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.protection import Protection
 from exporter.pruner.decide.thresholds import relief
-from exporter.pruner.models import ThresholdName
+from exporter.pruner.models import Act, ThresholdName
 
 
 class Scope(Struct, frozen=True):
@@ -91,7 +91,8 @@ class FindingBuilder:
 
         Their age is counted from `clock`; `older_than_seconds` stands in for the settings.
         """
-        group = ItemGroup(self._policy, clock, reason, items)
+        sessions = sum([item.kind is Act.DELETE_SESSION for item in items])
+        group = ItemGroup(self._policy, clock, reason, items, sessions)
         scope = self._scope
         if older_than_seconds is None:
             older_than_seconds = scope.age_of(scope.settings.policies.named(self._policy))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -20,6 +19,7 @@ from exporter.pruner.decide.thresholds import relief
 from exporter.pruner.expected import ExpectedFile, ExpectedOnDisk, ExpectedSession
 from exporter.pruner.models import Act, Frees, ThresholdName
 
+_SESSIONS_FOLDER: Final = SESSIONS.decode() + "/"
 _FILE_OF_SESSION: Final = (ThresholdName.TRANSCRIPTS,)
 _FILE: Final = (ThresholdName.TRANSCRIPTS, ThresholdName.DISK_USED)
 _CHECKPOINT: Final = (ThresholdName.CHECKPOINTS, ThresholdName.DISK_USED)
@@ -53,13 +53,13 @@ class ItemGroup(Struct, frozen=True, gc=False):
     """With `{age}` where its age is to be told."""
     items: tuple[Item, ...]
     """Sessions first, children before parents, then their files."""
+    sessions: int = 0
+    """How many of them are sessions."""
 
     @property
-    def leading(self) -> Sequence[Item]:
+    def leading(self) -> tuple[Item, ...]:
         """What the group is about: its sessions, or its one item. Files follow their session."""
-        if self.items[0].kind is not Act.DELETE_SESSION:
-            return self.items
-        return [item for item in self.items if item.kind is Act.DELETE_SESSION]
+        return self.items[: self.sessions] if self.sessions else self.items
 
     @property
     def bytes(self) -> int:
@@ -138,7 +138,7 @@ def trash_item(run: TrashedRun) -> Item:
 
 def path_of(file: SessionFile) -> str:
     """Its path below the home."""
-    return f"{SESSIONS.decode()}/{file.name}"
+    return _SESSIONS_FOLDER + file.name
 
 
 def when_freed(item: Item, *, emergency: bool) -> Frees:

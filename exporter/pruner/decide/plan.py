@@ -165,7 +165,7 @@ def _once(groups: Iterable[ItemGroup]) -> dict[str, list[ItemGroup]]:
     taken: set[tuple[Act, str]] = set()
     left: dict[str, list[ItemGroup]] = {}
     # Of families the largest first: what a safer policy would take of one goes with the rest.
-    for each in sorted(groups, key=lambda each: (-_sessions(each), order[each.policy])):
+    for each in sorted(groups, key=lambda each: (-each.sessions, order[each.policy])):
         keys = [_key(item) for item in each.leading]
         if not taken.isdisjoint(keys):
             continue
@@ -179,18 +179,11 @@ def _key(item: Item) -> tuple[Act, str]:
     return item.kind, item.target
 
 
-def _sessions(group: ItemGroup) -> int:
-    return sum(item.kind is Act.DELETE_SESSION for item in group.items)
-
-
 def _without(group: ItemGroup, taken: Collection[tuple[Act, str]]) -> ItemGroup:
     """A conversation without those of its files that go by themselves."""
-    leading = len(group.leading)
-    files = group.items[leading:]
-    if all(_key(item) not in taken for item in files):
-        return group
-    left = (item for item in files if _key(item) not in taken)
-    return structs.replace(group, items=(*group.items[:leading], *left))
+    files = group.items[len(group.leading) :]
+    left = tuple([item for item in files if _key(item) not in taken])
+    return group if len(left) == len(files) else structs.replace(group, items=group.leading + left)
 
 
 def choose(
@@ -211,7 +204,7 @@ def choose(
 def _actions(chosen: Iterable[ItemGroup], now: float, *, emergency: bool) -> Iterator[PruneAction]:
     families = 0
     for group in chosen:
-        is_family = len(group.leading) > 1
+        is_family = group.sessions > 1
         families += is_family
         reason = group.reason.replace("{age}", format_age(now - group.clock))[:300]
         for item in group.items:
