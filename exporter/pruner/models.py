@@ -175,7 +175,7 @@ class ThresholdMemory(Struct, frozen=True):
     """That was as much as was wanted."""
 
 
-class Seen(Struct, frozen=True):
+class SeenDatabase(Struct, frozen=True):
     """The database as it was at the last look."""
 
     looked_at: Timestamp
@@ -184,10 +184,10 @@ class Seen(Struct, frozen=True):
     content: DatabaseFingerprint
 
 
-class WitnessMemory(Struct, frozen=True):
+class DeletionMemory(Struct, frozen=True):
     """What the agent saw of the files of one home and of their rows."""
 
-    seen: Seen | None = None
+    seen: SeenDatabase | None = None
     rows: Annotated[bytes, Meta(max_length=ROWS_MAX * PACKED_BYTES)] = b""
     """Files that had a row: a key of the name, and the number of a late message, packed."""
     deleted: Annotated[bytes, Meta(max_length=DELETED_MAX * PACKED_BYTES)] = b""
@@ -199,7 +199,7 @@ class PruneMemory(Struct, frozen=True):
 
     thresholds: Annotated[dict[Word, ThresholdMemory], Meta(max_length=16)] = {}
     last_run_at: Timestamp | None = None
-    witness: WitnessMemory = WitnessMemory()
+    witness: DeletionMemory = DeletionMemory()
     missing: Annotated[dict[Word, Timestamp], Meta(max_length=ITEMS_MAX)] = {}
     """Checkpoints by name, and since when their working directories are known to be missing."""
     present: Annotated[tuple[Word, ...], Meta(max_length=WORKDIRS_MAX)] = ()

@@ -10,8 +10,13 @@ from exporter.pruner.decide.plan import plan_prune
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.report import report
 from exporter.pruner.decide.thresholds import Pressure, assess, read_levels
-from exporter.pruner.gather.inventory_reader import Asked, Learnt, Stock, Stocktaker
-from exporter.pruner.gather.unchanged import Resting
+from exporter.pruner.gather.inventory_reader import (
+    InventoryReader,
+    InventoryRequest,
+    InventoryResult,
+    Measurements,
+)
+from exporter.pruner.gather.unchanged import CachedResult
 from exporter.pruner.models import HomePrunePlan, PruneMemory, PruneReport
 from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import ProcessFacts, ReaperRules
@@ -41,13 +46,13 @@ class Planned(Struct, frozen=True):
     pressure: Pressure
 
 
-class _Worked(Struct, frozen=True):
+class _ChildResult(Struct, frozen=True):
     planned: Planned
-    learnt: Learnt
+    measurements: Measurements
 
 
 def plan(
-    wish: PruneWish, inventory_reader: Stocktaker, seen: Seen, *, aside: bool | None = None
+    wish: PruneWish, inventory_reader: InventoryReader, seen: Seen, *, aside: bool | None = None
 ) -> Planned:
     """Take stock and plan.
 
@@ -55,38 +60,42 @@ def plan(
     home is in memory for a moment, and a worker lives for long.
     """
     settings = wish.settings
-    mark = inventory_reader.rest.mark(seen.facts, settings, seen.walked)
+    stamp = inventory_reader.unchanged.stamp(seen.facts, settings, seen.walked)
     if not wish.by_hand:
-        resting = inventory_reader.rest.recall(mark, settings, wish.memory, inventory_reader.now())
-        if resting is not None:
-            return _nothing(seen.home, resting, inventory_reader.now())
+        cached = inventory_reader.unchanged.lookup(
+            stamp, settings, wish.memory, inventory_reader.now()
+        )
+        if cached is not None:
+            return _unchanged_plan(seen.home, cached, inventory_reader.now())
     planned: Planned | None = None
     if not wish.by_hand and (is_single_threaded() if aside is None else aside):
-        planned = _plan_aside(wish, inventory_reader, seen)
+        planned = _plan_in_child(wish, inventory_reader, seen)
     planned = planned or _plan(wish, inventory_reader, seen)
-    inventory_reader.rest.note(mark, settings, planned.pressure, planned.report)
+    inventory_reader.unchanged.store(stamp, settings, planned.pressure, planned.report)
     return planned
 
 
-def _plan_aside(wish: PruneWish, inventory_reader: Stocktaker, seen: Seen) -> Planned | None:
+def _plan_in_child(
+    wish: PruneWish, inventory_reader: InventoryReader, seen: Seen
+) -> Planned | None:
     """Plan in a child; None if it came to nothing."""
 
-    def work(_: int) -> _Worked:
+    def work(_: int) -> _ChildResult:
         die_with_parent()
-        return _Worked(_plan(wish, inventory_reader, seen), inventory_reader.learnt())
+        return _ChildResult(_plan(wish, inventory_reader, seen), inventory_reader.measurements())
 
-    worked = ForkPool(1, _Worked).aside(work)
+    worked = ForkPool(1, _ChildResult).aside(work)
     if worked is None:
         return None
-    inventory_reader.learn(worked.learnt)
+    inventory_reader.set_measurements(worked.measurements)
     return worked.planned
 
 
-def _plan(wish: PruneWish, inventory_reader: Stocktaker, seen: Seen) -> Planned:
+def _plan(wish: PruneWish, inventory_reader: InventoryReader, seen: Seen) -> Planned:
     settings = wish.settings
-    stock = _take_stock(wish, inventory_reader, seen)
-    inventory = stock.inventory
-    pressure, memory = assess(read_levels(inventory), settings, stock.memory, inventory.taken_at)
+    read = _read_inventory(wish, inventory_reader, seen)
+    inventory = read.inventory
+    pressure, memory = assess(read_levels(inventory), settings, read.memory, inventory.taken_at)
     figures, automatic = report(inventory, settings, pressure)
     if wish.by_hand:
         made = plan_prune(
@@ -103,20 +112,22 @@ def _plan(wish: PruneWish, inventory_reader: Stocktaker, seen: Seen) -> Planned:
     return Planned(made, figures, memory, pressure)
 
 
-def _nothing(home: str, resting: Resting, now: float) -> Planned:
+def _unchanged_plan(home: str, cached: CachedResult, now: float) -> Planned:
     """A home at rest, of which all was said at the last look."""
-    figures = resting.report
+    figures = cached.report
     empty = HomePrunePlan(
         home=home,
         created_at=now,
         blocked=next(iter(figures.blocked), "")[:64],
         why=figures.why,
     )
-    return Planned(empty, figures, resting.memory, resting.pressure)
+    return Planned(empty, figures, cached.memory, cached.pressure)
 
 
-def _take_stock(wish: PruneWish, inventory_reader: Stocktaker, seen: Seen) -> Stock:
-    asked = Asked(
+def _read_inventory(
+    wish: PruneWish, inventory_reader: InventoryReader, seen: Seen
+) -> InventoryResult:
+    request = InventoryRequest(
         owner=seen.owner,
         facts=seen.facts,
         rules=seen.rules,
@@ -126,8 +137,8 @@ def _take_stock(wish: PruneWish, inventory_reader: Stocktaker, seen: Seen) -> St
         trash_keep_seconds=wish.settings.trash.keep_seconds,
         thorough=wish.by_hand,
     )
-    return inventory_reader.take(
-        asked,
+    return inventory_reader.read(
+        request,
         seen.disk,
         seen.walked,
         before_open=seen.before_open,

@@ -46,7 +46,7 @@ from exporter.workers.protocol import (
 )
 
 if TYPE_CHECKING:  # only homes that need a plan load it
-    from exporter.pruner.gather.inventory_reader import Stocktaker
+    from exporter.pruner.gather.inventory_reader import InventoryReader
 
 _ALWAYS_SEND_SESSIONS: Final = 500
 _SEND_SESSIONS_SECONDS: Final = 60.0
@@ -99,7 +99,7 @@ class WorkerHome:
         self._reads = 0
         self._facts: ProcessFacts
         """The facts that the last verdicts were made from."""
-        self._inventory: Stocktaker | None = None
+        self._inventory: InventoryReader | None = None
 
     def probe(self, owner: int) -> Probe:
         """Return what can be known of the home while no connection is open."""
@@ -317,12 +317,14 @@ class WorkerHome:
         memory = _shortened(planned.memory)
         return PrunePlanResult(planned.plan, planned.report, memory, planned.pressure)
 
-    def _inventory_reader(self) -> Stocktaker:
+    def _inventory_reader(self) -> InventoryReader:
         """Return the inventory reader that knows the home from earlier plans."""
         if self._inventory is None:
-            from exporter.pruner.gather.inventory_reader import Stocktaker
+            from exporter.pruner.gather.inventory_reader import InventoryReader
 
-            self._inventory = Stocktaker(self._home, clock=self._clock, monotonic=self._monotonic)
+            self._inventory = InventoryReader(
+                self._home, clock=self._clock, monotonic=self._monotonic
+            )
         return self._inventory
 
     def _session_pages(self, request: ScanRequest) -> Iterator[SessionsPage]:

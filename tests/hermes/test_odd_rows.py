@@ -17,7 +17,7 @@ from exporter.workers.home import WorkerHome
 from tests.real.hermes import NEWEST, VERSIONS, python_for
 from tests.real.holders import holder
 from tests.support.home_scans import Scan, scan, sql
-from tests.support.prune_plans import take_stock
+from tests.support.prune_plans import read_inventory
 
 BAD = "CAST(x'61ff62' AS TEXT)"
 ODD = {
@@ -164,7 +164,7 @@ def test_an_odd_value_in_any_column_changes_no_figure_of_other_sessions(
         assert row["started_at"] != 0
         assert row["last_activity_at"] != 0
     assert found.summary.open_oldest_started_at != 0
-    stock = take_stock(home).inventory
+    stock = read_inventory(home).inventory
     assert "database" not in stock.safeguards.unreadable
     by_id = {session.id: session for session in stock.sessions}
     assert by_id["b"].clocks_sane
@@ -193,7 +193,7 @@ def test_a_row_with_text_that_is_not_utf8_is_counted_and_protected(home: Path, c
     assert not found["a"].clocks_sane
     assert found["b"].clocks_sane
     sql(home, "UPDATE sessions SET ended_at = 2e9, end_reason = 'cli_close' WHERE id = 'a';")
-    stock = {session.id: session for session in take_stock(home).inventory.sessions}
+    stock = {session.id: session for session in read_inventory(home).inventory.sessions}
     assert not stock["a"].clocks_sane
     assert stock["e"].clocks_sane
 
@@ -216,7 +216,7 @@ def test_a_session_with_an_unusable_id_is_counted_as_unreadable_and_hides_no_oth
     found = scan(WorkerHome(str(home)), home)
     assert found.summary.unreadable == 1
     assert len(found.sessions) == 401, "all that sort behind it, and `b`"
-    assert len(take_stock(home).inventory.sessions) == 402
+    assert len(read_inventory(home).inventory.sessions) == 402
 
 
 @pytest.mark.parametrize("value", ["'garbage'", "x'ff'", "-1", "1e18", "9e999", "0", BAD])

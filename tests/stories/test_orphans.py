@@ -20,7 +20,7 @@ from tests.real.agent import Agent, agent
 from tests.real.command import refusal, run, run_json
 from tests.real.waiting import wait_until
 from tests.stories.test_prune import HOME, enforcing, small_filesystem
-from tests.support.prune_plans import inside, kept, plan, take_stock, targets
+from tests.support.prune_plans import inside, kept, plan, read_inventory, targets
 from tests.support.reaping import target_of
 from tests.support.running_agent import when
 
@@ -176,7 +176,7 @@ def stopped_run(home: Home) -> HomePrunePlan:
         "'UPDATE sessions SET started_at = 1.7e9, ended_at = 1.7e9'))\n"
         "db._execute_write(lambda c: c.execute('UPDATE messages SET timestamp = 1.7e9'))",
     )
-    made = plan(take_stock(home.path, days_later=3).inventory, TIGHT)
+    made = plan(read_inventory(home.path, days_later=3).inventory, TIGHT)
     return HomePrunePlan(home=str(home.path), hash=made.hash, actions=made.actions)
 
 
@@ -189,7 +189,7 @@ def test_transcripts_that_a_stopped_run_left_go_with_the_next_and_block_nothing(
     taken = targets(made)[:9]
     execute(made, target_of(home.path), keep_seconds=3600, only=taken)
     assert len(transcripts(home.path)) == len(OLD)
-    found = plan(take_stock(home.path, days_later=3).inventory, TIGHT)
+    found = plan(read_inventory(home.path, days_later=3).inventory, TIGHT)
     assert found.blocked == ""
     orphans = [each.target for each in found.actions if each.policy == "orphan_files"]
     assert sorted(orphans) == sorted(f"sessions/session_{name}.json" for name in taken)
@@ -206,7 +206,7 @@ def test_what_an_unfinished_run_may_have_deleted_waits_for_its_recovery(tmp_path
             RunKind.PRUNE, [Intent(Act.DELETE_SESSION.value, name, "old") for name in OLD[:9]]
         )
     home.delete(*OLD[:9])
-    stock = take_stock(home.path, home.memory, days_later=3).inventory
+    stock = read_inventory(home.path, home.memory, days_later=3).inventory
     lost = [file.deletion for file in stock.files if file.session_id is None]
     assert lost == [Deletion.UNSETTLED] * 9
     found = plan(stock, TIGHT)

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from exporter.config.prune import Prune
-from exporter.pruner.decide.inventory import Inventory, Safeguards, SessionFile, StockedSession
+from exporter.pruner.decide.inventory import Inventory, InventorySession, Safeguards, SessionFile
 from exporter.pruner.decide.plan import EVERYTHING, plan_prune
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.thresholds import Pressure, assess, read_levels
-from exporter.pruner.gather.inventory_reader import Asked, Stock, Stocktaker
+from exporter.pruner.gather.inventory_reader import (
+    InventoryReader,
+    InventoryRequest,
+    InventoryResult,
+)
 from exporter.pruner.models import Act, HomePrunePlan, PruneMemory
 from exporter.reaper.models import ProcessFacts
 from exporter.runs.models import Filter
@@ -34,7 +38,7 @@ def settings(**changes: Any) -> Prune:
     return Prune(**changes)
 
 
-def session(name: str, days: float = 100.0, **changes: Any) -> StockedSession:
+def session(name: str, days: float = 100.0, **changes: Any) -> InventorySession:
     """Return an ended session that was last active this many days ago."""
     moment = NOW - days * DAY
     about: dict[str, Any] = {
@@ -51,7 +55,7 @@ def session(name: str, days: float = 100.0, **changes: Any) -> StockedSession:
     about.setdefault("size", about["rows"])
     about.setdefault("payload_bytes", 1000 * about["rows"] + 100)
     about.setdefault("expected", json.dumps({"rows": about["rows"]}).encode())
-    return StockedSession(id=name, **about)
+    return InventorySession(id=name, **about)
 
 
 def file(name: str, days: float = 100.0, **changes: Any) -> SessionFile:
@@ -68,7 +72,7 @@ def file(name: str, days: float = 100.0, **changes: Any) -> SessionFile:
     return SessionFile(name=name, **about)
 
 
-def inventory(*sessions: StockedSession, **changes: Any) -> Inventory:
+def inventory(*sessions: InventorySession, **changes: Any) -> Inventory:
     about: dict[str, Any] = {
         "safeguards": CALM,
         "payload_bytes": sum(each.payload_bytes for each in sessions),
@@ -108,23 +112,23 @@ def kept(found: HomePrunePlan) -> dict[str, int]:
     return {each.rule: each.items for each in found.protected}
 
 
-def take_stock(
+def read_inventory(
     home: Path,
     memory: PruneMemory | None = None,
     *,
     days_later: float = 0.0,
     facts: ProcessFacts = SEEN,
-    inventory_reader: Stocktaker | None = None,
+    inventory_reader: InventoryReader | None = None,
     **asked: Any,
-) -> Stock:
+) -> InventoryResult:
     """Read the inventory of a real home as a worker does, optionally some days from now."""
-    inventory_reader = inventory_reader or Stocktaker(
+    inventory_reader = inventory_reader or InventoryReader(
         str(home), clock=lambda: time.time() + days_later * DAY
     )
     disk = DiskScanner(str(home))
     walked = disk.scan(excluded_profiles=frozenset(), now=time.time(), monotonic=time.monotonic())
-    question = Asked(home.stat().st_uid, facts, memory=memory or PruneMemory(), **asked)
-    return inventory_reader.take(question, disk, walked, before_open=lambda: None)
+    question = InventoryRequest(home.stat().st_uid, facts, memory=memory or PruneMemory(), **asked)
+    return inventory_reader.read(question, disk, walked, before_open=lambda: None)
 
 
 def inside(hermes: Hermes, home: Path, code: str) -> None:

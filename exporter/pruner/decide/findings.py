@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from exporter.config.prune import Policies, PolicySettings, Prune
-from exporter.pruner.decide.inventory import Inventory, SessionFile, StockedSession
+from exporter.pruner.decide.inventory import Inventory, InventorySession, SessionFile
 from exporter.pruner.decide.items import Item, ItemGroup
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.protection import Protection
@@ -43,7 +43,7 @@ class Scope(Struct, frozen=True):
             return self.older_than_seconds
         return policy.older_than_seconds
 
-    def policies_for(self, session: StockedSession) -> Policies:
+    def policies_for(self, session: InventorySession) -> Policies:
         found = self.by_source.get(session.source)
         if found is None:
             found = self.by_source[session.source] = self.settings.policies_for(session.source)

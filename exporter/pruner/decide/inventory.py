@@ -19,7 +19,7 @@ from exporter.reaper.models import ProcessFacts, ReaperRules
 from exporter.snapshot import DiskKind, Filesystem, Hold
 
 
-class Link(StrEnum):
+class ParentLink(StrEnum):
     """What a session is to the parent it names."""
 
     NONE = "none"
@@ -33,7 +33,7 @@ class Link(StrEnum):
     """Nothing says what: sub-agents up to 0.16 are so. It outlives its parent."""
 
 
-class StockedSession(Struct, frozen=True, gc=False):
+class InventorySession(Struct, frozen=True, gc=False):
     """One session, open or ended."""
 
     id: str
@@ -51,7 +51,7 @@ class StockedSession(Struct, frozen=True, gc=False):
     end_reason: str = ""
     ended_at: float | None = None
     parent_id: str | None = None
-    link: Link = Link.NONE
+    link: ParentLink = ParentLink.NONE
     archived: bool = False
     pinned: bool = False
     titled: bool = False
@@ -94,7 +94,7 @@ class SessionFile(Struct, frozen=True, gc=False):
     mtime_ns: int = 0
 
 
-class Workdir(StrEnum):
+class WorkdirState(StrEnum):
     """Whether the working directory of a checkpoint is there."""
 
     PRESENT = "present"
@@ -119,7 +119,7 @@ class Checkpoint(Struct, frozen=True):
     allocated_bytes: int
     touched_at: float
     """When anything in it was last written; 0 where nothing tells, which protects it."""
-    workdir: Workdir = Workdir.UNKNOWN
+    workdir: WorkdirState = WorkdirState.UNKNOWN
     missing_since: float | None = None
     """Since when its working directory is known to be missing."""
     is_own: bool = True
@@ -170,7 +170,7 @@ class Inventory(Struct, frozen=True):
     """One home at one moment."""
 
     taken_at: float
-    sessions: tuple[StockedSession, ...] = ()
+    sessions: tuple[InventorySession, ...] = ()
     files: tuple[SessionFile, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     leftovers: tuple[HomeFile, ...] = ()

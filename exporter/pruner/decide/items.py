@@ -11,8 +11,8 @@ from exporter.hermes.paths import SESSIONS
 from exporter.pruner.decide.inventory import (
     Checkpoint,
     HomeFile,
+    InventorySession,
     SessionFile,
-    StockedSession,
     TrashedRun,
 )
 from exporter.pruner.decide.thresholds import relief
@@ -70,7 +70,7 @@ class ItemGroup(Struct, frozen=True, gc=False):
         return sum(relief(item, threshold) for item in self.items)
 
 
-def session_item(session: StockedSession, lowers: tuple[ThresholdName, ...]) -> Item:
+def session_item(session: InventorySession, lowers: tuple[ThresholdName, ...]) -> Item:
     return Item(
         kind=Act.DELETE_SESSION,
         target=session.id,

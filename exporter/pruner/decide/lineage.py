@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from exporter.pruner.decide.inventory import Link, StockedSession
+from exporter.pruner.decide.inventory import InventorySession, ParentLink
 
-_ONE_CONVERSATION = (Link.COMPRESSION, Link.BRANCH)
+_ONE_CONVERSATION = (ParentLink.COMPRESSION, ParentLink.BRANCH)
 
 
 class Lineages:
@@ -16,9 +16,9 @@ class Lineages:
     stand alone, nearly all of them, cost nothing here.
     """
 
-    def __init__(self, sessions: Iterable[StockedSession]) -> None:
+    def __init__(self, sessions: Iterable[InventorySession]) -> None:
         self._sessions = {session.id: session for session in sessions}
-        self._children: dict[str, list[StockedSession]] = {}
+        self._children: dict[str, list[InventorySession]] = {}
         self._root: dict[str, str] = {}
         for session in self._sessions.values():
             parent = self.parent(session)
@@ -27,7 +27,7 @@ class Lineages:
             self._children.setdefault(parent.id, []).append(session)
             if session.link in _ONE_CONVERSATION:
                 self._tie(session.id, parent.id)
-        self._conversations: dict[str, list[StockedSession]] = {}
+        self._conversations: dict[str, list[InventorySession]] = {}
         for session_id in self._root:
             members = self._conversations.setdefault(self._find(session_id), [])
             members.append(self._sessions[session_id])
@@ -45,36 +45,36 @@ class Lineages:
             self._root[session_id], session_id = root, self._root[session_id]
         return root
 
-    def parent(self, session: StockedSession) -> StockedSession | None:
+    def parent(self, session: InventorySession) -> InventorySession | None:
         """The session it names as its parent, if that is in the database and not itself."""
         if session.parent_id is None or session.parent_id == session.id:
             return None
         return self._sessions.get(session.parent_id)
 
-    def children(self, session: StockedSession) -> Sequence[StockedSession]:
+    def children(self, session: InventorySession) -> Sequence[InventorySession]:
         return self._children.get(session.id, ())
 
-    def conversation(self, session: StockedSession) -> Sequence[StockedSession]:
+    def conversation(self, session: InventorySession) -> Sequence[InventorySession]:
         """The whole conversation that a session is of; often it alone."""
         if session.id not in self._root:
             return (session,)
         return self._conversations[self._find(session.id)]
 
-    def conversations(self) -> Iterator[Sequence[StockedSession]]:
+    def conversations(self) -> Iterator[Sequence[InventorySession]]:
         """Every conversation once."""
         for session in self._sessions.values():
             if session.id not in self._root:
                 yield (session,)
         yield from self._conversations.values()
 
-    def with_delegates(self, conversation: Sequence[StockedSession]) -> list[StockedSession]:
+    def with_delegates(self, conversation: Sequence[InventorySession]) -> list[InventorySession]:
         """A conversation and all that goes with it when it is deleted; children before parents.
 
         Those are its delegates, their conversations, and so on.
         """
         if len(conversation) == 1 and conversation[0].id not in self._children:
             return [conversation[0]]
-        found: dict[str, StockedSession] = {}
+        found: dict[str, InventorySession] = {}
         todo = list(conversation)
         while todo:
             session = todo.pop()
@@ -82,11 +82,11 @@ class Lineages:
                 continue
             found[session.id] = session
             todo.extend(self.conversation(session))
-            todo.extend(each for each in self.children(session) if each.link is Link.DELEGATE)
+            todo.extend(each for each in self.children(session) if each.link is ParentLink.DELEGATE)
         return _children_first(found)
 
 
-def _children_first(sessions: dict[str, StockedSession]) -> list[StockedSession]:
+def _children_first(sessions: dict[str, InventorySession]) -> list[InventorySession]:
     depths: dict[str, int] = {}
     for session_id in sessions:
         depth, at, seen = 0, sessions[session_id].parent_id, {session_id}

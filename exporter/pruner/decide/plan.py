@@ -22,7 +22,7 @@ from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.policies import POLICIES
 from exporter.pruner.decide.protection import Protection
 from exporter.pruner.decide.selection import select, unreachable
-from exporter.pruner.decide.thresholds import Pressure, insisted_on
+from exporter.pruner.decide.thresholds import Pressure, for_manual_run
 from exporter.pruner.expected import as_keys
 from exporter.pruner.models import (
     Act,
@@ -68,7 +68,7 @@ def plan_prune(
     if findings is None:
         findings = find_all(inventory, protection, settings, by_hand=by_hand, filter_by=filter_by)
     if by_hand and pressure is not None:
-        pressure = insisted_on(pressure)
+        pressure = for_manual_run(pressure)
     chosen = choose(findings, inventory, settings, pressure)
     emergency = pressure is not None and pressure.emergency
     actions = tuple(_actions(chosen, now, emergency=emergency))

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from exporter.config.prune import Prune
 from exporter.evidence.models import Liveness
-from exporter.pruner.decide.inventory import Inventory, Link, Safeguards, StockedSession
+from exporter.pruner.decide.inventory import Inventory, InventorySession, ParentLink, Safeguards
 from exporter.pruner.decide.lineage import Lineages
 from exporter.reaper.possible_hosts import UNSEEN, HostClass, hosts_of, required_idle_seconds
 from exporter.snapshot import Hold, LockAnswer
@@ -34,7 +34,7 @@ class Protection(Struct, frozen=True):
     restored: frozenset[str] = frozenset()
     """What else may not go by itself, by its target: an undo gave it back."""
 
-    def keeps(self, session: StockedSession) -> bool:
+    def keeps(self, session: InventorySession) -> bool:
         return session.id in self.rules
 
 
@@ -45,7 +45,7 @@ def protect(
     guards = inventory.safeguards
     blocked, why = _blindness(guards)
     rules: dict[str, str] = {}
-    beside = _Beside(guards)
+    beside = _IdleBesideProcesses(guards)
     newest = _newest(inventory.sessions, settings.keep.newest)
     leased = _leased(guards)
     for session in inventory.sessions:
@@ -64,7 +64,7 @@ def protect(
     return Protection(blocked, why, rules, restored)
 
 
-class _Beside:
+class _IdleBesideProcesses:
     """The processes that have the database open, and how long a session must be idle beside them.
 
     "Ended" does not mean idle: a chat goes on with a session that another process ended. Of ended
@@ -82,7 +82,7 @@ class _Beside:
         off = line is not HostClass.CLEARED and self._needed_seconds is None
         self._never = off or bool(hosts.stopped)  # time beside a stopped process counts for nothing
 
-    def may_be_used(self, session: StockedSession, now: float) -> bool:
+    def may_be_used(self, session: InventorySession, now: float) -> bool:
         if self._never or session.id in self._named:
             return True
         needed = self._needed_seconds
@@ -101,7 +101,9 @@ def _blindness(guards: Safeguards) -> tuple[str, str]:
     return "", ""
 
 
-def _rule(session: StockedSession, inventory: Inventory, settings: Prune, beside: _Beside) -> str:
+def _rule(
+    session: InventorySession, inventory: Inventory, settings: Prune, beside: _IdleBesideProcesses
+) -> str:
     """The first rule of the session's own that keeps it; '' if none does."""
     keep, guards, now = settings.keep, inventory.safeguards, inventory.taken_at
     if session.is_open:
@@ -131,7 +133,7 @@ def _rule(session: StockedSession, inventory: Inventory, settings: Prune, beside
     return "possible_host" if beside.may_be_used(session, now) else ""
 
 
-def _newest(sessions: Iterable[StockedSession], count: int) -> frozenset[str]:
+def _newest(sessions: Iterable[InventorySession], count: int) -> frozenset[str]:
     """The newest of those that have ended: they are the ones that somebody comes back to."""
     ended = (session for session in sessions if not session.is_open)
     newest = nlargest(count, ended, key=lambda each: (each.last_activity_at, each.id))
@@ -146,7 +148,7 @@ def _leased(guards: Safeguards) -> frozenset[str]:
 
 
 def _keep_relatives(
-    rules: dict[str, str], sessions: Iterable[StockedSession], lineages: Lineages
+    rules: dict[str, str], sessions: Iterable[InventorySession], lineages: Lineages
 ) -> None:
     """Keep what belongs to what is kept.
 
@@ -158,7 +160,7 @@ def _keep_relatives(
         rules.setdefault(session.id, "open_parent")
     todo = [session for session in everyone if session.id in rules]
 
-    def keep(session: StockedSession, rule: str) -> None:
+    def keep(session: InventorySession, rule: str) -> None:
         if session.id not in rules:
             rules[session.id] = rule
             todo.append(session)
@@ -168,13 +170,15 @@ def _keep_relatives(
         for relative in lineages.conversation(session):
             keep(relative, "lineage")
         parent = lineages.parent(session)
-        if parent is not None and session.link is Link.DELEGATE:
+        if parent is not None and session.link is ParentLink.DELEGATE:
             keep(parent, "delegates")
         if parent is not None and session.is_open:
             keep(parent, "open_child")
 
 
-def _below_open(sessions: Iterable[StockedSession], lineages: Lineages) -> Iterator[StockedSession]:
+def _below_open(
+    sessions: Iterable[InventorySession], lineages: Lineages
+) -> Iterator[InventorySession]:
     """All that descends from open sessions, whatever else keeps what is between."""
     seen: set[str] = set()
     todo = [session for session in sessions if session.is_open]

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from msgspec import Struct, structs
 
 from exporter.config.prune import Prune, Threshold
-from exporter.pruner.decide.inventory import Inventory, StockedSession
+from exporter.pruner.decide.inventory import Inventory, InventorySession
 from exporter.pruner.models import PruneMemory, ThresholdMemory, ThresholdName
 from exporter.snapshot import Filesystem
 
@@ -105,7 +105,7 @@ def disk_reading(
     return Reading(filesystem.used_bytes / size, pending, size)
 
 
-def is_empty(session: StockedSession) -> bool:
+def is_empty(session: InventorySession) -> bool:
     """An ended session without a message."""
     return not session.is_open and session.size == 0
 
@@ -181,7 +181,7 @@ def _no_help(known: ThresholdMemory, now: float) -> str:
     return "no_help" if 0 <= now - known.attempted_at < _NO_HELP_SECONDS else ""
 
 
-def insisted_on(pressure: Pressure) -> Pressure:
+def for_manual_run(pressure: Pressure) -> Pressure:
     """The same for a person who asks now: neither grace nor pause stands in the way."""
     levels = []
     for level in pressure.levels:

@@ -11,7 +11,7 @@ from exporter.hermes.checkpoints import CheckpointLayout, StoreProject
 from exporter.hermes.git import GitError, run_git
 from exporter.hermes.paths import STORE, is_archive
 from exporter.hermes.prunable_names import is_temporary_object
-from exporter.pruner.decide.inventory import Archive, Checkpoint, HomeFile, Workdir
+from exporter.pruner.decide.inventory import Archive, Checkpoint, HomeFile, WorkdirState
 from exporter.pruner.expected import ExpectedFolder, ExpectedProject
 from exporter.pruner.gather.policy_files import home_file
 from exporter.scan.disk.scanner import DiskScanner
@@ -45,7 +45,7 @@ class KnownWorkdirs:
         """Since when they are known to be missing."""
 
 
-class CheckpointStock:
+class CheckpointReader:
     """Remembers how large projects of the store are: git has to walk their history to tell."""
 
     def __init__(self, home: str, mountinfo: str, fstab: str) -> None:
@@ -56,7 +56,7 @@ class CheckpointStock:
         """Of projects, as of when they were last touched."""
         self._may_ask = 0
 
-    def take(
+    def read(
         self,
         disk: DiskScanner,
         owner: int,
@@ -68,12 +68,12 @@ class CheckpointStock:
         """All checkpoints as of the last walk, and what is now known of their folders."""
         self._absences.refresh(monotonic)
         self._may_ask = _ASKED_THOROUGHLY if thorough else _ASKED_AT_ONCE
-        learnt = KnownWorkdirs(known.namespaces)
+        updated = KnownWorkdirs(known.namespaces)
         found = [
-            *self._repos(disk.repositories(), owner, known, learnt, now),
-            *self._projects(disk.stored_projects(), owner, known, learnt, now),
+            *self._repos(disk.repositories(), owner, known, updated, now),
+            *self._projects(disk.stored_projects(), owner, known, updated, now),
         ]
-        return tuple(found), learnt
+        return tuple(found), updated
 
     # Before 0.13
 
@@ -82,7 +82,7 @@ class CheckpointStock:
         nodes: Iterable[DiskUnit],
         owner: int,
         known: KnownWorkdirs,
-        learnt: KnownWorkdirs,
+        updated: KnownWorkdirs,
         now: float,
     ) -> Iterator[Checkpoint]:
         archives: dict[bytes, list[DiskUnit]] = {}
@@ -96,7 +96,7 @@ class CheckpointStock:
             if reading is None or not reading.is_repository:
                 continue
             name = node.path.rpartition(b"/")[2].decode()
-            state, since = self._workdir(name, reading.workdir, known, learnt, now)
+            state, since = self._workdir(name, reading.workdir, known, updated, now)
             yield self._folder(CheckpointLayout.LEGACY, node.path, [node], owner, now, state, since)
         for path, parts in archives.items():
             was_walked = all(part.seen is not None for part in parts)
@@ -110,7 +110,7 @@ class CheckpointStock:
         parts: list[DiskUnit],
         owner: int,
         now: float,
-        workdir: Workdir = Workdir.UNKNOWN,
+        workdir: WorkdirState = WorkdirState.UNKNOWN,
         missing_since: float | None = None,
     ) -> Checkpoint:
         blocks = sum(tally.blocks for part in parts for tally in part.tallies.values())
@@ -143,28 +143,28 @@ class CheckpointStock:
         name: str,
         workdir: bytes | None,
         known: KnownWorkdirs,
-        learnt: KnownWorkdirs,
+        updated: KnownWorkdirs,
         now: float,
-    ) -> tuple[Workdir, float | None]:
+    ) -> tuple[WorkdirState, float | None]:
         """Whether a working directory is there, and since when it is known not to be.
 
         It is missing only if it was seen on this host, and no process of the home has it either.
         """
         if name in known.present:
-            learnt.present.add(name)
+            updated.present.add(name)
         absence = self._absences.of(workdir)
         if workdir is None or absence is None:
             there = workdir is not None and self._absences.is_there(workdir)
             if workdir is not None and there and self._absences.is_folder_of_its_disk(workdir):
-                learnt.present.add(name)
-            return (Workdir.PRESENT if there else Workdir.UNKNOWN), None
+                updated.present.add(name)
+            return (WorkdirState.PRESENT if there else WorkdirState.UNKNOWN), None
         if name not in known.present or not known.namespaces.is_gone(workdir):
-            return Workdir.UNKNOWN, None
+            return WorkdirState.UNKNOWN, None
         since = min(known.missing.get(name, now), now)
         if not known.namespaces.any_other:
             since = min(since, absence.since)
-        learnt.missing[name] = since
-        return Workdir.MISSING, since
+        updated.missing[name] = since
+        return WorkdirState.MISSING, since
 
     # Since 0.13
 
@@ -173,12 +173,12 @@ class CheckpointStock:
         projects: Iterable[StoreProject],
         owner: int,
         known: KnownWorkdirs,
-        learnt: KnownWorkdirs,
+        updated: KnownWorkdirs,
         now: float,
     ) -> Iterator[Checkpoint]:
         is_own = _is_folder_of(self._store, owner)
         for project in projects:
-            state, since = self._workdir(project.name, project.workdir, known, learnt, now)
+            state, since = self._workdir(project.name, project.workdir, known, updated, now)
             size = self.sizes.get(project.name)
             if (size is None or size[0] != project.last_touch) and self._may_ask > 0:
                 self._may_ask -= 1

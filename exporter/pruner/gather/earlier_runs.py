@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from exporter.errors import HomeError
-from exporter.pruner.decide.inventory import StockedSession, TrashedRun
+from exporter.pruner.decide.inventory import InventorySession, TrashedRun
 from exporter.pruner.models import ITEMS_MAX, Act
 from exporter.runs.folder import run_folder
 from exporter.runs.journal import RunJournal, journal_of
@@ -20,10 +20,10 @@ from exporter.runs.remove_tree import measure_tree
 from exporter.runs.trash import trash_folder
 
 if TYPE_CHECKING:
-    from exporter.pruner.gather.inventory_reader import Asked
+    from exporter.pruner.gather.inventory_reader import InventoryRequest
 
 
-class RunStock(Struct, frozen=True):
+class EarlierRuns(Struct, frozen=True):
     """What the journal and the trash of a home tell."""
 
     trash: tuple[TrashedRun, ...] = ()
@@ -42,17 +42,19 @@ class RunStock(Struct, frozen=True):
     unreadable: tuple[str, ...] = ()
 
 
-def read_runs(home: str, asked: Asked, sessions: Sequence[StockedSession], now: float) -> RunStock:
+def read_runs(
+    home: str, request: InventoryRequest, sessions: Sequence[InventorySession], now: float
+) -> EarlierRuns:
     """Read the journal. One that is there and cannot be read protects everything."""
     try:
-        with journal_of(home, asked.owner) as runs:
+        with journal_of(home, request.owner) as runs:
             if runs is None:
-                reaped_at, strangers = _reaped(None, sessions, asked, now)
-                return RunStock(reaped_at=reaped_at, strangers=strangers)
-            reaped_at, strangers = _reaped(runs, sessions, asked, now)
-            return RunStock(
-                trash=tuple(_trash(home, asked, runs.list_runs())),
-                restored=frozenset(runs.restored_since(now - asked.undone_seconds)),
+                reaped_at, strangers = _reaped(None, sessions, request, now)
+                return EarlierRuns(reaped_at=reaped_at, strangers=strangers)
+            reaped_at, strangers = _reaped(runs, sessions, request, now)
+            return EarlierRuns(
+                trash=tuple(_trash(home, request, runs.list_runs())),
+                restored=frozenset(runs.restored_since(now - request.undone_seconds)),
                 reaped_at=reaped_at,
                 strangers=strangers,
                 deleted=runs.done_at(Act.DELETE_SESSION.value),
@@ -64,11 +66,14 @@ def read_runs(home: str, asked: Asked, sessions: Sequence[StockedSession], now: 
                 ),
             )
     except (HomeError, OSError):
-        return RunStock(strangers=dict(asked.memory.strangers), unreadable=("run_journal",))
+        return EarlierRuns(strangers=dict(request.memory.strangers), unreadable=("run_journal",))
 
 
 def _reaped(
-    runs: RunJournal | None, sessions: Sequence[StockedSession], asked: Asked, now: float
+    runs: RunJournal | None,
+    sessions: Sequence[InventorySession],
+    request: InventoryRequest,
+    now: float,
 ) -> tuple[dict[str, float], dict[str, float]]:
     """When sessions that carry our end were reaped; of strangers, when they were first seen.
 
@@ -83,22 +88,22 @@ def _reaped(
     strangers: dict[str, float] = {}
     for session in sessions:
         when = noted.get((session.id, session.ended_at))
-        if when is None and session.end_reason != asked.end_reason:
+        if when is None and session.end_reason != request.end_reason:
             continue
         if when is None:
-            when = min(asked.memory.strangers.get(session.id, now), now)
+            when = min(request.memory.strangers.get(session.id, now), now)
             if len(strangers) < ITEMS_MAX:
                 strangers[session.id] = when
         reaped_at[session.id] = when
     return reaped_at, strangers
 
 
-def _trash(home: str, asked: Asked, runs: Sequence[Run]) -> list[TrashedRun]:
+def _trash(home: str, request: InventoryRequest, runs: Sequence[Run]) -> list[TrashedRun]:
     """What finished runs left in the trash; what no journal knows of is not touched."""
     known = {run.id: run for run in runs if run.finished_at is not None}
     found: list[TrashedRun] = []
     with ExitStack() as stack:
-        folder = stack.enter_context(run_folder(home, asked.owner))
+        folder = stack.enter_context(run_folder(home, request.owner))
         trash = stack.enter_context(trash_folder(folder)) if folder is not None else None
         for name in sorted(os.listdir(trash)) if trash is not None else ():
             run = known.get(name)
@@ -110,7 +115,7 @@ def _trash(home: str, asked: Asked, runs: Sequence[Run]) -> list[TrashedRun]:
                     run=run.id,
                     allocated_bytes=measure_tree(trash, name.encode()),
                     taken_at=run.started_at,
-                    kept_until=run.started_at + asked.trash_keep_seconds
+                    kept_until=run.started_at + request.trash_keep_seconds
                     if until is None
                     else until,
                 )

@@ -36,18 +36,24 @@ from exporter.hermes.session_queries import SessionRecord
 from exporter.hermes.session_state import ended_session_state
 from exporter.pruner.decide.inventory import (
     Inventory,
-    Link,
+    InventorySession,
+    ParentLink,
     Safeguards,
     SessionFile,
-    StockedSession,
 )
-from exporter.pruner.gather.checkpoints import CheckpointStock, KnownWorkdirs
-from exporter.pruner.gather.earlier_runs import RunStock, read_runs
+from exporter.pruner.gather.checkpoints import CheckpointReader, KnownWorkdirs
+from exporter.pruner.gather.earlier_runs import EarlierRuns, read_runs
 from exporter.pruner.gather.policy_files import list_policy_files
-from exporter.pruner.gather.seen_deletions import Look, Runs, witness
+from exporter.pruner.gather.seen_deletions import DatabaseState, RunEffects, find_deletions
 from exporter.pruner.gather.session_files import list_files, owners_of, with_owners
-from exporter.pruner.gather.unchanged import Rest
-from exporter.pruner.models import ITEMS_MAX, WORKDIRS_MAX, PruneMemory, Seen, WitnessMemory
+from exporter.pruner.gather.unchanged import UnchangedCache
+from exporter.pruner.models import (
+    ITEMS_MAX,
+    WORKDIRS_MAX,
+    DeletionMemory,
+    PruneMemory,
+    SeenDatabase,
+)
 from exporter.reaper.models import ProcessFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.filesystem import filesystem_of
@@ -65,7 +71,7 @@ _CHECKPOINT_KINDS: Final = (
 )
 
 
-class Asked(Struct, frozen=True):
+class InventoryRequest(Struct, frozen=True):
     """What the agent tells a worker for the taking of stock."""
 
     owner: int
@@ -80,24 +86,24 @@ class Asked(Struct, frozen=True):
     """A person waits for exact figures: measure everything, however long it takes."""
 
 
-class Stock(Struct, frozen=True):
+class InventoryResult(Struct, frozen=True):
     """What was found, and what to remember of it."""
 
     inventory: Inventory
     memory: PruneMemory
 
 
-class Learnt(Struct, frozen=True):
+class Measurements(Struct, frozen=True):
     """What makes the next taking of stock cheap."""
 
     payloads: MeasuredSizes
     project_sizes: dict[str, tuple[float, int]]
 
 
-class _Found(Struct):
+class _DatabaseFacts(Struct):
     """What the database told."""
 
-    sessions: list[StockedSession] = []
+    sessions: list[InventorySession] = []
     holds: Mapping[str, list[Hold]] = {}
     turn_leases: frozenset[str] = frozenset()
     self_pruning: OwnPruning = OwnPruning()
@@ -110,7 +116,7 @@ class _Found(Struct):
     unreadable: tuple[str, ...] = ()
 
 
-class Stocktaker:
+class InventoryReader:
     """Takes stock of one home again and again, keeping what makes the next time cheap."""
 
     def __init__(
@@ -129,17 +135,17 @@ class Stocktaker:
         self._monotonic = monotonic
         self._measure_seconds = measure_seconds
         self._payloads = PayloadSizes(monotonic)
-        self._checkpoints = CheckpointStock(home, mountinfo, fstab)
-        self.rest = Rest(home)
+        self._checkpoints = CheckpointReader(home, mountinfo, fstab)
+        self.unchanged = UnchangedCache(home)
 
-    def take(
+    def read(
         self,
-        asked: Asked,
+        request: InventoryRequest,
         disk: DiskScanner,
         walked: DiskReport,
         *,
         before_open: Callable[[], None],
-    ) -> Stock:
+    ) -> InventoryResult:
         """Take stock; `disk` has just walked the home, with `walked` as its report.
 
         `before_open` may raise DatabaseError to forbid the opening of the database; it is called
@@ -147,24 +153,24 @@ class Stocktaker:
         """
         now = self._clock()
         # Before the database: a file that is written meanwhile would seem to have no row.
-        listed, transcripts_bytes = list_files(self._home, asked.owner)
-        found = self._read_database(asked, listed, now, before_open)
-        runs = read_runs(self._home, asked, found.sessions, now)
-        files, known = self._witness(asked.memory.witness, listed, found, runs, now)
-        checkpoints, workdirs = self._checkpoints.take(
-            disk, asked.owner, self._workdirs(asked), now, self._monotonic(), asked.thorough
+        listed, transcripts_bytes = list_files(self._home, request.owner)
+        found = self._read_database(request, listed, now, before_open)
+        runs = read_runs(self._home, request, found.sessions, now)
+        files, known = self._find_deletions(request.memory.witness, listed, found, runs, now)
+        checkpoints, workdirs = self._checkpoints.read(
+            disk, request.owner, self._workdirs(request), now, self._monotonic(), request.thorough
         )
         inventory = Inventory(
             taken_at=now,
             sessions=tuple(found.sessions),
             files=files,
             checkpoints=checkpoints,
-            leftovers=self._checkpoints.leftovers(asked.owner),
-            gathered=list_policy_files(self._home, asked.owner),
+            leftovers=self._checkpoints.leftovers(request.owner),
+            gathered=list_policy_files(self._home, request.owner),
             trash=runs.trash,
             safeguards=Safeguards(
-                facts=asked.facts,
-                rules=asked.rules,
+                facts=request.facts,
+                rules=request.rules,
                 holds=found.holds,
                 turn_leases=found.turn_leases,
                 restored=runs.restored,
@@ -179,58 +185,58 @@ class Stocktaker:
             filesystem=filesystem_of(self._home),
         )
         memory = structs.replace(
-            asked.memory,
+            request.memory,
             witness=known,
             missing=dict(list(workdirs.missing.items())[:ITEMS_MAX]),
             present=tuple(sorted(workdirs.present)[:WORKDIRS_MAX]),
             strangers=runs.strangers,
         )
-        return Stock(inventory, memory)
+        return InventoryResult(inventory, memory)
 
-    def _workdirs(self, asked: Asked) -> KnownWorkdirs:
+    def _workdirs(self, request: InventoryRequest) -> KnownWorkdirs:
         processes = (
             Process(holder.pid, holder.start_ticks)
-            for holder in asked.facts.holders
+            for holder in request.facts.holders
             if not holder.outsider  # another user's that can only read: it works in no folder
         )
         namespaces = MountNamespaces(processes)
-        return KnownWorkdirs(namespaces, asked.memory.present, asked.memory.missing)
+        return KnownWorkdirs(namespaces, request.memory.present, request.memory.missing)
 
     def now(self) -> float:
         return self._clock()
 
-    def learnt(self) -> Learnt:
-        return Learnt(self._payloads.save(), self._checkpoints.sizes)
+    def measurements(self) -> Measurements:
+        return Measurements(self._payloads.save(), self._checkpoints.sizes)
 
-    def learn(self, learnt: Learnt) -> None:
+    def set_measurements(self, measurements: Measurements) -> None:
         """Know what a process that was forked from this one has learnt."""
-        self._payloads.load(learnt.payloads)
-        self._checkpoints.sizes = learnt.project_sizes
+        self._payloads.load(measurements.payloads)
+        self._checkpoints.sizes = measurements.project_sizes
 
     # The database
 
     def _read_database(
         self,
-        asked: Asked,
+        request: InventoryRequest,
         listed: Sequence[SessionFile],
         now: float,
         before_open: Callable[[], None],
-    ) -> _Found:
+    ) -> _DatabaseFacts:
         files = database.stat_files(self._path)
         if files.database is None:
-            return _Found(self_pruning=read_own_pruning(self._home, None, None))
+            return _DatabaseFacts(self_pruning=read_own_pruning(self._home, None, None))
         try:
-            database.refuse_unfit_files(files, asked.owner, self._path)
+            database.refuse_unfit_files(files, request.owner, self._path)
             before_open()
             opening = database.plan_open(self._path)
             with database.reading(opening, deadline_seconds=_READ_SECONDS) as connection:
-                found = self._read(connection, now, thorough=asked.thorough)
-                self._recognise(connection, asked.memory.witness.seen, listed, found)
+                found = self._read(connection, now, thorough=request.thorough)
+                self._recognise(connection, request.memory.witness.seen, listed, found)
         except (DatabaseError, OSError):
-            return _Found(payload_bytes=None, unreadable=("database",))
+            return _DatabaseFacts(payload_bytes=None, unreadable=("database",))
         return found
 
-    def _read(self, connection: apsw.Connection, now: float, *, thorough: bool) -> _Found:
+    def _read(self, connection: apsw.Connection, now: float, *, thorough: bool) -> _DatabaseFacts:
         schema = probe_schema(connection)
         routing = read_routing(self._home, connection, schema, now)
         turns = read_life_signs(connection, schema).turns
@@ -238,8 +244,8 @@ class Stocktaker:
         self_pruning = read_own_pruning(self._home, connection, schema)
         seconds = _READ_SECONDS if thorough else self._measure_seconds
         self._payloads.measure(connection, schema, seconds)
-        sessions = self._stocked(connection, schema, now)
-        return _Found(
+        sessions = self._read_sessions(connection, schema, now)
+        return _DatabaseFacts(
             sessions=sessions,
             holds=routing.holds,
             turn_leases=leases,
@@ -248,12 +254,12 @@ class Stocktaker:
             unreadable=() if routing.readable else ("routing",),
         )
 
-    def _stocked(
+    def _read_sessions(
         self, connection: apsw.Connection, schema: Schema, now: float
-    ) -> list[StockedSession]:
+    ) -> list[InventorySession]:
         """All sessions; of what was read no more than a slice is kept at a time."""
         counts = children(connection, schema)
-        sessions: list[StockedSession] = []
+        sessions: list[InventorySession] = []
         with_parents: dict[int, PruneColumns] = {}
         reasons: dict[str, str] = {}
         for part in PruneQueries(schema).slices(connection):
@@ -274,9 +280,9 @@ class Stocktaker:
     def _recognise(
         self,
         connection: apsw.Connection,
-        before: Seen | None,
+        before: SeenDatabase | None,
         listed: Sequence[SessionFile],
-        found: _Found,
+        found: _DatabaseFacts,
     ) -> None:
         """What tells whether this is the database of the last look, and which files have rows."""
         schema = probe_schema(connection)
@@ -286,38 +292,38 @@ class Stocktaker:
         found.owned = owners_of(listed, FileOwners(session.id for session in found.sessions))
         found.newest = newest_messages(connection, schema, found.owned.values())
 
-    def _witness(
+    def _find_deletions(
         self,
-        memory: WitnessMemory,
+        memory: DeletionMemory,
         listed: Sequence[SessionFile],
-        found: _Found,
-        runs: RunStock,
+        found: _DatabaseFacts,
+        runs: EarlierRuns,
         now: float,
-    ) -> tuple[tuple[SessionFile, ...], WitnessMemory]:
+    ) -> tuple[tuple[SessionFile, ...], DeletionMemory]:
         files = list(with_owners(listed, found.owned))
         lost = [file for file in files if file.session_id is None]
         deleted = owners_of(lost, FileOwners(runs.deleted)) if lost else {}
         unsettled = owners_of(lost, FileOwners(runs.unsettled)) if lost else {}
-        ours = Runs(
+        ours = RunEffects(
             deleted={name: runs.deleted[session] for name, session in deleted.items()},
             unsettled=frozenset(unsettled),
             given_back=runs.given_back,
         )
-        return witness(memory, self._look(found, now), files, ours, now)
+        return find_deletions(memory, self._database_state(found, now), files, ours, now)
 
-    def _look(self, found: _Found, now: float) -> Look | None:
+    def _database_state(self, found: _DatabaseFacts, now: float) -> DatabaseState | None:
         state = database.file_state(self._path)
         if state is None or found.content is None:
             return None
         identity = state.identity
-        return Look(
-            seen=Seen(now, identity.device, identity.inode, found.content),
+        return DatabaseState(
+            seen=SeenDatabase(now, identity.device, identity.inode, found.content),
             surviving=found.surviving,
             newest=found.newest,
-            copied_at=max(self._doubts(), default=0.0),
+            copied_at=max(self._copy_times(), default=0.0),
         )
 
-    def _doubts(self) -> list[float]:
+    def _copy_times(self) -> list[float]:
         """When copies of the database were put beside it: by a repair, a restore, a rescue."""
         try:
             with os.scandir(os.fsencode(self._home)) as entries:
@@ -330,14 +336,14 @@ class Stocktaker:
         except OSError:
             return [float("inf")]
 
-    def _awaiting_gc(self, runs: RunStock) -> int:
+    def _awaiting_gc(self, runs: EarlierRuns) -> int:
         collected_at = self._checkpoints.collected_at()
         return sum(size for settled_at, size in runs.projects if settled_at > collected_at)
 
 
 def _session(
     record: SessionRecord, extras: PruneColumns, children: int, payload: int, now: float
-) -> StockedSession:
+) -> InventorySession:
     row, messages, _ = record
     clocks = [row.started_at, messages.newest, row.last_activity_at, row.last_heartbeat_at]
     known = [clock for clock in (*clocks, row.ended_at) if clock is not None]
@@ -349,7 +355,7 @@ def _session(
                 record, archived=extras.archived, titled=extras.titled, children=children
             )
         )
-    return StockedSession(
+    return InventorySession(
         id=row.id,
         source=sys.intern(row.source),
         is_open=bool(row.is_open),
@@ -376,15 +382,15 @@ def _session(
     )
 
 
-def _link(parent_id: str | None, extras: PruneColumns, reasons: Mapping[str, str]) -> Link:
+def _link(parent_id: str | None, extras: PruneColumns, reasons: Mapping[str, str]) -> ParentLink:
     """What a session is to its parent. A mark on the session itself says more than its parent."""
     if parent_id is None or parent_id not in reasons:
-        return Link.NONE
+        return ParentLink.NONE
     if extras.delegated:
-        return Link.DELEGATE
+        return ParentLink.DELEGATE
     if extras.branched or reasons[parent_id] == "branched":
-        return Link.BRANCH
-    return Link.COMPRESSION if reasons[parent_id] == "compression" else Link.CHILD
+        return ParentLink.BRANCH
+    return ParentLink.COMPRESSION if reasons[parent_id] == "compression" else ParentLink.CHILD
 
 
 def _bytes_of(walked: DiskReport) -> int | None:

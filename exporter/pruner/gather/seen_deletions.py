@@ -15,16 +15,16 @@ from msgspec import Struct, structs
 
 from exporter.hermes.continuity import text_key
 from exporter.pruner.decide.inventory import Deletion, SessionFile
-from exporter.pruner.models import DELETED_MAX, ROWS_MAX, Seen, WitnessMemory
+from exporter.pruner.models import DELETED_MAX, ROWS_MAX, DeletionMemory, SeenDatabase
 
 _PAIR: Final = struct.Struct(">QQ")
 _TIMED: Final = struct.Struct(">Qd")
 
 
-class Look(Struct, frozen=True):
+class DatabaseState(Struct, frozen=True):
     """What the database says at this look."""
 
-    seen: Seen
+    seen: SeenDatabase
     surviving: frozenset[int]
     """The anchors of the last look that are still there."""
     newest: Mapping[str, int]
@@ -33,7 +33,7 @@ class Look(Struct, frozen=True):
     """When a copy of the database was last put beside it, by a repair or a rescue."""
 
 
-class Runs(Struct, frozen=True):
+class RunEffects(Struct, frozen=True):
     """What our own runs did to sessions."""
 
     deleted: Mapping[str, float] = {}
@@ -44,7 +44,7 @@ class Runs(Struct, frozen=True):
     """Sessions that an undo gave back: their rows are younger than their messages' numbers."""
 
 
-def vouched_for(before: Seen | None, look: Look) -> int:
+def safe_up_to(before: SeenDatabase | None, look: DatabaseState) -> int:
     """Rows whose messages are no newer than this one were not lost by a restore; 0: any may be."""
     now = look.seen
     if before is None or look.copied_at >= before.looked_at:
@@ -61,9 +61,13 @@ def vouched_for(before: Seen | None, look: Look) -> int:
     return vouched if len(newer) <= 1 else 0
 
 
-def witness(
-    memory: WitnessMemory, look: Look | None, files: Sequence[SessionFile], runs: Runs, now: float
-) -> tuple[tuple[SessionFile, ...], WitnessMemory]:
+def find_deletions(
+    memory: DeletionMemory,
+    look: DatabaseState | None,
+    files: Sequence[SessionFile],
+    runs: RunEffects,
+    now: float,
+) -> tuple[tuple[SessionFile, ...], DeletionMemory]:
     """Tell of each file without a row whether that was deleted; the second is what to remember.
 
     Without a look, for the database cannot be read or is not there, nothing new is learnt.
@@ -71,22 +75,25 @@ def witness(
     deleted = {key: min(when, now) for key, when in _TIMED.iter_unpack(_whole(memory.deleted))}
     rows = dict(_PAIR.iter_unpack(_whole(memory.rows)))
     if look is not None:
-        vouched = vouched_for(memory.seen, look)
+        vouched = safe_up_to(memory.seen, look)
         gone = {text_key(file.name) for file in files if file.session_id is None}
         deleted |= {key: now for key in gone if 0 < rows.get(key, 0) <= vouched}
         deleted = {key: when for key, when in deleted.items() if key in gone}
-        memory = WitnessMemory(
+        memory = DeletionMemory(
             seen=look.seen,
             rows=_pack_rows(files, look.newest, runs.given_back),
             deleted=_pack(_TIMED, sorted(deleted.items())[:DELETED_MAX]),
         )
     told = tuple(
-        file if file.session_id is not None else _told(file, deleted, runs) for file in files
+        file if file.session_id is not None else _with_deletion(file, deleted, runs)
+        for file in files
     )
     return told, memory
 
 
-def _told(file: SessionFile, deleted: Mapping[int, float], runs: Runs) -> SessionFile:
+def _with_deletion(
+    file: SessionFile, deleted: Mapping[int, float], runs: RunEffects
+) -> SessionFile:
     seen_at = deleted.get(text_key(file.name))
     ours_at = runs.deleted.get(file.name)
     deletion = Deletion.UNPROVEN

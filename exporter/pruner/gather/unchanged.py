@@ -24,7 +24,7 @@ from exporter.runs.folder import NAME as RUNS
 from exporter.scan.filesystem import filesystem_of
 from exporter.snapshot import DiskReport
 
-GOOD_SECONDS: Final = 3600.0
+VALID_SECONDS: Final = 3600.0
 _FILES: Final = (
     "sessions",
     "config.yaml",
@@ -33,14 +33,14 @@ _FILES: Final = (
 )
 
 
-class _Look(Struct, frozen=True):
-    mark: tuple[Any, ...]
+class _Entry(Struct, frozen=True):
+    stamp: tuple[Any, ...]
     made_at: float
     readings: dict[ThresholdName, Reading]
     report: PruneReport
 
 
-class Resting(Struct, frozen=True):
+class CachedResult(Struct, frozen=True):
     """What is to be said of a home at rest."""
 
     report: PruneReport
@@ -48,15 +48,15 @@ class Resting(Struct, frozen=True):
     memory: PruneMemory
 
 
-class Rest:
+class UnchangedCache:
     """Remembers the last look at one home, if nothing was to be done after it."""
 
     def __init__(self, home: str) -> None:
         self._home = home
         self._path = database.database_path(home)
-        self._last: _Look | None = None
+        self._last: _Entry | None = None
 
-    def mark(self, facts: ProcessFacts, settings: Prune, walked: DiskReport) -> tuple[Any, ...]:
+    def stamp(self, facts: ProcessFacts, settings: Prune, walked: DiskReport) -> tuple[Any, ...]:
         """All that moves when a new look would find something else.
 
         Only while no connection is open.
@@ -75,8 +75,8 @@ class Rest:
             settings,
         )
 
-    def note(
-        self, mark: tuple[Any, ...], settings: Prune, pressure: Pressure, report: PruneReport
+    def store(
+        self, stamp: tuple[Any, ...], settings: Prune, pressure: Pressure, report: PruneReport
     ) -> None:
         """Remember a look; one that something will be done about is worth nothing the next time."""
         is_quiet = not report.would_items and not any(each.pressure for each in report.thresholds)
@@ -85,14 +85,14 @@ class Rest:
         }
         self._last = None
         if is_quiet or settings.mode is Mode.OBSERVE:
-            self._last = _Look(mark, report.made_at, readings, report)
+            self._last = _Entry(stamp, report.made_at, readings, report)
 
-    def recall(
-        self, mark: tuple[Any, ...], settings: Prune, memory: PruneMemory, now: float
-    ) -> Resting | None:
+    def lookup(
+        self, stamp: tuple[Any, ...], settings: Prune, memory: PruneMemory, now: float
+    ) -> CachedResult | None:
         """The last look as of now; None if it is not good any more."""
         last = self._last
-        if last is None or last.mark != mark or not 0 <= now - last.made_at < GOOD_SECONDS:
+        if last is None or last.stamp != stamp or not 0 <= now - last.made_at < VALID_SECONDS:
             return None
         readings = dict(last.readings)
         known = readings.pop(ThresholdName.DISK_USED, None)
@@ -103,7 +103,7 @@ class Rest:
         report = structs.replace(last.report, thresholds=threshold_reports(pressure))
         if pressure.emergency != report.emergency or _pressing(report) != _pressing(last.report):
             return None
-        return Resting(report, pressure, remembered)
+        return CachedResult(report, pressure, remembered)
 
 
 def _pressing(report: PruneReport) -> list[str]:

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from exporter.config.prune import Caps, Keep, Prune, Threshold, Thresholds
 from exporter.evidence.models import Liveness
-from exporter.pruner.decide.inventory import Inventory, Link, Safeguards, StockedSession
+from exporter.pruner.decide.inventory import Inventory, InventorySession, ParentLink, Safeguards
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.thresholds import note_run, relief_of
@@ -36,7 +36,7 @@ FEW_EXAMPLES = budget(max_examples=40, deadline=None)
 
 
 @st.composite
-def sessions(draw: st.DrawFn) -> tuple[StockedSession, ...]:
+def sessions(draw: st.DrawFn) -> tuple[InventorySession, ...]:
     """A handful with parents among each other, also in circles."""
     found = []
     for name in draw(st.sets(st.sampled_from(NAMES), min_size=1)):
@@ -50,7 +50,7 @@ def sessions(draw: st.DrawFn) -> tuple[StockedSession, ...]:
             "archived": draw(st.sampled_from([False, False, False, True])),
             "clocks_sane": draw(st.sampled_from([True, True, True, False])),
             "parent_id": parent,
-            "link": draw(st.sampled_from(list(Link))) if parent else Link.NONE,
+            "link": draw(st.sampled_from(list(ParentLink))) if parent else ParentLink.NONE,
         }
         found.append(session(name, **about))
     return tuple(sorted(found, key=lambda each: each.id))
@@ -136,7 +136,7 @@ def test_conversations_go_whole_and_delegates_with_their_parent(
         assert not names & planned or names <= planned
     for each in found.sessions:
         parent = lineages.parent(each)
-        if parent is not None and parent.id in planned and each.link is Link.DELEGATE:
+        if parent is not None and parent.id in planned and each.link is ParentLink.DELEGATE:
             assert each.id in planned
     assert len(targets(made)) == len(planned)
     groups = {action.target: action.group for action in made.actions if action.group}

@@ -16,7 +16,7 @@ from exporter.pruner.decide.inventory import (
     Deletion,
     HomeFile,
     TrashedRun,
-    Workdir,
+    WorkdirState,
 )
 from exporter.pruner.decide.policies import POLICIES, lowering
 from exporter.pruner.decide.policy import Policy, files_in
@@ -54,7 +54,7 @@ def test_thresholds_ask_the_policies_that_say_so_and_full_disks_ask_for_no_sessi
 
 
 def test_whatever_is_planned_is_something_that_its_policy_may_take_and_lower() -> None:
-    gone: dict[str, Any] = {"workdir": Workdir.MISSING, "missing_since": 1.0}
+    gone: dict[str, Any] = {"workdir": WorkdirState.MISSING, "missing_since": 1.0}
     own = tuple(file(f"session_{ID}{n}.json", session_id="open") for n in range(9))
     found = plan(
         inventory(

@@ -11,7 +11,7 @@ from msgspec import structs
 from exporter.config.prune import Keep, Policies, PolicySettings, Prune
 from exporter.evidence.models import Holder, Liveness, NamedSession
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
-from exporter.pruner.decide.inventory import Inventory, Link, Safeguards
+from exporter.pruner.decide.inventory import Inventory, ParentLink, Safeguards
 from exporter.reaper.models import LeaseFact, ProcessFacts, ReaperRules
 from exporter.snapshot import Hold, LockAnswer
 from tests.support.prune_plans import (
@@ -227,8 +227,8 @@ def test_a_session_that_a_process_names_stays() -> None:
 
 def test_a_compressed_conversation_goes_whole_or_not_at_all() -> None:
     root = session("root", days=300, end_reason="compression")
-    middle = session("middle", days=200, parent_id="root", link=Link.COMPRESSION)
-    tip = session("tip", days=100, parent_id="middle", link=Link.COMPRESSION)
+    middle = session("middle", days=200, parent_id="root", link=ParentLink.COMPRESSION)
+    tip = session("tip", days=100, parent_id="middle", link=ParentLink.COMPRESSION)
     found = plan(inventory(root, middle, tip))
     assert targets(found) == ["tip", "middle", "root"]
     assert {action.group for action in found.actions} == {1}
@@ -239,13 +239,13 @@ def test_a_compressed_conversation_goes_whole_or_not_at_all() -> None:
 
 def test_a_branch_keeps_what_it_was_branched_from() -> None:
     parent = session("parent", rows=2)
-    branch = session("branch", days=1, parent_id="parent", link=Link.BRANCH)
+    branch = session("branch", days=1, parent_id="parent", link=ParentLink.BRANCH)
     assert targets(plan(inventory(parent, branch))) == []
 
 
 def test_delegates_go_with_their_parent_and_before_it() -> None:
     parent = session("parent")
-    delegate = session("delegate", parent_id="parent", link=Link.DELEGATE)
+    delegate = session("delegate", parent_id="parent", link=ParentLink.DELEGATE)
     found = plan(inventory(parent, delegate))
     assert targets(found) == ["delegate", "parent"]
     assert {action.group for action in found.actions} == {1}
@@ -253,7 +253,7 @@ def test_delegates_go_with_their_parent_and_before_it() -> None:
 
 def test_a_delegate_that_a_safer_policy_would_take_goes_with_its_parent() -> None:
     parent = session("parent", rows=30)
-    delegate = session("delegate", rows=2, parent_id="parent", link=Link.DELEGATE)
+    delegate = session("delegate", rows=2, parent_id="parent", link=ParentLink.DELEGATE)
     found = plan(inventory(parent, delegate))
     assert [(each.target, each.policy, each.group) for each in found.actions] == [
         ("delegate", "old_sessions", 1),
@@ -265,30 +265,32 @@ def test_a_delegate_that_a_safer_policy_would_take_goes_with_its_parent() -> Non
 
 def test_a_parent_stays_while_its_delegate_does() -> None:
     parent = session("parent")
-    delegate = session("delegate", days=1, parent_id="parent", link=Link.DELEGATE)
+    delegate = session("delegate", days=1, parent_id="parent", link=ParentLink.DELEGATE)
     assert targets(plan(inventory(parent, delegate))) == []
-    pinned = session("delegate", parent_id="parent", link=Link.DELEGATE, pinned=True)
+    pinned = session("delegate", parent_id="parent", link=ParentLink.DELEGATE, pinned=True)
     assert kept(plan(inventory(parent, pinned))) == {"delegates": 1, "pinned": 1}
 
 
 def test_a_substantial_child_of_a_trivial_parent_is_kept_and_left_without_a_parent() -> None:
     parent = session("parent", days=10, rows=2)
-    child = session("child", days=10, rows=50, parent_id="parent", link=Link.CHILD)
+    child = session("child", days=10, rows=50, parent_id="parent", link=ParentLink.CHILD)
     assert targets(plan(inventory(parent, child))) == ["parent"]
 
 
 def test_a_session_that_gave_much_to_do_is_not_trivial() -> None:
     parent = session("parent", days=10, rows=2)
-    delegate = session("delegate", days=10, rows=50, parent_id="parent", link=Link.DELEGATE)
+    delegate = session("delegate", days=10, rows=50, parent_id="parent", link=ParentLink.DELEGATE)
     found = plan(inventory(parent, delegate))
     assert targets(found) == []
     assert kept(found) == {"delegates": 2}
 
 
 def test_relatives_of_open_sessions_stay() -> None:
-    open_one = session("open", is_open=True, ended_at=None, parent_id="parent", link=Link.CHILD)
-    child = session("child", parent_id="open", link=Link.DELEGATE)
-    grandchild = session("grandchild", parent_id="child", link=Link.CHILD)
+    open_one = session(
+        "open", is_open=True, ended_at=None, parent_id="parent", link=ParentLink.CHILD
+    )
+    child = session("child", parent_id="open", link=ParentLink.DELEGATE)
+    grandchild = session("grandchild", parent_id="child", link=ParentLink.CHILD)
     for middle in (child, structs.replace(child, pinned=True)):
         found = inventory(session("parent"), open_one, middle, grandchild, session("other"))
         assert targets(plan(found)) == ["other"]

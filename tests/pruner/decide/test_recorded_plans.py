@@ -28,12 +28,12 @@ from exporter.pruner.decide.inventory import (
     Deletion,
     HomeFile,
     Inventory,
-    Link,
+    InventorySession,
+    ParentLink,
     Safeguards,
     SessionFile,
-    StockedSession,
     TrashedRun,
-    Workdir,
+    WorkdirState,
 )
 from exporter.pruner.decide.report import report
 from exporter.pruner.decide.thresholds import relief_of
@@ -71,12 +71,12 @@ class Chance:
         return self.number(11) == 0
 
 
-def make_sessions(chance: Chance) -> tuple[StockedSession, ...]:
+def make_sessions(chance: Chance) -> tuple[InventorySession, ...]:
     names = [f"s{number:02}" for number in range(chance.number(25))]
     return tuple(_session(chance, name, names[:number]) for number, name in enumerate(names))
 
 
-def _session(chance: Chance, name: str, others: Sequence[str]) -> StockedSession:
+def _session(chance: Chance, name: str, others: Sequence[str]) -> InventorySession:
     parent = chance.one_of([None, None, None, chance.one_of([None, *others])])
     rows = chance.one_of([0, 0, 3, 5, 6, 40])
     expected = {"ended_at": NOW - 7.5 * DAY, "rows": rows, "parent": parent, "titled": 0}
@@ -90,12 +90,12 @@ def _session(chance: Chance, name: str, others: Sequence[str]) -> StockedSession
         archived=chance.rarely(),
         clocks_sane=not chance.rarely(),
         parent_id=parent,
-        link=chance.one_of(list(Link)) if parent else Link.NONE,
+        link=chance.one_of(list(ParentLink)) if parent else ParentLink.NONE,
         expected=json.dumps(expected).encode(),
     )
 
 
-def make_files(chance: Chance, sessions: Sequence[StockedSession]) -> tuple[SessionFile, ...]:
+def make_files(chance: Chance, sessions: Sequence[InventorySession]) -> tuple[SessionFile, ...]:
     owners = [None, None, *(each.id for each in sessions)]
     return tuple(
         file(
@@ -129,7 +129,7 @@ def make_checkpoints(chance: Chance) -> tuple[Checkpoint, ...]:
                 target=names.get(layout, f"checkpoints/{number:016x}"),
                 allocated_bytes=10_000 * chance.number(9),
                 touched_at=chance.one_of([0.0, NOW - DAY / 2, NOW - 3 * DAY, NOW - 30 * DAY]),
-                workdir=chance.one_of(list(Workdir)),
+                workdir=chance.one_of(list(WorkdirState)),
                 missing_since=chance.one_of([None, NOW - DAY / 2, NOW - 9 * DAY]),
                 is_own=not chance.rarely(),
                 expected=_state(layout, number, chance.number(10**9)),

@@ -10,8 +10,8 @@ from exporter.config.prune import Keep, Prune
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
-from exporter.pruner.decide.inventory import Archive, Inventory, Link, Workdir
-from exporter.pruner.gather.inventory_reader import Stocktaker
+from exporter.pruner.decide.inventory import Archive, Inventory, ParentLink, WorkdirState
+from exporter.pruner.gather.inventory_reader import InventoryReader
 from exporter.pruner.models import Act, HomePrunePlan, PruneMemory
 from exporter.reaper.models import ProcessFacts
 from exporter.snapshot import DiskKind
@@ -19,7 +19,7 @@ from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for
 from tests.real.holders import holder
 from tests.real.homes import MadeHome, make_home
 from tests.support.evidence import evidence
-from tests.support.prune_plans import DAY, inside, kept, plan, take_stock, targets
+from tests.support.prune_plans import DAY, inside, kept, plan, read_inventory, targets
 from tests.support.reaping import target_of
 
 ALL_MAY_GO = Prune(keep=Keep(newest=0))
@@ -38,15 +38,15 @@ def home(tmp_path: Path) -> tuple[Hermes, Path]:
     return python_for(NEWEST), path
 
 
-def stock(made: MadeHome) -> Inventory:
+def inventory_of(made: MadeHome) -> Inventory:
     """Taken by an agent that saw all working directories before some of them went."""
     gone = [made.path.with_name("home-projects") / name for name in ("store-gone", "legacy-gone")]
     for each in gone:
         each.mkdir()
-    memory = take_stock(made.path).memory
+    memory = read_inventory(made.path).memory
     for each in gone:
         each.rmdir()
-    return take_stock(made.path, memory, days_later=200).inventory
+    return read_inventory(made.path, memory, days_later=200).inventory
 
 
 def all_that_may_go(found: Inventory) -> HomePrunePlan:
@@ -63,12 +63,16 @@ def look(home: Path) -> dict[str, tuple[int, int, int]]:
 
 def test_stock_is_taken_of_every_session_and_leaves_no_trace(made: MadeHome) -> None:
     before = look(made.path)
-    found = stock(made)
+    found = inventory_of(made)
     assert look(made.path) == before
     by_name = {each.id: each for each in found.sessions}
     assert set(made.sessions.values()) <= by_name.keys()
     links = {name: by_name[made.sessions[name]].link for name in ("tip", "child", "branch")}
-    assert links == {"tip": Link.COMPRESSION, "child": Link.DELEGATE, "branch": Link.BRANCH}
+    assert links == {
+        "tip": ParentLink.COMPRESSION,
+        "child": ParentLink.DELEGATE,
+        "branch": ParentLink.BRANCH,
+    }
     compacted = by_name[made.sessions["compacted"]]
     assert compacted.rows == (22 + 3 if made.hermes.at_least("0.18.2") else 22)
     assert by_name[made.sessions["archived"]].archived is made.hermes.at_least("0.16.0")
@@ -80,7 +84,7 @@ def test_stock_is_taken_of_every_session_and_leaves_no_trace(made: MadeHome) -> 
 def test_files_are_known_by_their_sessions_and_the_file_of_chats_by_nobody(
     made: MadeHome,
 ) -> None:
-    found = stock(made)
+    found = inventory_of(made)
     named = {made.sessions["mid_turn"], made.sessions["archived"]}
     kinds = [(each.session_id, each.kind) for each in found.files if each.session_id in named]
     both = (DiskKind.TRANSCRIPTS, DiskKind.REQUEST_DUMPS)
@@ -91,21 +95,21 @@ def test_files_are_known_by_their_sessions_and_the_file_of_chats_by_nobody(
 
 
 def test_checkpoints_of_both_layouts_with_the_state_of_their_folders(made: MadeHome) -> None:
-    found = stock(made).checkpoints
+    found = inventory_of(made).checkpoints
     states = sorted((each.layout.value, each.workdir.value) for each in found)
     assert states == [
-        (Archive.ARCHIVE.value, Workdir.UNKNOWN.value),
-        (CheckpointLayout.LEGACY.value, Workdir.MISSING.value),
-        (CheckpointLayout.LEGACY.value, Workdir.PRESENT.value),
-        (CheckpointLayout.STORE.value, Workdir.MISSING.value),
-        (CheckpointLayout.STORE.value, Workdir.PRESENT.value),
-        (CheckpointLayout.STORE.value, Workdir.PRESENT.value),
+        (Archive.ARCHIVE.value, WorkdirState.UNKNOWN.value),
+        (CheckpointLayout.LEGACY.value, WorkdirState.MISSING.value),
+        (CheckpointLayout.LEGACY.value, WorkdirState.PRESENT.value),
+        (CheckpointLayout.STORE.value, WorkdirState.MISSING.value),
+        (CheckpointLayout.STORE.value, WorkdirState.PRESENT.value),
+        (CheckpointLayout.STORE.value, WorkdirState.PRESENT.value),
     ]
     assert all(each.allocated_bytes > 0 for each in found)
 
 
 def test_only_ended_sessions_go_and_none_that_something_speaks_for(made: MadeHome) -> None:
-    found = stock(made)
+    found = inventory_of(made)
     made_plan = all_that_may_go(found)
     planned = set(targets(made_plan))
     stay = {"mid_turn", "ancestor", "tip", "child", "branch", "handoff", "topic", "chat_direct"}
@@ -122,14 +126,14 @@ def test_only_ended_sessions_go_and_none_that_something_speaks_for(made: MadeHom
 
 def test_today_only_what_is_old_enough_goes(made: MadeHome) -> None:
     """Written two hours ago and again just now; a folder that was removed just now."""
-    found = take_stock(made.path).inventory
+    found = read_inventory(made.path).inventory
     made_plan = all_that_may_go(found)
     assert made.sessions["written_after_end"] not in targets(made_plan)
     assert targets(made_plan, Act.DELETE_PROJECT) == targets(made_plan, Act.DELETE_REPO) == []
 
 
 def test_the_same_home_gives_the_same_plan_twice(made: MadeHome) -> None:
-    first, second = (all_that_may_go(stock(made)) for _ in range(2))
+    first, second = (all_that_may_go(inventory_of(made)) for _ in range(2))
     assert first.hash == second.hash
     assert [each.target for each in first.actions] == [each.target for each in second.actions]
 
@@ -138,14 +142,14 @@ def test_what_is_done_is_what_was_planned_and_what_comes_back_is_left_alone(
     tmp_path: Path,
 ) -> None:
     home = make_home(NEWEST, tmp_path)
-    planned = all_that_may_go(stock(home))
+    planned = all_that_may_go(inventory_of(home))
     place = target_of(home.path)
     outcome = execute(planned, place, keep_seconds=DAY)
     assert outcome.done == tuple(action.target for action in planned.actions)
-    assert all_that_may_go(take_stock(home.path).inventory).actions == ()
+    assert all_that_may_go(read_inventory(home.path).inventory).actions == ()
     assert outcome.run is not None
     assert undo(outcome.run, place).skipped == ()
-    again = take_stock(home.path, undone_seconds=300 * DAY, days_later=200).inventory
+    again = read_inventory(home.path, undone_seconds=300 * DAY, days_later=200).inventory
     assert {*targets(all_that_may_go(again))} == {*targets(planned)}
     assert [action.action for action in plan(again, ALL_MAY_GO, by_hand=False).actions] == [
         Act.PURGE_TRASH
@@ -166,7 +170,7 @@ def test_hermes_own_marks_are_understood(version: str, tmp_path: Path) -> None:
         "maybe_auto_prune_checkpoints()\n"
         "db.maybe_auto_prune_and_vacuum(vacuum=False)",
     )
-    found = take_stock(path).inventory
+    found = read_inventory(path).inventory
     told, now = found.self_pruning, found.taken_at
     assert told.has_sessions(now)
     assert told.has_checkpoints(now)
@@ -174,7 +178,7 @@ def test_hermes_own_marks_are_understood(version: str, tmp_path: Path) -> None:
     assert not told.has_sessions(now + 5.1 * 3600)
     assert not told.has_checkpoints(now + 25 * 3600)
     (path / "config.yaml").write_text("checkpoints: {auto_prune: false}\n")
-    told = take_stock(path).inventory.self_pruning
+    told = read_inventory(path).inventory.self_pruning
     assert not told.has_sessions(now)
     assert not told.has_checkpoints(now)
 
@@ -199,7 +203,7 @@ def test_a_long_session_that_was_compacted_in_place_is_never_trivial(
         "    db.append_message('short', 'user', 'hello')\n"
         "    db.end_session('short', 'cli_close')\n",
     )
-    found = take_stock(path).inventory
+    found = read_inventory(path).inventory
     assert {each.id: each.rows for each in found.sessions} == {"long": 1604, "short": 1}
     assert targets(all_that_may_go(found)) == ["short"]
 
@@ -208,20 +212,20 @@ def test_payload_is_measured_again_only_of_what_moved(home: tuple[Hermes, Path])
     hermes, path = home
     said = "db.create_session('a', 'cli')\ndb.append_message('a', 'user', 'x' * 10_000)\n"
     inside(hermes, path, said + "db.create_session('b', 'cli')")
-    inventory_reader = Stocktaker(str(path))
+    inventory_reader = InventoryReader(str(path))
     first = {
         each.id: each
-        for each in take_stock(path, inventory_reader=inventory_reader).inventory.sessions
+        for each in read_inventory(path, inventory_reader=inventory_reader).inventory.sessions
     }
     assert 10_000 <= first["a"].payload_bytes < 11_000
     inside(hermes, path, "db.append_message('b', 'user', 'y' * 5_000)\ndb.clear_messages('a')")
     again = {
         each.id: each
-        for each in take_stock(path, inventory_reader=inventory_reader).inventory.sessions
+        for each in read_inventory(path, inventory_reader=inventory_reader).inventory.sessions
     }
     assert again["a"].payload_bytes == first["b"].payload_bytes
     assert 5_000 <= again["b"].payload_bytes < 6_000
-    fresh = take_stock(path).inventory.sessions
+    fresh = read_inventory(path).inventory.sessions
     assert {each.id: each for each in fresh} == again
 
 
@@ -243,10 +247,10 @@ def test_a_session_that_a_living_cli_may_have_in_memory_stays(home: tuple[Hermes
     )
     with holder(hermes, path, []):
         facts = ProcessFacts(holders=evidence(path).holders, blind=())
-        beside = take_stock(path, facts=facts, end_reason="none").inventory
+        beside = read_inventory(path, facts=facts, end_reason="none").inventory
         assert targets(all_that_may_go(beside)) == ["old"]
         assert kept(all_that_may_go(beside)) == {"possible_host": 1}
-    alone = take_stock(path, end_reason="none").inventory
+    alone = read_inventory(path, end_reason="none").inventory
     assert sorted(targets(all_that_may_go(alone))) == ["its", "old"]
 
 
@@ -261,11 +265,13 @@ def test_what_carries_our_end_and_is_in_no_journal_counts_from_when_it_was_first
         "    db.create_session('a', 'cli')\n"
         "    db.end_session('a', 'reaped')\n",
     )
-    first = take_stock(path)
+    first = read_inventory(path)
     assert kept(all_that_may_go(first.inventory)) == {"reaped": 1}
-    later = take_stock(path, first.memory, days_later=4)
+    later = read_inventory(path, first.memory, days_later=4)
     assert targets(all_that_may_go(later.inventory)) == ["a"]
-    assert take_stock(path, PruneMemory(), days_later=4).memory.strangers != first.memory.strangers
+    assert (
+        read_inventory(path, PruneMemory(), days_later=4).memory.strangers != first.memory.strangers
+    )
 
 
 # What cannot be read
@@ -274,7 +280,7 @@ def test_what_carries_our_end_and_is_in_no_journal_counts_from_when_it_was_first
 def test_a_database_that_cannot_be_read_blocks_everything(home: tuple[Hermes, Path]) -> None:
     _, path = home
     (path / "state.db").write_bytes(b"no database" * 1000)
-    assert all_that_may_go(take_stock(path).inventory).blocked == "database"
+    assert all_that_may_go(read_inventory(path).inventory).blocked == "database"
 
 
 def test_chats_that_cannot_be_read_block_everything(home: tuple[Hermes, Path]) -> None:
@@ -282,11 +288,11 @@ def test_chats_that_cannot_be_read_block_everything(home: tuple[Hermes, Path]) -
     inside(hermes, path, "db.create_session('a', 'cli')\ndb.end_session('a', 'cli_close')")
     (path / "sessions").mkdir(exist_ok=True)
     (path / "sessions" / "sessions.json").write_text("{")
-    assert all_that_may_go(take_stock(path, days_later=DAY).inventory).blocked == "routing"
+    assert all_that_may_go(read_inventory(path, days_later=DAY).inventory).blocked == "routing"
 
 
 def test_a_journal_that_cannot_be_read_blocks_everything(home: tuple[Hermes, Path]) -> None:
     _, path = home
     (path / ".hermes-exporter").mkdir(mode=0o700)
     (path / ".hermes-exporter" / "journal.db").write_bytes(b"no database" * 1000)
-    assert all_that_may_go(take_stock(path).inventory).blocked == "run_journal"
+    assert all_that_may_go(read_inventory(path).inventory).blocked == "run_journal"

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from exporter.config.mode import Mode
 from exporter.config.prune import Prune, Threshold, Thresholds
-from exporter.pruner.gather.inventory_reader import Stocktaker
+from exporter.pruner.gather.inventory_reader import InventoryReader
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.planning import Planned, Seen, plan
 from exporter.pruner.requests import PruneWish
@@ -33,7 +33,9 @@ class Looker:
         self.facts = SEEN
         self.settings = Prune()
         self._disk = DiskScanner(str(home))
-        self.inventory_reader = Stocktaker(str(home), clock=lambda: time.time() + self.hours * 3600)
+        self.inventory_reader = InventoryReader(
+            str(home), clock=lambda: time.time() + self.hours * 3600
+        )
         self._memory = PruneMemory()
 
     def plan_input(self) -> Seen:
@@ -144,7 +146,7 @@ def test_what_is_planned_aside_is_planned_as_well_and_what_was_learnt_is_kept(
     told = there.look(aside=is_single_threaded())
     assert told.report.policies == looked.report.policies
     assert _but_the_disk(told) == _but_the_disk(looked)
-    assert there.inventory_reader.learnt() == here.inventory_reader.learnt()
+    assert there.inventory_reader.measurements() == here.inventory_reader.measurements()
     assert there.look().report.made_at == told.report.made_at
 
 

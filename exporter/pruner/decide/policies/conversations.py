@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 
 from exporter.hermes.prunable_names import is_session_file
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
-from exporter.pruner.decide.inventory import StockedSession
+from exporter.pruner.decide.inventory import InventorySession
 from exporter.pruner.decide.items import Item, session_file_item, session_item
 from exporter.pruner.decide.policy import Policy
 from exporter.pruner.models import ThresholdName
 
-Fits = Callable[[Sequence[StockedSession], Scope], bool]
+Matches = Callable[[Sequence[InventorySession], Scope], bool]
 """Whether a policy is for these sessions, whatever their age."""
 
 
-def session_policy(name: str, fits: Fits, what: str, *also_lowers: ThresholdName) -> Policy:
+def session_policy(name: str, fits: Matches, what: str, *also_lowers: ThresholdName) -> Policy:
     """A policy on the ended conversations that fit, and their files."""
 
     def find(scope: Scope, policy: Policy) -> Finding:
@@ -25,7 +25,7 @@ def session_policy(name: str, fits: Fits, what: str, *also_lowers: ThresholdName
     return Policy(name=name, find=find, lowers=lowers, names=is_session_file)
 
 
-def _find(scope: Scope, policy: Policy, fits: Fits, what: str) -> Finding:
+def _find(scope: Scope, policy: Policy, fits: Matches, what: str) -> Finding:
     found = FindingBuilder(scope, policy.name)
     # Deleted rows lower all but the threshold of files.
     lowers = tuple(each for each in policy.lowers if each is not ThresholdName.TRANSCRIPTS)
@@ -50,13 +50,13 @@ def _find(scope: Scope, policy: Policy, fits: Fits, what: str) -> Finding:
     return found.finding()
 
 
-def _rule(members: Sequence[StockedSession], scope: Scope) -> str:
+def _rule(members: Sequence[InventorySession], scope: Scope) -> str:
     rules = scope.protection.rules
     return next((rules[each.id] for each in reversed(members) if each.id in rules), "")
 
 
 def _items(
-    members: Sequence[StockedSession], scope: Scope, lowers: tuple[ThresholdName, ...]
+    members: Sequence[InventorySession], scope: Scope, lowers: tuple[ThresholdName, ...]
 ) -> tuple[Item, ...]:
     sessions = tuple(session_item(each, lowers) for each in members)
     if not scope.files_of:
@@ -65,6 +65,6 @@ def _items(
     return (*sessions, *(session_file_item(file, after_session=True) for file in files))
 
 
-def max_messages(session: StockedSession, scope: Scope) -> int:
+def max_messages(session: InventorySession, scope: Scope) -> int:
     """How large a session of this source may be and still be trivial."""
     return scope.policies_for(session).trivial_sessions.max_messages or 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exporter.pruner.decide.findings import Scope
-from exporter.pruner.decide.inventory import StockedSession
+from exporter.pruner.decide.inventory import InventorySession
 from exporter.pruner.decide.policies.conversations import session_policy
 from exporter.pruner.models import ThresholdName
 
 
-def _is_empty(sessions: Sequence[StockedSession], scope: Scope) -> bool:
+def _is_empty(sessions: Sequence[InventorySession], scope: Scope) -> bool:
     del scope
     return all(session.size == 0 for session in sessions)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from exporter.hermes.prunable_names import is_prunable_repo, is_temporary_object
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
-from exporter.pruner.decide.inventory import Workdir
+from exporter.pruner.decide.inventory import WorkdirState
 from exporter.pruner.decide.items import checkpoint_item, file_item
 from exporter.pruner.decide.policies.checkpoints import LOWERS, kept_by
 from exporter.pruner.decide.policy import Policy
@@ -25,7 +25,7 @@ def find(scope: Scope, policy: Policy) -> Finding:
             kept_by="" if leftover.is_own else "not_own",
         )
     for checkpoint in scope.inventory.checkpoints:
-        if checkpoint.workdir is Workdir.MISSING and checkpoint.missing_since is not None:
+        if checkpoint.workdir is WorkdirState.MISSING and checkpoint.missing_since is not None:
             found.consider(
                 checkpoint_item(checkpoint),
                 clock=max(checkpoint.missing_since, checkpoint.touched_at),

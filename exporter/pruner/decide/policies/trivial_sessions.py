@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exporter.pruner.decide.findings import Scope
-from exporter.pruner.decide.inventory import StockedSession
+from exporter.pruner.decide.inventory import InventorySession
 from exporter.pruner.decide.policies.conversations import max_messages, session_policy
 
 
-def _is_trivial(sessions: Sequence[StockedSession], scope: Scope) -> bool:
+def _is_trivial(sessions: Sequence[InventorySession], scope: Scope) -> bool:
     """None is larger than allowed; if all are empty, another policy is for them."""
     return any(session.size for session in sessions) and all(
         session.size <= max_messages(session, scope) for session in sessions

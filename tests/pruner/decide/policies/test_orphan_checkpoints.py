@@ -18,7 +18,7 @@ import pytest
 
 from exporter.config.prune import Keep, Prune
 from exporter.evidence.procfs import read_stat
-from exporter.pruner.decide.inventory import Checkpoint, Workdir
+from exporter.pruner.decide.inventory import Checkpoint, WorkdirState
 from exporter.pruner.models import PruneMemory
 from exporter.reaper.models import ProcessFacts
 from exporter.scan.mount_namespaces import MountNamespaces, Process
@@ -27,7 +27,7 @@ from tests.real.elsewhere import as_user
 from tests.real.hermes import NEWEST, REPOSITORY, Hermes, python_for
 from tests.real.holders import holder
 from tests.support.evidence import evidence
-from tests.support.prune_plans import plan, take_stock
+from tests.support.prune_plans import plan, read_inventory
 
 TAKE = (
     "import sys\n"
@@ -64,14 +64,14 @@ class Home:
 
     def look(self, days_later: float = 0.0) -> Checkpoint:
         """One look of the agent, which remembers what it saw; return the project."""
-        found = take_stock(self.path, self.memory, days_later=days_later, facts=self._facts())
+        found = read_inventory(self.path, self.memory, days_later=days_later, facts=self._facts())
         self.memory = found.memory
         [project] = found.inventory.checkpoints
         return project
 
     def orphans(self, days_later: float) -> list[str]:
         """What the policy takes by then."""
-        found = take_stock(self.path, self.memory, days_later=days_later, facts=self._facts())
+        found = read_inventory(self.path, self.memory, days_later=days_later, facts=self._facts())
         actions = plan(found.inventory, Prune(keep=Keep(newest=0))).actions
         return [each.target for each in actions if each.policy == "orphan_checkpoints"]
 
@@ -97,9 +97,9 @@ def home(tmp_path: Path) -> Home:
 
 def test_a_folder_that_the_agent_saw_and_that_was_removed_is_gone(home: Home) -> None:
     home.snapshot()
-    assert home.look().workdir is Workdir.PRESENT
+    assert home.look().workdir is WorkdirState.PRESENT
     shutil.rmtree(home.workdir)
-    assert home.look().workdir is Workdir.MISSING
+    assert home.look().workdir is WorkdirState.MISSING
     assert home.orphans(days_later=0.5) == []
     assert len(home.orphans(days_later=2)) == 1
 
@@ -108,7 +108,7 @@ def test_a_folder_that_the_agent_never_saw_may_be_on_another_host(home: Home) ->
     """A container's, or another machine's that shares the home: nothing is said of it."""
     home.snapshot()
     shutil.rmtree(home.workdir)
-    assert home.look().workdir is Workdir.UNKNOWN
+    assert home.look().workdir is WorkdirState.UNKNOWN
     assert home.orphans(days_later=30) == []
 
 
@@ -117,12 +117,12 @@ def test_the_folder_of_a_running_container_is_not_gone(home: Home) -> None:
     home.look()
     shutil.rmtree(home.workdir)
     with home.container() as pid:
-        assert home.look().workdir is Workdir.UNKNOWN
+        assert home.look().workdir is WorkdirState.UNKNOWN
         assert home.orphans(days_later=30) == []
         subprocess.run(
             ["nsenter", "--mount", f"--target={pid}", "rm", "-r", str(home.workdir)], check=True
         )
-        assert home.look().workdir is Workdir.MISSING
+        assert home.look().workdir is WorkdirState.MISSING
         # When it went in there is not known: it counts from when that was first seen.
         assert home.orphans(days_later=0.5) == []
         assert len(home.orphans(days_later=2)) == 1
@@ -134,11 +134,11 @@ def test_the_root_of_a_mount_goes_with_the_mount(home: Home) -> None:
     home.snapshot()
     subprocess.run(["mount", "-t", "tmpfs", "none", home.workdir], check=True)
     try:
-        assert home.look().workdir is Workdir.PRESENT
+        assert home.look().workdir is WorkdirState.PRESENT
     finally:
         subprocess.run(["umount", home.workdir], check=True)
     shutil.rmtree(home.workdir)
-    assert home.look().workdir is Workdir.UNKNOWN
+    assert home.look().workdir is WorkdirState.UNKNOWN
     assert home.orphans(days_later=30) == []
 
 

@@ -18,7 +18,7 @@ from exporter.config.prune import Keep, Prune, Threshold, Thresholds
 from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneMemory
 from exporter.snapshot import Filesystem
 from tests.real.hermes import NEWEST, python_for
-from tests.support.prune_plans import inside, plan, pressed, take_stock
+from tests.support.prune_plans import inside, plan, pressed, read_inventory
 
 OLD = [f"20260101_1200{number:02}_aaaaaa" for number in range(12)]
 NEW = [f"20260102_1200{number:02}_bbbbbb" for number in range(2)]
@@ -77,17 +77,17 @@ class Home:
 
     def look(self) -> None:
         """One look of the agent, which remembers what it saw."""
-        self.memory = take_stock(self.path, self.memory).memory
+        self.memory = read_inventory(self.path, self.memory).memory
 
     def orphans(self, memory: PruneMemory | None = None) -> list[str]:
         """The sessions whose transcripts go three days later, by the policies alone."""
         known = self.memory if memory is None else memory
-        return transcripts_in(plan(take_stock(self.path, known, days_later=3).inventory, TIGHT))
+        return transcripts_in(plan(read_inventory(self.path, known, days_later=3).inventory, TIGHT))
 
     def under_pressure(self, memory: PruneMemory | None = None) -> HomePrunePlan:
         """What an automatic run takes when transcripts press and the disk is 99% full."""
         known = self.memory if memory is None else memory
-        found = take_stock(self.path, known, days_later=3).inventory
+        found = read_inventory(self.path, known, days_later=3).inventory
         full = structs.replace(found, filesystem=Filesystem(1000, 10, "ext4", 990))
         return plan(full, TIGHT, pressure=pressed(full, TIGHT), by_hand=False)
 
@@ -161,7 +161,7 @@ def test_links_and_files_with_other_names_are_left_alone(home: Home) -> None:
 def test_a_folder_of_transcripts_that_is_a_link_has_none(home: Home) -> None:
     (home.path / "sessions").rename(home.path.parent / "elsewhere")
     (home.path / "sessions").symlink_to(home.path.parent / "elsewhere")
-    found = take_stock(home.path).inventory
+    found = read_inventory(home.path).inventory
     assert (found.files, found.transcripts_bytes) == ((), 0)
 
 

@@ -26,7 +26,7 @@ from exporter.pruner.decide.inventory import (
     HomeFile,
     Inventory,
     TrashedRun,
-    Workdir,
+    WorkdirState,
 )
 from exporter.pruner.decide.policies import POLICIES
 from exporter.pruner.models import Act, Frees
@@ -249,14 +249,14 @@ def test_many_orphans_are_not_believed() -> None:
 
 
 def test_checkpoints_of_folders_that_are_gone_for_long() -> None:
-    gone: dict[str, Any] = {"workdir": Workdir.MISSING, "days": 2.0}
+    gone: dict[str, Any] = {"workdir": WorkdirState.MISSING, "days": 2.0}
     found = plan(
         inventory(
             checkpoints=(
                 checkpoint("checkpoints/a", missing_since=NOW - 2 * DAY, **gone),
                 checkpoint("checkpoints/b", missing_since=NOW - 3600, **gone),
-                checkpoint("checkpoints/c", days=2, workdir=Workdir.UNKNOWN),
-                checkpoint("checkpoints/d", days=2, workdir=Workdir.PRESENT),
+                checkpoint("checkpoints/c", days=2, workdir=WorkdirState.UNKNOWN),
+                checkpoint("checkpoints/d", days=2, workdir=WorkdirState.PRESENT),
                 checkpoint("e", layout=CheckpointLayout.STORE, missing_since=NOW - 9 * DAY, **gone),
                 checkpoint("checkpoints/f", missing_since=NOW - 9 * DAY, is_own=False, **gone),
             )
@@ -328,7 +328,7 @@ def test_the_order_is_that_of_harm() -> None:
             files=(*lost, file("request_dump_x.json", kind=DiskKind.REQUEST_DUMPS)),
             checkpoints=(
                 checkpoint("checkpoints/stale"),
-                checkpoint("checkpoints/gone", workdir=Workdir.MISSING, missing_since=1.0),
+                checkpoint("checkpoints/gone", workdir=WorkdirState.MISSING, missing_since=1.0),
             ),
             trash=(TrashedRun("run", 1, 1.0, 2.0),),
         )
