@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from exporter.hermes.prunable_names import is_denied
-from exporter.pruner.decide.findings import Finding, Scope
-from exporter.pruner.decide.items import ItemGroup
+from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
+from exporter.pruner.decide.items import ItemGroup, file_item
 from exporter.pruner.models import ThresholdName
 
 Find = Callable[[Scope, "Policy"], Finding]
@@ -68,3 +68,24 @@ class Policy:
         if self.names is not None:
             return bool(self.names(path))
         return self.gather is not None and self.gather.has(path)
+
+
+def find_files(reason: str) -> Find:
+    """A `find` for the files that a policy gathers: each goes at the age that the settings say.
+
+    `reason` may say `{age}`.
+    """
+
+    def find(scope: Scope, policy: Policy) -> Finding:
+        found = FindingBuilder(scope, policy.name)
+        for file in scope.inventory.gathered.get(policy.name, ()):
+            kept_by = "restored" if file.path in scope.protection.restored else ""
+            found.consider(
+                file_item(file, policy.lowers),
+                clock=file.modified_at,
+                reason=reason,
+                kept_by=kept_by if file.is_own else "not_own",
+            )
+        return found.finding()
+
+    return find

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from exporter.config.prune import POLICY_NAMES
 from exporter.hermes.checkpoints import CheckpointLayout
@@ -19,12 +20,12 @@ from exporter.pruner.decide.inventory import (
     WorkdirState,
 )
 from exporter.pruner.decide.policies import POLICIES, lowering
-from exporter.pruner.decide.policy import Policy, files_in
+from exporter.pruner.decide.policy import Policy, files_in, find_files
 from exporter.pruner.models import Act, ThresholdName
 from exporter.snapshot import DiskKind
-from tests.support.prune_plans import file, inventory, plan, session
+from tests.support.prune_plans import CALM, DAY, NOW, file, inventory, kept, plan, session
 
-HELPERS = {"__init__", "checkpoints", "conversations", "files"}
+HELPERS = {"__init__", "checkpoints", "conversations"}
 ID = "20250101_080000_abcdef"
 DUMP = f"request_dump_{ID}_20250101_080000_000001.json"
 HALF_PACK = "checkpoints/store/objects/pack/tmp_pack_a"
@@ -125,6 +126,30 @@ def test_a_policy_may_take_what_it_gathers_and_nothing_else(path: bytes, may: bo
 def test_a_policy_cannot_gather_where_nothing_may_be_taken(folder: str) -> None:
     with pytest.raises(ValueError, match="no policy may take files"):
         files_in(folder, re.compile(rb".*"))
+
+
+def test_what_a_policy_gathers_goes_by_age_unless_it_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, disk = "request_dumps", (ThresholdName.DISK_USED,)
+    policy = Policy(name=name, find=find_files("{age} old"), gather=NOTES, lowers=disk)
+    monkeypatch.setitem(POLICIES, name, policy)
+
+    def note(number: int, days: float, *, is_own: bool = True) -> HomeFile:
+        path = f"cron/output/job/{number}.md"
+        return HomeFile(path, 4096, NOW - days * DAY, is_own, number, 9, 8)
+
+    notes = (note(1, 8), note(2, 6), note(3, 8, is_own=False), note(4, 9), note(5, 8))
+    guards = structs.replace(CALM, restored=frozenset({"cron/output/job/5.md"}))
+    found = inventory(gathered={name: notes}, safeguards=guards)
+    made = plan(found, by_hand=False)
+    assert [(each.target, each.reason, each.lowers) for each in made.actions] == [
+        ("cron/output/job/4.md", "9d old", disk),
+        ("cron/output/job/1.md", "8d old", disk),
+    ]
+    assert made.actions[1].expected == {"inode": 1, "size": 9, "mtime_ns": 8}
+    assert kept(made) == {"not_own": 1, "restored": 1}
+    assert len(plan(found, by_hand=True).actions) == 3
 
 
 def test_a_policy_that_may_take_nothing_by_name_takes_nothing_by_name() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from exporter.pruner.decide.inventory import HomeFile
 from exporter.pruner.decide.policies import POLICIES
-from exporter.pruner.decide.policies.files import find_files
-from exporter.pruner.decide.policy import Policy, files_in
+from exporter.pruner.decide.policy import Policy, files_in, find_files
 from exporter.pruner.gather import policy_files
 from exporter.pruner.gather.policy_files import list_policy_files
 
