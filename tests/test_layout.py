@@ -18,12 +18,26 @@ PACKAGES = (
 )
 """In the order of imports: a package imports only the root and packages to its left."""
 ROOT_MODULES = {"__init__", "__main__", "errors", "logs", "snapshot", "text"}
+COVERED = re.compile(r"^- ([\w, ]+): (.+)$", flags=re.MULTILINE)
+"""A line of a test package's docstring: modules without a test of their name, and their tests."""
 
 
 def modules() -> Iterator[tuple[str, Path]]:
     """The dotted name and file of each module, `__init__` included."""
     for path in sorted((REPOSITORY / "exporter").rglob("*.py")):
         yield ".".join(path.relative_to(REPOSITORY).with_suffix("").parts), path
+
+
+def covered_elsewhere(tests: Path) -> list[tuple[str, str]]:
+    """The modules that a test package lists, each with every test file that its line names."""
+    file = tests / "__init__.py"
+    docstring = (ast.get_docstring(ast.parse(file.read_text())) if file.exists() else None) or ""
+    return [
+        (module, test)
+        for names, files in COVERED.findall(docstring)
+        for module in names.split(", ")
+        for test in files.split(", ")
+    ]
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -64,3 +78,20 @@ def test_contributing_draws_the_packages_in_this_order() -> None:
     text = (REPOSITORY / "CONTRIBUTING.md").read_text()
     drawn = re.findall(r"^  (\w+)/ ", text, flags=re.MULTILINE)
     assert tuple(drawn) == PACKAGES
+
+
+def test_every_module_has_a_test_or_is_said_to_be_covered() -> None:
+    listed: set[str] = set()
+    missing: set[str] = set()
+    for package in {path.parent for _, path in modules()}:
+        tests = REPOSITORY / "tests" / package.relative_to(REPOSITORY / "exporter")
+        for module, test in covered_elsewhere(tests):
+            listed.add(f"{package.relative_to(REPOSITORY)}/{module}.py")
+            assert (REPOSITORY / test).is_file(), f"{tests}/__init__.py names {test}"
+        missing.update(
+            str(path.relative_to(REPOSITORY))
+            for path in package.glob("[!_]*.py")
+            if not (tests / f"test_{path.name}").exists()
+        )
+    assert missing - listed == set(), "list it in the docstring of its tests' package"
+    assert listed - missing == set(), "it has a test of its own name, or does not exist"

@@ -1,0 +1,5 @@
+"""Tests of `exporter/cli/`; a module without a test of its name has these:
+
+- arguments, parser: tests/cli/test_main.py
+- output: tests/cli/render/test_render.py, tests/cli/test_main.py
+"""

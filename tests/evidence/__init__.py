@@ -1,0 +1,8 @@
+"""Tests of `exporter/evidence/`; a module without a test of its name has these:
+
+- descriptor_scan: tests/evidence/test_survey.py, tests/evidence/test_holders.py
+- lost_locks: tests/evidence/test_survey.py, tests/evidence/test_survey_faked.py
+- models: tests/evidence/test_survey.py, tests/stories/test_reader_safety.py
+- named_sessions: tests/evidence/test_survey.py, tests/evidence/test_holders.py
+- process: tests/evidence/test_procfs.py, tests/evidence/test_survey_faults.py
+"""

@@ -1,0 +1,8 @@
+"""Tests of `exporter/cli/commands/`; a module without a test of its name has these:
+
+- check, demo, explain, sessions, status, textfile: tests/cli/commands/test_commands.py
+- history, purge: tests/stories/test_command_honesty.py
+- prune: tests/stories/test_prune.py
+- serve: tests/agent/test_daemon.py
+- undo: tests/cli/commands/test_reap.py, tests/stories/test_command_honesty.py
+"""
