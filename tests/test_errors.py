@@ -16,7 +16,7 @@ from exporter.errors import (
     StateError,
     UsageError,
     WorkerError,
-    place_of,
+    error_location,
 )
 from exporter.snapshot import Trouble
 
@@ -51,7 +51,7 @@ def test_a_home_that_fails_says_why() -> None:
 def test_the_place_of_an_error_is_where_it_was_raised_and_tells_no_text() -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("a secret")
-    name, place = place_of(caught.value).split(" in ")
+    name, place = error_location(caught.value).split(" in ")
     assert name == "JSONDecodeError"
     assert place.startswith("decoder.py:")
-    assert place_of(KeyError("a secret")) == "KeyError"
+    assert error_location(KeyError("a secret")) == "KeyError"

@@ -6,7 +6,7 @@
 - auto_reap: tests/stories/test_reap.py
 - home_state: tests/agent/test_scheduler.py, tests/agent/test_scan_loop.py
 - label_limits: tests/agent/test_state_store.py
-- manual_reap, manual_run, run_result, saved_plans: tests/cli/commands/test_reap.py
+- manual_reap, manual_run, run_result: tests/cli/commands/test_reap.py
 - one_shot: tests/cli/commands/test_commands.py
 - options: tests/cli/test_main.py
 - run_history: tests/stories/test_command_honesty.py
