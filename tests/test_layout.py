@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,3 +96,12 @@ def test_every_module_has_a_test_or_is_said_to_be_covered() -> None:
         )
     assert missing - listed == set(), "list it in the docstring of its tests' package"
     assert listed - missing == set(), "it has a test of its own name, or does not exist"
+
+
+def test_no_public_type_has_the_name_of_another() -> None:
+    defined: dict[str, list[str]] = defaultdict(list)
+    for module, path in modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                defined[node.name].append(module)
+    assert not {name: where for name, where in defined.items() if len(where) > 1}

@@ -28,7 +28,7 @@ class Shape(NamedTuple):
     open: int
 
 
-class Origin(NamedTuple):
+class SourceShare(NamedTuple):
     """Where sessions come from, how large a share, and how they end when they do."""
 
     source: str
@@ -38,14 +38,14 @@ class Origin(NamedTuple):
 
 
 ORIGINS = (
-    Origin("cli", 42, ("cli_close", "cli_close", "agent_close", "new_session")),
-    Origin("cron", 20, ("cron_complete",)),
-    Origin("telegram", 12, ("session_reset", "idle"), is_chat=True),
-    Origin("subagent", 12, ("agent_close",)),
-    Origin("discord", 6, ("session_reset", "session_switch"), is_chat=True),
-    Origin("tui", 5, ("tui_close", "ws_orphan_reap")),
-    Origin("api_server", 2, ("agent_close",)),
-    Origin("webhook", 1, ("webhook_complete",)),
+    SourceShare("cli", 42, ("cli_close", "cli_close", "agent_close", "new_session")),
+    SourceShare("cron", 20, ("cron_complete",)),
+    SourceShare("telegram", 12, ("session_reset", "idle"), is_chat=True),
+    SourceShare("subagent", 12, ("agent_close",)),
+    SourceShare("discord", 6, ("session_reset", "session_switch"), is_chat=True),
+    SourceShare("tui", 5, ("tui_close", "ws_orphan_reap")),
+    SourceShare("api_server", 2, ("agent_close",)),
+    SourceShare("webhook", 1, ("webhook_complete",)),
 )
 
 
@@ -143,7 +143,7 @@ def _order(counts: list[int], rng: Random) -> list[int]:
     return counts
 
 
-def _chats(origins: list[Origin], rng: Random) -> dict[int, int]:
+def _chats(origins: list[SourceShare], rng: Random) -> dict[int, int]:
     """Which chat each messaging session belongs to, by index: about three sessions a chat."""
     chats: dict[int, int] = {}
     # Sorted: the order of a set of names is another one in every process.
@@ -156,7 +156,7 @@ def _chats(origins: list[Origin], rng: Random) -> dict[int, int]:
 
 
 def _open(
-    shape: Shape, counts: list[int], origins: list[Origin], chats: dict[int, int], rng: Random
+    shape: Shape, counts: list[int], origins: list[SourceShare], chats: dict[int, int], rng: Random
 ) -> set[int]:
     """The sessions that were never ended: each chat's newest, the longest, and leaks anywhere."""
     still_open = set({chat: index for index, chat in sorted(chats.items())}.values())
@@ -169,7 +169,7 @@ def _open(
     return still_open | set(rng.sample(others, shape.open - len(still_open)))
 
 
-def _session_id(origin: Origin, index: int, started_at: float) -> str:
+def _session_id(origin: SourceShare, index: int, started_at: float) -> str:
     """An id of the shape Hermes gives this source, unique by second and index."""
     moment = time.strftime("%Y%m%d_%H%M%S", time.localtime(started_at))
     mixed = index * 0x9E3779B1
