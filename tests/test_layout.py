@@ -105,3 +105,20 @@ def test_no_public_type_has_the_name_of_another() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 defined[node.name].append(module)
     assert not {name: where for name, where in defined.items() if len(where) > 1}
+
+
+UNPLAIN = re.compile(r"\b(nobody|somebody|anybody|whoever|whom|he|his|him)\b", re.IGNORECASE)
+STORED_WORDS = {"nobody"}
+"""Kinds of evidence that `sessions --json` has always printed."""
+
+
+def test_sentences_say_who_does_what() -> None:
+    """Docstrings, comments and messages name the caller, the process or the user."""
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{number}: {line.strip()}"
+        for _, path in modules()
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        for word in UNPLAIN.findall(line)
+        if f'"{word}"' not in line or word not in STORED_WORDS
+    ]
+    assert not found

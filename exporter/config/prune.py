@@ -80,7 +80,7 @@ class PolicySettings:
     max_messages: int | None = None
     """Only of trivial_sessions: sessions with more messages are not trivial."""
     off: bool = False
-    """It takes nothing, whoever asks."""
+    """It takes nothing, also by hand."""
 
 
 def _age(text: str) -> float:
@@ -115,7 +115,7 @@ class Policies:
     orphan_checkpoints: PolicySettings = _policy(
         "1d", "checkpoints of folders that were seen here and are gone"
     )
-    stale_checkpoints: PolicySettings = _policy("14d", "checkpoints nobody has added to")
+    stale_checkpoints: PolicySettings = _policy("14d", "checkpoints that no chat has added to")
     empty_sessions: PolicySettings = _policy("24h", "ended sessions without messages")
     trivial_sessions: PolicySettings = _policy(
         "7d", "ended sessions with few messages", max_messages="5"
@@ -182,8 +182,8 @@ class Trash:
 
 @settings
 class Upkeep:
-    vacuum: bool = setting(SWITCH, "false", "VACUUM of state.db when nobody has it open")
-    gc: bool = setting(SWITCH, "false", "git gc of checkpoint stores when nobody uses them")
+    vacuum: bool = setting(SWITCH, "false", "VACUUM of state.db when no process has it open")
+    gc: bool = setting(SWITCH, "false", "git gc of checkpoint stores when no process uses them")
 
 
 @settings

@@ -1,7 +1,7 @@
 """Running git on a home's repositories, without running anything they bring along.
 
 The only place that runs git. A repository can name programs in its configuration, and an explicit
-GIT_DIR makes git trust it whoever owns it; so one whose configuration holds more than Hermes
+GIT_DIR makes git trust it, whatever its owner; so one whose configuration holds more than Hermes
 writes is refused, and what git would run by itself is switched off for the rest.
 
 Git is started in one of two ways; all else is the same for both. What acts on a repository starts

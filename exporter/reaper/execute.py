@@ -284,7 +284,7 @@ class _EndSessions(Change):
         if holds:
             return f"it is held: {holds[0].value}"
         if has_turn_lease(connection, self._schema, session_id, now):
-            return "somebody is in the middle of a turn"
+            return "a process is in the middle of a turn"
         return ""
 
 

@@ -93,7 +93,7 @@ def run_folder(home: str, owner: int, *, create: bool = False) -> Iterator[RunFo
         if found.st_uid != owner or found.st_mode & 0o022:
             raise RunError(
                 f"{path} belongs to uid {found.st_uid}, mode {found.st_mode & 0o777:o}; it must be "
-                f"the home owner's (uid {owner}) and writable by nobody else; nothing was done"
+                f"the home owner's (uid {owner}) and writable by no other user; nothing was done"
             )
         yield RunFolder(path, descriptor, owner)
     finally:

@@ -118,7 +118,7 @@ class _StopCheck:
             if now > self._give_up_at:
                 self.why = "took too long"
             elif self._is_wanted():
-                self.why = "was wanted by somebody else"
+                self.why = "was wanted by another process"
         return bool(self.why)
 
 

@@ -147,7 +147,7 @@ def test_a_purge_that_nobody_confirms_does_nothing(home: Path, where: list[str |
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "hermes-exporter: 2 sessions can then no longer be given back\n"
-        "hermes-exporter: a purge cannot be undone, and there is nobody to ask here: give --yes\n"
+        "hermes-exporter: a purge cannot be undone, and no terminal is here to ask: give --yes\n"
     )
     assert trash(home) == kept != []
 

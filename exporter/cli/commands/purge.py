@@ -34,9 +34,7 @@ def run(args: Namespace) -> int:
     of = f"of run {escape_control(args.run)}" if args.run is not None else "of all runs"
     if not args.yes:
         if sys.stdin is None or not sys.stdin.isatty():
-            raise UsageError(
-                "a purge cannot be undone, and there is nobody to ask here: give --yes"
-            )
+            raise UsageError("a purge cannot be undone, and no terminal is here to ask: give --yes")
         if not _confirmed(f"Empty the trash {of}, for good?"):
             raise ExporterError("nothing was purged")
     from exporter.pruner.models import Frees

@@ -106,13 +106,13 @@ def _when_free(plans: Sequence[HomePlanView]) -> Iterator[Block]:
         (
             "by VACUUM",
             _sum(action for _, action in planned if _waits_for_vacuum(action)),
-            "rows of state.db, which shrinks when nobody has it open "
+            "rows of state.db, which shrinks when no process has it open "
             + _allowed("vacuum", [each.upkeep.vacuum for each in vacuumed]),
         ),
         (
             "by git gc",
             _sum(action for _, action in planned if _waits_for_gc(action)),
-            "checkpoints of the store, when nobody uses it "
+            "checkpoints of the store, when no process uses it "
             + _allowed("gc", [each.upkeep.gc for each in collected]),
         ),
     )

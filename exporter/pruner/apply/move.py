@@ -1,7 +1,7 @@
 """Taking what is taken by one rename: a file or a whole folder.
 
-A rename keeps bytes, modes and times, needs no space and is whole or not at all. Then it is looked
-at again: had somebody put another thing in its place at the very last moment, that is put back.
+A rename keeps bytes, modes and times, needs no space and is whole or not at all. Then it is
+compared again: if another process swapped it at the last moment, the other thing is put back.
 """
 
 from __future__ import annotations

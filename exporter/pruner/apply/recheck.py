@@ -146,7 +146,7 @@ class Recheck:
             if not why and session_id in routing.holds:
                 why = f"it is held: {routing.holds[session_id][0].value}"
             if not why and has_turn_lease(connection, self.layout.schema, session_id, now):
-                why = "somebody is in the middle of a turn"
+                why = "a process is in the middle of a turn"
             why = why or self._relatives(connection, session_id, ids)
             if why:
                 return _of(session_id, ids, why)

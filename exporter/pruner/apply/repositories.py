@@ -90,7 +90,7 @@ class _TreeCheck:
         self._left = most_entries
 
     def look(self, folder: int, level: int = 0) -> None:
-        """Raise if anything in it is somebody else's, mounted, or a lock that git may hold."""
+        """Raise if anything in it is another user's, mounted, or a lock that git may hold."""
         if level > _MOST_LEVELS:
             raise SkipError(f"it has folders more than {_MOST_LEVELS} levels deep")
         with os.scandir(folder) as entries:

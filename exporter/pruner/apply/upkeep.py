@@ -1,8 +1,8 @@
 """Upkeep of a home in a quiet window: VACUUM of its database, `git gc` of its checkpoint store.
 
-Both are off unless switched on. Whoever calls says by evidence that nobody uses the home; here it
-is asked once more, right before and, of VACUUM, while it works. They take nothing that anybody
-could want back: no run, no trash, no undo. Hermes's own markers of its last prune are not touched.
+Both are off by default. The caller has evidence that no process uses the home; this module checks
+again right before, and VACUUM also while it works. Nothing is lost that a user could want back: no
+run, no trash, no undo. Hermes's own markers of its last prune are not touched.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def vacuum_database(
     proc: str = "/proc",
     monotonic: Callable[[], float] = time.monotonic,
 ) -> UpkeepResult:
-    """Give the pages that deletions left unused back to the filesystem, if nobody is there.
+    """Give the pages that deletions left unused back to the filesystem, if no process has it open.
 
     `quiet` is the caller's evidence, by `is_quiet` of a survey made just now.
     Only for a process without a connection to it.
@@ -126,9 +126,9 @@ def collect_garbage(
     clock: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> UpkeepResult:
-    """Have git drop what no snapshot of the store has needed for an hour, if nobody is there."""
+    """Have git drop what no snapshot of the store has needed for an hour, if no process uses it."""
     if not quiet:
-        return UpkeepResult("gc", "the home is in use, or nobody can tell")
+        return UpkeepResult("gc", "the home is in use, or that cannot be told")
     if os.geteuid() != owner:
         return UpkeepResult("gc", "git runs only as the home's owner")
     store = os.path.join(home, os.fsdecode(STORE))
@@ -180,11 +180,11 @@ def _has_open(folder: str, path: str) -> bool:
 
 def _not_quiet(path: str, owner: int, openers: KnownOpeners, *, quiet: bool) -> str:
     if not quiet or openers.pids or openers.lockless:
-        return "the database is in use, or nobody can tell"
+        return "the database is in use, or that cannot be told"
     if os.geteuid() != owner:
         return "only the home's owner may do this"
     if os.path.lexists(path + "-shm") and probe_shm(path + "-shm") is not LockAnswer.FREE:
-        return "somebody has the database open"
+        return "another process has the database open"
     return ""
 
 

@@ -84,7 +84,7 @@ class SessionFile(Struct, frozen=True, gc=False):
     session_id: str | None
     """The session of the database whose it is; None if there is none."""
     is_surely_hermes: bool
-    """Nobody else would name a file so."""
+    """No other program would name a file so."""
     is_own: bool
     """A regular file of the home's owner with no other name."""
     deletion: Deletion = Deletion.UNPROVEN

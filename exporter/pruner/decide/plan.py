@@ -58,7 +58,7 @@ def plan_prune(
     Without a pressure all that the policies allow is planned; with one, what its thresholds demand,
     if by hand without grace or pause.
     An automatic plan above the caps is empty; one by hand says so and leaves it to the person.
-    `findings` are what `find_all` would find, where somebody knows them already.
+    `findings`: the result of `find_all`, if the caller has it already.
     """
     now = inventory.taken_at
     if protection.blocked:

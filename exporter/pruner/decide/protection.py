@@ -134,7 +134,7 @@ def _rule(
 
 
 def _newest(sessions: Iterable[InventorySession], count: int) -> frozenset[str]:
-    """The newest of those that have ended: they are the ones that somebody comes back to."""
+    """The newest ended sessions: people come back to those."""
     ended = (session for session in sessions if not session.is_open)
     newest = nlargest(count, ended, key=lambda each: (each.last_activity_at, each.id))
     return frozenset(session.id for session in newest)

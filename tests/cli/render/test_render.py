@@ -355,9 +355,9 @@ def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
     assert text.partition("COMES FREE")[2].partition("\n\n")[0].partition("\n")[2] == (
         "at once         1.0 KiB  expired trash; on a nearly full disk also sure garbage\n"
         "with the trash  6.0 KiB  emptied 3d to 7d after the run, or by `purge`\n"
-        "by VACUUM       5.0 KiB  rows of state.db, which shrinks when nobody has it open "
+        "by VACUUM       5.0 KiB  rows of state.db, which shrinks when no process has it open "
         "(prune.upkeep.vacuum is off)\n"
-        "by git gc       3.0 KiB  checkpoints of the store, when nobody uses it "
+        "by git gc       3.0 KiB  checkpoints of the store, when no process uses it "
         "(prune.upkeep.gc is on)"
     )
 

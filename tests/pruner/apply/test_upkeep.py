@@ -132,7 +132,7 @@ def test_a_process_that_comes_meanwhile_gets_its_turn(
     monkeypatch.setattr("exporter.writing.vacuum._PROGRESS_EVERY_STEPS", 1)
     monkeypatch.setattr("exporter.writing.vacuum._LOOK_EVERY_SECONDS", 0.0)
     done = vacuum_database(str(home), 0, NOBODY_THERE, quiet=True)
-    assert done.why.endswith("state.db was wanted by somebody else; it was not vacuumed")
+    assert done.why.endswith("state.db was wanted by another process; it was not vacuumed")
     assert dumped(home) == before
     assert (home / "state.db").stat().st_size == size
     assert sql(home, "PRAGMA integrity_check;") == "ok"
