@@ -31,7 +31,7 @@ class Caps:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Threshold:
-    """A pair of marks, in bytes, as a ratio or as a count; which one, its key in the table says."""
+    """A high and a low mark, in bytes, as a ratio or as a count, depending on the threshold."""
 
     high: float
     low: float
@@ -78,9 +78,9 @@ class PolicySettings:
 
     older_than_seconds: float
     max_messages: int | None = None
-    """Only of trivial_sessions: sessions with more messages are not trivial."""
+    """Only for trivial_sessions: sessions with more messages are not trivial."""
     off: bool = False
-    """It takes nothing, also by hand."""
+    """It takes nothing, neither automatically nor by hand."""
 
 
 def _age(text: str) -> float:
@@ -132,7 +132,7 @@ EXPIRED_TRASH: Final = "expired_trash"
 POLICY_NAMES: Final = (EXPIRED_TRASH, *(field.name for field in dataclasses.fields(Policies)))
 """Every policy has a file of its name in `exporter/pruner/decide/policies/`."""
 PolicyName = Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(POLICY_NAMES)})\Z")]
-"""In what comes from another process, or from a file: a policy that there is."""
+"""Data from another process or a file must name a policy that exists."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class Prune:
     )
 
     def is_off(self, name: str) -> bool:
-        """Whether a policy takes nothing, of any source."""
+        """True if a policy takes nothing, of any source."""
         found: PolicySettings | None = getattr(self.policies, name, None)
         if found is None or not found.off:
             return False
@@ -229,7 +229,7 @@ class Prune:
         )
 
     def policies_for(self, source: str) -> Policies:
-        """The policies for sessions of one source, its overrides applied."""
+        """Return the policies for sessions of one source, with its overrides."""
         overrides = self.sources.get(source)
         if overrides is None:
             return self.policies

@@ -1,7 +1,7 @@
-"""Which names in a home may be taken, by name alone, and which never are.
+"""Which files of a home may be pruned, by name alone, and which never are.
 
-A policy says which of these its files have; `is_denied` is the last word, whatever a policy or a
-plan says. Paths are bytes, relative to the home.
+A policy says which of these names it takes. `is_denied` overrules every policy and plan. Paths are
+bytes, relative to the home.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from exporter.snapshot import DiskKind
 _OBJECTS = re.compile(rb"(?P<repo>.+)/objects/(?:pack|[0-9a-f]{2})")
 _TEMPORARY = re.compile(rb"tmp_(?:pack|idx|rev|bitmap|mtimes|obj)_[A-Za-z0-9]+")
 _NOT_OURS = (TRASH, PROFILES)
-"""The journal with the trash, and the homes of profiles, which are pruned by themselves."""
+"""The folder of journal and trash, and the profiles, which are homes of their own."""
 _DATABASES = (STATE_DB, b"." + STATE_DB)
-"""Copies too: they are what is left to recover from."""
+"""Copies too: they may be the only way to recover."""
 _ROUTING = b"sessions.json"
 
 
 def is_denied(path: bytes) -> bool:
-    """Whether no policy may ever take a file of this path.
+    """True if no policy may ever take a file of this path.
 
-    Links, other owners' files and mounts are not seen by a name; the removers refuse those.
+    A name does not show links, mounts and other owners' files; the removers refuse those.
     """
     parts = path.split(b"/")
     if any(part in (b"", b".", b"..") or b"\0" in part for part in parts):
-        return True  # it leads out of the home, or could
+        return True  # it may lead out of the home
     if len(parts) == 1 or parts[0] in _NOT_OURS:
         return True
     if parts[0] == SESSIONS:
@@ -49,7 +49,7 @@ def is_denied(path: bytes) -> bool:
 
 
 def is_session_file(path: bytes) -> bool:
-    """Whether this is a transcript or a request dump."""
+    """True for a transcript or a request dump."""
     return _session_file_kind(path) in (DiskKind.TRANSCRIPTS, DiskKind.REQUEST_DUMPS)
 
 

@@ -1,4 +1,4 @@
-"""What something on disk must still be like when it is taken: noted by the plan, compared again.
+"""What something on disk must still be like when it is taken; the plan notes it.
 
 A plan carries these as `PruneAction.expected` and the journal as `Intent.before`, by the same keys,
 so fields keep their names. No content and no working directory is in them.
@@ -29,7 +29,7 @@ class ExpectedFile(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ExpectedFolder(Struct, frozen=True, gc=False):
-    """A shadow repository or an archive, by its folder: git replaces a file in it each time."""
+    """A shadow repository or archive, by its folder: git replaces a file in it each time."""
 
     inode: int
     mtime_ns: int
@@ -40,7 +40,7 @@ class ExpectedFolder(Struct, frozen=True, gc=False):
 
 
 class ExpectedProject(Struct, frozen=True, gc=False):
-    """A project of the store: its files, of which Hermes writes one before each snapshot."""
+    """The files of a store project. Hermes writes one of them before each snapshot."""
 
     projects_inode: int | None
     projects_mtime_ns: int | None
@@ -64,11 +64,11 @@ class ExpectedProject(Struct, frozen=True, gc=False):
 
 
 ExpectedSession = bytes
-"""What `exporter.hermes.session_state` says of one, as JSON: there may be a hundred thousand."""
+"""The state of a session by `hermes.session_state`, as JSON: there may be 100,000 of them."""
 ExpectedOnDisk = ExpectedFile | ExpectedFolder | ExpectedProject
 
 
 def as_keys(expected: ExpectedOnDisk) -> dict[str, str | int | float | None]:
-    """As plans and journals carry it."""
+    """Return it as plans and journals have it."""
     found: dict[str, str | int | float | None] = msgspec.to_builtins(expected)
     return found

@@ -1,4 +1,4 @@
-"""The words of the pruner: what may go, by which policy, and what that frees when."""
+"""The types of the pruner: actions, plans, reports, and what it remembers."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class PruneAction(Struct, frozen=True):
     """Actions of one group other than 0 are taken together or not at all: a lineage of sessions,
     a parent with its delegates. They follow each other in the plan, children first."""
     expected: dict[str, str | int | float | None] = {}
-    """What the plan was made from; compared again in the same moment as the action is taken."""
+    """What the target must still be like; compared at the moment the action is taken."""
 
 
 class ProtectedCount(Struct, frozen=True):
-    """How many items a rule keeps from a policy that would take them."""
+    """How many items a rule protects from a policy that would take them."""
 
     rule: Text
     items: Count
@@ -82,17 +82,17 @@ class HomePrunePlan(Struct, frozen=True):
 
     home: str
     hash: str = ""
-    """Of what would be done to which target in which state; not of the time it was planned."""
+    """Of actions, targets and their states; not of the time of the plan."""
     created_at: Timestamp = 0.0
     actions: tuple[PruneAction, ...] = ()
     protected: tuple[ProtectedCount, ...] = ()
     unreachable: tuple[Unreachable, ...] = ()
     blocked: Annotated[str, Meta(max_length=64)] = ""
-    """Why it does nothing, as a label value; empty if nothing stands in the way."""
+    """Why it does nothing, as a label value; empty if nothing prevents it."""
     why: Text = ""
     """The same in a sentence."""
     warnings: tuple[Text, ...] = ()
-    """What a person should know before saying yes: caps that an automatic run would not pass."""
+    """What a person should know before saying yes, e.g. that it is above the caps."""
 
 
 RULES_MAX = 32
@@ -106,36 +106,33 @@ class PolicyReport(Struct, frozen=True):
     policy: PolicyName
     reclaimable_bytes: Bytes = 0
     eligible: Count = 0
-    """Things that are past it and that no rule keeps."""
+    """Items that are old enough and that no rule protects."""
     oldest: Timestamp | None = None
-    """The clock of the oldest thing it is for, past it or not."""
+    """The clock of the oldest item that it covers, old enough or not."""
 
 
 class ThresholdReport(Struct, frozen=True):
     name: Word
     value: float | None
-    """In bytes, as a ratio or as a count; None while it cannot be told."""
+    """In bytes, as a ratio or as a count; None while it is not known."""
     high: float
     low: float
     pressure: bool
 
 
 class PruneReport(Struct, frozen=True):
-    """All of it, of one home."""
+    """What the pruner says of one home."""
 
     made_at: Timestamp = 0.0
     policies: Annotated[list[PolicyReport], Meta(max_length=16)] = []
     thresholds: Annotated[list[ThresholdReport], Meta(max_length=16)] = []
     unreachable: Annotated[list[Unreachable], Meta(max_length=UNREACHABLE_MAX)] = []
     blocked: Annotated[list[Word], Meta(max_length=REASONS_MAX)] = []
-    """Everything that keeps the pruner, or one of its policies, from acting."""
+    """All reasons why the pruner, or one of its policies, does nothing."""
     why: Text = ""
     would_items: Count = 0
-    """Of the plan that a run by itself would execute now."""
+    """Of the plan that an automatic run would execute now."""
     would_bytes: Bytes = 0
-    by_hand_items: Count = 0
-    """Of all that policies allow."""
-    by_hand_bytes: Bytes = 0
     protected: Annotated[list[ProtectedCount], Meta(max_length=RULES_MAX)] = []
     emergency: bool = False
 
@@ -157,14 +154,14 @@ WORKDIRS_MAX = 4_000
 ROWS_MAX = 16_000
 DELETED_MAX = 8_000
 PACKED_BYTES = 16
-"""Of one of those."""
+"""Bytes of one entry in `DeletionMemory`."""
 
 
 class ThresholdMemory(Struct, frozen=True):
-    """One threshold."""
+    """What is remembered of one threshold."""
 
     pressing: bool = False
-    """`high` was crossed and `low` has not been reached since."""
+    """It was above `high` and has not been at `low` since."""
     above_since: Timestamp | None = None
     attempted_at: Timestamp | None = None
     """When a run last tried to lower it."""
@@ -172,11 +169,11 @@ class ThresholdMemory(Struct, frozen=True):
     attempted_relief: float = 0.0
     """By how much that run should have lowered it."""
     attempted_whole: bool = False
-    """That was as much as was wanted."""
+    """True if that was all that was needed."""
 
 
 class SeenDatabase(Struct, frozen=True):
-    """The database as it was at the last look."""
+    """The database at the last plan."""
 
     looked_at: Timestamp
     device: int
@@ -185,26 +182,26 @@ class SeenDatabase(Struct, frozen=True):
 
 
 class DeletionMemory(Struct, frozen=True):
-    """What the agent saw of the files of one home and of their rows."""
+    """Which files of one home had a row, and whose row was deleted."""
 
     seen: SeenDatabase | None = None
     rows: Annotated[bytes, Meta(max_length=ROWS_MAX * PACKED_BYTES)] = b""
-    """Files that had a row: a key of the name, and the number of a late message, packed."""
+    """Packed: a key of the name of each file with a row, and the number of a late message."""
     deleted: Annotated[bytes, Meta(max_length=DELETED_MAX * PACKED_BYTES)] = b""
-    """Files whose row was deleted: a key of the name, and when that was noticed, packed."""
+    """Packed: a key of the name of each file whose row was deleted, and when that was seen."""
 
 
 class PruneMemory(Struct, frozen=True):
-    """All of it, of one home."""
+    """What the pruner remembers of one home; kept in the state directory."""
 
     thresholds: Annotated[dict[Word, ThresholdMemory], Meta(max_length=16)] = {}
     last_run_at: Timestamp | None = None
     witness: DeletionMemory = DeletionMemory()
     missing: Annotated[dict[Word, Timestamp], Meta(max_length=ITEMS_MAX)] = {}
-    """Checkpoints by name, and since when their working directories are known to be missing."""
+    """By checkpoint: since when its working directory is known to be missing."""
     present: Annotated[tuple[Word, ...], Meta(max_length=WORKDIRS_MAX)] = ()
-    """Checkpoints by name whose working directories the agent once saw on this host."""
+    """Checkpoints whose working directories the agent has seen on this host."""
     emergency_since: Timestamp | None = None
-    """When the filesystem became too full; kept until it is at its low mark again."""
+    """When the filesystem got above `emergency`; kept until it is at its low mark again."""
     strangers: Annotated[dict[SessionId, Timestamp], Meta(max_length=ITEMS_MAX)] = {}
-    """Sessions with our end reason that are in no journal, and when they were first seen."""
+    """Sessions with our end reason that no journal lists, and when they were first seen."""

@@ -1,4 +1,4 @@
-"""Taking files: transcripts, request dumps, and what a killed git has left behind."""
+"""Takes files: transcripts, request dumps, leftovers of a killed git, files of new policies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from exporter.runs.models import Action
 
 
 class FileRemover(MoveRemover):
-    """Takes regular files of one home that have no other name."""
+    """Takes regular files of one home that have one hard link."""
 
     _what = "file"
 
@@ -42,7 +42,7 @@ class FileRemover(MoveRemover):
     _check_after = _check_before
 
     def _delete(self, action: Action, folder: int, name: bytes) -> None:
-        # A transcript or dump may be a last copy, whatever policy or emergency asks for it.
+        # A transcript or dump may be a last copy: not even an emergency deletes it.
         if not is_temporary_object(os.fsencode(action.intent.target)):
             raise SkipError("only what is surely garbage may go without the trash")
         os.unlink(name, dir_fd=folder)

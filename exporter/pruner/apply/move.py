@@ -30,14 +30,14 @@ class MoveRemover(ABC):
     """An effect; see `exporter.pruner.apply.remover`. What it takes, its subclasses know."""
 
     _what: str
-    """What it takes, for people."""
+    """What it takes, for messages."""
 
     def __init__(self, home: str, owner: int) -> None:
         self._place = HomeFolder(home, owner)
 
     @abstractmethod
     def _is_never_taken(self, path: bytes) -> bool:
-        """Whether nothing of this name may be taken, whatever the policy."""
+        """True if no policy may take something of this name."""
 
     @abstractmethod
     def _check_before(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
@@ -102,9 +102,9 @@ class MoveRemover(ABC):
         return ""
 
     def _refuse_name(self, policy: str, path: bytes) -> None:
-        """Raise unless this may be taken by its name, for this policy.
+        """Raise unless this policy may take something of this name.
 
-        The names are this process's own: a plan only says which policy it was made by.
+        The names come from this process's own code. A plan or journal only names the policy.
         """
         if self._is_never_taken(path):
             raise SkipError(f"no {self._what} of this name is ever taken")

@@ -1,4 +1,4 @@
-"""What policies look at, and what each has found."""
+"""What policies get to decide from, and what each has found."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from exporter.pruner.models import Act, ThresholdName
 
 
 class Scope(Struct, frozen=True):
-    """All that policies look at."""
+    """Everything that a policy may decide from."""
 
     inventory: Inventory
     protection: Protection
     settings: Prune
     lineages: Lineages
     files_of: dict[str, list[SessionFile]]
-    """By session: what goes with it when it is deleted."""
+    """By session: the files that are deleted with it."""
     by_source: dict[str, Policies]
-    """Settings that were looked up already."""
+    """Cache of `policies_for`, by source."""
     by_hand: bool = False
     older_than_seconds: float | None = None
-    """In place of what the settings say, for a person who asks."""
+    """The age that a person asked for, in place of the settings."""
     unproven: bool = False
-    """A person takes files that may be last copies, too."""
+    """A person asked for files that may be last copies, too."""
 
     @property
     def now(self) -> float:
         return self.inventory.taken_at
 
     def age_of(self, policy: PolicySettings) -> float:
-        """How old a thing must be."""
+        """Return how old an item must be to go."""
         if self.older_than_seconds is not None:
             return self.older_than_seconds
         return policy.older_than_seconds
@@ -55,20 +55,20 @@ class Finding(Struct, frozen=True):
 
     groups: Sequence[ItemGroup]
     kept: Sequence[tuple[str, ItemGroup]] = ()
-    """What it would take if it were not for a rule, and that rule."""
+    """What it would take, and the rule that protects it."""
     young: Mapping[ThresholdName, float] = {}
-    """By how much what is not old enough yet would lower each threshold."""
+    """By how much items that are too young would lower each threshold."""
     protected: Mapping[ThresholdName, float] = {}
-    """The same of what a rule keeps."""
+    """By how much protected items would lower each threshold."""
     oldest: float | None = None
-    """The clock of the oldest thing that this policy is for and no rule keeps."""
+    """The clock of the oldest unprotected item that this policy covers, old enough or not."""
     blocked: str = ""
     """Why it takes nothing, as a label value."""
     why: str = ""
 
 
 class FindingBuilder:
-    """Sorts what a policy is for into what may go, what is too young and what a rule keeps."""
+    """Sorts what a policy covers into what may go, what is too young and what is protected."""
 
     def __init__(self, scope: Scope, policy: str) -> None:
         self._scope = scope
@@ -87,9 +87,9 @@ class FindingBuilder:
         kept_by: str = "",
         older_than_seconds: float | None = None,
     ) -> None:
-        """These go, together, if no rule keeps them and they are older than the settings say.
+        """Let these items go together if no rule protects them and they are old enough.
 
-        Their age is counted from `clock`; `older_than_seconds` stands in for the settings.
+        Their age is counted from `clock`. `older_than_seconds` replaces what the settings say.
         """
         sessions = sum([item.kind is Act.DELETE_SESSION for item in items])
         group = ItemGroup(self._policy, clock, reason, items, sessions)
@@ -125,5 +125,5 @@ def _add(sums: Counter[ThresholdName], group: ItemGroup) -> None:
 
 
 def oldest_first(groups: Iterable[ItemGroup]) -> list[ItemGroup]:
-    """By age; those of one age by their names, so that plans come out the same."""
+    """Sort by age, then by name, so that the same home gives the same plan."""
     return sorted(groups, key=lambda each: (each.clock, each.leading[-1].target))

@@ -1,8 +1,8 @@
-"""All that a home holds and the pruner might take, as it was at one moment.
+"""Everything in a home that the pruner might take, at one moment.
 
-Gathered by `gather.inventory_reader` in a worker; everything that decides (protection,
-policies, pressure, plan) is a function of this. It stays in the worker: session ids leave it only
-as actions of a plan, working directories never.
+`gather.inventory_reader` reads it in a worker. Protection, policies, thresholds and plan are
+functions of it. It stays in the worker: session ids leave it only as actions of a plan, working
+directories never.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class ParentLink(StrEnum):
     """What a session is to the parent it names."""
 
     NONE = "none"
-    """It names none, or one that is gone."""
+    """It names no parent, or one that is gone."""
     COMPRESSION = "compression"
-    """It goes on where its parent was compressed: one conversation."""
+    """It continues its parent, which was compressed: both are one conversation."""
     BRANCH = "branch"
     DELEGATE = "delegate"
-    """It did a task for its parent; Hermes deletes it with its parent."""
+    """It did a task for its parent; Hermes deletes both together."""
     CHILD = "child"
-    """Nothing says what: sub-agents up to 0.16 are so. It outlives its parent."""
+    """Its row does not say what it is, as for sub-agents up to 0.16. It outlives its parent."""
 
 
 class InventorySession(Struct, frozen=True, gc=False):
@@ -41,12 +41,12 @@ class InventorySession(Struct, frozen=True, gc=False):
     is_open: bool
     started_at: float
     last_activity_at: float
-    """Newest of every clock there is, its end included."""
+    """The newest of all its clocks, its end included."""
     clocks_sane: bool
-    """False if a clock is missing, no number or in the future: such a session is protected."""
+    """False if a clock is missing, no number or in the future; then the session is protected."""
     rows: int
     size: int
-    """The larger of its rows and what Hermes counted: a count may only protect."""
+    """Its rows, or the count that Hermes keeps if that is larger: the count may only protect."""
     payload_bytes: int = 0
     end_reason: str = ""
     ended_at: float | None = None
@@ -58,54 +58,54 @@ class InventorySession(Struct, frozen=True, gc=False):
     handed_off: bool = False
     """A handoff is pending or running."""
     expected: bytes = b"{}"
-    """What it must still be like when it is deleted, as JSON: there may be a hundred thousand."""
+    """What it must still be like when it is deleted, as JSON: there may be 100,000 sessions."""
 
 
 class Deletion(StrEnum):
-    """What is known of the row of a file that has none."""
+    """What is known of the missing row of a file."""
 
     SEEN = "seen"
-    """The agent saw the row, and saw it go while the database stayed the same."""
+    """The agent saw the row, and later the same database without it."""
     OURS = "ours"
     """A run of ours deleted it."""
     UNSETTLED = "unsettled"
-    """A run of ours that was stopped may have deleted it; recovery finds out."""
+    """A run of ours that was killed may have deleted it; recovery finds out."""
     UNPROVEN = "unproven"
-    """It may have gone with a replaced database: the file may be the last copy."""
+    """It may be missing from a replaced database: the file may be the last copy."""
 
 
 class SessionFile(Struct, frozen=True, gc=False):
-    """A transcript or request dump below sessions/, by one of the exact names that Hermes gives."""
+    """A transcript or request dump in sessions/, with exactly a name that Hermes gives."""
 
     name: str
     kind: DiskKind
     allocated_bytes: int
     modified_at: float
     session_id: str | None
-    """The session of the database whose it is; None if there is none."""
+    """The session that it belongs to; None if the database has none."""
     is_surely_hermes: bool
-    """No other program would name a file so."""
+    """True if only Hermes gives such names."""
     is_own: bool
-    """A regular file of the home's owner with no other name."""
+    """A regular file of the home's owner with one hard link."""
     deletion: Deletion = Deletion.UNPROVEN
-    """Of a file without a session."""
+    """For a file without a session."""
     inode: int = 0
     size: int = 0
     mtime_ns: int = 0
 
 
 class WorkdirState(StrEnum):
-    """Whether the working directory of a checkpoint is there."""
+    """Whether the working directory of a checkpoint exists."""
 
     PRESENT = "present"
     MISSING = "missing"
-    """It is gone, and the filesystem that held it is there."""
+    """It is gone, and the filesystem that held it is mounted."""
     UNKNOWN = "unknown"
-    """Its disk may not be mounted, it may be another container's, or nothing tells where it was."""
+    """Its disk may not be mounted, it may be in another container, or its path is not known."""
 
 
 class Archive(StrEnum):
-    """A folder of migrated shadow repositories, besides the two layouts."""
+    """A folder of migrated shadow repositories; beside the two layouts."""
 
     ARCHIVE = "archive"
 
@@ -118,13 +118,13 @@ class Checkpoint(Struct, frozen=True):
     """The hash of a store project, otherwise a path below the home."""
     allocated_bytes: int
     touched_at: float
-    """When anything in it was last written; 0 where nothing tells, which protects it."""
+    """When anything in it was last written; 0 if not known, which protects it."""
     workdir: WorkdirState = WorkdirState.UNKNOWN
     missing_since: float | None = None
     """Since when its working directory is known to be missing."""
     is_own: bool = True
     expected: ExpectedFolder | ExpectedProject | None = None
-    """None if it could not be looked at; then it is left alone."""
+    """None if it could not be read; then it is left alone."""
 
 
 class HomeFile(Struct, frozen=True, gc=False):
@@ -135,7 +135,7 @@ class HomeFile(Struct, frozen=True, gc=False):
     allocated_bytes: int
     modified_at: float
     is_own: bool
-    """A regular file of the home's owner with no other name."""
+    """A regular file of the home's owner with one hard link."""
     inode: int = 0
     size: int = 0
     mtime_ns: int = 0
@@ -151,19 +151,19 @@ class TrashedRun(Struct, frozen=True):
 
 
 class Safeguards(Struct, frozen=True):
-    """What speaks for sessions besides their own rows."""
+    """What protects sessions, apart from their own rows."""
 
     facts: ProcessFacts = ProcessFacts()
     rules: ReaperRules = ReaperRules()
-    """How long a session must be idle beside which process."""
+    """How long a session must be idle beside each kind of process."""
     holds: Mapping[str, list[Hold]] = {}
     turn_leases: frozenset[str] = frozenset()
     restored: frozenset[str] = frozenset()
-    """Targets that an undo gave back not long ago."""
+    """Targets that an undo restored within `keep.undone`."""
     reaped_at: Mapping[str, float] = {}
-    """Sessions that still have the end that we wrote."""
+    """When we reaped each session that still has the end that we wrote."""
     unreadable: tuple[str, ...] = ()
-    """Sources of protection that exist and could not be read; with any, nothing is pruned."""
+    """Sources of protection that could not be read; if there is one, nothing is pruned."""
 
 
 class Inventory(Struct, frozen=True):
@@ -174,18 +174,18 @@ class Inventory(Struct, frozen=True):
     files: tuple[SessionFile, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     leftovers: tuple[HomeFile, ...] = ()
-    """Half packs and objects that a killed git left behind."""
+    """Half-written packs and objects that a killed git left behind."""
     gathered: Mapping[str, tuple[HomeFile, ...]] = {}
-    """By policy: the files that are listed for it alone, see `Policy.gather`."""
+    """By policy: the files that it gathers for itself, see `Policy.gather`."""
     trash: tuple[TrashedRun, ...] = ()
     safeguards: Safeguards = Safeguards()
     self_pruning: OwnPruning = OwnPruning()
     transcripts_bytes: int = 0
-    """Of all transcripts and request dumps, whether or not they are in `files`."""
+    """Of all transcripts and request dumps, also of those that are not in `files`."""
     checkpoints_bytes: int | None = None
-    """None while the first walk of a large home is under way."""
+    """None until the first walk of a large home is complete."""
     payload_bytes: int | None = None
     """None if the database could not be read."""
     awaiting_gc_bytes: int = 0
-    """Of checkpoints that are gone from the store and that the next `git gc` gives back."""
+    """Bytes of deleted store projects that the next `git gc` frees."""
     filesystem: Filesystem | None = None

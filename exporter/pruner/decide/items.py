@@ -1,4 +1,4 @@
-"""What a policy finds: items, each of which becomes one action, in groups that go whole."""
+"""What a policy finds: items, each of which becomes one action, in groups that go together."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Item(Struct, frozen=True, gc=False):
     expected: ExpectedOnDisk | ExpectedSession | None = None
     """What it must still be like when it is taken."""
     session: str | None = None
-    """The session that it is, or that it is of."""
+    """The id of the session, or of the session that a file belongs to."""
     is_garbage: bool = False
-    """Half a pack or old trash, of no use: in an emergency it may go without the trash."""
+    """A half-written pack or old trash: in an emergency it may skip the trash."""
 
 
 class ItemGroup(Struct, frozen=True, gc=False):
-    """What goes together or not at all: a conversation with its files, or a single item."""
+    """Items that go together or not at all: a conversation with its files, or one item."""
 
     policy: str
     clock: float
-    """Its age is counted from here; what has the oldest goes first."""
+    """When its age begins; the oldest go first."""
     reason: str
-    """With `{age}` where its age is to be told."""
+    """Why it goes, with `{age}` in place of its age."""
     items: tuple[Item, ...]
     """Sessions first, children before parents, then their files."""
     sessions: int = 0
@@ -58,7 +58,7 @@ class ItemGroup(Struct, frozen=True, gc=False):
 
     @property
     def leading(self) -> tuple[Item, ...]:
-        """What the group is about: its sessions, or its one item. Files follow their session."""
+        """Its sessions, or its one item. Files only follow their session."""
         return self.items[: self.sessions] if self.sessions else self.items
 
     @property
@@ -66,7 +66,7 @@ class ItemGroup(Struct, frozen=True, gc=False):
         return sum(item.bytes for item in self.items)
 
     def relief(self, threshold: ThresholdName) -> int:
-        """By how much it lowers a threshold, in bytes or as a count."""
+        """Return by how much it lowers a threshold, in bytes or as a count."""
         return sum(relief(item, threshold) for item in self.items)
 
 
@@ -83,7 +83,7 @@ def session_item(session: InventorySession, lowers: tuple[ThresholdName, ...]) -
 
 
 def session_file_item(file: SessionFile, *, after_session: bool = False) -> Item:
-    """A transcript or dump. With its session it is taken `after_session`, and not without it."""
+    """Return a transcript or dump; with `after_session` it is taken only after its session."""
     session = file.session_id if after_session else None
     return Item(
         kind=Act.DELETE_FILE,
@@ -100,7 +100,7 @@ def session_file_item(file: SessionFile, *, after_session: bool = False) -> Item
 def file_item(
     file: HomeFile, lowers: tuple[ThresholdName, ...], *, is_garbage: bool = False
 ) -> Item:
-    """A file that belongs to no session."""
+    """Return a file that belongs to no session."""
     return Item(
         kind=Act.DELETE_FILE,
         target=file.path,
@@ -119,7 +119,7 @@ def checkpoint_item(checkpoint: Checkpoint) -> Item:
         target=checkpoint.target,
         bytes=checkpoint.allocated_bytes,
         lowers=_CHECKPOINT,
-        # A project goes, but its objects stay in the store until git collects them.
+        # Its objects stay in the store until git collects garbage.
         frees=Frees.AFTER_UPKEEP if in_store else Frees.AT_PURGE,
         expected=checkpoint.expected,
     )
@@ -137,10 +137,10 @@ def trash_item(run: TrashedRun) -> Item:
 
 
 def path_of(file: SessionFile) -> str:
-    """Its path below the home."""
+    """Return its path below the home."""
     return _SESSIONS_FOLDER + file.name
 
 
 def when_freed(item: Item, *, emergency: bool) -> Frees:
-    """When its bytes come free: in an emergency garbage skips the trash."""
+    """Return when its bytes come free: in an emergency garbage skips the trash."""
     return Frees.NOW if emergency and item.is_garbage else item.frees

@@ -1,4 +1,4 @@
-"""How sessions belong together: conversations, and tasks done for them."""
+"""How sessions belong together: conversations, and the delegates that worked for them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _ONE_CONVERSATION = (ParentLink.COMPRESSION, ParentLink.BRANCH)
 
 
 class Lineages:
-    """The families of a home's sessions.
+    """The conversations of a home.
 
-    A conversation is a session with all that compression or branching ties it to. Sessions that
-    stand alone, nearly all of them, cost nothing here.
+    A conversation is a session and all sessions that compression or branching links to it. Single
+    sessions, nearly all of them, take no memory here.
     """
 
     def __init__(self, sessions: Iterable[InventorySession]) -> None:
@@ -46,7 +46,7 @@ class Lineages:
         return root
 
     def parent(self, session: InventorySession) -> InventorySession | None:
-        """The session it names as its parent, if that is in the database and not itself."""
+        """Return the parent that a session names, if it is in the database and not itself."""
         if session.parent_id is None or session.parent_id == session.id:
             return None
         return self._sessions.get(session.parent_id)
@@ -55,22 +55,22 @@ class Lineages:
         return self._children.get(session.id, ())
 
     def conversation(self, session: InventorySession) -> Sequence[InventorySession]:
-        """The whole conversation that a session is of; often it alone."""
+        """Return the whole conversation of a session; often the session alone."""
         if session.id not in self._root:
             return (session,)
         return self._conversations[self._find(session.id)]
 
     def conversations(self) -> Iterator[Sequence[InventorySession]]:
-        """Every conversation once."""
+        """Yield every conversation once."""
         for session in self._sessions.values():
             if session.id not in self._root:
                 yield (session,)
         yield from self._conversations.values()
 
     def with_delegates(self, conversation: Sequence[InventorySession]) -> list[InventorySession]:
-        """A conversation and all that goes with it when it is deleted; children before parents.
+        """Return a conversation and what is deleted with it, children before parents.
 
-        Those are its delegates, their conversations, and so on.
+        That is its delegates, their conversations, and so on.
         """
         if len(conversation) == 1 and conversation[0].id not in self._children:
             return [conversation[0]]

@@ -1,7 +1,7 @@
-"""What a prune would do: a pure function of an inventory, so that a dry run is the plan printed.
+"""What a prune would do: a pure function of an inventory. A dry run prints the plan.
 
-By hand everything goes that the policies allow. Under pressure only so much goes, in order of harm,
-that the low marks are reached. What the trash holds longer than it has to goes in any case.
+A plan by hand takes everything that the policies allow. A plan under pressure takes what is safest
+to lose, until the low marks are reached. Expired trash is always in it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from exporter.runs.models import Filter
 from exporter.text import format_age, format_count, format_percent, format_size
 
 FEW: Final = 5
-"""So few things are never too large a share of a store: of three, two are most of it."""
+"""Up to so many items no share is too large: two of three would be most of a store."""
 _HASH_DIGITS: Final = 16
 
 
@@ -55,10 +55,9 @@ def plan_prune(
 ) -> HomePrunePlan:
     """Plan what to take from one home.
 
-    Without a pressure all that the policies allow is planned; with one, what its thresholds demand,
-    if by hand without grace or pause.
-    An automatic plan above the caps is empty; one by hand says so and leaves it to the person.
-    `findings`: the result of `find_all`, if the caller has it already.
+    Without `pressure` the plan has all that the policies allow; with it, what the thresholds
+    demand, by hand without grace time and cool-down. An automatic plan above the caps is empty; a
+    plan by hand has a warning instead. `findings` is the result of `find_all` if the caller has it.
     """
     now = inventory.taken_at
     if protection.blocked:
@@ -89,7 +88,7 @@ def plan_prune(
         blocked=blocked,
         why=why[:300],
         warnings=tuple(
-            warning[:300] for warning in (*_words_of_policies(chosen), *over, *_warnings(findings))
+            warning[:300] for warning in (*_policy_warnings(chosen), *over, *_refusals(findings))
         )
         if by_hand
         else (),
@@ -105,7 +104,7 @@ def find_all(
     filter_by: Filter = EVERYTHING,
     lineages: Lineages | None = None,
 ) -> dict[str, Finding]:
-    """What each policy may take; what two may take is found by the safer one alone."""
+    """Return what each policy may take. What two may take is left to the safer one."""
     scope = Scope(
         inventory=inventory,
         protection=protection,
@@ -152,7 +151,7 @@ def _sources(inventory: Inventory) -> dict[str, str]:
 
 
 def _is_wanted(group: ItemGroup, filter_by: Filter, sources: Mapping[str, str]) -> bool:
-    """Whether it is of the sources that were asked for; what is of no session is of none."""
+    """True if all of it is of the wanted sources. Items without a session are of none."""
     return not filter_by.sources or all(
         item.session is not None and sources.get(item.session) in filter_by.sources
         for item in group.leading
@@ -160,11 +159,11 @@ def _is_wanted(group: ItemGroup, filter_by: Filter, sources: Mapping[str, str]) 
 
 
 def _once(groups: Iterable[ItemGroup]) -> dict[str, list[ItemGroup]]:
-    """Each thing once, with the safest policy that takes it; delegates with their parent alone."""
+    """Return each item once, for the safest policy that takes it, delegates with their parent."""
     order = {policy: number for number, policy in enumerate(POLICIES)}
     taken: set[tuple[Act, str]] = set()
     left: dict[str, list[ItemGroup]] = {}
-    # Of families the largest first: what a safer policy would take of one goes with the rest.
+    # Largest families first: a safer policy must not take a part of one.
     for each in sorted(groups, key=lambda each: (-each.sessions, order[each.policy])):
         keys = [_key(item) for item in each.leading]
         if not taken.isdisjoint(keys):
@@ -175,12 +174,12 @@ def _once(groups: Iterable[ItemGroup]) -> dict[str, list[ItemGroup]]:
 
 
 def _key(item: Item) -> tuple[Act, str]:
-    """What tells items apart, whichever policy has found them."""
+    """Return what identifies an item, whichever policy found it."""
     return item.kind, item.target
 
 
 def _without(group: ItemGroup, taken: Collection[tuple[Act, str]]) -> ItemGroup:
-    """A conversation without those of its files that go by themselves."""
+    """Return a conversation without the files that another policy takes."""
     files = group.items[len(group.leading) :]
     left = tuple([item for item in files if _key(item) not in taken])
     return group if len(left) == len(files) else structs.replace(group, items=group.leading + left)
@@ -192,7 +191,7 @@ def choose(
     settings: Prune,
     pressure: Pressure | None,
 ) -> list[ItemGroup]:
-    """Of what may go, what shall go; in order of harm, the oldest first."""
+    """Return the groups to take: the safest policies first, of each the oldest first."""
     if pressure is None:
         return [each for finding in findings.values() for each in finding.groups]
     return select(findings, inventory, settings, pressure)
@@ -236,11 +235,11 @@ def _hash(home: str, actions: Sequence[PruneAction]) -> str:
     return sha256(msgspec.json.encode(content)).hexdigest()[:_HASH_DIGITS]
 
 
-# What stands in the way
+# What prevents actions
 
 
 def _over_caps(chosen: Iterable[ItemGroup], inventory: Inventory, settings: Prune) -> list[str]:
-    """Why this is more than a run may take by itself; what was given up already does not count."""
+    """Return why this is more than an automatic run may take; emptied trash does not count."""
     caps = settings.caps
     items = [item for each in chosen for item in each.items if item.kind is not Act.PURGE_TRASH]
     size = sum(item.bytes for item in items)
@@ -259,7 +258,7 @@ def _over_caps(chosen: Iterable[ItemGroup], inventory: Inventory, settings: Prun
 
 
 def _shares(items: Sequence[Item], inventory: Inventory) -> Iterator[tuple[str, int, int, int]]:
-    """Of each store: what would go of it, what there is, and how many things that are."""
+    """Yield for each store what would go, what there is, and how many items would go."""
     sessions = sum(item.kind is Act.DELETE_SESSION for item in items)
     yield "sessions", sessions, len(inventory.sessions), sessions
     files = [item.bytes for item in items if ThresholdName.TRANSCRIPTS in item.lowers]
@@ -270,25 +269,25 @@ def _shares(items: Sequence[Item], inventory: Inventory) -> Iterator[tuple[str, 
 
 
 def _blocked(findings: Mapping[str, Finding], actions: Sequence[PruneAction]) -> tuple[str, str]:
-    """Why nothing is planned, if a policy would not say what may go."""
+    """Return why nothing is planned, if a policy refused to find anything."""
     if actions:
         return "", ""
     return next(((each.blocked, each.why) for each in findings.values() if each.blocked), ("", ""))
 
 
-def _words_of_policies(chosen: Sequence[ItemGroup]) -> Iterator[str]:
+def _policy_warnings(chosen: Sequence[ItemGroup]) -> Iterator[str]:
     for name, policy in POLICIES.items():
         yield from policy.warn(each for each in chosen if each.policy == name)
 
 
-def _warnings(findings: Mapping[str, Finding]) -> Iterator[str]:
+def _refusals(findings: Mapping[str, Finding]) -> Iterator[str]:
     for policy, finding in findings.items():
         if finding.blocked:
             yield f"{policy}: {finding.why}"
 
 
 def _kept(findings: Mapping[str, Finding], protection: Protection) -> Counter[str]:
-    """How many things each rule keeps that would go otherwise, and that no other policy takes."""
+    """Count what each rule protects that would go otherwise and that no policy takes."""
     seen = {
         _key(item)
         for finding in findings.values()

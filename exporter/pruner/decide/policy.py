@@ -1,4 +1,4 @@
-"""What a policy is: a name, a function that finds what may go, and what it may touch at all."""
+"""What a policy is: a name, a function that finds items, and the names that it may take."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from exporter.pruner.decide.items import ItemGroup, file_item
 from exporter.pruner.models import ThresholdName
 
 Find = Callable[[Scope, "Policy"], Finding]
-"""Finds what a policy may take from a home, and takes nothing."""
+"""Finds what a policy may take from a home, and changes nothing."""
 Names = Callable[[bytes], object]
-"""Whether a path below the home is one that a policy may take; `re.compile(…).fullmatch` is one."""
+"""True for a path below the home that a policy may take, e.g. `re.compile(…).fullmatch`."""
 Warn = Callable[[Iterable[ItemGroup]], Iterator[str]]
-"""What a person should know before saying yes to these."""
+"""Yields warnings that a person should read before saying yes to these groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesIn:
-    """The files below a folder of the home whose names match, for a policy of their own."""
+    """The files below one folder of the home whose names match."""
 
     folder: bytes
     names: re.Pattern[bytes]
-    """Of the path below the folder, as a whole."""
+    """Matches the whole path below the folder."""
 
     def has(self, path: bytes) -> bool:
-        """Whether this is one of them, by its path below the home."""
+        """True if a path below the home is one of them."""
         name = path.removeprefix(self.folder + b"/")
         return name != path and self.names.fullmatch(name) is not None
 
 
 def files_in(folder: str, names: re.Pattern[bytes]) -> FilesIn:
-    """Raise ValueError for a folder of which no policy may take anything."""
+    """Return what to gather. Raise ValueError for a folder from which nothing may be taken."""
     found = FilesIn(os.fsencode(folder), names)
     if is_denied(found.folder + b"/x"):
         raise ValueError(f"no policy may take files in {folder}")
@@ -49,29 +49,29 @@ def _nothing_to_warn_of(chosen: Iterable[ItemGroup]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """One policy: `POLICY` in the file of its name."""
+    """One policy; the file of its name has it as `POLICY`."""
 
     name: str
     find: Find
     lowers: tuple[ThresholdName, ...] = ()
-    """The thresholds that ask it for items; an item lowers all of these or some."""
+    """The thresholds that ask it for items. Each item lowers some or all of them."""
     gather: FilesIn | None = None
-    """Files that are listed for it alone; `Scope.inventory.gathered` has them by its name."""
+    """Files to list for this policy; `find` gets them in `Scope.inventory.gathered`."""
     names: Names | None = None
-    """What it may take by a rename; the removers ask. Without it, what it gathers."""
+    """Files and folders that it may take; the removers check it. Default: what it gathers."""
     in_the_way: tuple[str, ...] = ()
-    """Why it may find nothing at all, as `hermes_prune_blocked` tells it."""
+    """Its own values of `hermes_prune_blocked{reason}`: why it may refuse to find anything."""
     warn: Warn = _nothing_to_warn_of
 
     def may_take(self, path: bytes) -> bool:
-        """Whether a path below the home is one that this policy may take."""
+        """True if this policy may take a path below the home."""
         if self.names is not None:
             return bool(self.names(path))
         return self.gather is not None and self.gather.has(path)
 
 
 def find_files(reason: str) -> Find:
-    """A `find` for the files that a policy gathers: each goes at the age that the settings say.
+    """Return a `find` for the files that a policy gathers: each goes when it is old enough.
 
     `reason` may say `{age}`.
     """

@@ -1,7 +1,7 @@
-"""What no policy may take: found out before anything is looked for that could go.
+"""What no policy may take; decided before any policy looks for items.
 
-Only ended sessions can ever go, so here it is said which of those may not. If anything that could
-speak for a session cannot be read, nothing in the home may go.
+Only ended sessions can be pruned. This module says which of them may not be. If a source of
+protection cannot be read, nothing in the home is pruned.
 """
 
 from __future__ import annotations
@@ -20,28 +20,25 @@ from exporter.reaper.possible_hosts import UNSEEN, HostClass, hosts_of, required
 from exporter.snapshot import Hold, LockAnswer
 
 _ID_CHARACTERS: Final = 512
-"""Longer ids are cut when they are read: such a session could be another's namesake."""
+"""Longer ids are cut when they are read, so two of them could become the same."""
 
 
 class Protection(Struct, frozen=True):
     """What must stay, and why."""
 
     blocked: str = ""
-    """Why nothing at all may go, as a label value."""
+    """Why nothing at all may be pruned, as a label value."""
     why: str = ""
     rules: Mapping[str, str] = {}
-    """The rule that keeps a session, by its id; every open session is in it."""
+    """The rule that protects a session, by its id. Every open session has one."""
     restored: frozenset[str] = frozenset()
-    """What else may not go by itself, by its target: an undo gave it back."""
-
-    def keeps(self, session: InventorySession) -> bool:
-        return session.id in self.rules
+    """Other targets that automatic runs leave alone, because an undo restored them."""
 
 
 def protect(
     inventory: Inventory, settings: Prune, *, by_hand: bool, lineages: Lineages | None = None
 ) -> Protection:
-    """What no policy may take from this home now."""
+    """Return what no policy may take from this home now."""
     guards = inventory.safeguards
     blocked, why = _blindness(guards)
     rules: dict[str, str] = {}
@@ -65,10 +62,10 @@ def protect(
 
 
 class _IdleBesideProcesses:
-    """The processes that have the database open, and how long a session must be idle beside them.
+    """How long a session must be idle beside the processes that have the database open.
 
-    "Ended" does not mean idle: a chat goes on with a session that another process ended. Of ended
-    sessions it is not known when the agent first saw them, so no time clears a process.
+    "Ended" does not mean idle: a chat may go on with a session that another process ended. When
+    the agent first saw an ended session is not known, so no start time clears a process.
     """
 
     def __init__(self, guards: Safeguards) -> None:
@@ -80,7 +77,7 @@ class _IdleBesideProcesses:
             None if line is HostClass.CLEARED else required_idle_seconds(line, rules)
         )
         off = line is not HostClass.CLEARED and self._needed_seconds is None
-        self._never = off or bool(hosts.stopped)  # time beside a stopped process counts for nothing
+        self._never = off or bool(hosts.stopped)  # time beside a stopped process is no idleness
 
     def may_be_used(self, session: InventorySession, now: float) -> bool:
         if self._never or session.id in self._named:
@@ -104,7 +101,7 @@ def _blindness(guards: Safeguards) -> tuple[str, str]:
 def _rule(
     session: InventorySession, inventory: Inventory, settings: Prune, beside: _IdleBesideProcesses
 ) -> str:
-    """The first rule of the session's own that keeps it; '' if none does."""
+    """Return the first rule that protects the session itself; '' if there is none."""
     keep, guards, now = settings.keep, inventory.safeguards, inventory.taken_at
     if session.is_open:
         return "open"
@@ -134,14 +131,14 @@ def _rule(
 
 
 def _newest(sessions: Iterable[InventorySession], count: int) -> frozenset[str]:
-    """The newest ended sessions: people come back to those."""
+    """Return the newest ended sessions: people return to those."""
     ended = (session for session in sessions if not session.is_open)
     newest = nlargest(count, ended, key=lambda each: (each.last_activity_at, each.id))
     return frozenset(session.id for session in newest)
 
 
 def _leased(guards: Safeguards) -> frozenset[str]:
-    """Sessions that a process leases that is alive, or may be."""
+    """Return sessions that are leased by a process that is alive, or may be."""
     return frozenset(
         lease.session_id for lease in guards.facts.leases if lease.liveness is not Liveness.DEAD
     )
@@ -150,10 +147,10 @@ def _leased(guards: Safeguards) -> frozenset[str]:
 def _keep_relatives(
     rules: dict[str, str], sessions: Iterable[InventorySession], lineages: Lineages
 ) -> None:
-    """Keep what belongs to what is kept.
+    """Protect the relatives of protected sessions.
 
-    A conversation goes whole or not at all, a session not without its delegates, nothing that an
-    open session descends from or that descends from an open session.
+    A conversation goes whole or not at all, and a session only with its delegates. Ancestors and
+    descendants of an open session stay.
     """
     everyone = list(sessions)
     for session in _below_open(everyone, lineages):
@@ -179,7 +176,7 @@ def _keep_relatives(
 def _below_open(
     sessions: Iterable[InventorySession], lineages: Lineages
 ) -> Iterator[InventorySession]:
-    """All that descends from open sessions, whatever else keeps what is between."""
+    """Yield all descendants of open sessions, also behind protected ones."""
     seen: set[str] = set()
     todo = [session for session in sessions if session.is_open]
     while todo:

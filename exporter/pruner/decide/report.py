@@ -1,4 +1,4 @@
-"""The figures of a home from its inventory: what could go, what would, what stands in the way."""
+"""The figures of a home: what could be pruned, what would be, and what prevents it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from exporter.pruner.models import (
 def report(
     inventory: Inventory, settings: Prune, pressure: Pressure
 ) -> tuple[PruneReport, HomePrunePlan]:
-    """The figures of a home, and the automatic plan that they tell of (its home is not named)."""
+    """Return the figures of a home and its automatic plan, in which `home` is still empty."""
     lineages = Lineages(inventory.sessions)
     protection = protect(inventory, settings, by_hand=False, lineages=lineages)
     findings = _findings(inventory, protection, settings, lineages)
@@ -47,8 +47,6 @@ def report(
         why=plan.why,
         would_items=len(plan.actions),
         would_bytes=sum(action.bytes for action in plan.actions),
-        by_hand_items=sum(each.eligible for each in policies),
-        by_hand_bytes=sum(each.reclaimable_bytes for each in policies),
         protected=list(plan.protected[:RULES_MAX]),
         emergency=pressure.emergency,
     )
@@ -64,7 +62,7 @@ def _findings(
 
 
 def threshold_reports(pressure: Pressure) -> list[ThresholdReport]:
-    """Where the thresholds stand, as it is shown."""
+    """Return the thresholds as they are shown."""
     return [
         ThresholdReport(
             name=level.name.value,

@@ -1,4 +1,4 @@
-"""How much of what may go shall go: as much as brings the thresholds down to their low marks."""
+"""How much of what may go is taken: enough to bring the thresholds down to their low marks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from exporter.pruner.models import Act, Frees, ThresholdName, Unreachable
 def select(
     findings: Mapping[str, Finding], inventory: Inventory, settings: Prune, pressure: Pressure
 ) -> list[ItemGroup]:
-    """What thresholds demand, in order of harm; expired trash always."""
+    """Return what the thresholds demand, the safest to lose first, and all expired trash."""
     chosen = _Choice(findings)
     expired = chosen.of(EXPIRED_TRASH)
     for each in expired:
@@ -44,7 +44,7 @@ def select(
 
 
 def in_bytes(level: Level, amount: float) -> float:
-    """An amount in the unit of a threshold as bytes; a count stays a count."""
+    """Convert an amount in the unit of a threshold to bytes; a count stays a count."""
     unit = level.reading.unit_bytes if level.reading is not None else 0.0
     return amount * (unit or 1.0)
 
@@ -52,7 +52,7 @@ def in_bytes(level: Level, amount: float) -> float:
 def _purge_early(
     inventory: Inventory, chosen: _Choice, excess: float, *, before: float = inf
 ) -> list[ItemGroup]:
-    """The oldest trash from before a moment that is not expired yet, as far as it is needed now."""
+    """Return the oldest trash from before a moment that is not expired, as far as needed."""
     gone = {each.leading[0].target for each in chosen.of(EXPIRED_TRASH)}
     left = excess - sum(item.bytes for item in chosen.garbage())
     early: list[ItemGroup] = []
@@ -67,7 +67,7 @@ def _purge_early(
 
 
 class _Choice:
-    """What was taken so far."""
+    """The groups that were chosen so far."""
 
     def __init__(self, findings: Mapping[str, Finding]) -> None:
         self._findings = findings
@@ -81,7 +81,7 @@ class _Choice:
         self._taken.add(id(group))
 
     def lower(self, level: Level, amount: float, *, garbage: bool = False) -> None:
-        """Take until a threshold is lowered by so much; what was taken before counts."""
+        """Choose until a threshold is lowered by this much; what was chosen before counts."""
         groups = [each for policy in lowering(level.name) for each in self.of(policy)]
         left = amount - sum(each.relief(level.name) for each in groups if id(each) in self._taken)
         for each in groups:
@@ -94,7 +94,7 @@ class _Choice:
             left -= relief
 
     def garbage(self) -> list[Item]:
-        """What was taken so far and gives its bytes back at once."""
+        """Return the chosen items that free their bytes at once."""
         return [item for each in self.all() for item in each.items if item.is_garbage]
 
     def all(self) -> list[ItemGroup]:
@@ -112,7 +112,7 @@ def unreachable(
     inventory: Inventory,
     pressure: Pressure | None,
 ) -> tuple[Unreachable, ...]:
-    """For each threshold that presses, the bytes that stay above its low mark, by reason."""
+    """Return the bytes that stay above the low mark of each threshold under pressure, by reason."""
     if pressure is None:
         return ()
     found: list[Unreachable] = []
@@ -131,7 +131,7 @@ def unreachable(
 
 
 def _freed_now(level: Level, chosen: Sequence[ItemGroup], pressure: Pressure) -> float:
-    """What this plan lowers the threshold by as soon as it is done."""
+    """Return by how much this plan lowers the threshold as soon as it is executed."""
     items = [item for each in chosen for item in each.items]
     if level.name is ThresholdName.DISK_USED:
         return sum(
@@ -139,7 +139,7 @@ def _freed_now(level: Level, chosen: Sequence[ItemGroup], pressure: Pressure) ->
             for item in items
             if when_freed(item, emergency=pressure.emergency) is Frees.NOW
         )
-    # The payload of a session goes with its rows; objects of a project stay until a `git gc`.
+    # The payload of a session goes with its rows. Objects of a project stay until `git gc`.
     at_once = level.name is ThresholdName.STATE_DB
     return sum(
         relief(item, level.name)
@@ -155,7 +155,7 @@ def _reasons(
     inventory: Inventory,
     pressure: Pressure,
 ) -> Iterator[tuple[str, float]]:
-    """What stands in the way of how many bytes, the plainest reason first."""
+    """Yield the reasons that keep bytes, and how many; the plainest reason first."""
     freed: Counter[Frees] = Counter()
     for item in (item for each in chosen for item in each.items):
         freed[when_freed(item, emergency=pressure.emergency)] += relief(item, level.name)
@@ -188,7 +188,7 @@ def _of(level: Level, findings: Mapping[str, Finding]) -> Iterator[Finding]:
 def _planned(
     level: Level, findings: Mapping[str, Finding], chosen: Sequence[ItemGroup]
 ) -> Iterator[int]:
-    """What could go and is not taken because no run is due."""
+    """Yield what could go but is not chosen, because no run is due."""
     taken = {id(each) for each in chosen}
     for finding in _of(level, findings):
         yield from (each.relief(level.name) for each in finding.groups if id(each) not in taken)

@@ -1,9 +1,9 @@
-"""When to prune: thresholds that press from crossing their high mark until reaching their low one.
+"""When to prune: a threshold is under pressure from above its high mark down to its low mark.
 
-A soft threshold presses only after it stayed above its high mark for a while. Between two runs
-there is a cool-down, during which pressure is held. What an earlier run has given up but what only
-time, a purge or an upkeep will bring back counts as reclaimed, so it is not asked for twice; and a
-threshold that a run did not lower as it should have is left alone for a day.
+A threshold with `for` is under pressure only after it was above its high mark for that time. No
+run starts during the cool-down after a run. Bytes in the trash, or waiting for VACUUM or `git gc`,
+count as reclaimed. After a run that did not lower a threshold as expected, no run starts for it for
+a day.
 """
 
 from __future__ import annotations
@@ -20,44 +20,43 @@ from exporter.snapshot import Filesystem
 
 _NO_HELP_SECONDS: Final = 24 * 3600.0
 _HELPED_SHARE: Final = 0.5
-"""A run that lowered a threshold by less than this share of what it gave up was of no use."""
+"""A run that lowered a threshold by a smaller share of what it took was of no use."""
 _REACHED_SHARE: Final = 0.75
-"""One that lowered it by so much, as far as it shows, did reach the low mark; what is missing has
-grown again since."""
+"""A run that lowered it by this share did reach the low mark; the rest has grown again since."""
 
 
 class Reading(Struct, frozen=True):
-    """One threshold now, in the unit of its marks."""
+    """The value of one threshold now, in the unit of its marks."""
 
     value: float
     pending: float = 0.0
-    """The part that is given up already and will come free without another run."""
+    """The part that earlier runs took and that comes free without another run."""
     unit_bytes: float = 1.0
-    """How many bytes one of its unit is: the size of the filesystem for a ratio; 0 for a count."""
+    """Bytes per unit: the size of the filesystem for a ratio; 0 for a count."""
 
 
 class Level(Struct, frozen=True):
-    """One threshold, judged."""
+    """One threshold, and whether it is under pressure."""
 
     name: ThresholdName
     reading: Reading | None
-    """None if it cannot be told; then it stays as it was and starts nothing."""
+    """None if it cannot be read; then the pressure stays as it was and starts no run."""
     high: float
     low: float
     pressing: bool
     due: bool
     """A run may be planned for it now."""
     held: str = ""
-    """Why it is pressing and yet no run is due: `cooldown` or `no_help`."""
+    """Why no run is due in spite of pressure: `cooldown` or `no_help`."""
 
     @property
     def excess(self) -> float:
-        """How much is above the low mark, in its own unit, whatever is pending."""
+        """How much is above the low mark, in its own unit, pending bytes included."""
         return max(0.0, self.reading.value - self.low) if self.reading else 0.0
 
     @property
     def wanted(self) -> float:
-        """How much a run has to give up so that the low mark will be reached."""
+        """How much a run must take to reach the low mark."""
         return max(0.0, self.excess - self.reading.pending) if self.reading else 0.0
 
 
@@ -66,16 +65,16 @@ class Pressure(Struct, frozen=True):
 
     levels: tuple[Level, ...] = ()
     emergency: bool = False
-    """The filesystem is so full that old trash goes at once, and half packs without the trash."""
+    """The disk is so full that old trash is emptied now, and half packs skip the trash."""
     emergency_since: float | None = None
-    """When that began; what was put into the trash since then stays."""
+    """When that began. Trash that is younger stays."""
 
     def level(self, name: ThresholdName) -> Level | None:
         return next((each for each in self.levels if each.name is name), None)
 
 
 def read_levels(inventory: Inventory) -> dict[ThresholdName, Reading]:
-    """Where the thresholds stand; those that cannot be told are left out."""
+    """Return the values of the thresholds; those that cannot be read are left out."""
     readings = {ThresholdName.TRANSCRIPTS: Reading(inventory.transcripts_bytes)}
     if inventory.checkpoints_bytes is not None:
         pending = min(inventory.awaiting_gc_bytes, inventory.checkpoints_bytes)
@@ -94,9 +93,9 @@ def read_levels(inventory: Inventory) -> dict[ThresholdName, Reading]:
 def disk_reading(
     filesystem: Filesystem | None, known: Reading | None = None, *, waiting_bytes: int = 0
 ) -> Reading | None:
-    """How full a filesystem is, as df tells it: what is reserved for root is not to be had.
+    """Return how full a filesystem is, as df reckons it: without the blocks reserved for root.
 
-    `known` is an older reading; what waits to come free is then as it was.
+    `known` is an older reading, from which the pending part is taken.
     """
     if filesystem is None or filesystem.used_bytes + filesystem.avail_bytes <= 0:
         return None
@@ -106,14 +105,14 @@ def disk_reading(
 
 
 def is_empty(session: InventorySession) -> bool:
-    """An ended session without a message."""
+    """True for an ended session without a message."""
     return not session.is_open and session.size == 0
 
 
 def assess(
     readings: Mapping[ThresholdName, Reading], settings: Prune, memory: PruneMemory, now: float
 ) -> tuple[Pressure, PruneMemory]:
-    """Judge all thresholds; the second is what to remember for the next time."""
+    """Return the pressure of all thresholds, and what to remember for the next time."""
     levels: list[Level] = []
     thresholds: dict[str, ThresholdMemory] = {}
     cooling = memory.last_run_at is not None and (
@@ -142,7 +141,7 @@ def assess(
     emergency = disk is not None and disk.value >= settings.emergency
     since = memory.emergency_since
     if disk is not None and disk.value <= settings.thresholds.disk_used.low:
-        since = None  # not before: else what one crossing moved, the next would empty
+        since = None  # not earlier: the next crossing must not empty what this one moved
     if emergency:
         since = now if since is None else min(since, now)
     return (
@@ -154,7 +153,7 @@ def assess(
 def _advance(
     known: ThresholdMemory, reading: Reading, marks: Threshold, now: float
 ) -> ThresholdMemory:
-    """Follow one threshold to its present value."""
+    """Return the memory of one threshold after it has got this value."""
     value = reading.value
     if value <= marks.low:
         return ThresholdMemory()
@@ -168,21 +167,21 @@ def _advance(
     if value <= marks.high:
         return structs.replace(known, above_since=None)
     since = known.above_since
-    if since is None or since > now:  # a clock that was set back begins anew
+    if since is None or since > now:  # after the clock was set back, the time starts again
         since = now
     patient = marks.for_seconds is not None and now - since < marks.for_seconds
     return structs.replace(known, above_since=since, pressing=known.pressing or not patient)
 
 
 def _no_help(known: ThresholdMemory, now: float) -> str:
-    """Whether a run is still to be believed to have been of no use."""
+    """Return `no_help` for a day after a run that did not lower the threshold."""
     if known.attempted_at is None:
         return ""
     return "no_help" if 0 <= now - known.attempted_at < _NO_HELP_SECONDS else ""
 
 
 def for_manual_run(pressure: Pressure) -> Pressure:
-    """The same for a person who asks now: neither grace nor pause stands in the way."""
+    """Return the pressure for a run by hand: without grace time and cool-down."""
     levels = []
     for level in pressure.levels:
         crossed = level.reading is not None and (level.pressing or level.reading.value > level.high)
@@ -201,14 +200,14 @@ class Lowering(Protocol):
 
 
 def relief(what: Lowering, threshold: ThresholdName) -> int:
-    """By how much this lowers a threshold: in bytes, or by one where things are counted."""
+    """Return by how much this lowers a threshold: its bytes, or 1 for a count."""
     if threshold not in what.lowers:
         return 0
     return 1 if threshold is ThresholdName.EMPTY_SESSIONS else what.bytes
 
 
 def relief_of(actions: Collection[Lowering], pressure: Pressure) -> dict[str, float]:
-    """What these actions lower each threshold by, in its own unit."""
+    """Return by how much these actions lower each threshold, in its own unit."""
     found: dict[str, float] = {}
     for action in actions:
         for name in action.lowers:
@@ -222,14 +221,14 @@ def relief_of(actions: Collection[Lowering], pressure: Pressure) -> dict[str, fl
 def note_done(
     memory: PruneMemory, pressure: Pressure, done: Collection[Lowering], now: float
 ) -> PruneMemory:
-    """Remember a run that has done this: no run follows one that did not help."""
+    """Remember what a run has done, so that no run follows one that did not help."""
     return note_run(memory, pressure, relief_of(done, pressure), now)
 
 
 def note_run(
     memory: PruneMemory, pressure: Pressure, lowered: Mapping[str, float], now: float
 ) -> PruneMemory:
-    """Remember that a run was made that should lower thresholds by so much of their own unit."""
+    """Remember that a run should lower thresholds by these amounts, each in its own unit."""
     thresholds = dict(memory.thresholds)
     for name, amount in lowered.items():
         level = pressure.level(ThresholdName(name))

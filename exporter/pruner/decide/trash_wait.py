@@ -1,10 +1,12 @@
-"""What in the trash may not be purged yet, because a session may still need its past.
+"""Which trash may not be purged yet, because a session may still need its past.
 
-That is the trash of a session that is there again, and of one that a process may have in memory: a
-chat or a program of unknown kind that had the database open at the prune, for as long as it lives;
-a server for `reaper.presume_after.server`, in which a silent turn may go on, or for as long as it
-lives where Hermes writes a turn only at its end. A rule that empties the trash waits for it. A
-person who says `purge` does not, and neither does an emergency.
+- The trash of a session that is in the database again.
+- The trash of a session that a process may have in memory, if the process had the database open at
+  the prune. A chat or a program of unknown kind is waited for until it ends. A server is waited
+  for as long as `reaper.presume_after.server`, since a silent turn may go on; where Hermes writes
+  a turn only at its end, until the server ends.
+
+Automatic purges wait for this. A `purge` by hand and an emergency do not.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ from exporter.writing.target import Target, read_with_retry
 
 _DELETION: Final = Act.DELETE_SESSION.value
 BESIDE: Final = "beside"
-"""Noted with the first session that a run deletes."""
+"""The key under which the journal notes it, with the first session that a run deletes."""
 
 
 def find_reborn(site: Target, session_ids: Collection[str]) -> set[str]:
-    """Which of these sessions, all deleted by us, are there."""
+    """Return which of these sessions, all deleted by us, are in the database again."""
     if not session_ids or database.file_state(site.database) is None:
         return set()
     listed = msgspec.json.encode(list(session_ids)).decode()
@@ -47,7 +49,7 @@ def find_reborn(site: Target, session_ids: Collection[str]) -> set[str]:
 
 
 def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
-    """Why the trash of a run is not to be emptied by a rule, by what it still may heal; or ''."""
+    """Return why the trash of a run must not be purged automatically yet; '' if it may be."""
     deletions = [each for each in runs.actions(run) if each.intent.action == _DELETION]
     deleted = {each.intent.target for each in deletions if each.state is ActionState.DONE}
     if not deleted:
@@ -67,10 +69,10 @@ def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
 
 
 def _waits_for(site: Target, processes_at_prune: ProcessesAtPrune) -> int | None:
-    """The process that the trash waits for, by its PID."""
+    """Return the PID of a process that the trash waits for; None if there is none."""
     now = read_boot_time()
     if now.boot_id != processes_at_prune.boot_id:
-        return None  # a process of another boot has ended
+        return None  # every process of an earlier boot has ended
     for pid, start_ticks in processes_at_prune.chats:
         if _lives(site, pid, start_ticks):
             return pid
@@ -94,7 +96,7 @@ def _lives(site: Target, pid: int, start_ticks: int) -> bool:
 
 
 def _writes_turns_late(site: Target) -> bool:
-    """Up to 0.17 nothing of a turn is stored before its end."""
+    """True for Hermes up to 0.17, which stores nothing of a turn before its end."""
     if database.file_state(site.database) is None:
         return False
     return not read_with_retry(site, lambda each: probe_schema(each).has("messages", "compacted"))

@@ -1,4 +1,4 @@
-"""The checkpoints of a home in both layouts, with their archives and what killed gits left."""
+"""Reads the checkpoints of a home in both layouts, archives, and leftovers of killed gits."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from exporter.snapshot import DiskKind
 _BLOCK_BYTES: Final = 512
 _PACKS: Final = STORE + b"/objects/pack"
 _GIT_SECONDS: Final = 5.0
-_ASKED_AT_ONCE: Final = 10
-"""Projects whose size git is asked for at one look; a store of many is known after a few."""
-_ASKED_THOROUGHLY: Final = 1000
+_SIZES_PER_PLAN: Final = 10
+"""Projects that git measures for one plan; a large store needs a few plans."""
+_SIZES_IF_THOROUGH: Final = 1000
 
 
 class KnownWorkdirs:
-    """What the agent knows of the working directories of a home's checkpoints, by their names."""
+    """What the agent knows of working directories, by the names of their checkpoints."""
 
     def __init__(
         self,
@@ -38,23 +38,23 @@ class KnownWorkdirs:
         missing: Mapping[str, float] | None = None,
     ) -> None:
         self.namespaces = namespaces
-        """Of the processes that use the home."""
+        """The mount namespaces of the processes that use the home."""
         self.present = set(present)
-        """Once seen on this host."""
+        """Those that the agent has seen on this host."""
         self.missing = dict(missing or {})
-        """Since when they are known to be missing."""
+        """Since when each is known to be missing."""
 
 
 class CheckpointReader:
-    """Remembers how large projects of the store are: git has to walk their history to tell."""
+    """Reads checkpoints. Remembers the sizes of projects: git has to walk their history for one."""
 
     def __init__(self, home: str, mountinfo: str, fstab: str) -> None:
         self._home = os.fsencode(home)
         self._store = os.path.join(home, os.fsdecode(STORE))
         self._absences = MissingWorkdirs(home, mountinfo, fstab)
         self.sizes: dict[str, tuple[float, int]] = {}
-        """Of projects, as of when they were last touched."""
-        self._may_ask = 0
+        """By project: when it was last written when it was measured, and its bytes."""
+        self._sizes_left = 0
 
     def read(
         self,
@@ -65,9 +65,9 @@ class CheckpointReader:
         monotonic: float,
         thorough: bool,
     ) -> tuple[tuple[Checkpoint, ...], KnownWorkdirs]:
-        """All checkpoints as of the last walk, and what is now known of their folders."""
+        """Return all checkpoints as of the last walk, and what is now known of their folders."""
         self._absences.refresh(monotonic)
-        self._may_ask = _ASKED_THOROUGHLY if thorough else _ASKED_AT_ONCE
+        self._sizes_left = _SIZES_IF_THOROUGH if thorough else _SIZES_PER_PLAN
         updated = KnownWorkdirs(known.namespaces)
         found = [
             *self._repos(disk.repositories(), owner, known, updated, now),
@@ -126,7 +126,7 @@ class CheckpointReader:
             expected = ExpectedFolder.of(found)
             top = next((part for part in parts if part.path == path), parts[0])
             if top.seen != (found.st_ctime_ns, found.st_ino):
-                touched_at = now  # it has moved since it was walked
+                touched_at = now  # it has changed since it was walked
         return Checkpoint(
             layout=layout,
             target=os.fsdecode(path),
@@ -146,7 +146,7 @@ class CheckpointReader:
         updated: KnownWorkdirs,
         now: float,
     ) -> tuple[WorkdirState, float | None]:
-        """Whether a working directory is there, and since when it is known not to be.
+        """Return whether a working directory exists, and since when it is known to be missing.
 
         It is missing only if it was seen on this host, and no process of the home has it either.
         """
@@ -180,8 +180,8 @@ class CheckpointReader:
         for project in projects:
             state, since = self._workdir(project.name, project.workdir, known, updated, now)
             size = self.sizes.get(project.name)
-            if (size is None or size[0] != project.last_touch) and self._may_ask > 0:
-                self._may_ask -= 1
+            if (size is None or size[0] != project.last_touch) and self._sizes_left > 0:
+                self._sizes_left -= 1
                 size = self.sizes[project.name] = (project.last_touch, self._size(project.name))
             yield Checkpoint(
                 layout=CheckpointLayout.STORE,
@@ -195,7 +195,7 @@ class CheckpointReader:
             )
 
     def _size(self, name: str) -> int:
-        """The bytes of what no other project has; 0 if git cannot tell."""
+        """Return the bytes that no other project shares; 0 if git cannot tell."""
         try:
             # Not by GitPython: a scan worker plans too, and would keep it in memory.
             told = run_git(
@@ -214,14 +214,14 @@ class CheckpointReader:
             return 0
 
     def collected_at(self) -> float:
-        """When git last collected garbage in the store."""
+        """Return when git last collected garbage in the store."""
         try:
             return os.lstat(os.path.join(self._store, "objects/info/packs")).st_mtime
         except OSError:
             return 0.0
 
     def leftovers(self, owner: int) -> tuple[HomeFile, ...]:
-        """Half-written packs of the store."""
+        """Return the half-written packs of the store."""
         folder = os.path.join(self._home, _PACKS)
         if os.path.islink(os.path.join(self._home, STORE)) or os.path.islink(folder):
             return ()

@@ -1,5 +1,7 @@
-"""What earlier runs mean for the next: what waits in the trash, what was given back, what was
-reaped, and what only a `git gc` will free."""
+"""Reads what earlier runs mean for the next one.
+
+That is trash, restored and reaped sessions, and bytes that wait for a `git gc`.
+"""
 
 from __future__ import annotations
 
@@ -24,39 +26,39 @@ if TYPE_CHECKING:
 
 
 class EarlierRuns(Struct, frozen=True):
-    """What the journal and the trash of a home tell."""
+    """What the journal and the trash of a home say."""
 
     trash: tuple[TrashedRun, ...] = ()
     restored: frozenset[str] = frozenset()
     reaped_at: dict[str, float] = {}
-    strangers: dict[str, float] = {}
-    """Sessions with our end reason of which no journal knows, and when they were first seen."""
+    unrecorded_reaps: dict[str, float] = {}
+    """Sessions with our end reason that no journal lists, and when they were first seen."""
     deleted: dict[str, float] = {}
-    """Sessions that runs deleted and no undo gave back, and when."""
+    """When runs deleted sessions that no undo has restored."""
     unsettled: frozenset[str] = frozenset()
     """Sessions that an unfinished run was about to delete."""
     given_back: frozenset[str] = frozenset()
-    """Whatever an undo ever gave back."""
+    """Everything that an undo has ever restored."""
     projects: tuple[tuple[float, int], ...] = ()
-    """When projects were taken from the store, and the bytes of each."""
+    """When each project was taken from the store, and its bytes."""
     unreadable: tuple[str, ...] = ()
 
 
 def read_runs(
     home: str, request: InventoryRequest, sessions: Sequence[InventorySession], now: float
 ) -> EarlierRuns:
-    """Read the journal. One that is there and cannot be read protects everything."""
+    """Read the journal. If it exists and cannot be read, everything is protected."""
     try:
         with journal_of(home, request.owner) as runs:
             if runs is None:
-                reaped_at, strangers = _reaped(None, sessions, request, now)
-                return EarlierRuns(reaped_at=reaped_at, strangers=strangers)
-            reaped_at, strangers = _reaped(runs, sessions, request, now)
+                reaped_at, unrecorded_reaps = _reaped(None, sessions, request, now)
+                return EarlierRuns(reaped_at=reaped_at, unrecorded_reaps=unrecorded_reaps)
+            reaped_at, unrecorded_reaps = _reaped(runs, sessions, request, now)
             return EarlierRuns(
                 trash=tuple(_trash(home, request, runs.list_runs())),
                 restored=frozenset(runs.restored_since(now - request.undone_seconds)),
                 reaped_at=reaped_at,
-                strangers=strangers,
+                unrecorded_reaps=unrecorded_reaps,
                 deleted=runs.done_at(Act.DELETE_SESSION.value),
                 unsettled=frozenset(runs.unsettled(Act.DELETE_SESSION.value)),
                 given_back=frozenset(runs.restored()),
@@ -66,7 +68,9 @@ def read_runs(
                 ),
             )
     except (HomeError, OSError):
-        return EarlierRuns(strangers=dict(request.memory.strangers), unreadable=("run_journal",))
+        return EarlierRuns(
+            unrecorded_reaps=dict(request.memory.strangers), unreadable=("run_journal",)
+        )
 
 
 def _reaped(
@@ -75,9 +79,9 @@ def _reaped(
     request: InventoryRequest,
     now: float,
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """When sessions that carry our end were reaped; of strangers, when they were first seen.
+    """Return when sessions were reaped, and when unrecorded reaps were first seen.
 
-    The reason that is written today need not be the one of yesterday, or of another's settings.
+    A recorded reap counts whatever its end reason: the setting may have changed since.
     """
     noted: dict[tuple[str, float | None], float] = {}
     if runs is not None and sessions:
@@ -85,21 +89,21 @@ def _reaped(
             key = (each.intent.target, each.intent.after.get("ended_at"))
             noted.setdefault(key, each.settled_at or now)
     reaped_at: dict[str, float] = {}
-    strangers: dict[str, float] = {}
+    unrecorded_reaps: dict[str, float] = {}
     for session in sessions:
         when = noted.get((session.id, session.ended_at))
         if when is None and session.end_reason != request.end_reason:
             continue
         if when is None:
             when = min(request.memory.strangers.get(session.id, now), now)
-            if len(strangers) < ITEMS_MAX:
-                strangers[session.id] = when
+            if len(unrecorded_reaps) < ITEMS_MAX:
+                unrecorded_reaps[session.id] = when
         reaped_at[session.id] = when
-    return reaped_at, strangers
+    return reaped_at, unrecorded_reaps
 
 
 def _trash(home: str, request: InventoryRequest, runs: Sequence[Run]) -> list[TrashedRun]:
-    """What finished runs left in the trash; what no journal knows of is not touched."""
+    """Return what finished runs left in the trash. Trash that no journal lists is left alone."""
     known = {run.id: run for run in runs if run.finished_at is not None}
     found: list[TrashedRun] = []
     with ExitStack() as stack:

@@ -1,8 +1,7 @@
-"""Taking stock of a home: everything that the pruner decides from, gathered in the worker.
+"""Reads the inventory of a home: everything that the pruner decides from. Runs in the worker.
 
-The database is read through `exporter.hermes.database` alone, in short read transactions, and
-closed before anything else is looked at. Nothing is written: what has to be remembered is given
-back to the caller.
+The database is read only through `exporter.hermes.database`, in short read transactions, and is
+closed before anything else is read. Nothing is written: the caller gets what it must remember.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ from exporter.snapshot import DiskKind, DiskReport, Hold
 
 _READ_SECONDS: Final = 90.0
 _MEASURE_SECONDS: Final = 2.0
-"""For measuring messages at one look; a large home is measured within a few."""
+"""Time for measuring messages in one scan; a large home needs a few scans."""
 _FUTURE_TOLERANCE_SECONDS: Final = 60.0
 _CHECKPOINT_KINDS: Final = (
     DiskKind.CHECKPOINTS_LEGACY,
@@ -72,36 +71,36 @@ _CHECKPOINT_KINDS: Final = (
 
 
 class InventoryRequest(Struct, frozen=True):
-    """What the agent tells a worker for the taking of stock."""
+    """What the agent tells a worker that is to read an inventory."""
 
     owner: int
     facts: ProcessFacts = ProcessFacts()
     rules: ReaperRules = ReaperRules()
     memory: PruneMemory = PruneMemory()
     end_reason: str = "reaped"
-    """What the reaper writes: sessions with it may be its own doing."""
+    """What the reaper writes; the reaper may have ended sessions that have it."""
     undone_seconds: float = 30 * 86400.0
     trash_keep_seconds: float = 72 * 3600.0
     thorough: bool = False
-    """A person waits for exact figures: measure everything, however long it takes."""
+    """A person waits for exact figures: measure everything, even if it takes long."""
 
 
 class InventoryResult(Struct, frozen=True):
-    """What was found, and what to remember of it."""
+    """The inventory, and what to remember for the next one."""
 
     inventory: Inventory
     memory: PruneMemory
 
 
 class Measurements(Struct, frozen=True):
-    """What makes the next taking of stock cheap."""
+    """Sizes that are slow to measure; kept for the next inventory."""
 
     payloads: MeasuredSizes
     project_sizes: dict[str, tuple[float, int]]
 
 
 class _DatabaseFacts(Struct):
-    """What the database told."""
+    """What one reading of the database found."""
 
     sessions: list[InventorySession] = []
     holds: Mapping[str, list[Hold]] = {}
@@ -110,14 +109,14 @@ class _DatabaseFacts(Struct):
     content: DatabaseFingerprint | None = None
     surviving: frozenset[int] = frozenset()
     owned: Mapping[str, str] = {}
-    """Files with a row, by name, and the sessions that they are of."""
+    """The session of each file that has one in the database, by the name of the file."""
     newest: Mapping[str, int] = {}
     payload_bytes: int | None = 0
     unreadable: tuple[str, ...] = ()
 
 
 class InventoryReader:
-    """Takes stock of one home again and again, keeping what makes the next time cheap."""
+    """Reads the inventory of one home, and keeps measured sizes from one time to the next."""
 
     def __init__(
         self,
@@ -146,13 +145,13 @@ class InventoryReader:
         *,
         before_open: Callable[[], None],
     ) -> InventoryResult:
-        """Take stock; `disk` has just walked the home, with `walked` as its report.
+        """Read the inventory. `disk` has just walked the home, and `walked` is its report.
 
-        `before_open` may raise DatabaseError to forbid the opening of the database; it is called
-        right before it. What cannot be read is said in the inventory, which then protects all.
+        `before_open` is called right before the database is opened, and may raise DatabaseError to
+        forbid it. `Safeguards.unreadable` names what could not be read; then nothing is pruned.
         """
         now = self._clock()
-        # Before the database: a file that is written meanwhile would seem to have no row.
+        # Files before the database: a file written in between would seem to have no row.
         listed, transcripts_bytes = list_files(self._home, request.owner)
         found = self._read_database(request, listed, now, before_open)
         runs = read_runs(self._home, request, found.sessions, now)
@@ -189,7 +188,7 @@ class InventoryReader:
             witness=known,
             missing=dict(list(workdirs.missing.items())[:ITEMS_MAX]),
             present=tuple(sorted(workdirs.present)[:WORKDIRS_MAX]),
-            strangers=runs.strangers,
+            strangers=runs.unrecorded_reaps,
         )
         return InventoryResult(inventory, memory)
 
@@ -197,7 +196,7 @@ class InventoryReader:
         processes = (
             Process(holder.pid, holder.start_ticks)
             for holder in request.facts.holders
-            if not holder.outsider  # another user's that can only read: it works in no folder
+            if not holder.outsider  # another user's, which can only read, works in no folder
         )
         namespaces = MountNamespaces(processes)
         return KnownWorkdirs(namespaces, request.memory.present, request.memory.missing)
@@ -209,7 +208,7 @@ class InventoryReader:
         return Measurements(self._payloads.save(), self._checkpoints.sizes)
 
     def set_measurements(self, measurements: Measurements) -> None:
-        """Know what a process that was forked from this one has learnt."""
+        """Take over what a forked child has measured."""
         self._payloads.load(measurements.payloads)
         self._checkpoints.sizes = measurements.project_sizes
 
@@ -257,7 +256,7 @@ class InventoryReader:
     def _read_sessions(
         self, connection: apsw.Connection, schema: Schema, now: float
     ) -> list[InventorySession]:
-        """All sessions; of what was read no more than a slice is kept at a time."""
+        """Return all sessions. Only one slice of the rows read is in memory at a time."""
         counts = children(connection, schema)
         sessions: list[InventorySession] = []
         with_parents: dict[int, PruneColumns] = {}
@@ -284,7 +283,7 @@ class InventoryReader:
         listed: Sequence[SessionFile],
         found: _DatabaseFacts,
     ) -> None:
-        """What tells whether this is the database of the last look, and which files have rows."""
+        """Read what identifies the database, and which files have a row in it."""
         schema = probe_schema(connection)
         found.content = read_content(connection, schema)
         if before is not None:
@@ -324,7 +323,7 @@ class InventoryReader:
         )
 
     def _copy_times(self) -> list[float]:
-        """When copies of the database were put beside it: by a repair, a restore, a rescue."""
+        """Return when copies of the database were made beside it: a repair, restore or rescue."""
         try:
             with os.scandir(os.fsencode(self._home)) as entries:
                 return [
@@ -383,7 +382,7 @@ def _session(
 
 
 def _link(parent_id: str | None, extras: PruneColumns, reasons: Mapping[str, str]) -> ParentLink:
-    """What a session is to its parent. A mark on the session itself says more than its parent."""
+    """Return what a session is to its parent. Its own columns count more than its parent's."""
     if parent_id is None or parent_id not in reasons:
         return ParentLink.NONE
     if extras.delegated:

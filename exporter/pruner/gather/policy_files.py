@@ -1,4 +1,4 @@
-"""The files that policies list for themselves (`Policy.gather`), below the folders they name."""
+"""Lists the files that policies gather for themselves (`Policy.gather`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from exporter.pruner.decide.policy import FilesIn
 from exporter.pruner.gather.session_files import is_own_file
 
 ENTRIES_MAX: Final = 100_000
-"""As many names are looked at for one policy; what lies behind them is found when they are gone."""
+"""Names that are read for one policy. Files behind them are found once others are gone."""
 _LEVELS_MAX: Final = 8
 _BLOCK_BYTES: Final = 512
 
 
 def list_policy_files(home: str, owner: int) -> dict[str, tuple[HomeFile, ...]]:
-    """By policy; a folder that is missing, linked, mounted or another user's has none."""
+    """Return the files by policy.
+
+    A folder that is missing, a link, mounted or another user's has none.
+    """
     return {
         name: tuple(_Listing(policy.gather, owner).files(home))
         for name, policy in POLICIES.items()
@@ -28,7 +31,7 @@ def list_policy_files(home: str, owner: int) -> dict[str, tuple[HomeFile, ...]]:
 
 
 class _Listing:
-    """One pass over the folder of one policy."""
+    """One walk through the folder of one policy."""
 
     def __init__(self, wanted: FilesIn, owner: int) -> None:
         self._wanted = wanted
@@ -56,10 +59,10 @@ class _Listing:
                         found = entry.stat(follow_symlinks=False)
                         yield home_file(name.decode(), found, self._owner)
                 except (OSError, UnicodeDecodeError):
-                    continue  # gone, closed, or a name that no plan can carry
+                    continue  # gone, closed to us, or a name that is no text
 
     def _enter(self, above: int, name: str, path: bytes, level: int) -> Iterator[HomeFile]:
-        """Go into a folder of the owner's on the same filesystem; never through a link."""
+        """Enter a folder of the owner's on the same filesystem, never through a link."""
         if level >= _LEVELS_MAX:
             return
         folder = os.open(name, DIRECTORY, dir_fd=above)
@@ -72,7 +75,7 @@ class _Listing:
 
 
 def home_file(path: str, found: os.stat_result, owner: int) -> HomeFile:
-    """A file of no session, as it lies there."""
+    """Return a file that belongs to no session, as it is now."""
     return HomeFile(
         path=path,
         allocated_bytes=found.st_blocks * _BLOCK_BYTES,

@@ -1,8 +1,8 @@
 """Which transcripts and dumps lost their row by a deletion that the agent saw.
 
-At every look the agent remembers which files had a row, and what the database is known by. A file
-whose row is gone at the next look was deleted if the database is still the same one; otherwise the
-row may have gone with a restored backup, and the file may be the last copy of a conversation.
+At every plan the agent remembers which files had a row, and what identifies the database. If a row
+is gone at the next plan and the database is still the same one, the session was deleted. Otherwise
+the row may be missing from a restored backup, and the file may be the last copy of a conversation.
 """
 
 from __future__ import annotations
@@ -22,73 +22,73 @@ _TIMED: Final = struct.Struct(">Qd")
 
 
 class DatabaseState(Struct, frozen=True):
-    """What the database says at this look."""
+    """What the database says now."""
 
     seen: SeenDatabase
     surviving: frozenset[int]
-    """The anchors of the last look that are still there."""
+    """The anchors of the last plan that are still there."""
     newest: Mapping[str, int]
-    """A late message of each session that has files."""
+    """The number of a late message of each session that has files."""
     copied_at: float = 0.0
-    """When a copy of the database was last put beside it, by a repair or a rescue."""
+    """When a repair or rescue last made a copy of the database beside it."""
 
 
 class RunEffects(Struct, frozen=True):
     """What our own runs did to sessions."""
 
     deleted: Mapping[str, float] = {}
-    """Files of sessions that runs deleted, and when."""
+    """When runs deleted the sessions of these files."""
     unsettled: frozenset[str] = frozenset()
     """Files of sessions that an unfinished run may have deleted."""
     given_back: frozenset[str] = frozenset()
-    """Sessions that an undo gave back: their rows are younger than their messages' numbers."""
+    """Sessions that an undo restored: their rows are younger than their message numbers say."""
 
 
-def safe_up_to(before: SeenDatabase | None, look: DatabaseState) -> int:
-    """Rows whose messages are no newer than this one were not lost by a restore; 0: any may be."""
-    now = look.seen
-    if before is None or look.copied_at >= before.looked_at:
+def safe_up_to(before: SeenDatabase | None, state: DatabaseState) -> int:
+    """Return the newest message up to which no row was lost by a restored backup; 0 for none."""
+    now = state.seen
+    if before is None or state.copied_at >= before.looked_at:
         return 0
     if (before.device, before.inode) != (now.device, now.inode):
         return 0
     content = before.content
     if now.content.sequence < content.sequence or now.content.schema != content.schema:
         return 0
-    vouched = max(look.surviving, default=0)
-    newer = {each.session for each in content.anchors if each.message > vouched}
-    # One session may be the newest and have been deleted. Several that are gone together, and
-    # nothing newer left, look like a database that was restored.
-    return vouched if len(newer) <= 1 else 0
+    newest_safe = max(state.surviving, default=0)
+    newer = {each.session for each in content.anchors if each.message > newest_safe}
+    # If one session is gone, it may have been the newest and was deleted. If several are gone
+    # together and nothing newer is left, the database was probably restored from a backup.
+    return newest_safe if len(newer) <= 1 else 0
 
 
 def find_deletions(
     memory: DeletionMemory,
-    look: DatabaseState | None,
+    state: DatabaseState | None,
     files: Sequence[SessionFile],
     runs: RunEffects,
     now: float,
 ) -> tuple[tuple[SessionFile, ...], DeletionMemory]:
-    """Tell of each file without a row whether that was deleted; the second is what to remember.
+    """Return the files, each with what is known of its deleted row, and what to remember.
 
-    Without a look, for the database cannot be read or is not there, nothing new is learnt.
+    `state` is None if the database is missing or cannot be read; then nothing new is known.
     """
     deleted = {key: min(when, now) for key, when in _TIMED.iter_unpack(_whole(memory.deleted))}
     rows = dict(_PAIR.iter_unpack(_whole(memory.rows)))
-    if look is not None:
-        vouched = safe_up_to(memory.seen, look)
+    if state is not None:
+        newest_safe = safe_up_to(memory.seen, state)
         gone = {text_key(file.name) for file in files if file.session_id is None}
-        deleted |= {key: now for key in gone if 0 < rows.get(key, 0) <= vouched}
+        deleted |= {key: now for key in gone if 0 < rows.get(key, 0) <= newest_safe}
         deleted = {key: when for key, when in deleted.items() if key in gone}
         memory = DeletionMemory(
-            seen=look.seen,
-            rows=_pack_rows(files, look.newest, runs.given_back),
+            seen=state.seen,
+            rows=_pack_rows(files, state.newest, runs.given_back),
             deleted=_pack(_TIMED, sorted(deleted.items())[:DELETED_MAX]),
         )
-    told = tuple(
+    marked = tuple(
         file if file.session_id is not None else _with_deletion(file, deleted, runs)
         for file in files
     )
-    return told, memory
+    return marked, memory
 
 
 def _with_deletion(
@@ -97,7 +97,7 @@ def _with_deletion(
     seen_at = deleted.get(text_key(file.name))
     ours_at = runs.deleted.get(file.name)
     deletion = Deletion.UNPROVEN
-    # What was written to since has something that the deleted session had not.
+    # A file that was written later has content that the deleted session did not have.
     if ours_at is not None and file.modified_at <= ours_at:
         deletion = Deletion.OURS
     elif file.name in runs.unsettled:
@@ -110,7 +110,7 @@ def _with_deletion(
 def _pack_rows(
     files: Sequence[SessionFile], newest: Mapping[str, int], given_back: Collection[str]
 ) -> bytes:
-    """The files with rows; where there are too many the oldest, which are deleted first."""
+    """Pack the files that have rows. Of too many, keep the oldest: they are deleted first."""
     rows = {
         text_key(file.name): newest[file.session_id]
         for file in files
@@ -126,5 +126,5 @@ def _pack(shape: struct.Struct, pairs: Sequence[tuple[int, float]]) -> bytes:
 
 
 def _whole(packed: bytes) -> bytes:
-    """Without what is left of a pair that was cut off; both kinds are of one size."""
+    """Return it without an incomplete pair at its end; both kinds of pairs have one size."""
     return packed[: len(packed) // _PAIR.size * _PAIR.size]

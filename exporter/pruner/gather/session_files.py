@@ -1,4 +1,4 @@
-"""The transcripts and request dumps of a home, each with the session that it is of."""
+"""Lists the transcripts and request dumps of a home, each with its session."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from exporter.hermes.session_files import FileOwners, is_surely_hermes, kind_of
 from exporter.pruner.decide.inventory import SessionFile
 
 FILES_MAX: Final = 100_000
-"""As many are looked at one by one; of a folder with more, the rest is only counted."""
+"""Files that are listed one by one. Of more, only the bytes are counted."""
 _BLOCK_BYTES: Final = 512
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def list_files(home: str, owner: int) -> tuple[list[SessionFile], int]:
-    """The files that Hermes keeps for sessions, and the bytes of all of them.
+    """Return the files that Hermes keeps for sessions, still without owners, and their bytes.
 
-    Whose each is, is not known yet. A sessions/ that is a link, or another user's, has none.
+    If sessions/ is a link or another user's, it has none.
     """
     try:
         folder = os.open(os.path.join(os.fsencode(home), SESSIONS), _DIRECTORY)
@@ -37,14 +37,14 @@ def list_files(home: str, owner: int) -> tuple[list[SessionFile], int]:
 
 
 def owners_of(files: Sequence[SessionFile], owners: FileOwners) -> dict[str, str]:
-    """The session of each file that has one, by the name of the file."""
+    """Return the session of each file that has one, by the name of the file."""
     return {
         file.name: session_id for file in files if (session_id := owners.of(file.name)) is not None
     }
 
 
 def with_owners(files: Sequence[SessionFile], owned: Mapping[str, str]) -> Iterator[SessionFile]:
-    """The files with the sessions that they are of."""
+    """Return the files, each with its session if it has one."""
     for file in files:
         session_id = owned.get(file.name)
         if session_id is None:
@@ -86,18 +86,18 @@ def _list(folder: int, owner: int) -> tuple[list[SessionFile], int]:
 
 
 def _entries(folder: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Names that are text, with what they are; links are not followed, folders left out."""
+    """Yield names that are text, with their lstat; folders are left out."""
     with os.scandir(folder) as entries:
         for entry in entries:
             try:
                 entry.name.encode()
                 found = entry.stat(follow_symlinks=False)
             except (OSError, UnicodeEncodeError):
-                continue  # gone, or a name that Hermes cannot have given
+                continue  # it is gone, or Hermes cannot have named it
             if not stat.S_ISDIR(found.st_mode):
                 yield entry.name, found
 
 
 def is_own_file(found: os.stat_result, owner: int) -> bool:
-    """A regular file of the home's owner without another name."""
+    """True for a regular file of the home's owner that has no other hard link."""
     return stat.S_ISREG(found.st_mode) and found.st_uid == owner and found.st_nlink == 1

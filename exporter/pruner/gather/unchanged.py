@@ -1,8 +1,8 @@
-"""A home at rest needs no new stock: while nothing in it moved, only time and its disk go on.
+"""A plan that led to no action is reused for up to an hour while its inputs are unchanged.
 
-To read every session costs a second of a processor where there are ten thousand. So a look after
-which nothing is done, for there is nothing to do or it is only to be observed, is good for an hour
-as long as all that it was made from is as it was. How full the disk is, is asked anew each time.
+Reading ten thousand sessions takes a second of CPU time. The plan of a quiet home, or of one that
+is only observed, stays right until something in the home changes. Only the use of the disk is read
+each time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Entry(Struct, frozen=True):
 
 
 class CachedResult(Struct, frozen=True):
-    """What is to be said of a home at rest."""
+    """The report, pressure and memory of a home that has not changed."""
 
     report: PruneReport
     pressure: Pressure
@@ -49,7 +49,7 @@ class CachedResult(Struct, frozen=True):
 
 
 class UnchangedCache:
-    """Remembers the last look at one home, if nothing was to be done after it."""
+    """Keeps the last plan of one home if it led to no action."""
 
     def __init__(self, home: str) -> None:
         self._home = home
@@ -57,9 +57,9 @@ class UnchangedCache:
         self._last: _Entry | None = None
 
     def stamp(self, facts: ProcessFacts, settings: Prune, walked: DiskReport) -> tuple[Any, ...]:
-        """All that moves when a new look would find something else.
+        """Return everything that a plan depends on, except time and the use of the disk.
 
-        Only while no connection is open.
+        Call it only while no connection of this process is open: it reads the WAL index.
         """
         files = database.stat_files(self._path)
         holders = tuple((each.pid, each.start_ticks, each.sessions) for each in facts.holders)
@@ -78,7 +78,7 @@ class UnchangedCache:
     def store(
         self, stamp: tuple[Any, ...], settings: Prune, pressure: Pressure, report: PruneReport
     ) -> None:
-        """Remember a look; one that something will be done about is worth nothing the next time."""
+        """Keep a plan. One that leads to an action is not kept: the action changes the home."""
         is_quiet = not report.would_items and not any(each.pressure for each in report.thresholds)
         readings = {
             level.name: level.reading for level in pressure.levels if level.reading is not None
@@ -90,7 +90,7 @@ class UnchangedCache:
     def lookup(
         self, stamp: tuple[Any, ...], settings: Prune, memory: PruneMemory, now: float
     ) -> CachedResult | None:
-        """The last look as of now; None if it is not good any more."""
+        """Return the last plan as of now; None if an input changed or it is too old."""
         last = self._last
         if last is None or last.stamp != stamp or not 0 <= now - last.made_at < VALID_SECONDS:
             return None

@@ -225,7 +225,12 @@ def told(seed: int) -> dict[str, Any]:
     return {
         **{name: _shown(each) for name, each in made.items()},
         "relief": relief_of(made["by_hand_under_pressure"].actions, pressure),
-        "report": msgspec.to_builtins(figures),
+        "report": {
+            **msgspec.to_builtins(figures),
+            # Earlier versions had these two sums in the report, and no code read them.
+            "by_hand_items": sum(each.eligible for each in figures.policies),
+            "by_hand_bytes": sum(each.reclaimable_bytes for each in figures.policies),
+        },
     }
 
 

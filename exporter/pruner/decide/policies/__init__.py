@@ -1,4 +1,4 @@
-"""The policies, a file for each; CONTRIBUTING.md says how to add one."""
+"""The policies, one file each; CONTRIBUTING.md says how to add one."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ POLICIES: Final = {name: _load(name) for name in POLICY_NAMES}
 
 
 def lowering(threshold: ThresholdName) -> list[str]:
-    """The policies that can lower a threshold."""
+    """Return the policies that can lower a threshold."""
     return [name for name, policy in POLICIES.items() if threshold in policy.lowers]

@@ -12,7 +12,7 @@ LOWERS: Final = (ThresholdName.CHECKPOINTS, ThresholdName.DISK_USED)
 
 
 def kept_by(checkpoint: Checkpoint, scope: Scope) -> str:
-    """The rule that keeps a checkpoint, whatever its age."""
+    """Return the rule that protects a checkpoint of any age; '' if there is none."""
     if not checkpoint.is_own:
         return "not_own"
     if checkpoint.target in scope.protection.restored:

@@ -12,11 +12,11 @@ from exporter.pruner.decide.policy import Policy
 from exporter.pruner.models import ThresholdName
 
 Matches = Callable[[Sequence[InventorySession], Scope], bool]
-"""Whether a policy is for these sessions, whatever their age."""
+"""True if a policy covers these sessions, of any age."""
 
 
 def session_policy(name: str, fits: Matches, what: str, *also_lowers: ThresholdName) -> Policy:
-    """A policy on the ended conversations that fit, and their files."""
+    """Return a policy on the ended conversations that match, and their files."""
 
     def find(scope: Scope, policy: Policy) -> Finding:
         return _find(scope, policy, fits, what)
@@ -27,7 +27,7 @@ def session_policy(name: str, fits: Matches, what: str, *also_lowers: ThresholdN
 
 def _find(scope: Scope, policy: Policy, fits: Matches, what: str) -> Finding:
     found = FindingBuilder(scope, policy.name)
-    # Deleted rows lower all but the threshold of files.
+    # A deleted row lowers all of them but the threshold of files.
     lowers = tuple(each for each in policy.lowers if each is not ThresholdName.TRANSCRIPTS)
     deferred = not scope.by_hand and scope.inventory.self_pruning.has_sessions(scope.now)
     for conversation in scope.lineages.conversations():
@@ -66,5 +66,5 @@ def _items(
 
 
 def max_messages(session: InventorySession, scope: Scope) -> int:
-    """How large a session of this source may be and still be trivial."""
+    """Return how many messages a trivial session of this source may have."""
     return scope.policies_for(session).trivial_sessions.max_messages or 0

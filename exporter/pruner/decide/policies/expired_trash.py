@@ -1,4 +1,4 @@
-"""What earlier runs took and may no longer be undone, and the oldest of a trash too large."""
+"""Trash older than `prune.trash.keep`, and the oldest trash if it is above `max_bytes`."""
 
 from __future__ import annotations
 

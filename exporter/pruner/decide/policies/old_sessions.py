@@ -1,4 +1,4 @@
-"""Ended sessions of any size that were not resumed for long."""
+"""Ended sessions of any size that were idle for long."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Checkpoints of working directories that are gone, and what a killed git left behind.
 
-Gone is what the agent once saw on this host, and what has been missing for long although the
-filesystem that held it is there, for the processes that use the home too. A disk that is not
-mounted, or a path of a container, tells nothing.
+A working directory is gone if the agent once saw it on this host, and it has been missing for long
+although its filesystem is mounted, also for the processes that use the home. A path on a disk that
+is not mounted, or in a container, proves nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Transcripts and dumps of sessions that were deleted.
 
-A missing row is no proof of that: the database may have been repaired, restored or begun anew, and
-then the transcript is the last copy of a conversation. So a file counts only if a run of ours
-deleted its session, or the agent saw the row and saw it go. Where many files seem to be orphans,
-none is believed to be one. By hand a person may name the last copies too.
+A missing row does not prove a deletion: if the database was repaired, restored or made anew, the
+transcript may be the last copy of a conversation. So a file counts only if a run of ours deleted
+its session, or the agent saw the row and later saw that it was gone. If many files seem to be
+orphans, the policy takes none. By hand, `--unproven` takes possible last copies too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def find(scope: Scope, policy: Policy) -> Finding:
         transcripts += file.kind is DiskKind.TRANSCRIPTS
         if file.session_id is not None or not file.is_surely_hermes:
             continue
-        # Not those of our own runs: one that was stopped may have left any number of them.
+        # Orphans of our own runs do not count: a killed run may leave any number of them.
         orphans += file.kind is DiskKind.TRANSCRIPTS and file.deletion is Deletion.SEEN
         found.consider(
             session_file_item(file),
@@ -67,7 +67,7 @@ def _kept_by(file: SessionFile, scope: Scope) -> str:
 
 
 def warn(chosen: Iterable[ItemGroup]) -> Iterator[str]:
-    """What to know before saying yes to files whose deletion was not seen."""
+    """Warn of files whose deletion was not seen."""
     copies = sum(each.reason == _LAST_COPY for each in chosen)
     if copies:
         yield (

@@ -14,7 +14,7 @@ def find(scope: Scope, policy: Policy) -> Finding:
     found = FindingBuilder(scope, policy.name)
     for checkpoint in scope.inventory.checkpoints:
         if checkpoint.touched_at <= 0:
-            continue  # nothing tells how old it is
+            continue  # its age is not known
         archived = checkpoint.layout is Archive.ARCHIVE
         found.consider(
             checkpoint_item(checkpoint),

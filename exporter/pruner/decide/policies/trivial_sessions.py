@@ -13,7 +13,7 @@ from exporter.pruner.decide.policies.conversations import max_messages, session_
 
 
 def _is_trivial(sessions: Sequence[InventorySession], scope: Scope) -> bool:
-    """None is larger than allowed; if all are empty, another policy is for them."""
+    """True if none is too large. If all are empty, they belong to another policy."""
     return any(session.size for session in sessions) and all(
         session.size <= max_messages(session, scope) for session in sessions
     )
