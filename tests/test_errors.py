@@ -48,7 +48,7 @@ def test_a_home_that_fails_says_why() -> None:
     assert isinstance(refused, HomeError)
 
 
-def test_the_place_of_an_error_is_where_it_was_raised_and_tells_no_text() -> None:
+def test_the_error_location_an_error_is_where_it_was_raised_and_tells_no_text() -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("a secret")
     name, place = error_location(caught.value).split(" in ")

@@ -1,17 +1,18 @@
 """Tests of `exporter/agent/`; a module without a test of its name has these:
 
-- act_request, manual_prune: tests/stories/test_prune.py
+- act_request: tests/pruner/apply/test_reborn.py, tests/stories/test_command_honesty.py
 - auto_heal, healing: tests/pruner/apply/test_reborn.py
 - auto_prune: tests/agent/test_auto_prune_races.py, tests/stories/test_prune.py
 - auto_reap: tests/stories/test_reap.py
-- home_state: tests/agent/test_scheduler.py, tests/agent/test_scan_loop.py
+- home_state: tests/agent/test_scan_loop.py, tests/stories/test_command_honesty.py
 - label_limits: tests/agent/test_state_store.py
+- manual_prune: tests/stories/test_prune.py
 - manual_reap, manual_run, run_result: tests/cli/commands/test_reap.py
 - one_shot: tests/cli/commands/test_commands.py
 - options: tests/cli/test_main.py
 - run_history: tests/stories/test_command_honesty.py
 - scan_request: tests/agent/test_scan_loop.py
-- service: tests/cli/commands/test_commands.py, tests/agent/test_daemon.py
+- service: tests/cli/commands/test_commands.py, tests/stories/test_command_honesty.py
 - status: tests/cli/commands/test_commands.py, tests/agent/test_daemon.py
 - systemd: tests/deploy/test_service.py
 - visibility: tests/stories/test_unprivileged.py

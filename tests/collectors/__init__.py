@@ -3,8 +3,8 @@
 - agent, homes: tests/collectors/test_collectors.py, tests/stories/test_versions.py
 - database, disk, processes, sessions: tests/stories/test_versions.py
 - prune: tests/stories/test_prune.py, tests/collectors/test_series_budget.py
-- reaper, verdicts: tests/stories/test_reap.py
+- reaper: tests/stories/test_reap.py
+- verdicts: tests/stories/test_unprivileged.py, tests/stories/test_reap.py
 - render: tests/collectors/test_collectors.py
 - usage: tests/agent/test_usage_counters.py, tests/stories/test_versions.py
-- view: tests/collectors/test_collectors.py, tests/collectors/test_add_a_collector.py
 """

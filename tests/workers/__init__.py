@@ -1,9 +1,9 @@
 """Tests of `exporter/workers/`; a module without a test of its name has these:
 
-- acting: tests/stories/test_command_honesty.py
+- acting: tests/stories/test_command_honesty.py, tests/pruner/apply/test_reborn.py
 - client: tests/stories/test_reap.py
-- frames, protocol: tests/workers/test_process.py
-- home: tests/hermes/test_database.py, tests/cli/commands/test_reap.py
+- frames, protocol: tests/workers/test_process.py, tests/workers/test_worker.py
+- home: tests/cli/commands/test_reap.py, tests/cli/commands/test_commands.py
 - path_probe: tests/workers/test_path_prober.py
 - pool: tests/workers/test_worker.py, tests/agent/test_scan_loop.py
 - privilege: tests/workers/test_worker.py

@@ -1,11 +1,8 @@
 """Tests of `exporter/writing/`; a module without a test of its name has these:
 
 - index_upkeep, search_index: tests/pruner/apply/test_changed_since_plan.py
-- pacing: tests/pruner/apply/test_changed_since_plan.py
 - session_end: tests/writing/test_connection.py, tests/reaper/test_reopen.py
-- session_export: tests/pruner/apply/test_delete_sessions.py
 - session_merge: tests/pruner/apply/test_merge_sessions.py
 - session_rows: tests/pruner/apply/test_delete_sessions.py, tests/pruner/apply/test_recovery.py
-- target: tests/reaper/test_execute.py
 - vacuum: tests/pruner/apply/test_upkeep.py
 """

@@ -2,7 +2,7 @@
 
 - check, demo, explain, sessions, status, textfile: tests/cli/commands/test_commands.py
 - history, purge: tests/stories/test_command_honesty.py
-- prune: tests/stories/test_prune.py
+- prune: tests/stories/test_prune.py, tests/cli/test_main.py
 - serve: tests/agent/test_daemon.py
 - undo: tests/cli/commands/test_reap.py, tests/stories/test_command_honesty.py
 """

@@ -1,0 +1,63 @@
+"""Reading a home that is about to be written: again where that may help, and never blindly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from exporter.errors import DatabaseError
+from exporter.snapshot import Trouble
+from exporter.writing.target import Target, read_with_retry
+from tests.support.small_homes import small_home
+
+
+class Asked:
+    """A question that fails as often as it is told to."""
+
+    def __init__(self, trouble: Trouble, failures: int) -> None:
+        self.trouble = trouble
+        self.failures = failures
+        self.times = 0
+
+    def __call__(self, connection: apsw.Connection) -> int:
+        self.times += 1
+        if self.times <= self.failures:
+            raise DatabaseError(self.trouble, "for a moment")
+        found: int = connection.execute("SELECT COUNT(*) FROM sessions").get
+        return found
+
+
+@pytest.fixture
+def pauses() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def target(tmp_path: Path, pauses: list[float]) -> Target:
+    home = small_home(tmp_path / "home")
+    return Target(str(home), home.stat().st_uid, pause_seconds=0.5, sleep=pauses.append)
+
+
+@pytest.mark.parametrize("trouble", [Trouble.BUSY, Trouble.IO_ERROR, Trouble.MOVED_WHILE_READING])
+def test_what_may_pass_is_tried_again_after_a_pause(
+    trouble: Trouble, target: Target, pauses: list[float]
+) -> None:
+    ask = Asked(trouble, failures=4)
+    assert read_with_retry(target, ask) > 0
+    assert (ask.times, pauses) == (5, [0.5] * 4)
+
+
+def test_trying_ends(target: Target, pauses: list[float]) -> None:
+    ask = Asked(Trouble.BUSY, failures=5)
+    with pytest.raises(DatabaseError, match="for a moment"):
+        read_with_retry(target, ask)
+    assert (ask.times, pauses) == (5, [0.5] * 4)
+
+
+def test_what_does_not_pass_is_tried_once(target: Target, pauses: list[float]) -> None:
+    ask = Asked(Trouble.CORRUPT, failures=1)
+    with pytest.raises(DatabaseError, match="for a moment"):
+        read_with_retry(target, ask)
+    assert (ask.times, pauses) == (1, [])
