@@ -49,7 +49,7 @@ def recipe() -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of this tree with the one file more."""
+    """A copy of this tree with the one file more, and a place for its test."""
     copy = tmp_path_factory.mktemp("tree")
     ignored = shutil.ignore_patterns("__pycache__", "node_modules")
     for name in COPIED:
@@ -58,6 +58,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(REPOSITORY / name, copy / name)
     name, code = recipe()
     (copy / "exporter" / "collectors" / name).write_text(code)
+    (copy / "tests" / "collectors" / f"test_{name}").touch()
     return copy
 
 
