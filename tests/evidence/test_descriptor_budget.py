@@ -18,6 +18,8 @@ from tests.support.evidence import NOBODY, Puppet, files, holding, puppet
 LIMIT = 15_000
 """More than all other processes of a test machine have open together, less than one process can."""
 ANOTHER = 54321
+# In one process, one after another: each counts the open files of the same users.
+pytestmark = pytest.mark.xdist_group("descriptor_budget")
 
 
 @pytest.fixture
