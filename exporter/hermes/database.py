@@ -257,12 +257,16 @@ def _files_unmoved(opening: OpenPlan) -> Iterator[None]:
     The caller must close its connection first: closing this descriptor drops all locks.
     """
     try:
-        descriptor = os.open(opening.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # O_NONBLOCK: since the plan was made the owner may have put a FIFO here.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(opening.path, flags)
     except OSError as error:
         raise DatabaseError(
             Trouble.BUSY, f"cannot read {opening.path}: {error.strerror}"
         ) from error
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # SQLite would block on it
+            raise DatabaseError(Trouble.NOT_A_FILE, f"{opening.path} is no longer a regular file")
         _take_shared_lock(descriptor, opening.path)
         # Compared under the lock: from now on no process that closes the database deletes the
         # sidecars.

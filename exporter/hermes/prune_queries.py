@@ -17,7 +17,6 @@ from exporter.hermes.utf8 import rows_in_utf8
 _FIRST_SLICE_SESSIONS: Final = 100
 _SLICE_SESSIONS: Final = range(10, 1_000)
 _COUNT_MAX: Final = 2**53 - 1
-_TURN_LEASES_MAX: Final = 100_000
 
 
 class PruneColumns(NamedTuple):

@@ -323,7 +323,9 @@ def _make_durable(wal: str) -> None:
     other two files it would.
     """
     try:
-        descriptor = os.open(wal, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # O_NONBLOCK: the owner may have put a FIFO here.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(wal, flags)
         try:
             os.fsync(descriptor)
         finally:

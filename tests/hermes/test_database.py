@@ -677,6 +677,14 @@ def test_no_statement_can_write_through_our_connection(
         assert not Path("new.db").exists()
 
 
+def test_a_fifo_that_replaces_the_database_after_the_plan_blocks_no_worker(home: Path) -> None:
+    plan = database.plan_open(str(home / "state.db"))
+    (home / "state.db").unlink()
+    os.mkfifo(home / "state.db")
+    with pytest.raises(DatabaseError), database.reading(plan, deadline_seconds=5.0):
+        pass
+
+
 MAY_OPEN = {
     "hermes/database.py": "to read homes",
     "writing/connection.py": "to write to them",
