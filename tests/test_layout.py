@@ -95,7 +95,9 @@ def test_every_module_has_a_test_or_is_said_to_be_covered() -> None:
             if path.stem not in ("__init__", "__main__")
             if not (tests / f"test_{path.name}").exists()
         )
-    assert missing - listed == set(), "list it in the docstring of its tests' package"
+    assert missing - listed == set(), (
+        "write tests/a/test_b.py, or say in tests/a/__init__.py what covers it"
+    )
     assert listed - missing == set(), "it has a test of its own name, or does not exist"
 
 

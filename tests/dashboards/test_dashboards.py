@@ -37,9 +37,8 @@ def variables(name: str) -> dict[str, dict[str, Any]]:
 
 
 def test_what_is_committed_is_what_is_generated() -> None:
-    """Otherwise run `make docs`."""
     expected = {name: generate.rendered(each) for name, each in generate.dashboards().items()}
-    assert {file.name: file.read_text() for file in FILES} == expected
+    assert {file.name: file.read_text() for file in FILES} == expected, "run `make docs`"
 
 
 @each_dashboard

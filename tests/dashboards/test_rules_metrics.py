@@ -147,7 +147,8 @@ def test_every_metric_is_of_use() -> None:
     """A rule or a panel reads it, or its declaration says why it is exported all the same."""
     used = {name for _, expression in (*rules(), *panels()) for name in read_by(expression)}
     unused = {metric for sample, metric in exported().items() if sample not in used}
-    assert unused == {name for name, each in descriptions().items() if each.no_panel}
+    declared = {name for name, each in descriptions().items() if each.no_panel}
+    assert unused == declared, "draw it in dashboards/, or say with `no_panel` why not"
 
 
 def test_everything_recorded_is_read() -> None:

@@ -15,8 +15,7 @@ DOCS = REPOSITORY / "docs" / "configuration.md"
 
 
 def test_the_reference_page_is_up_to_date() -> None:
-    """Rewrite it with `python -m exporter.reference.configuration > docs/configuration.md`."""
-    assert DOCS.read_text() == configuration.page()
+    assert DOCS.read_text() == configuration.page(), "run `make docs`"
 
 
 def test_the_sample_file_loads_and_holds_the_defaults(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ HALF_PACK = "checkpoints/store/objects/pack/tmp_pack_a"
 
 def test_every_policy_of_the_settings_has_a_file_and_every_file_is_in_the_settings() -> None:
     files = {path.stem for path in Path(policies.__file__).parent.glob("*.py")} - HELPERS
-    assert files == set(POLICY_NAMES)
+    assert files == set(POLICY_NAMES), "a file needs a line in Policies of config/prune.py"
     assert tuple(POLICIES) == POLICY_NAMES
     assert all(policy.name == name for name, policy in POLICIES.items())
 
