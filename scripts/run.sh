@@ -26,7 +26,7 @@ report=$(.venv/bin/hermes-exporter check --json) || true
 count=$(printf '%s' "$report" | .venv/bin/python -c '
 import json, shlex, sys
 
-from exporter.text import visible
+from exporter.text import escape_control
 
 try:
     homes = json.load(sys.stdin)["homes"]
@@ -34,7 +34,7 @@ except (ValueError, LookupError):
     sys.exit(1)
 for home in homes:
     if home["home"] is None:
-        path = visible(home["path"])
+        path = escape_control(home["path"])
         for refusal in home["cannot"]:
             why, fix = refusal["why"], refusal["grant"]
             if "--home" in fix:
