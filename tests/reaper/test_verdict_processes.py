@@ -153,11 +153,19 @@ def test_a_name_clears_a_process_of_nothing_else(model: StubModel, tmp_path: Pat
             assert "dead" not in watch.ever[running]
 
 
+def wait_until_silent(watch: Watch, pid: int) -> None:
+    """Return when a chat has written nothing during several scans; it writes while it starts."""
+    written = None
+    while (now := Path(f"/proc/{pid}/io").read_text().splitlines()[1]) != written:
+        written = now
+        watch.scans(6)
+
+
 def test_a_chat_may_have_taken_up_any_session_once_it_writes(home: Path, tmp_path: Path) -> None:
     """Until then it can neither have begun nor shown one that was not there when it fell silent."""
     hermes = python_for(NEWEST)
     with watching(tmp_path / "agent", home) as watch, chat(hermes, home) as window:
-        watch.scans()
+        wait_until_silent(watch, window.pid)
         leaked = chat_once(hermes, home)
         watch.wait_for("dead", leaked)
         window.resume(leaked)
