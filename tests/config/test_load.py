@@ -43,8 +43,12 @@ BAD_VALUES = {
         "1: prune.policies.old_sessions.older_than: "
         "to switch a policy off, write `off` in place of its keys"
     ),
-    "prune: {thresholds: {state_db: off}}": (
-        "1: prune.thresholds.state_db: expected keys such as 'high:', found 'off'"
+    "prune: {thresholds: {state_db: {high: 2GiB, low: 1GiB}}}": (
+        "1: prune.thresholds.state_db: is no longer a key, "
+        "write 'state_db_payload:' with the same marks"
+    ),
+    "prune: {thresholds: {state_db_payload: off}}": (
+        "1: prune.thresholds.state_db_payload: expected keys such as 'high:', found 'off'"
     ),
     "prune: {sources: {cron: {request_dumps: {older_than: 1d}}}}": (
         "1: prune.sources.cron.request_dumps: unknown policy, "
