@@ -158,7 +158,7 @@ default /root/.hermes up
     logs           4.0 KiB  #
   pressure  disk_used, empty_sessions
     transcripts         1.0 GiB  ##########            high 2.0 GiB, low 1.0 GiB
-    state_db_payload  512.0 MiB  #####                 high 2.0 GiB, low 1.0 GiB; the file has 960.0 MiB
+    state_db_payload  512.0 MiB  #####                 high 2.0 GiB, low 1.0 GiB; file 960.0 MiB
     disk_used               93%  ####################  high 90%, low 85%
     empty_sessions        3,564  ####################  high 1,000, low 100
   would     reap 390 sessions; prune 4,102 items, 1.0 GiB
