@@ -214,7 +214,7 @@ class HomeState:
         self, settings: Settings, *, host: str, started: StartTimes, blind: tuple[str, ...] = ()
     ) -> HomeView:
         """Return the home as it is now; `blind` are reasons that apply to every home."""
-        own = settings.for_home(self.home.named_as)
+        own = settings.for_home(self.home)
         # Read this first: a home that is scanned meanwhile may look older than it is, never newer.
         scanned_at = self._scanned_at
         return HomeView(
