@@ -56,6 +56,8 @@ class Section:
     """Short enough for one line: `{high: 2GiB, low: 1.5GiB}`."""
     can_be_off: bool = False
     """True if `off` may replace its keys; then its attribute `off` is true."""
+    retired: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Keys of earlier versions, each with the line that says what replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +167,15 @@ def section_list(
 
 
 def section_of(kind: type) -> Section:
-    """Return the section that a settings class describes."""
+    """Return the section that a settings class describes.
+
+    `RETIRED` of the class names keys of earlier versions and what replaced each of them.
+    """
     entries = {
         key_of(field.name): Entry(field.name, field.metadata["spec"])
         for field in dataclasses.fields(kind)
     }
-    return Section(kind, entries)
+    return Section(kind, entries, retired=getattr(kind, "RETIRED", {}))
 
 
 def key_of(attribute: str) -> str:

@@ -58,6 +58,15 @@ BAD_VALUES = {
         "1: a\\x1bb: unknown key, use homes, scan, reaper, marathon, prune, limits or alerts"
     ),
     "? [a]\n: b": "1: a key must be a word",
+    # Keys of earlier versions
+    "reaper: {breaker: {ratio: 20%, count: 50}}": (
+        "1: reaper.breaker: slow start has replaced it: automatic reaping of a home begins with 10 "
+        "sessions in an hour and doubles while nothing has to be reopened; remove this key"
+    ),
+    "homes: [{path: /srv/hermes, reaper: {breaker: {count: 9}}}]": (
+        "1: homes[0].reaper.breaker: slow start has replaced it: automatic reaping of a home begins "
+        "with 10 sessions in an hour and doubles while nothing has to be reopened; remove this key"
+    ),
     # Types
     "- a\n- b": "1: expected keys, e.g. 'scan:', at the top",
     "just words": "1: expected keys, e.g. 'scan:', at the top",
