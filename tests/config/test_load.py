@@ -64,8 +64,9 @@ BAD_VALUES = {
         "sessions in an hour and doubles while nothing has to be reopened; remove this key"
     ),
     "homes: [{path: /srv/hermes, reaper: {breaker: {count: 9}}}]": (
-        "1: homes[0].reaper.breaker: slow start has replaced it: automatic reaping of a home begins "
-        "with 10 sessions in an hour and doubles while nothing has to be reopened; remove this key"
+        "1: homes[0].reaper.breaker: slow start has replaced it: automatic reaping of a home "
+        "begins with 10 sessions in an hour and doubles while nothing has to be reopened; "
+        "remove this key"
     ),
     # Types
     "- a\n- b": "1: expected keys, e.g. 'scan:', at the top",
