@@ -72,7 +72,7 @@ class Builder:
             elif name.text in spec.entries:
                 given[name.text] = value
             elif name.text in spec.retired:
-                self._add(name, where, spec.retired[name.text])
+                self._add(name, where, f"is no longer a key, {spec.retired[name.text]}")
             else:
                 meant = closest_match(name.text, spec.entries)
                 fix = f"did you mean '{meant}'?" if meant else f"use {join_words(spec.entries)}"

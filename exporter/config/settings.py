@@ -104,8 +104,8 @@ class Reaper:
         "and doubles after each hour in which nothing had to be reopened",
     )
     RETIRED: ClassVar = {
-        "breaker": "slow start has replaced it: automatic reaping of a home begins with 10 "
-        "sessions in an hour and doubles while nothing has to be reopened; remove this key"
+        "breaker": "slow start has replaced it: 10 sessions in the first hour, twice as many in "
+        "each further one while nothing has to be reopened; remove it"
     }
 
 

@@ -29,7 +29,7 @@ prune:
   thresholds:
     transcripts:  {high: 2GiB,  low: 1.5GiB}
     checkpoints:  {high: 10GiB, low: 7GiB}
-    state_db:     {high: 2GiB,  low: 1.5GiB}
+    state_db_payload: {high: 2GiB,  low: 1.5GiB}
     disk_used:    {high: 90%,   low: 85%, for: 5m}
     empty_sessions: {high: 1000, low: 100}
   policies:

@@ -127,6 +127,8 @@ def _thresholds(home: HomeJson) -> Table:
         name, value = threshold["name"], threshold["value"]
         tone = Tone.BAD if threshold["pressure"] else Tone.PLAIN
         marks = f"high {_amount(name, threshold['high'])}, low {_amount(name, threshold['low'])}"
+        if name == "state_db_payload" and home["disk"].get("state_db"):
+            marks += f"; file {format_size(home['disk']['state_db'])}"
         filled = 0.0 if value is None else value / threshold["high"]
         rows.append((Cell(name, tone), Cell(_amount(name, value)), Bar(filled, tone), Cell(marks)))
     columns = (Column(), Column(right=True), Column(), Column(least=10))
