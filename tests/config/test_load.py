@@ -65,6 +65,16 @@ BAD_VALUES = {
         "use homes, discover, scan, reaper, marathon, prune, limits or alerts"
     ),
     "? [a]\n: b": "1: a key must be a word",
+    # Keys of earlier versions
+    "reaper: {breaker: {ratio: 20%, count: 50}}": (
+        "1: reaper.breaker: is no longer a key, slow start has replaced it: 10 sessions in the "
+        "first hour, twice as many in each further one while nothing has to be reopened; remove it"
+    ),
+    "homes: [{path: /srv/hermes, reaper: {breaker: {count: 9}}}]": (
+        "1: homes[0].reaper.breaker: is no longer a key, slow start has replaced it: 10 sessions "
+        "in the first hour, twice as many in each further one while nothing has to be reopened; "
+        "remove it"
+    ),
     # Types
     "- a\n- b": "1: expected keys, e.g. 'scan:', at the top",
     "just words": "1: expected keys, e.g. 'scan:', at the top",
