@@ -66,6 +66,8 @@ class ScanPurpose:
     walk_disk: bool = True
     presume_by_clock: bool = False
     """Idle time by Hermes's own timestamps counts as if an agent had watched it."""
+    include_undone: bool = False
+    """What an undo opened again is not held for that."""
 
 
 _AUTOMATIC: Final = ScanPurpose()
@@ -312,6 +314,7 @@ class ScanLoop:
             every_session=self._every_session,
             judge_now=self._every_session or wishes != PlansWanted(),
             presume_by_clock=purpose.presume_by_clock,
+            include_undone=purpose.include_undone,
             wishes=wishes,
             walk_disk=purpose.walk_disk,
         )

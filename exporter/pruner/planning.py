@@ -101,7 +101,7 @@ def _plan(wish: PruneWish, inventory_reader: InventoryReader, seen: Seen) -> Pla
         made = plan_prune(
             seen.home,
             inventory,
-            protect(inventory, settings, by_hand=True),
+            protect(inventory, settings, include_undone=wish.filter_by.include_undone),
             settings,
             pressure=pressure if wish.by_pressure else None,
             by_hand=True,

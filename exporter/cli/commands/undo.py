@@ -16,8 +16,8 @@ the trash, exactly. What Hermes changed since then is skipped and listed. For
 example, a session whose title another session has now stays in the trash:
 rename the other session and repeat the undo.
 
-For `prune.keep.undone`, automatic runs skip everything that was restored, and
-`reap` skips the reopened sessions.
+For `prune.keep.undone` (30 days), `reap`, `prune` and the agent skip what was
+given back; by hand, `--include-undone` takes it all the same.
 
 The command first says on stderr which run it undoes: its kind, when it began,
 if it was made by hand or by the agent, and in which homes."""
@@ -49,6 +49,7 @@ def run(args: Namespace) -> int:
 
     with host(arguments.options(args)) as service:
         undone = service.undo(args.run, announce)
+        held_seconds = service.undone_is_held_seconds()
     if args.json:
         output.show_json(
             {
@@ -58,7 +59,7 @@ def run(args: Namespace) -> int:
             }
         )
     else:
-        output.show(history.undo_result(undone))
+        output.show(history.undo_result(undone, held_seconds))
     if not undone.skipped:
         return 0
     return 3 if undone.done else 1

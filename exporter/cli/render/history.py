@@ -117,7 +117,7 @@ def _briefly(runs: Sequence[tuple[str, Run]], now: float) -> str:
     return f"{run.id} ({run.label} {who}, begun {format_age(max(0, now - begun))} ago)"
 
 
-def undo_result(result: Outcome) -> Iterator[Block]:
+def undo_result(result: Outcome, held_seconds: float) -> Iterator[Block]:
     """Yield what an undo restored, and what it could not."""
     if result.skipped:
         yield Table(
@@ -138,3 +138,6 @@ def undo_result(result: Outcome) -> Iterator[Block]:
     tone = Tone.WARN if result.skipped else Tone.GOOD
     restored = counted(len(result.done), "item")
     yield Line((Cell(f"{restored} of run {result.run} given back.", tone),))
+    if result.done:
+        held = f"Held for {format_age(held_seconds)} (prune.keep.undone): no run takes it again"
+        yield Line((Cell(f"{held} unless --include-undone says so.", Tone.FAINT),))
