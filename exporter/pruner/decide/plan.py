@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from exporter.config.prune import Prune
+from exporter.config.prune import Prune, ThresholdName
 from exporter.pruner.decide.findings import Finding, Scope, oldest_first
 from exporter.pruner.decide.inventory import Inventory, SessionFile
 from exporter.pruner.decide.items import Item, ItemGroup, path_of, when_freed
@@ -24,14 +24,8 @@ from exporter.pruner.decide.protection import Protection
 from exporter.pruner.decide.selection import select, unreachable
 from exporter.pruner.decide.thresholds import Pressure, for_manual_run
 from exporter.pruner.expected import as_keys
-from exporter.pruner.models import (
-    Act,
-    HomePrunePlan,
-    ProtectedCount,
-    PruneAction,
-    ThresholdName,
-)
-from exporter.runs.models import Filter
+from exporter.pruner.models import Act, PruneAction, PrunePlan, State
+from exporter.runs.models import Action, Filter, Plan, ProtectedCount
 from exporter.text import format_age, format_count, format_percent, format_size
 
 FEW: Final = 5
@@ -52,7 +46,7 @@ def plan_prune(
     by_hand: bool = False,
     filter_by: Filter = EVERYTHING,
     findings: Mapping[str, Finding] | None = None,
-) -> HomePrunePlan:
+) -> PrunePlan:
     """Plan what to take from one home.
 
     Without `pressure` the plan has all that the policies allow; with it, what the thresholds
@@ -61,9 +55,7 @@ def plan_prune(
     """
     now = inventory.taken_at
     if protection.blocked:
-        return HomePrunePlan(
-            home=home, created_at=now, blocked=protection.blocked, why=protection.why[:300]
-        )
+        return Plan(home=home, created_at=now, blocked=protection.blocked, why=protection.why[:300])
     if findings is None:
         findings = find_all(inventory, protection, settings, by_hand=by_hand, filter_by=filter_by)
     if by_hand and pressure is not None:
@@ -75,7 +67,7 @@ def plan_prune(
     blocked, why = _blocked(findings, actions)
     if over and not by_hand:
         blocked, why, actions = "caps", over[0], ()
-    return HomePrunePlan(
+    return Plan(
         home=home,
         hash=_hash(home, actions),
         created_at=now,
@@ -208,8 +200,8 @@ def _actions(chosen: Iterable[ItemGroup], now: float, *, emergency: bool) -> Ite
         reason = group.reason.replace("{age}", format_age(now - group.clock))[:300]
         for item in group.items:
             in_family = is_family and item.kind is Act.DELETE_SESSION
-            yield PruneAction(
-                action=item.kind,
+            yield Action(
+                kind=item.kind,
                 policy=group.policy,
                 target=item.target,
                 reason=reason,
@@ -221,17 +213,17 @@ def _actions(chosen: Iterable[ItemGroup], now: float, *, emergency: bool) -> Ite
             )
 
 
-def _expected(item: Item) -> dict[str, str | int | float | None]:
+def _expected(item: Item) -> State:
     if item.expected is None:
         return {}
     if isinstance(item.expected, bytes):
-        found: dict[str, str | int | float | None] = msgspec.json.decode(item.expected)
+        found: State = msgspec.json.decode(item.expected)
         return found
     return as_keys(item.expected)
 
 
 def _hash(home: str, actions: Sequence[PruneAction]) -> str:
-    content = [(home, each.action, each.target, each.expected) for each in actions]
+    content = [(home, each.kind, each.target, each.expected) for each in actions]
     return sha256(msgspec.json.encode(content)).hexdigest()[:_HASH_DIGITS]
 
 
