@@ -71,7 +71,7 @@ class ManualPrune:
         self.by_pressure = command.by_pressure
 
     def want(self, state: HomeState) -> Want:
-        own = self._settings.for_home(state.home.named_as)
+        own = self._settings.for_home(state.home)
         return Want(
             prune=PrunePlanRequest(
                 own.prune,

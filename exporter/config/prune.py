@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
@@ -48,24 +48,26 @@ def _threshold(
         "low": Leaf(unit, low, "and stops at this"),
         "for_seconds": Leaf(DURATION, grace, "how long it must stay above `high` first"),
     }
+    rule = f"low must be below high, e.g. {{high: {high}, low: {low}}}"
     return nested_with(
         Threshold,
         about,
         leaves,
-        check=lambda threshold: threshold.low < threshold.high,
-        check_rule=f"low must be below high, e.g. {{high: {high}, low: {low}}}",
+        check=lambda threshold: "" if threshold.low < threshold.high else rule,
         checked=("high", "low"),
     )
 
 
 @settings
 class Thresholds:
+    RETIRED: ClassVar = {"state_db": "write 'state_db_payload:' with the same marks"}
+
     transcripts: Threshold = _threshold(
         SIZE, "2GiB", "1.5GiB", "transcripts and request dumps of sessions"
     )
     checkpoints: Threshold = _threshold(SIZE, "10GiB", "7GiB", "checkpoints of both layouts")
-    state_db: Threshold = _threshold(
-        SIZE, "2GiB", "1.5GiB", "estimated payload of state.db, not the size of its file"
+    state_db_payload: Threshold = _threshold(
+        SIZE, "2GiB", "1.5GiB", "estimated payload of state.db; its file shrinks only by VACUUM"
     )
     disk_used: Threshold = _threshold(
         PERCENT, "90%", "85%", "use of the filesystem that holds the home", grace="5m"
@@ -78,7 +80,7 @@ class ThresholdName(StrEnum):
 
     TRANSCRIPTS = "transcripts"
     CHECKPOINTS = "checkpoints"
-    STATE_DB = "state_db"
+    STATE_DB_PAYLOAD = "state_db_payload"
     DISK_USED = "disk_used"
     EMPTY_SESSIONS = "empty_sessions"
 

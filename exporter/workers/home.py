@@ -21,6 +21,7 @@ from exporter.reaper.models import (
     VerdictCount,
 )
 from exporter.reaper.plan import JudgedHome, ReapPlan, ReapPlanRequest, plan_reap
+from exporter.reaper.slow_start import SlowStart, slow_start
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import BootTime, read_boot_time
 from exporter.runs.models import END_SESSION, ENDS
@@ -137,6 +138,7 @@ class WorkerHome:
             self._unknown,
             self._watched(),
             self._has_reborn(),
+            self._slow_start(),
         )
 
     def _watched(self) -> bytes | None:
@@ -290,8 +292,8 @@ class WorkerHome:
                 for session_id, session in self._open.items()
                 if self._history.verdict(session_id) is Verdict.DEAD
             ],
-            open_sessions=len(self._open),
             limits=wanted.limits,
+            left_in_this_hour=self._slow_start().at(now, wanted.limits.max_per_minute).left,
             # A reap by hand has no limit per minute, so the journal is not read.
             reaped_in_last_minute=0
             if wanted.by_hand
@@ -299,6 +301,9 @@ class WorkerHome:
             tripped=tripped.why if tripped is not None else "",
         )
         return plan_reap(home, now, sources=wanted.sources, by_hand=wanted.by_hand)
+
+    def _slow_start(self) -> SlowStart:
+        return slow_start(self._runs.automatic_reaps, self._runs.reopenings, self._clock())
 
     def _plan_prune(self, request: ScanRequest, wanted: PrunePlanRequest) -> PrunePlanResult:
         from exporter.pruner.planning import Seen, plan  # loaded for the first plan
