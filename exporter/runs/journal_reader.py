@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import apsw
 import msgspec
+from msgspec import Struct
 
 from exporter.runs.folder import JournalDamagedError, RunError
 from exporter.runs.models import (
@@ -22,6 +23,18 @@ from exporter.runs.models import (
     RunOutcome,
 )
 from exporter.text import cut
+
+_LONGEST_RUN_SECONDS: Final = 86400.0
+
+
+class TakenAction(Struct, frozen=True):
+    """Something that a run took, or may have taken."""
+
+    action: str
+    target: str
+    bytes: int
+    at: float
+    frees_now: bool
 
 
 class JournalReader:
@@ -136,6 +149,23 @@ class JournalReader:
                 (action, moment),
             ).get
         )
+
+    def taken_automatically(self, kind: RunKind, moment: float) -> Iterator[TakenAction]:
+        """Yield what automatic runs of this kind took since then, given back or not.
+
+        What a run has not settled counts as well: it may have been taken.
+        """
+        rows: list[Any] = self._connection.execute(
+            "SELECT action, target, bytes, COALESCE(settled_at, started_at), "
+            "json_extract(after, '$.frees') = 'now' "
+            "FROM runs JOIN actions ON actions.run = runs.id "
+            "WHERE kind = ? AND NOT by_hand AND started_at >= ? AND state != 'skipped' "
+            "AND COALESCE(settled_at, started_at) >= ?",
+            (kind.value, moment - _LONGEST_RUN_SECONDS, moment),
+        ).fetchall()
+        with _damage_as_error():
+            for action, target, size, at, frees_now in rows:
+                yield TakenAction(action, target, max(0, int(size)), float(at), bool(frees_now))
 
     def restored_since(self, moment: float) -> set[str]:
         """What a person took back by hand since then."""
