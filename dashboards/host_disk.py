@@ -153,11 +153,11 @@ def _payload() -> Panel:
         + ADDED_UP,
         [
             Query(
-                'sum(hermes_prune_threshold_value{<home>, threshold="state_db"})',
+                'sum(hermes_prune_threshold_value{<home>, threshold="state_db_payload"})',
                 "estimated content",
             ),
             Query('sum(hermes_disk_bytes{<home>, kind="state_db"})', "file"),
-            *_marks("state_db"),
+            *_marks("state_db_payload"),
         ],
         unit="bytes",
         colours={"file": QUIET, "estimated content": "blue"},

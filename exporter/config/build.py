@@ -71,6 +71,8 @@ class Builder:
                 self._add(name, where, f"given twice, first in line {lines[name.text]}")
             elif name.text in spec.entries:
                 given[name.text] = value
+            elif name.text in spec.retired:
+                self._add(name, where, f"is no longer a key, {spec.retired[name.text]}")
             else:
                 meant = closest_match(name.text, spec.entries)
                 fix = f"did you mean '{meant}'?" if meant else f"use {join_words(spec.entries)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
@@ -59,12 +59,14 @@ def _threshold(
 
 @settings
 class Thresholds:
+    RETIRED: ClassVar = {"state_db": "write 'state_db_payload:' with the same marks"}
+
     transcripts: Threshold = _threshold(
         SIZE, "2GiB", "1.5GiB", "transcripts and request dumps of sessions"
     )
     checkpoints: Threshold = _threshold(SIZE, "10GiB", "7GiB", "checkpoints of both layouts")
-    state_db: Threshold = _threshold(
-        SIZE, "2GiB", "1.5GiB", "estimated payload of state.db, not the size of its file"
+    state_db_payload: Threshold = _threshold(
+        SIZE, "2GiB", "1.5GiB", "estimated payload of state.db; its file shrinks only by VACUUM"
     )
     disk_used: Threshold = _threshold(
         PERCENT, "90%", "85%", "use of the filesystem that holds the home", grace="5m"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from typing import ClassVar
 
 from exporter.config.mode import MODE, Mode
 from exporter.config.prune import Prune
@@ -28,7 +29,6 @@ from exporter.config.units import (
     DURATION_OR_OFF,
     HOME_NAME,
     HOME_PATH,
-    PERCENT,
     RATIO,
     SWITCH,
     WORD,
@@ -60,12 +60,6 @@ class PresumeAfter:
 
     def beside_chats(self) -> float | None:
         return None if self.off else self.chat_seconds
-
-
-@settings
-class Breaker:
-    ratio: float = setting(PERCENT, "20%", "largest share of the open sessions in one reap")
-    count: int = setting(COUNT, "50", "most sessions in one reap")
 
 
 @settings
@@ -103,10 +97,16 @@ class Reaper:
         can_be_off=True,
     )
     end_reason: str = setting(WORD, "reaped", "end_reason written to a reaped session")
-    max_per_minute: int = setting(COUNT, "60", "most sessions ended in one minute")
-    breaker: Breaker = nested(
-        Breaker, "a reap that would end more than this ends nothing and waits for `reap --yes`"
+    max_per_minute: int = setting(
+        COUNT,
+        "60",
+        "most sessions ended in one minute; automatic reaping of a home begins with 10 in an hour "
+        "and doubles after each hour in which nothing had to be reopened",
     )
+    RETIRED: ClassVar = {
+        "breaker": "slow start has replaced it: 10 sessions in the first hour, twice as many in "
+        "each further one while nothing has to be reopened; remove it"
+    }
 
 
 @settings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform
 
 from exporter.config.units import Unit
@@ -56,6 +56,8 @@ class Section:
     """Short enough for one line: `{high: 2GiB, low: 1.5GiB}`."""
     can_be_off: bool = False
     """True if `off` may replace its keys; then its attribute `off` is true."""
+    retired: Mapping[str, str] = field(default_factory=dict)
+    """Keys of earlier versions, each with what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +167,16 @@ def section_list(
 
 
 def section_of(kind: type) -> Section:
-    """Return the section that a settings class describes."""
+    """Return the section that a settings class describes.
+
+    Its class variable `RETIRED`, if any, has the keys of earlier versions: each is refused with the
+    line that says what to write instead.
+    """
     entries = {
-        key_of(field.name): Entry(field.name, field.metadata["spec"])
-        for field in dataclasses.fields(kind)
+        key_of(each.name): Entry(each.name, each.metadata["spec"])
+        for each in dataclasses.fields(kind)
     }
-    return Section(kind, entries)
+    return Section(kind, entries, retired=getattr(kind, "RETIRED", {}))
 
 
 def key_of(attribute: str) -> str:

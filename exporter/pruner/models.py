@@ -22,7 +22,7 @@ class ThresholdName(StrEnum):
 
     TRANSCRIPTS = "transcripts"
     CHECKPOINTS = "checkpoints"
-    STATE_DB = "state_db"
+    STATE_DB_PAYLOAD = "state_db_payload"
     DISK_USED = "disk_used"
     EMPTY_SESSIONS = "empty_sessions"
 

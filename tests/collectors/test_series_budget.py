@@ -62,7 +62,9 @@ def test_what_a_worker_makes_up_becomes_no_series() -> None:
     """It tells of its own home what it likes, but not in words of its own."""
     lies = PruneReport(
         thresholds=[ThresholdReport(f"mine{n}", 1.0, 2.0, 1.0, True) for n in range(16)],
-        unreachable=[Unreachable(t, f"why{n}", 5) for t in ("state_db", "mine") for n in range(20)],
+        unreachable=[
+            Unreachable(t, f"why{n}", 5) for t in ("state_db_payload", "mine") for n in range(20)
+        ],
         blocked=[f"because{n}" for n in range(16)],
         policies=[PolicyReport("old_sessions", n) for n in range(16)],
     )
@@ -79,5 +81,5 @@ def test_what_a_worker_makes_up_becomes_no_series() -> None:
         ("hermes_retention_eligible", "old_sessions"): 0,
         ("hermes_prune_capped_items",): 0,
         ("hermes_prune_blocked", "other"): 1,
-        ("hermes_prune_unreachable_bytes", "state_db", "other"): 100,
+        ("hermes_prune_unreachable_bytes", "state_db_payload", "other"): 100,
     }

@@ -43,8 +43,12 @@ BAD_VALUES = {
         "1: prune.policies.old_sessions.older_than: "
         "to switch a policy off, write `off` in place of its keys"
     ),
-    "prune: {thresholds: {state_db: off}}": (
-        "1: prune.thresholds.state_db: expected keys such as 'high:', found 'off'"
+    "prune: {thresholds: {state_db: {high: 2GiB, low: 1GiB}}}": (
+        "1: prune.thresholds.state_db: is no longer a key, "
+        "write 'state_db_payload:' with the same marks"
+    ),
+    "prune: {thresholds: {state_db_payload: off}}": (
+        "1: prune.thresholds.state_db_payload: expected keys such as 'high:', found 'off'"
     ),
     "prune: {sources: {cron: {request_dumps: {older_than: 1d}}}}": (
         "1: prune.sources.cron.request_dumps: unknown policy, "
@@ -58,6 +62,16 @@ BAD_VALUES = {
         "1: a\\x1bb: unknown key, use homes, scan, reaper, marathon, prune, limits or alerts"
     ),
     "? [a]\n: b": "1: a key must be a word",
+    # Keys of earlier versions
+    "reaper: {breaker: {ratio: 20%, count: 50}}": (
+        "1: reaper.breaker: is no longer a key, slow start has replaced it: 10 sessions in the "
+        "first hour, twice as many in each further one while nothing has to be reopened; remove it"
+    ),
+    "homes: [{path: /srv/hermes, reaper: {breaker: {count: 9}}}]": (
+        "1: homes[0].reaper.breaker: is no longer a key, slow start has replaced it: 10 sessions "
+        "in the first hour, twice as many in each further one while nothing has to be reopened; "
+        "remove it"
+    ),
     # Types
     "- a\n- b": "1: expected keys, e.g. 'scan:', at the top",
     "just words": "1: expected keys, e.g. 'scan:', at the top",

@@ -17,8 +17,7 @@ homes: [{path: ~/.hermes, name: default, profiles: true}]
 scan:   {interval: 15s, full_interval: 6h}
 reaper:
   {mode: observe, interval: 60s, min_idle: 10m, confirmations: 2, heartbeat_timeout: 90s,
-   sources: [cli, tui, cron, subagent, curator], end_reason: reaped, max_per_minute: 60,
-   breaker: {ratio: 20%, count: 50}}
+   sources: [cli, tui, cron, subagent, curator], end_reason: reaped, max_per_minute: 60}
 marathon: {max_messages: 200, near_ratio: 0.85}
 prune:
   mode: observe
@@ -30,7 +29,7 @@ prune:
   thresholds:
     transcripts:  {high: 2GiB,  low: 1.5GiB}
     checkpoints:  {high: 10GiB, low: 7GiB}
-    state_db:     {high: 2GiB,  low: 1.5GiB}
+    state_db_payload: {high: 2GiB,  low: 1.5GiB}
     disk_used:    {high: 90%,   low: 85%, for: 5m}
     empty_sessions: {high: 1000, low: 100}
   policies:

@@ -578,9 +578,8 @@ SESSIONS = (
         page=HOST_PAGE,
         summary="The reaper has stopped itself and waits for a reap by hand.",
         description="The reaper of home ann/dev on web-1:9749 ends nothing until a person runs "
-        "hermes-exporter reap --yes. Either too many sessions were dead at once, or a session "
-        "that was proven dead became active again, or the run journal was lost. hermes-exporter "
-        "status says which.",
+        "hermes-exporter reap --yes. Either a session that was proven dead became active again, or "
+        "the run journal was lost. hermes-exporter status says which.",
         quiet=(
             Quiet(
                 "closed again soon",

@@ -437,7 +437,7 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
     marks = {
         "transcripts": (2 * GIB, 0.75),
         "checkpoints": (10 * GIB, 0.7),
-        "state_db": (2 * GIB, 0.75),
+        "state_db_payload": (2 * GIB, 0.75),
         "disk_used": (0.9, 0.944),
         "empty_sessions": (1000.0, 0.1),
     }

@@ -136,6 +136,8 @@ def _thresholds(home: HomeJson) -> Table:
         name, value = threshold["name"], threshold["value"]
         tone = Tone.BAD if threshold["pressure"] else Tone.PLAIN
         marks = f"high {_amount(name, threshold['high'])}, low {_amount(name, threshold['low'])}"
+        if name == "state_db_payload" and home["disk"].get("state_db"):
+            marks += f"; file {format_size(home['disk']['state_db'])}"
         filled = 0.0 if value is None else value / threshold["high"]
         rows.append((Cell(name, tone), Cell(_amount(name, value)), Bar(filled, tone), Cell(marks)))
     columns = (Column(), Column(right=True), Column(), Column(least=10))
@@ -155,7 +157,7 @@ def _would(home: HomeJson) -> str:
     """Return what reap and prune would do now; empty if nothing."""
     parts = []
     if home.get("would_reap"):
-        parts.append(f"reap {counted(home['would_reap'], 'session')}")
+        parts.append(f"reap {counted(home['would_reap'], 'session')}{_waiting(home)}")
     prune = home.get("would_prune")
     if prune and prune["items"]:
         items = counted(prune["items"], "item")
@@ -173,6 +175,17 @@ def _capped(capped: Mapping[str, Any]) -> str:
         large = format_count(capped["too_large"])
         said += f"; {large} of them alone are above a day's caps: `prune --yes` takes them"
     return said
+
+
+def _waiting(home: HomeJson) -> str:
+    """Return what slow start leaves for later hours; empty if nothing."""
+    limit = home.get("slow_start")
+    if not limit or not limit["waiting"]:
+        return ""
+    waiting = format_count(limit["waiting"])
+    return (
+        f", of which {waiting} wait for slow start: {format_count(limit['per_hour'])} in this hour"
+    )
 
 
 _OVERVIEW: Final = ("live", "held", "dead", "unknown")

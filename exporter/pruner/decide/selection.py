@@ -141,7 +141,7 @@ def _freed_now(level: Level, chosen: Sequence[ItemGroup], pressure: Pressure) ->
             if when_freed(item, emergency=pressure.emergency) is Frees.NOW
         )
     # The payload of a session goes with its rows. Objects of a project stay until `git gc`.
-    at_once = level.name is ThresholdName.STATE_DB
+    at_once = level.name is ThresholdName.STATE_DB_PAYLOAD
     return sum(
         relief(item, level.name)
         for item in items
