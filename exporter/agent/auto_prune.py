@@ -76,7 +76,7 @@ class AutomaticPruner:
         if state.snapshot is None or state.home.path in self._busy:
             return False
         last = self._last_check.get(state.home.path)
-        interval = settings.for_home(state.home.named_as).prune.interval_seconds
+        interval = settings.for_home(state.home).prune.interval_seconds
         return last is None or self._monotonic() - last >= interval
 
     def is_new(self, state: HomeState) -> bool:
@@ -87,7 +87,7 @@ class AutomaticPruner:
         """Return what the next scan must plan; None if no check is due."""
         if not self.is_due(state, settings):
             return None
-        own = settings.for_home(state.home.named_as)
+        own = settings.for_home(state.home)
         memory = self._store.prune_memory(state.home.path)
         return PruneWish(own.prune, memory, own.reaper.end_reason)
 
@@ -98,7 +98,7 @@ class AutomaticPruner:
             return
         if planned is None and not state.plans.problem:
             return
-        home, own = state.home, settings.for_home(state.home.named_as)
+        home, own = state.home, settings.for_home(state.home)
         self._last_check[home.path] = self._monotonic()
         self._checked_homes.add(home.path)
         # A plan made before a killed run is settled may be wrong: the next check plans again.
@@ -186,7 +186,7 @@ class AutomaticPruner:
         evidence: HomeEvidence,
         planned_at: float,
     ) -> None:
-        wanted = self._settings.for_home(state.home.named_as).prune.mode is Mode.ENFORCE
+        wanted = self._settings.for_home(state.home).prune.mode is Mode.ENFORCE
         waited = self._monotonic() - planned_at
         if not wanted or waited > own.prune.plan_ttl_seconds:
             return  # too old or no longer wanted; the next check plans again

@@ -226,7 +226,7 @@ class HomeState:
         blind: tuple[str, ...] = (),
     ) -> HomeView:
         """Return the home as it is now; `blind` are reasons that apply to every home."""
-        own = settings.for_home(self.home.named_as)
+        own = settings.for_home(self.home)
         # Read this first: a home that is scanned meanwhile may look older than it is, never newer.
         scanned_at = self._scanned_at
         return HomeView(

@@ -36,7 +36,7 @@ class ManualReap:
         self.filter_by = Filter(sources=tuple(sources))
 
     def wish(self, state: HomeState) -> PlansWanted:
-        limits = ReapLimits.of(self._settings.for_home(state.home.named_as).reaper)
+        limits = ReapLimits.of(self._settings.for_home(state.home).reaper)
         return PlansWanted(reap=ReapPlanRequest(limits, self.filter_by.sources, by_hand=True))
 
     def plan_of(self, state: HomeState) -> HomePlan | None:

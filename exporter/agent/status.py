@@ -28,7 +28,10 @@ def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any
 
 def modes(settings: Settings) -> dict[str, str]:
     """Return the modes: `enforce` if at least one home may have anything ended or deleted."""
-    sections: tuple[Settings | ConfiguredHome, ...] = (settings, *settings.homes)
+    entries = tuple(home for home in settings.homes if home.watch)
+    sections: tuple[Settings | ConfiguredHome, ...] = (
+        (settings, *entries) if settings.discover or not entries else entries
+    )
     return {
         "reaper": _mode(any(each.reaper.mode is Mode.ENFORCE for each in sections)),
         "prune": _mode(any(each.prune.mode is Mode.ENFORCE for each in sections)),

@@ -47,12 +47,12 @@ def _threshold(
         "low": Leaf(unit, low, "and stops at this"),
         "for_seconds": Leaf(DURATION, grace, "how long it must stay above `high` first"),
     }
+    rule = f"low must be below high, e.g. {{high: {high}, low: {low}}}"
     return nested_with(
         Threshold,
         about,
         leaves,
-        check=lambda threshold: threshold.low < threshold.high,
-        check_rule=f"low must be below high, e.g. {{high: {high}, low: {low}}}",
+        check=lambda threshold: "" if threshold.low < threshold.high else rule,
         checked=("high", "low"),
     )
 
