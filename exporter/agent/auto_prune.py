@@ -27,7 +27,7 @@ from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.decide.thresholds import Pressure, note_done
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
-from exporter.runs.models import Frees, Outcome
+from exporter.runs.models import Capped, Frees, Outcome
 from exporter.snapshot import Trouble
 from exporter.workers import protocol
 from exporter.workers.pool import Pool
@@ -110,6 +110,7 @@ class AutomaticPruner:
         state.prune = planned.report
         self._remember(state, planned.memory)
         self._log_obstacle(state, planned.plan.why if planned.plan.blocked else _NOTHING)
+        self._log_caps(state, planned.plan.capped)
         if own.prune.mode is not Mode.ENFORCE or not home.may_write:
             return
         if planned.plan.actions:
@@ -258,6 +259,21 @@ class AutomaticPruner:
             log.warn("not pruned", home=state.home.label, why=why)
         else:
             log.info("pruning goes on", home=state.home.label)
+
+    def _log_caps(self, state: HomeState, capped: Capped | None) -> None:
+        """Log one line when the daily caps are reached, not at every check."""
+        changed = self._changes.changed(
+            (state.home.path, "caps"), capped is not None, assumed=False
+        )
+        if changed and capped is not None:
+            log.warn(
+                "prune capped",
+                home=state.home.label,
+                items=capped.items,
+                bytes=capped.bytes,
+                too_large=capped.too_large,
+                caps=",".join(capped.caps),
+            )
 
     def close(self) -> None:
         """Stop. A run in progress ends with its worker; the next run finds out what it had done."""

@@ -73,6 +73,20 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
             "items": home.prune.would_items if home.prune is not None else None,
             "bytes": home.prune.would_bytes if home.prune is not None else None,
         },
+        "capped": _capped(home),
+    }
+
+
+def _capped(home: HomeView) -> dict[str, Any] | None:
+    """Return what automatic runs leave for later; null if that is nothing."""
+    found = home.prune.capped if home.prune is not None else None
+    if found is None:
+        return None
+    return {
+        "items": found.items,
+        "bytes": found.bytes,
+        "too_large": found.too_large,
+        "more_at": found.more_at,
     }
 
 

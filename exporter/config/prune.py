@@ -25,9 +25,9 @@ from exporter.config.units import (
 
 @settings
 class Caps:
-    items: int = setting(COUNT, "5000", "most items of one run")
-    bytes: int = setting(SIZE, "10GiB", "most bytes of one run")
-    share: float = setting(PERCENT, "50%", "largest share of a store in one run")
+    items: int = setting(COUNT, "5000", "most items")
+    bytes: int = setting(SIZE, "10GiB", "most bytes")
+    share: float = setting(PERCENT, "50%", "largest share of a store")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -209,7 +209,9 @@ class Prune:
     interval_seconds: float = setting(DURATION, "5m", "time between two looks at the thresholds")
     cooldown_seconds: float = setting(DURATION, "15m", "least time between two runs of a home")
     plan_ttl_seconds: float = setting(DURATION, "10m", "how long a printed plan can be executed")
-    caps: Caps = nested(Caps, "an automatic plan above any of these does nothing and alerts")
+    caps: Caps = nested(
+        Caps, "what automatic runs may take from a home in 24 hours; the rest follows the next day"
+    )
     emergency: float = setting(
         PERCENT, "97%", "filesystem use from which the trash of before is emptied at once"
     )

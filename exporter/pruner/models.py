@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from exporter.config.prune import PolicyName
 from exporter.hermes.continuity import DatabaseFingerprint
-from exporter.runs.models import Action, Plan, ProtectedCount, Unreachable
+from exporter.runs.models import Action, Capped, Plan, ProtectedCount, Unreachable
 from exporter.snapshot import Bytes, Count, SessionId, Text, Timestamp, Word
 
 State = dict[str, str | int | float | None]
@@ -74,6 +74,7 @@ class PruneReport(Struct, frozen=True):
     would_bytes: Bytes = 0
     protected: Annotated[list[ProtectedCount], Meta(max_length=RULES_MAX)] = []
     emergency: bool = False
+    capped: Capped | None = None
 
 
 ITEMS_MAX = 20_000

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import apsw
 import msgspec
+from msgspec import Struct
 
 from exporter.runs.folder import JournalDamagedError, RunError
 from exporter.runs.models import (
@@ -26,6 +27,19 @@ from exporter.runs.models import (
     RunOutcome,
 )
 from exporter.text import cut
+
+_LONGEST_RUN_SECONDS: Final = 86400.0
+
+
+class TakenAction(Struct, frozen=True):
+    """Something that a run took, or may have taken."""
+
+    action: str
+    target: str
+    bytes: int
+    at: float
+    frees_now: bool
+
 
 STOPPED_BY_VOLUME: Final = "%sessions would be ended in one pass, more than%"
 """Version 0.1 stopped where many sessions were dead, and waited for a person. Slow start does not:
@@ -146,6 +160,23 @@ class JournalReader:
                 (action, moment),
             ).get
         )
+
+    def taken_automatically(self, kind: RunKind, moment: float) -> Iterator[TakenAction]:
+        """Yield what automatic runs of this kind took since then, given back or not.
+
+        What a run has not settled counts as well: it may have been taken.
+        """
+        rows: list[Any] = self._connection.execute(
+            "SELECT action, target, bytes, COALESCE(settled_at, started_at), "
+            "json_extract(after, '$.frees') = 'now' "
+            "FROM runs JOIN actions ON actions.run = runs.id "
+            "WHERE kind = ? AND NOT by_hand AND started_at >= ? AND state != 'skipped' "
+            "AND COALESCE(settled_at, started_at) >= ?",
+            (kind.value, moment - _LONGEST_RUN_SECONDS, moment),
+        ).fetchall()
+        with _damage_as_error():
+            for action, target, size, at, frees_now in rows:
+                yield TakenAction(action, target, max(0, int(size)), float(at), bool(frees_now))
 
     def automatic_reaps(self, action: str) -> list[Reaps]:
         """What actions of this name of automatic reaps have ended, minute by minute."""

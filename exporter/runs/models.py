@@ -159,6 +159,19 @@ class Unreachable(Struct, frozen=True):
     bytes: Bytes
 
 
+class Capped(Struct, frozen=True):
+    """What automatic runs leave for later, because of what they may take in 24 hours."""
+
+    items: Count
+    bytes: Bytes
+    too_large: Count = 0
+    """Those of the items that alone are more than a whole day's caps: they wait for a person."""
+    caps: Annotated[list[Word], Meta(max_length=3)] = []
+    """The keys of `prune.caps` that are reached."""
+    more_at: Timestamp | None = None
+    """When more may go; None if only a person can take the rest."""
+
+
 class Plan(Struct, Generic[Expected], frozen=True):
     """What would be done to one home, in this order."""
 
@@ -172,7 +185,9 @@ class Plan(Struct, Generic[Expected], frozen=True):
     why: Text = ""
     """The same in a sentence."""
     warnings: tuple[Text, ...] = ()
-    """What a person should know before saying yes, e.g. that it is above the caps."""
+    """What a person should know before saying yes, e.g. that it is more than a day's caps."""
+    capped: Capped | None = None
+    """Of an automatic prune: what is left for later."""
     protected: tuple[ProtectedCount, ...] = ()
     unreachable: tuple[Unreachable, ...] = ()
     deferred: Count = 0
