@@ -190,7 +190,7 @@ def _together(run: str, states: Sequence[HomeState], outcomes: Sequence[Outcome]
 
 def _undo(loop: ScanLoop, state: HomeState, run: str, cancellation: Cancellation | None) -> Outcome:
     home, evidence = state.home, state.evidence
-    own = loop.settings.for_home(home.named_as)
+    own = loop.settings.for_home(home)
     if cancellation is not None and cancellation.requested:
         return Outcome(run, RunOutcome.INTERRUPTED, why=STOPPED)
     if not home.may_write:
