@@ -21,6 +21,7 @@ from exporter.reaper.plan import ReapLimits, ReapPlan, ReapPlanRequest, digest, 
 from exporter.runs.models import Action, Filter
 from exporter.text import counted, escape_control, format_count, join_words
 from exporter.workers import protocol
+from exporter.workers.cancellation import Cancellation
 from exporter.workers.protocol import Want
 
 log = logs.get("reap")
@@ -67,7 +68,13 @@ class ManualReap:
         return each.state.reaping_has_stopped
 
     def act(
-        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: OnProgress
+        self,
+        loop: ScanLoop,
+        each: PlannedHome,
+        run: str,
+        result: RunResult,
+        progress: OnProgress,
+        cancellation: Cancellation | None,
     ) -> None:
         del progress
         home, evidence = each.state.home, each.state.evidence
@@ -75,7 +82,7 @@ class ManualReap:
             return
         plan = structs.replace(each.plan, actions=each.actions, hash=result.plan_hash)
         request = reap_request(home, evidence, each.own, plan, by_hand=True, run=run)
-        outcome = loop.call(home, protocol.REAP, request)
+        outcome = loop.call(home, protocol.REAP, request, cancellation=cancellation)
         if outcome.reopened:
             log.warn(
                 "sessions reaped wrongly were opened again",

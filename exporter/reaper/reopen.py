@@ -266,6 +266,9 @@ def undo(run: str, target: Target) -> Outcome:
             reopenings, failed = _still_as_reaped(run, target, runs)
             if not reopenings:
                 return Outcome(run, RunOutcome.DONE, skipped=failed)
+            # An undo that was stopped just goes on: what is back already is no failure.
+            back = {each.target for each in failed} & runs.restored().keys()
+            failed = tuple(each for each in failed if each.target not in back)
             record = RunRecord(runs)
             record.begin(RunKind.UNDO, reopenings, by_hand=True)
             outcome = change_ends(target, record, _Replacing())

@@ -122,7 +122,7 @@ def test_emptied_trash_needs_no_room_in_the_caps() -> None:
     trash = (TrashedRun("run", 10**9, NOW - 9 * DAY, NOW - 1),)
     found = structs.replace(taken(old(20), items=9, bytes=99), trash=trash)
     made = automatic(found, ITEMS)
-    assert [each.action for each in made.actions] == [Act.PURGE_TRASH]
+    assert [each.kind for each in made.actions] == [Act.PURGE_TRASH]
 
 
 # On disk, with the journal
