@@ -1,7 +1,6 @@
 """Tests of `exporter/reaper/`; a module without a test of its name has these:
 
 - change_ends: tests/reaper/test_execute.py, tests/reaper/test_reopen.py
-- explanation: tests/web/pages/test_sessions.py, tests/cli/render/test_render.py
 - models: tests/reaper/test_verdict.py, tests/reaper/test_plan.py
 - reap: tests/reaper/test_breaker.py, tests/stories/test_reap.py
 - requests: tests/reaper/test_breaker.py

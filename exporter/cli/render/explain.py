@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from exporter.cli.render.blocks import VERDICT_TONES, Block, Cell, Column, Line, Table, Tone
-from exporter.reaper.explanation import MEANING, rule_sentence, what_would_change
 from exporter.text import counted, format_age
+from exporter.web.pages.explanation import MEANING, rule_sentence, what_would_change
 
 _TWO: Final = (Column(), Column(least=30))
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
-from exporter.reaper.explanation import MEANING, rule_sentence, what_would_change
 from exporter.web.pages.environment import page
+from exporter.web.pages.explanation import MEANING, rule_sentence, what_would_change
 from exporter.web.response import Response
 
 _FILTERS: Final = ("verdict", "source", "home")
