@@ -37,6 +37,7 @@ from exporter.pruner.models import PruneMemory
 from exporter.reaper.models import Judgement
 from exporter.snapshot import OpenSession, Probe, Trouble
 from exporter.workers import client, protocol
+from exporter.workers.cancellation import Cancellation
 from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
 from exporter.workers.protocol import Call, ExplainRequest, Plans, ProbeRequest, ScanRequest
@@ -476,11 +477,20 @@ class ScanLoop:
         seconds: float = 0.0,
         *,
         progress: Callable[[int, int], None] | None = None,
+        cancellation: Cancellation | None = None,
     ) -> Reply:
         """Send a request to the worker of this home; see `workers.client.call`."""
         if self._worker_is_busy(home):
             raise WorkerError(f"{home.path} is still being scanned")
-        return client.call(self._pool, home, what, request, seconds, progress=progress)
+        return client.call(
+            self._pool,
+            home,
+            what,
+            request,
+            seconds,
+            progress=progress,
+            cancellation=cancellation,
+        )
 
     def _worker_is_busy(self, home: Home) -> bool:
         """True if a slow scan still uses this home's worker: it takes one call at a time."""
