@@ -139,7 +139,8 @@ class _Agent:
         Usage that they did not write is counted by the next agent, as after a crash.
         """
         log.warn(
-            "state directory does not answer; not waited for", directory=self._options.state_dir
+            "the state directory does not answer; exiting without waiting for it",
+            directory=self._options.state_dir,
         )
         os._exit(0)
 
@@ -154,10 +155,10 @@ class _Agent:
                 view = self._loop.run(timeout_seconds=interval)
                 self._publish(view, ready=all(home.known for home in view.homes))
                 self._trends.record(view)
-                self._changes.changed("round", "fine")
+                self._changes.changed("scan", "fine")
             except Exception as error:  # noqa: BLE001 - a failed scan must not end the agent
-                if not self._stopping and self._changes.changed("round", repr(error)):
-                    log.error("round failed", error=error_location(error))
+                if not self._stopping and self._changes.changed("scan", repr(error)):
+                    log.error("scan failed", error=error_location(error))
             spent = time.monotonic() - began
             if self._loop.has_new_homes():
                 interval = 0.0  # the next scan completes what is known of them

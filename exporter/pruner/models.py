@@ -130,6 +130,6 @@ class PruneMemory(Struct, frozen=True):
     present: Annotated[tuple[Word, ...], Meta(max_length=WORKDIRS_MAX)] = ()
     """Checkpoints whose working directories the agent has seen on this host."""
     emergency_since: Timestamp | None = None
-    """When the filesystem got above `emergency`; kept until it is at its low mark again."""
+    """When the filesystem got above `emergency`; kept until it is at its low watermark again."""
     strangers: Annotated[dict[SessionId, Timestamp], Meta(max_length=ITEMS_MAX)] = {}
     """Sessions with our end reason that no journal lists, and when they were first seen."""

@@ -319,7 +319,7 @@ def test_under_pressure_the_agent_takes_what_brings_it_to_the_low_mark(
         assert {policy for (policy,), count in deleted.items() if count} == {"request_dumps"}
         assert metrics.value("hermes_prune_enforcing", home=HOME) == 1
         left = sum(path.stat().st_size for path in home.glob("sessions/request_dump_*"))
-        assert left >= 500 * 1024, "no more than the low mark asks for"
+        assert left >= 500 * 1024, "no more than the low watermark asks for"
         assert runs_done(running.next_scan()) == 1
         told = wait_until(
             lambda: [line for line in running.log().splitlines() if "msg=pruned" in line],
@@ -381,7 +381,7 @@ def test_a_full_filesystem_is_relieved_to_the_low_mark_or_said_to_be_out_of_reac
                         bool(found.by("hermes_prune_pressure", "threshold", home=HOME))
                         and threshold(found, "disk_used") <= (0.4, 0)
                     ),
-                    "the low mark is reached",
+                    "the low watermark is reached",
                 )
                 assert threshold(metrics, "disk_used")[0] <= 0.4
             else:

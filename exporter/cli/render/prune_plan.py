@@ -196,7 +196,7 @@ def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
         kept = ", ".join(f"{format_count(each.items)} {each.rule}" for each in plan.protected)
         yield f"protected: {kept}", Tone.PLAIN
     for each in plan.unreachable:
-        above = f"{each.threshold}: {format_size(each.bytes)} above its low mark"
+        above = f"{each.threshold}: {format_size(each.bytes)} above its low watermark"
         yield f"{above} cannot be freed: {each.reason}", Tone.WARN
 
 

@@ -1,4 +1,4 @@
-"""How much of what may go is taken: enough to bring the thresholds down to their low marks."""
+"""How much a run takes: enough to lower each threshold to its low watermark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from exporter.runs.models import Frees, Unreachable
 def select(
     findings: Mapping[str, Finding], inventory: Inventory, settings: Prune, pressure: Pressure
 ) -> list[ItemGroup]:
-    """Return what the thresholds demand, the safest to lose first, and all expired trash."""
+    """Return all expired trash, and what the thresholds demand, the safest to lose first."""
     chosen = _Choice(findings)
     expired = chosen.of(EXPIRED_TRASH)
     for each in expired:
@@ -54,7 +54,7 @@ def in_bytes(level: Level, amount: float) -> float:
 def _purge_early(
     inventory: Inventory, chosen: _Choice, excess: float, *, before: float = inf
 ) -> list[ItemGroup]:
-    """Return the oldest trash from before a moment that is not expired, as far as needed."""
+    """Return trash from before a moment that has not expired, oldest first, as much as needed."""
     gone = {each.leading[0].target for each in chosen.of(EXPIRED_TRASH)}
     left = excess - sum(item.bytes for item in chosen.garbage())
     early: list[ItemGroup] = []
@@ -114,7 +114,7 @@ def unreachable(
     inventory: Inventory,
     pressure: Pressure | None,
 ) -> tuple[Unreachable, ...]:
-    """Return the bytes that stay above the low mark of each threshold under pressure, by reason."""
+    """Return the bytes above the low watermark that stay, by threshold and reason."""
     if pressure is None:
         return ()
     found: list[Unreachable] = []
@@ -157,7 +157,7 @@ def _reasons(
     inventory: Inventory,
     pressure: Pressure,
 ) -> Iterator[tuple[str, float]]:
-    """Yield the reasons that keep bytes, and how many; the plainest reason first."""
+    """Yield each reason that keeps bytes, and how many; the simplest reason first."""
     chosen = choice.chosen
     freed: Counter[Frees] = Counter()
     for item in (item for each in chosen for item in each.items):

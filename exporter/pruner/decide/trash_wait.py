@@ -1,6 +1,6 @@
-"""Which trash may not be purged yet, because a session may still need its past.
+"""Which trash may not be purged yet, because a session may still need its history.
 
-- The trash of a session that is in the database again.
+- The trash of a session that exists in the database again.
 - The trash of a session that a process may have in memory, if the process had the database open at
   the prune. A chat or a program of unknown kind is waited for until it ends. A server is waited
   for as long as `reaper.presume_after.server`, since a silent turn may go on; where Hermes writes
@@ -33,9 +33,9 @@ BESIDE: Final = "beside"
 """The key under which the journal notes it, with the first session that a run deletes."""
 
 
-def find_reborn(site: Target, session_ids: Collection[str]) -> set[str]:
+def find_reborn(target: Target, session_ids: Collection[str]) -> set[str]:
     """Return which of these sessions, all deleted by us, are in the database again."""
-    if not session_ids or database.file_state(site.database) is None:
+    if not session_ids or database.file_state(target.database) is None:
         return set()
     listed = msgspec.json.encode(list(session_ids)).decode()
 
@@ -45,10 +45,10 @@ def find_reborn(site: Target, session_ids: Collection[str]) -> set[str]:
         )
         return {session_id for (session_id,) in found}
 
-    return read_with_retry(site, there)
+    return read_with_retry(target, there)
 
 
-def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
+def why_not_purged(target: Target, runs: RunJournal, run: str) -> str:
     """Return why the trash of a run must not be purged automatically yet; '' if it may be."""
     deletions = [each for each in runs.actions(run) if each.action.kind == _DELETION]
     deleted = {each.action.target for each in deletions if each.state is ActionState.DONE}
@@ -57,27 +57,27 @@ def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
     noted = (each.after.get(BESIDE) for each in deletions)
     found: Any = next((each for each in noted if each is not None), None)
     try:
-        reborn = find_reborn(site, deleted)
-        waits_for = _waits_for(site, msgspec.convert(found, ProcessesAtPrune)) if found else None
+        reborn = find_reborn(target, deleted)
+        waits_for = _waits_for(target, msgspec.convert(found, ProcessesAtPrune)) if found else None
     except (DatabaseError, OSError, msgspec.ValidationError) as error:
-        return f"whether a session of it is still in use cannot be told: {error}"[:300]
+        return f"it is not known whether a session of it is still in use: {error}"[:300]
     if reborn:
-        return "a session of it is there again, and waits for its past"
+        return "a session of it exists again and needs its history"
     if waits_for is not None:
         return f"process {waits_for}, which was there at the prune, may still have a session of it"
     return ""
 
 
-def _waits_for(site: Target, processes_at_prune: ProcessesAtPrune) -> int | None:
+def _waits_for(target: Target, processes_at_prune: ProcessesAtPrune) -> int | None:
     """Return the PID of a process that the trash waits for; None if there is none."""
     now = read_boot_time()
     if now.boot_id != processes_at_prune.boot_id:
         return None  # every process of an earlier boot has ended
     for pid, start_ticks in processes_at_prune.chats:
-        if _lives(site, pid, start_ticks):
+        if _lives(target, pid, start_ticks):
             return pid
     servers = [
-        pid for pid, start_ticks in processes_at_prune.servers if _lives(site, pid, start_ticks)
+        pid for pid, start_ticks in processes_at_prune.servers if _lives(target, pid, start_ticks)
     ]
     if not servers:
         return None
@@ -86,17 +86,17 @@ def _waits_for(site: Target, processes_at_prune: ProcessesAtPrune) -> int | None
         processes_at_prune.server_seconds is not None
         and waited >= processes_at_prune.server_seconds
     ):
-        return servers[0] if _writes_turns_late(site) else None
+        return servers[0] if _writes_turns_late(target) else None
     return servers[0]
 
 
-def _lives(site: Target, pid: int, start_ticks: int) -> bool:
-    stat = read_stat(site.proc, pid)
+def _lives(target: Target, pid: int, start_ticks: int) -> bool:
+    stat = read_stat(target.proc, pid)
     return stat is not None and not stat.dead and stat.start_ticks == start_ticks
 
 
-def _writes_turns_late(site: Target) -> bool:
+def _writes_turns_late(target: Target) -> bool:
     """True for Hermes up to 0.17, which stores nothing of a turn before its end."""
-    if database.file_state(site.database) is None:
+    if database.file_state(target.database) is None:
         return False
-    return not read_with_retry(site, lambda each: probe_schema(each).has("messages", "compacted"))
+    return not read_with_retry(target, lambda each: probe_schema(each).has("messages", "compacted"))
