@@ -80,7 +80,8 @@ def _take(script: Sequence[Step], made: dict[str, Path]) -> dict[str, Any]:
     try:
         stage = made_up.MadeUpStage(folder, made)
         machine = Machine(stage, made_up.HOST, made_up.Fault)
-        for number, step in enumerate(script):
+        for step in script:
+            number += 1
             machine.take(step)
         number += 1
     except Exception as error:  # noqa: BLE001 - any failure is a finding

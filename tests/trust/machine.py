@@ -1,8 +1,8 @@
 """The steps of the campaign, and how they are drawn.
 
-A step is a name and three numbers. The numbers choose among what there is (`a` modulo the count), so
-a script of steps still means something when steps are left out of it: that is how a failure is made
-shorter. A step that finds nothing to do does nothing.
+A step is a name and three numbers. The numbers choose among what there is (`a` modulo the count),
+so a script of steps still means something when steps are left out of it: that is how a failure is
+made shorter. A step that finds nothing to do does nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.trust.model import HOUR, Broken, Home, Model, Process, Rules, Session
+from tests.trust.model import HOUR, BrokenPromiseError, Home, Model, Process, Rules, Session
 
 LONG = 10_000_000
 
@@ -264,14 +264,8 @@ class Machine:
         home = self._home_of(process)
         if process.on is None or process.on not in self.seen_rows(home):
             return
-        self.stage.write(
-            home,
-            (
-                "UPDATE sessions SET ended_at = ?, end_reason = ? "
-                "WHERE id = ? AND ended_at IS NULL",
-                [self.clock.wall, reason, process.on],
-            ),
-        )
+        sql = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL"
+        self.stage.write(home, (sql, [self.clock.wall, reason, process.on]))
 
     def _new(self, step: Step) -> None:
         process = self._process(step.a, "chat", "tui")
@@ -466,8 +460,10 @@ class Machine:
 
     def _scan_with(self, agent: Any) -> None:
         fallen = self._acting(agent.scan)
-        if fallen:
-            raise Broken(f"counters fell: {fallen}")
+        # What the product did is counted in the journal. One that is lost begins again.
+        damaged = {home.path for home in self.homes if home.journal_damaged}
+        if fallen := [said for path, said in fallen if path not in damaged]:
+            raise BrokenPromiseError(f"counters fell: {fallen}")
         faulty = self._faulty
         for home in self.homes:
             self.model.scanned(home, main=agent is self.stage.agents[0])
@@ -476,7 +472,7 @@ class Machine:
                 if agent is self.stage.agents[0]:
                     self.model.check_due(home, self.seen[home.path], enforcing=True)
             elif not faulty:
-                raise Broken(f"{home.path} cannot be read")
+                raise BrokenPromiseError(f"{home.path} cannot be read")
 
     _faulty = False
 
@@ -552,18 +548,18 @@ class Machine:
                 token for each in home.sessions.values() for token in each.tokens
             }
             if lost:
-                raise Broken(f"undo of all runs left messages in the trash: {sorted(lost)[:5]}")
+                raise BrokenPromiseError(
+                    f"undo of all runs left messages in the trash: {sorted(lost)[:5]}"
+                )
 
     # Faults
 
     def _race(self, step: Step) -> None:
         """A process opens the database, and takes a session up, between the look and the write."""
         home = self._home(step.a)
-        there = self.seen[home.path].rows
-        open_rows = [s for s in home.sessions.values() if s.id in there]
-        if not open_rows:
-            return
-        session = open_rows[step.b % len(open_rows)]
+        session = self._leak(home)
+        self.clock.advance(660)
+        self._scan_with(self.stage.agents[0])
         calls = iter(range(1, LONG))
         at = 1 + step.c % 6
 
@@ -580,10 +576,28 @@ class Machine:
             self._host.on_check = None
             self.stage.open_for_all(home)
 
+    def _leak(self, home: Home) -> Session:
+        """A chat says something and is killed."""
+        made = self.stage.start(home, "chat")
+        self._say_in(made)
+        self.stage.end(made, killed=True)
+        self._check()
+        assert made.on is not None
+        return home.sessions[made.on]
+
     def _fault(self, step: Step) -> None:
         """The next request that acts is killed, or meets an error, at some step of it."""
+        if step.c % 4 > 1:  # an automatic run: give it something to do
+            for _ in range(1 + step.b % 3):
+                self._leak(self._home(step.a))
+            if step.b % 2:
+                self._old_sessions(step)
+            self._check()
+            self.clock.advance((660, 26 * HOUR, 95 * 24 * HOUR)[step.b % 3])
+            self._scan_with(self.stage.agents[0])
         kind = FAULTS[step.a % len(FAULTS)]
-        fault = self._host.next_fault = self._fault_type(kind, 1 + step.b % 12)
+        at = 1 + step.b % (20 if kind == "kill" else 8)
+        fault = self._host.next_fault = self._fault_type(kind, at)
         self.clock.advance(61)
         self._faulty = True
         try:
@@ -619,7 +633,7 @@ class Machine:
     def _damage_journal(self, step: Step) -> None:
         home = self._home(step.a)
         journal = Path(home.path) / ".hermes-exporter/journal.db"
-        if not journal.exists() or home.journal_damaged:
+        if not journal.exists() or home.journal_damaged or step.a % 3:
             return
         home.journal_damaged = True
         if step.b % 3 == 0:

@@ -19,6 +19,7 @@ from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 from exporter import logs  # noqa: E402
+from exporter.agent.home_finder import HomeFinder  # noqa: E402
 from exporter.agent.manual_prune import PruneCommand  # noqa: E402
 from exporter.agent.scan_loop import ScanLoop  # noqa: E402
 from exporter.agent.service import HostService  # noqa: E402
@@ -27,6 +28,7 @@ from exporter.collectors.render import MetricsRenderer  # noqa: E402
 from exporter.config.load import load  # noqa: E402
 from exporter.config.prune import Thresholds  # noqa: E402
 from exporter.config.settings import Reaper  # noqa: E402
+from exporter.discovery.inspection import Inspection, inspect  # noqa: E402
 from exporter.errors import ExporterError  # noqa: E402
 from exporter.workers.pool import Pool  # noqa: E402
 from tests.trust.database_side import DatabaseSide  # noqa: E402
@@ -224,6 +226,10 @@ class MadeUpStage:
 
     # The product
 
+    def finder(self, store: StateStore) -> HomeFinder:
+        homes = [home.path for home in self.homes]
+        return HomeFinder(store, named=homes, prober=_Prober())  # type: ignore[arg-type]
+
     def explain(self, home: Home, session_id: str) -> str:
         """What the first agent thinks of a session, for a person who reads a failure."""
         lines = [f"{each}" for each in self.processes.values() if each.home == home.path]
@@ -247,6 +253,20 @@ def _settings() -> str:
     return text
 
 
+class _Prober:
+    """Looks at paths in this process: they do not hang."""
+
+    def begin_scan(self) -> None: ...
+
+    def hangs(self, _: str) -> bool:
+        return False
+
+    def inspect(self, path: str, *_: Any, **__: Any) -> Inspection:
+        return inspect(path)
+
+    def close(self) -> None: ...
+
+
 class _Agent:
     """An agent, as `serve` runs it, without its HTTP server."""
 
@@ -262,25 +282,28 @@ class _Agent:
         self._loop = ScanLoop(
             self._stage.settings,
             self._store,
-            named=[home.path for home in self._stage.homes],
+            discovery=self._stage.finder(self._store),
             pool=Pool(lambda _: MadeUpWorker(HOST)),  # type: ignore[arg-type,return-value]
             survey=HOST.survey,
             file_patterns=self._metrics.file_patterns,
         )
 
-    def scan(self) -> list[str]:
-        """Scan and act; return what is wrong with the counters."""
+    def scan(self) -> list[tuple[str, str]]:
+        """Scan and act; return the counters that fell, each with the path of its home."""
         view = self._loop.run(60.0)
         for thread in threading.enumerate():
             if thread.name == "prune":
                 thread.join(60.0)
         self.up = {home.path: home.up for home in view.homes}
         fallen = []
+        paths = {home.label: home.path for home in view.homes}
         for line in self._metrics.render(view).text.decode().splitlines():
             name, _, value = line.rpartition(" ")
             if not line.startswith("#") and ("_total{" in name or name.endswith("_total")):
                 if float(value) < self._counters.get(name, 0.0):
-                    fallen.append(f"{name}: {self._counters[name]} → {value}")
+                    label = name.partition('home="')[2].partition('"')[0]
+                    said = f"{name}: {self._counters[name]} → {value}"
+                    fallen.append((paths.get(label, ""), said))
                 self._counters[name] = float(value)
         return fallen
 
@@ -308,7 +331,7 @@ class _Command:
         loop = ScanLoop(
             self._stage.settings,
             store,
-            named=[home.path for home in self._stage.homes],
+            discovery=self._stage.finder(store),
             pool=Pool(lambda _: MadeUpWorker(HOST)),  # type: ignore[arg-type,return-value]
             survey=HOST.survey,
             every_session=True,

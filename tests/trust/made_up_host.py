@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import apsw
 
@@ -68,7 +68,9 @@ class Fault:
             return  # it passes
         self.happened = True
         if of_database:
-            raise (apsw.FullError if self.kind == "ENOSPC" else apsw.IOError)(f"made up {self.kind}")
+            raise (apsw.FullError if self.kind == "ENOSPC" else apsw.IOError)(
+                f"made up {self.kind}"
+            )
         raise OSError(getattr(errno, self.kind), f"made up {self.kind}")
 
 
@@ -166,7 +168,7 @@ class MadeUpHost:
                 yield under_way
             self._step(of_database=True)
 
-        Writer.transaction = transaction  # type: ignore[method-assign]
+        Writer.transaction = transaction  # type: ignore[assignment,method-assign]
         sys.addaudithook(self._audit)
 
     # Faults
@@ -232,7 +234,7 @@ class _Pinned:
     def __init__(self, host: MadeUpHost, proc: str, pid: int) -> None:
         self._host, self._proc, self._pid = host, proc, pid
 
-    def __enter__(self) -> _Pinned:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -67,5 +67,5 @@ class MadeUpTime:
         """Give these clocks to everything that is imported from now on."""
         time.time = lambda: self.wall
         time.monotonic = lambda: self.monotonic
-        time.sleep = self.advance
+        time.sleep = self.advance  # type: ignore[assignment]
         time.clock_gettime = self.read

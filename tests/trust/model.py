@@ -22,7 +22,7 @@ SERVERS = frozenset({"gateway", "cron"})
 REAPABLE = frozenset({"cli", "tui", "cron", "subagent", "curator"})
 
 
-class Broken(AssertionError):
+class BrokenPromiseError(AssertionError):
     """A promise was broken."""
 
 
@@ -270,14 +270,18 @@ class Model:
         if ours:
             self._check_explained(before, after)
         if after.tripped and not before.tripped and not home.journal_damaged:
-            raise Broken("automatic reaping stopped: the product itself found a wrong proof")
+            raise BrokenPromiseError(
+                "automatic reaping stopped: the product itself found a wrong proof"
+            )
 
     def _check_ends(self, home: Home, before: Observation, after: Observation) -> None:
         for session_id, row in after.rows.items():
             was = before.rows.get(session_id)
             session = home.sessions.get(session_id)
             if session is None:
-                raise Broken(f"{session_id} is in the database, and no process has made it")
+                raise BrokenPromiseError(
+                    f"{session_id} is in the database, and no process has made it"
+                )
             if row.end_reason != OUR_REASON or row.ended_at is None:
                 if was is not None and was.end_reason == OUR_REASON and row.ended_at is None:
                     self.healed += 1
@@ -296,35 +300,37 @@ class Model:
         proofs = {each.proof for each in done}
         proof = done[-1].proof if done else None
         if proof is None:
-            raise Broken(f"{session.id} was ended, and the journal has no proof of it")
+            raise BrokenPromiseError(f"{session.id} was ended, and the journal has no proof of it")
         self.reaped[proof] += 1
         if not home.by_hand:
             home.reaps.append(self.clock.true)
         what = f"{session.id} was ended as {proof} ({proofs})"
         if home.held.get(session.id):
-            raise Broken(f"{what}, and it is held: {home.held[session.id]}")
+            raise BrokenPromiseError(f"{what}, and it is held: {home.held[session.id]}")
         if session.source not in REAPABLE:
-            raise Broken(f"{what}, and its source is {session.source}")
+            raise BrokenPromiseError(f"{what}, and its source is {session.source}")
         stopped = [p.pid for p in self.of(home) if p.stopped and p.kind not in NOTHING_RUNS_IN]
         users = self.on(home, session.id)
         if session.parent is not None:
             users += self.on(home, session.parent) if session.source == "subagent" else []
         if proof == "proven":
             if users:
-                raise Broken(f"{what}, and {users} is on it")
+                raise BrokenPromiseError(f"{what}, and {users} is on it")
         else:
             if stopped:
-                raise Broken(f"{what} beside stopped processes {stopped}")
+                raise BrokenPromiseError(f"{what} beside stopped processes {stopped}")
             needed = min(self.rules.server, self.rules.chat)
             needed = max([needed, *(self.needed_idle(home, each) for each in users)])
             idle = self.watched_idle(home, session)
             if session.presumed_by_clock:
                 idle = max(idle, self.clock.wall - session.active_wall)
             if idle + self.rules.slack < needed:
-                raise Broken(f"{what} after {idle:.0f} s of {needed:.0f}; {users} is on it")
+                raise BrokenPromiseError(
+                    f"{what} after {idle:.0f} s of {needed:.0f}; {users} is on it"
+                )
         idle_true = self.clock.true - session.active_true
         if idle_true + self.clock_wrong_by + self.rules.slack < self.rules.min_idle:
-            raise Broken(f"{what} after {idle_true:.0f} s")
+            raise BrokenPromiseError(f"{what} after {idle_true:.0f} s")
 
     def _check_tokens(self, home: Home, before: Observation, after: Observation) -> None:
         here = after.in_database() | after.in_files()
@@ -353,16 +359,18 @@ class Model:
         where = f"{token} of {session.id if session else home.file_tokens[token]}"
         since = home.trashed_true.get(token)
         if since is None:
-            raise Broken(f"{where} is lost: neither in the home nor in the trash")
+            raise BrokenPromiseError(f"{where} is lost: neither in the home nor in the trash")
         if home.purging:
             home.released.add(token)
             return
         kept = self.clock.true - since
         if kept + self.clock_wrong_by + self.rules.slack < self.rules.keep:
-            raise Broken(f"{where} is lost: its trash was purged after {kept:.0f} s")
+            raise BrokenPromiseError(f"{where} is lost: its trash was purged after {kept:.0f} s")
         for each in self.on(home, session.id) if session is not None else ():
             if each.since < since and self.needed_idle(home, each) == self.rules.chat:
-                raise Broken(f"{where} is lost: its trash was purged, and {each} has it in memory")
+                raise BrokenPromiseError(
+                    f"{where} is lost: its trash was purged, and {each} has it in memory"
+                )
         home.released.add(token)
 
     def _check_prune(self, home: Home, session: Session, before: Observation) -> None:
@@ -370,42 +378,42 @@ class Model:
         what = f"{session.id} was pruned"
         row = before.rows.get(session.id)
         if row is not None and row.ended_at is None:
-            raise Broken(f"{what}, and it was open")
+            raise BrokenPromiseError(f"{what}, and it was open")
         if home.held.get(session.id):
-            raise Broken(f"{what}, and it is held: {home.held[session.id]}")
+            raise BrokenPromiseError(f"{what}, and it is held: {home.held[session.id]}")
         idle = self.watched_idle(home, session)
         age = self.clock.true - session.active_true
         for each in self.on(home, session.id):
             needed = self.needed_idle(home, each)
             longest = max(idle, age) + self.clock_wrong_by + self.rules.slack
             if longest < needed:
-                raise Broken(f"{what} after {longest:.0f} s, and {each} is on it")
+                raise BrokenPromiseError(f"{what} after {longest:.0f} s, and {each} is on it")
         least = DAY if not session.tokens else 7 * DAY
         if age + self.clock_wrong_by + self.rules.slack < least:
-            raise Broken(f"{what} after {age:.0f} s")
+            raise BrokenPromiseError(f"{what} after {age:.0f} s")
         if session.reaped_true is not None:
             since = self.clock.true - session.reaped_true
             if since + self.clock_wrong_by + self.rules.slack < self.rules.keep:
-                raise Broken(f"{what} {since:.0f} s after it was reaped")
+                raise BrokenPromiseError(f"{what} {since:.0f} s after it was reaped")
         if session.restored_true is not None and not home.by_hand:
             since = self.clock.true - session.restored_true
             if since + self.clock_wrong_by + self.rules.slack < 30 * DAY:
-                raise Broken(f"{what} {since:.0f} s after an undo gave it back")
+                raise BrokenPromiseError(f"{what} {since:.0f} s after an undo gave it back")
 
     def _check_order(self, home: Home, after: Observation) -> None:
         for session_id, row in after.rows.items():
             session = home.sessions[session_id]
             if len(set(row.tokens)) != len(row.tokens):
-                raise Broken(f"{session_id} has messages twice: {row.tokens}")
+                raise BrokenPromiseError(f"{session_id} has messages twice: {row.tokens}")
             place = {token: number for number, token in enumerate(session.tokens)}
             order = [place.get(token, -1) for token in row.tokens]
             if order != sorted(order) or -1 in order:
-                raise Broken(f"{session_id} has its messages in another order: {order}")
+                raise BrokenPromiseError(f"{session_id} has its messages in another order: {order}")
 
     def _check_explained(self, before: Observation, after: Observation) -> None:
         """The journal explains every difference, down to the bytes of the database."""
         if before.database != after.database and before.actions == after.actions:
-            raise Broken("state.db or its WAL changed, and no run says so")
+            raise BrokenPromiseError("state.db or its WAL changed, and no run says so")
         noted = [
             each
             for key, each in after.actions.items()
@@ -418,11 +426,11 @@ class Model:
                 session_id not in targets
             ):
                 was, now = before.rows.get(session_id), after.rows.get(session_id)
-                raise Broken(f"{session_id} changed, and no run says so: {was} → {now}")
+                raise BrokenPromiseError(f"{session_id} changed, and no run says so: {was} → {now}")
         for path in before.files.keys() ^ after.files.keys():
             name = path.rpartition("/")[2]
             if name not in text and not any(each in path for each in targets):
-                raise Broken(f"{path} came or went, and no run says so: {targets}")
+                raise BrokenPromiseError(f"{path} came or went, and no run says so: {targets}")
 
     def check_healed(self, home: Home, after: Observation) -> None:
         """After a scan of an agent: whatever was used after we ended it is put right."""
@@ -432,13 +440,14 @@ class Model:
             row = after.rows.get(session.id)
             if row is None:
                 continue
-            if session.reaped_true is not None and session.active_true > session.reaped_true:
-                if row.end_reason == OUR_REASON and holders and session.went_on_in is None:
-                    raise Broken(f"{session.id} was used after its reap, and was not reopened")
+            used = session.reaped_true is not None and session.active_true > session.reaped_true
+            went_on = session.went_on_in is not None
+            if used and holders and not went_on and row.end_reason == OUR_REASON:
+                raise BrokenPromiseError(f"{session.id} was used after its reap, and stays ended")
             missing = [t for t in session.tokens if t not in row.tokens and t in trash]
             newest = session.tokens[-1] if session.tokens else None
             if missing and newest in row.tokens:
-                raise Broken(f"{session.id} goes on without its past: {missing}")
+                raise BrokenPromiseError(f"{session.id} goes on without its past: {missing}")
 
     def check_due(self, home: Home, after: Observation, *, enforcing: bool) -> None:
         """After a scan: a session that nothing runs is ended within its time of the table."""
@@ -458,7 +467,9 @@ class Model:
                 continue
             session.due_scans += 1
             if session.due_scans > self.rules.confirmations + 4:
-                raise Broken(f"{session.id} is dead by the table, and was not ended: {session}")
+                raise BrokenPromiseError(
+                    f"{session.id} is dead by the table, and was not ended: {session}"
+                )
 
     def _is_due(self, home: Home, session: Session, holders: Sequence[Process]) -> bool:
         if session.source not in REAPABLE or session.restored_true is not None:
