@@ -472,7 +472,7 @@ class Machine:
                 if agent is self.stage.agents[0]:
                     self.model.check_due(home, self.seen[home.path], enforcing=True)
             elif not faulty:
-                raise BrokenPromiseError(f"{home.path} cannot be read")
+                raise BrokenPromiseError(f"{home.path} cannot be read: {agent.trouble(home)}")
 
     _faulty = False
 

@@ -10,7 +10,6 @@ from tests.trust.made_up_time import MadeUpTime
 CLOCK = MadeUpTime()
 CLOCK.install()
 
-import dataclasses  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import shutil  # noqa: E402
@@ -26,8 +25,6 @@ from exporter.agent.service import HostService  # noqa: E402
 from exporter.agent.state_store import StateStore, copy_memories  # noqa: E402
 from exporter.collectors.render import MetricsRenderer  # noqa: E402
 from exporter.config.load import load  # noqa: E402
-from exporter.config.prune import Thresholds  # noqa: E402
-from exporter.config.settings import Reaper  # noqa: E402
 from exporter.discovery.inspection import Inspection, inspect  # noqa: E402
 from exporter.errors import ExporterError  # noqa: E402
 from exporter.workers.pool import Pool  # noqa: E402
@@ -73,7 +70,7 @@ class MadeUpStage:
             self.homes.append(Home(str(path), version))
             self._sides[str(path)] = DatabaseSide(path)
         config = folder / "settings.yml"
-        config.write_text(_settings())
+        config.write_text(SETTINGS)
         self.settings = load(str(config))
         HOST.processes = {}
         HOST.next_fault = HOST.fault = HOST.on_check = None
@@ -241,18 +238,6 @@ class MadeUpStage:
         return _Command(self)
 
 
-def _settings() -> str:
-    """The settings, by the names that this version has."""
-    text = SETTINGS
-    if "state_db_payload" not in {each.name for each in dataclasses.fields(Thresholds)}:
-        text = text.replace("state_db_payload", "state_db")
-    if "breaker" in {each.name for each in dataclasses.fields(Reaper)}:
-        text = text.replace(
-            "max_per_minute: 1000", "max_per_minute: 1000\n  breaker: {ratio: 100%, count: 1000}"
-        )
-    return text
-
-
 class _Prober:
     """Looks at paths in this process: they do not hang."""
 
@@ -306,6 +291,10 @@ class _Agent:
                     fallen.append((paths.get(label, ""), said))
                 self._counters[name] = float(value)
         return fallen
+
+    def trouble(self, home: Home) -> list[str]:
+        states = self._loop.states()
+        return [f"{s.trouble} {s.detail}" for s in states if s.home.path == home.path]
 
     def explain(self, session_id: str) -> list[Any]:
         return self._loop.explain(session_id)

@@ -277,10 +277,10 @@ class MadeUpWorker:
         seconds: float = 0.0,
         *,
         part: Callable[[Any], None] | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        **_: Any,
     ) -> Any:
         """Answer as a worker process does: by its table, through its messages."""
-        del seconds, progress
+        del seconds
         request = what.decode_request(_through(request))
         reporter = _Reporter(what, part)
         try:
@@ -317,6 +317,9 @@ class _Reporter:
 
     def progress(self, settled: int, total: int) -> None:
         pass
+
+    def cancelled(self) -> bool:
+        return False
 
 
 def _through(message: object) -> bytes:
