@@ -60,6 +60,8 @@ class AutomaticHealer:
             )
             if not healed.left:
                 self._wait_until.pop(home.path, None)
+        if healed.finished:
+            log.info("rows of emptied sessions deleted", home=home.label, rows=healed.finished)
         self._log_obstacle(state, healed.why)
 
     def _log_obstacle(self, state: HomeState, why: str) -> None:

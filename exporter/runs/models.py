@@ -29,6 +29,10 @@ ENDS: Final = (END_SESSION, MOVE_END, CORRECT_END)
 """The actions that leave an end which we wrote."""
 
 
+FINISH_ROW: Final = "finish_row"
+"""The row of an emptied session goes, when no process can need it any more."""
+
+
 class RunKind(StrEnum):
     """What a run is for."""
 
@@ -235,6 +239,8 @@ class Run(Struct, frozen=True):
     @property
     def label(self) -> str:
         """What people call it."""
+        if self.sole_action == FINISH_ROW:
+            return "finish"
         return "purge" if self.is_purge else self.kind.value
 
     def row(self, home: str) -> dict[str, Any]:
@@ -250,6 +256,16 @@ class Run(Struct, frozen=True):
             "bytes": self.bytes,
             "undoable_until": None if self.is_undone else self.undoable_until,
         }
+
+
+class KeptRows(Struct, frozen=True):
+    """Sessions that one run has emptied, and whose rows are still there."""
+
+    run: str
+    sessions: dict[str, int]
+    """The number of the action that emptied each."""
+    beside: Any = None
+    """What the run noted of the processes that they wait for."""
 
 
 class BreakerTrip(Struct, frozen=True):

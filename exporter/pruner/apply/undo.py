@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import structs
 
@@ -79,10 +79,13 @@ class RunRestorer:
         kind: RunKind = RunKind.UNDO,
         reason: str = "",
         wanted: Callable[[Action], bool] = lambda _: True,
+        relatives: Collection[str] = (),
         progress: Progress | None = None,
     ) -> None:
+        """`relatives` are sessions that come back only because others do."""
         self._run = run
         self._kind = kind
+        self._relatives = relatives
         self._reason = reason or f"undo of {run}"
         self._wanted = wanted
         self._target = target
@@ -103,7 +106,7 @@ class RunRestorer:
         if not done:
             return Outcome(self._run, RunOutcome.DONE, skipped=earlier)
         record = self._record
-        intents = [_restoring(each, self._reason) for each in done]
+        intents = [self._restoring(each) for each in done]
         record.begin(self._kind, intents, by_hand=self._kind is RunKind.UNDO)
         pairs = list(zip(record.actions, done, strict=True))
         try:
@@ -120,6 +123,18 @@ class RunRestorer:
             run=self._run,
             skipped=(*outcome.skipped, *earlier),
             longest_hold_seconds=self._pacer.longest_hold_seconds,
+        )
+
+    def _restoring(self, action: Action) -> Intent:
+        """The intent to take back an action of a prune."""
+        return Intent(
+            action=RESTORE_ACTION,
+            target=action.intent.target,
+            reason=self._reason,
+            policy=action.intent.policy,
+            bytes=action.intent.bytes,
+            before={"relative": True} if action.intent.target in self._relatives else {},
+            reverses=Reversal(action.run, action.number),
         )
 
     def _restore_sessions(self, actions: Sequence[Action], trash: RunTrash) -> None:
@@ -161,15 +176,3 @@ def _not_to_be_restored(actions: Sequence[Action]) -> tuple[Skipped, ...]:
         if each.intent.action == UNREADABLE
     ]
     return (*restored, *unknown, *unreadable)
-
-
-def _restoring(action: Action, reason: str) -> Intent:
-    """The intent to take back an action of a prune."""
-    return Intent(
-        action=RESTORE_ACTION,
-        target=action.intent.target,
-        reason=reason,
-        policy=action.intent.policy,
-        bytes=action.intent.bytes,
-        reverses=Reversal(action.run, action.number),
-    )
