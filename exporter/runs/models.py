@@ -112,6 +112,8 @@ class Outcome(Struct, frozen=True):
     """Bytes of what was done, by when they come free."""
     kept_bytes: Bytes = 0
     """Size of the deleted sessions in the trash."""
+    rows_kept: Count = 0
+    """Sessions of which only the row is left, for a process that may have them in memory."""
     notes: tuple[Skipped, ...] = ()
     """Targets that an undo restored, but not exactly as they were."""
     reopened: tuple[SessionId, ...] = ()

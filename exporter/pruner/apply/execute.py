@@ -186,12 +186,14 @@ class _PruneRun:
             self._runs.set_not_undoable(record.run)
         note_purged(self._runs, record.run)
         outcome = record.finish()
-        if any(is_session(each) and record.is_done(each) for each in noted):
+        deleted = sum(is_session(each) and record.is_done(each) for each in noted)
+        if deleted:
             self._merge(self._target.monotonic() - began)
         return structs.replace(
             outcome,
             freed=self._freed(),
             kept_bytes=deleter.kept_bytes if deleter is not None else 0,
+            rows_kept=deleted if self._keeps_rows else 0,
             longest_hold_seconds=self._pacer.longest_hold_seconds,
         )
 
