@@ -45,7 +45,7 @@ class AutomaticHealer:
         if self._monotonic() < self._wait_until.get(home.path, 0.0):
             return
         self._wait_until[home.path] = self._monotonic() + _RETRY_SECONDS
-        request = heal_request(home, evidence, settings.for_home(home.named_as))
+        request = heal_request(home, evidence, settings.for_home(home))
         try:
             healed = client.call(self._pool, home, protocol.HEAL, request)
         except RefusedError as error:

@@ -22,6 +22,7 @@ from exporter.agent.state_store import StateStore, state_lock
 from exporter.agent.systemd import ScanDeadline, ServiceManager
 from exporter.collectors.render import MetricsRenderer
 from exporter.collectors.view import HostView
+from exporter.config import paths
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, error_location
@@ -43,13 +44,26 @@ def serve(options: Options) -> int:
     """Run until SIGTERM or SIGINT."""
     sys.setswitchinterval(_THREAD_SWITCH_SECONDS)
     gc.freeze()  # objects loaded so far stay: no garbage collection has to visit them
-    settings = load(options.config_file)
+    file = find_config_file(options)
+    settings = load(file)
     with state_lock(options.state_dir):
         store = StateStore.open(options.state_dir)
         try:
-            return asyncio.run(_Agent(options, settings, store).run())
+            return asyncio.run(_Agent(options, settings, store).run(file))
         finally:
             store.close()
+
+
+def find_config_file(options: Options) -> str | None:
+    """Return the configuration to read: the one that was named, or the system's if there is one."""
+    if options.config_file is not None or not options.looks_for_config:
+        return options.config_file
+    file = paths.SYSTEM_CONFIG_FILE
+    if os.access(file, os.R_OK):
+        return file
+    if os.path.lexists(file):
+        log.warn("configuration cannot be read as this user; the defaults hold", file=file)
+    return None
 
 
 def _has_ended(thread: threading.Thread) -> bool:
@@ -72,7 +86,7 @@ class _Agent:
         self._wake = threading.Event()
         self._stopping = False
 
-    async def run(self) -> int:
+    async def run(self, config_file: str | None) -> int:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -85,7 +99,13 @@ class _Agent:
             reload=self.reload if self._options.enable_lifecycle else None,
         )
         server = await serve_http(self._options.listen_address, routes)
-        log.info("listening", address=server.address, version=__version__, **self._modes())
+        log.info(
+            "listening",
+            address=server.address,
+            version=__version__,
+            config=config_file or "defaults",
+            **self._modes(),
+        )
         scanner = threading.Thread(target=self._scan, name="scanner", daemon=True)
         scanner.start()
         self._service.ready()
@@ -196,12 +216,13 @@ class _Agent:
 
     def _reload(self) -> None:
         try:
-            self._loop.settings = load(self._options.config_file)
+            file = find_config_file(self._options)
+            self._loop.settings = load(file)
         except ExporterError as error:
             self._loop.config_reload_successful = False
             log.error("configuration not reloaded", error=str(error))
             self._wake.set()
             raise
         self._loop.config_reload_successful = True
-        log.info("configuration reloaded", file=self._options.config_file, **self._modes())
+        log.info("configuration reloaded", file=file or "defaults", **self._modes())
         self._wake.set()

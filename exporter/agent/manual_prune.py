@@ -70,7 +70,7 @@ class ManualPrune:
         self.by_pressure = command.by_pressure
 
     def wish(self, state: HomeState) -> PlansWanted:
-        own = self._settings.for_home(state.home.named_as)
+        own = self._settings.for_home(state.home)
         return PlansWanted(
             prune=PruneWish(
                 own.prune,

@@ -19,7 +19,7 @@ from exporter.config.settings import Settings
 from exporter.reaper.models import Verdict
 from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits, ReapPlanRequest, digest, hash_of
 from exporter.runs.models import END_SESSION, Filter
-from exporter.text import counted, escape_control, join_words
+from exporter.text import counted, escape_control, format_count, join_words
 from exporter.workers import protocol
 
 log = logs.get("reap")
@@ -36,7 +36,7 @@ class ManualReap:
         self.filter_by = Filter(sources=tuple(sources))
 
     def wish(self, state: HomeState) -> PlansWanted:
-        limits = ReapLimits.of(self._settings.for_home(state.home.named_as).reaper)
+        limits = ReapLimits.of(self._settings.for_home(state.home).reaper)
         return PlansWanted(reap=ReapPlanRequest(limits, self.filter_by.sources, by_hand=True))
 
     def plan_of(self, state: HomeState) -> HomePlan | None:
@@ -62,6 +62,7 @@ class ManualReap:
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
         yield from _never_reaped(self.filter_by.sources, plans)
         yield from _not_judged(self.filter_by.sources, plans, view)
+        yield from _slow_start(plans, view)
 
     def heal_first(self, loop: ScanLoop) -> None:
         """Heal prunes only. A reap heals reaps itself: it must know whether they stopped automatic
@@ -101,6 +102,22 @@ class ManualReap:
             skipped=outcome.skipped,
             why=outcome.why,
         )
+
+
+def _slow_start(plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
+    """Yield a line for each home of which the agent itself would end only a part in this hour."""
+    homes = {home.label: home for home in view.homes}
+    for each in plans:
+        home = homes.get(each.state.home.label)
+        if home is None or not home.reaper_enforcing or home.runs.tripped is not None:
+            continue
+        limit = home.hourly_limit
+        waiting = len(each.plan.actions) - limit.left
+        if waiting > 0:
+            yield (
+                f"{home.label}: the agent ends them by itself; {format_count(waiting)} wait for "
+                f"slow start: {format_count(limit.sessions)} in this hour"
+            )
 
 
 def _never_reaped(sources: Sequence[str], plans: Sequence[PlannedHome]) -> Iterator[str]:

@@ -127,7 +127,7 @@ def _plans(
             for each in planned.actions
             if items is None or _saved_item(kind, home.path, each) in items
         )
-        yield PlannedHome(state, loop.settings.for_home(home.named_as), planned, tuple(wanted))
+        yield PlannedHome(state, loop.settings.for_home(home), planned, tuple(wanted))
 
 
 def execute(kind: ManualRun, loop: ScanLoop, result: RunResult, progress: OnProgress) -> None:

@@ -158,7 +158,7 @@ def undo(
     failed: list[Skipped] = []
     outcomes: list[RunOutcome] = []
     for state in states:
-        undone = _undo(loop, state, loop.settings.for_home(state.home.named_as), chosen)
+        undone = _undo(loop, state, loop.settings.for_home(state.home), chosen)
         restored.extend(undone.done)
         failed.extend(undone.skipped)
         outcomes.append(undone.outcome)

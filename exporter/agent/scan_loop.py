@@ -441,15 +441,16 @@ class ScanLoop:
         host = socket.gethostname()
         clock = ("clock",) if self._clock_stepped() else ()
         blind = self._last_survey.blind if self._last_survey is not None else ()
+        now = self._clock()
         return HostView(
             homes=tuple(
-                state.view(self.settings, host=host, started=started, blind=clock)
+                state.view(self.settings, host=host, started=started, now=now, blind=clock)
                 for state in self.states()
             ),
             version=__version__,
             blind=tuple(reason.value for reason in blind),
             config_reload_successful=self.config_reload_successful,
-            now=self._clock(),
+            now=now,
             limited_users=self._last_survey.limited_users if self._last_survey is not None else 0,
             slow_homes=sum(state.trouble is Trouble.TIMEOUT for state in self._states.values()),
             refused=tuple(each for each in self.census.refused if each.path not in self._states),

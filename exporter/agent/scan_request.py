@@ -44,7 +44,7 @@ def scan_request(
     """
     databases = [look.state, *look.boards]
     evidence = {each.name: surveyed.get(target_key(home.path, each.name)) for each in databases}
-    own = settings.for_home(home.named_as)
+    own = settings.for_home(home)
     main = evidence["state.db"]
     return ScanRequest(
         home=home.path,

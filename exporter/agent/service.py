@@ -257,7 +257,7 @@ class HostService:
         """Scan as often as a verdict needs; the last scan makes the plans."""
         before = ScanPurpose(_NO_PLANS.wish, purpose.walk_disk, purpose.presume_by_clock)
         self._loop.discover()
-        homes = [self._loop.settings.for_home(each.home.named_as) for each in self._loop.states()]
+        homes = [self._loop.settings.for_home(each.home) for each in self._loop.states()]
         for _ in range(max((own.reaper.confirmations for own in homes), default=1) - 1):
             view = self._loop.run(_SCAN_SECONDS, before)
             if any(home.verdicts for home in view.homes):
@@ -268,7 +268,7 @@ class HostService:
         """Scan, and add what an automatic prune would do."""
 
         def wish(state: HomeState) -> PlansWanted:
-            own = self._loop.settings.for_home(state.home.named_as)
+            own = self._loop.settings.for_home(state.home)
             memory = self._loop.prune_memory(state.home)
             return PlansWanted(prune=PruneWish(own.prune, memory, own.reaper.end_reason))
 

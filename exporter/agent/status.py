@@ -28,7 +28,10 @@ def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any
 
 def modes(settings: Settings) -> dict[str, str]:
     """Return the modes: `enforce` if at least one home may have anything ended or deleted."""
-    sections: tuple[Settings | ConfiguredHome, ...] = (settings, *settings.homes)
+    entries = tuple(home for home in settings.homes if home.watch)
+    sections: tuple[Settings | ConfiguredHome, ...] = (
+        (settings, *entries) if settings.discover or not entries else entries
+    )
     return {
         "reaper": _mode(any(each.reaper.mode is Mode.ENFORCE for each in sections)),
         "prune": _mode(any(each.prune.mode is Mode.ENFORCE for each in sections)),
@@ -47,6 +50,7 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
         row["deleted_wal_pids"] = home.evidence.deleted_wal_pids if home.evidence else None
         row["lockless_pids"] = home.evidence.lockless_pids if home.evidence else None
     open_now = sum(sessions.open_by_source.values()) if sessions is not None else None
+    dead = sum(v.sessions for v in home.verdicts if v.verdict is Verdict.DEAD)
     return row | {
         "up": home.up,
         "trouble": home.trouble.value,
@@ -63,11 +67,38 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
         "disk": disk_bytes(home),
         "thresholds": _thresholds(home),
         "breaker": home.runs.tripped.why if home.runs.tripped is not None else None,
-        "would_reap": sum(v.sessions for v in home.verdicts if v.verdict is Verdict.DEAD),
+        "would_reap": dead,
+        "slow_start": _slow_start(home, dead),
         "would_prune": {
             "items": home.prune.would_items if home.prune is not None else None,
             "bytes": home.prune.would_bytes if home.prune is not None else None,
         },
+        "capped": _capped(home),
+    }
+
+
+def _capped(home: HomeView) -> dict[str, Any] | None:
+    """Return what automatic runs leave for later; null if that is nothing."""
+    found = home.prune.capped if home.prune is not None else None
+    if found is None:
+        return None
+    return {
+        "items": found.items,
+        "bytes": found.bytes,
+        "too_large": found.too_large,
+        "more_at": found.more_at,
+    }
+
+
+def _slow_start(home: HomeView, dead: int) -> dict[str, int] | None:
+    """Return what automatic reaping may end in this hour, and how many wait; None if it is off."""
+    if not home.reaper_enforcing or home.runs.tripped is not None:
+        return None
+    limit = home.hourly_limit
+    return {
+        "per_hour": limit.sessions,
+        "left": limit.left,
+        "waiting": max(0, dead - limit.left),
     }
 
 

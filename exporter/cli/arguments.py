@@ -172,8 +172,8 @@ def add_collectors(parser: ArgumentParser) -> None:
 def options(args: Namespace) -> Options:
     """Return the given options; options that a command does not have keep their defaults.
 
-    If no configuration was named and the service on this host has one, the command uses that one
-    and says so. Otherwise it would not do what the agent does.
+    If no configuration was named and this host has one, the command uses that one and says so:
+    otherwise it would not do what the agent does. The agent looks for it itself (`daemon`).
     """
     given = vars(args)
     if args.config_file is None and args.as_service:

@@ -22,7 +22,7 @@ class ThresholdName(StrEnum):
 
     TRANSCRIPTS = "transcripts"
     CHECKPOINTS = "checkpoints"
-    STATE_DB = "state_db"
+    STATE_DB_PAYLOAD = "state_db_payload"
     DISK_USED = "disk_used"
     EMPTY_SESSIONS = "empty_sessions"
 
@@ -77,6 +77,19 @@ class Unreachable(Struct, frozen=True):
     bytes: Bytes
 
 
+class Capped(Struct, frozen=True):
+    """What automatic runs leave for later, because of what they may take in 24 hours."""
+
+    items: Count
+    bytes: Bytes
+    too_large: Count = 0
+    """Those of the items that alone are more than a whole day's caps: they wait for a person."""
+    caps: Annotated[list[Word], Meta(max_length=3)] = []
+    """The keys of `prune.caps` that are reached."""
+    more_at: Timestamp | None = None
+    """When more may go; None if only a person can take the rest."""
+
+
 class HomePrunePlan(Struct, frozen=True):
     """What would be done to one home, in this order."""
 
@@ -92,7 +105,9 @@ class HomePrunePlan(Struct, frozen=True):
     why: Text = ""
     """The same in a sentence."""
     warnings: tuple[Text, ...] = ()
-    """What a person should know before saying yes, e.g. that it is above the caps."""
+    """What a person should know before saying yes, e.g. that it is more than a day's caps."""
+    capped: Capped | None = None
+    """Of an automatic plan: what is left for later."""
 
 
 RULES_MAX = 32
@@ -135,6 +150,7 @@ class PruneReport(Struct, frozen=True):
     would_bytes: Bytes = 0
     protected: Annotated[list[ProtectedCount], Meta(max_length=RULES_MAX)] = []
     emergency: bool = False
+    capped: Capped | None = None
 
 
 class PruneOutcome(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """What a reap would do: a pure function of verdicts, so a dry run prints the same plan.
 
-A plan contains only sessions that were found dead. An automatic plan has a limit per minute. It is
-empty if it would end more sessions at once than can be right: then a person must check.
+A plan contains only sessions that were found dead. An automatic plan has a limit per minute and one
+per hour (`slow_start`). It is empty while automatic reaping has stopped: then a person must check.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from exporter.reaper.models import Evidence, JudgedSession, Proof, SpeaksFor, Verdict
+from exporter.reaper.slow_start import FIRST_HOUR
 from exporter.snapshot import Count, OpenSession, SessionId, Text, Timestamp, Word
 from exporter.text import format_age
 
 if TYPE_CHECKING:  # a worker plans too, and does not need the configuration
     from exporter.config.settings import Reaper
 
-FEW: Final = 5
-"""So few dead sessions never open the breaker by their share: one of three is a third."""
 _EVIDENCE_MAX: Final = 4
 _HASH_DIGITS: Final = 16
 
@@ -63,8 +62,6 @@ class Blocked(StrEnum):
     """Why a plan does nothing although there are dead sessions."""
 
     NO = "no"
-    RATIO = "breaker_ratio"
-    COUNT = "breaker_count"
     TRIPPED = "breaker_tripped"
     """The breaker opened in an earlier reap; a reap by hand closes it again."""
 
@@ -74,16 +71,12 @@ class ReapLimits(Struct, frozen=True):
 
     sources: tuple[str, ...] = ("cli", "tui", "cron", "subagent", "curator")
     max_per_minute: int = 60
-    ratio: float = 0.2
-    count: int = 50
 
     @classmethod
     def of(cls, settings: Reaper) -> ReapLimits:
         return cls(
             sources=settings.sources,
             max_per_minute=settings.max_per_minute,
-            ratio=settings.breaker.ratio,
-            count=settings.breaker.count,
         )
 
 
@@ -102,9 +95,10 @@ class JudgedHome(Struct, frozen=True):
     home: str
     judged: Sequence[JudgedSession]
     """Its open sessions, or at least the dead ones."""
-    open_sessions: int
     limits: ReapLimits = ReapLimits()
     reaped_in_last_minute: int = 0
+    left_in_this_hour: int = FIRST_HOUR
+    """What slow start still allows."""
     tripped: str = ""
     """Why automatic reaping had already stopped; empty if it had not."""
 
@@ -119,7 +113,7 @@ class HomePlan(Struct, frozen=True):
     dead: Count = 0
     """How many sessions were found dead, including those that this plan does not end."""
     deferred: Count = 0
-    """How many of them the limit per minute postpones."""
+    """How many of them slow start and the limit per minute postpone."""
 
 
 class ReapPlan(Struct, frozen=True):
@@ -145,7 +139,7 @@ def plan_reap(
 ) -> ReapPlan:
     """Plan to end the dead sessions; only of these sources and homes, if any are named.
 
-    A plan by hand has no breaker and no limit per minute: the person who confirms replaces both.
+    A plan by hand has no breaker and no limits: the person who confirms replaces them.
     """
     plans = tuple(
         _plan_home(home, now, sources=sources, by_hand=by_hand)
@@ -166,10 +160,11 @@ def _plan_home(
     if by_hand:
         allowed = wanted
     else:
-        blocked, why = _breaker(home, len(wanted))
-        if blocked is not Blocked.NO:
-            return HomePlan(home.home, blocked=blocked, why=why, dead=len(dead))
-        allowed = wanted[: max(0, home.limits.max_per_minute - home.reaped_in_last_minute)]
+        if home.tripped:
+            why = f"{home.tripped}; reap by hand to go on"
+            return HomePlan(home.home, blocked=Blocked.TRIPPED, why=why, dead=len(dead))
+        in_this_minute = home.limits.max_per_minute - home.reaped_in_last_minute
+        allowed = wanted[: max(0, min(in_this_minute, home.left_in_this_hour))]
     return HomePlan(
         home=home.home,
         actions=tuple(_action(each, now) for each in allowed),
@@ -188,22 +183,6 @@ def _may_be_ended(judged: JudgedSession, limits: ReapLimits, now: float) -> bool
         and not session.holds
         and session.started_at <= session.last_activity_at <= now
     )
-
-
-def _breaker(home: JudgedHome, wanted: int) -> tuple[Blocked, str]:
-    limits = home.limits
-    if home.tripped:
-        return Blocked.TRIPPED, f"{home.tripped}; reap by hand to go on"
-    if wanted > limits.count:
-        why = f"{wanted} sessions would be ended in one pass, more than {limits.count}"
-        return Blocked.COUNT, why
-    if wanted > FEW and wanted > limits.ratio * home.open_sessions:
-        why = (
-            f"{wanted} of {home.open_sessions} open sessions would be ended in one pass, "
-            f"more than {limits.ratio:.0%}"
-        )
-        return Blocked.RATIO, why
-    return Blocked.NO, ""
 
 
 def _action(judged: JudgedSession, now: float) -> ReapAction:

@@ -58,8 +58,6 @@ def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
     if tripped and not order.by_hand:
         return nothing(Blocked.TRIPPED, tripped)
     plan = order.plan
-    if plan.blocked in (Blocked.COUNT, Blocked.RATIO):
-        breaker.trip(target, plan.why)
     if plan.blocked is not Blocked.NO:
         return nothing(plan.blocked, plan.why)
     if not order.by_hand and plan.actions:

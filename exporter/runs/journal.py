@@ -28,7 +28,7 @@ from exporter.runs.folder import (
     unusable,
 )
 from exporter.runs.journal_file import FILE, VERSION, opened, prepare, transaction, version_of
-from exporter.runs.journal_reader import JournalReader
+from exporter.runs.journal_reader import STOPPED_BY_VOLUME, JournalReader
 from exporter.runs.models import WHY_MAX, ActionState, Intent, RunKind, RunOutcome, Settled
 from exporter.runs.reserve import has_reserve, make_reserve, release_reserve
 from exporter.runs.salvage import is_damaged, salvage
@@ -190,6 +190,7 @@ class RunJournal(JournalReader):
 
     def trip(self, why: str) -> None:
         """Stop automatic runs until one is made by hand; the first reason stands."""
+        self._connection.execute("DELETE FROM breaker WHERE why LIKE ?", (STOPPED_BY_VOLUME,))
         self._connection.execute(
             "INSERT INTO breaker SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM breaker)",
             (self._clock(), cut(why, WHY_MAX)),

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import apsw
 import msgspec
+from msgspec import Struct
 
 from exporter.runs.folder import JournalDamagedError, RunError
 from exporter.runs.models import (
@@ -18,12 +19,31 @@ from exporter.runs.models import (
     BreakerTrip,
     Intent,
     KeptRows,
+    Reaps,
+    Reopening,
     Reversal,
     Run,
     RunKind,
     RunOutcome,
 )
 from exporter.text import cut
+
+_LONGEST_RUN_SECONDS: Final = 86400.0
+
+
+class TakenAction(Struct, frozen=True):
+    """Something that a run took, or may have taken."""
+
+    action: str
+    target: str
+    bytes: int
+    at: float
+    frees_now: bool
+
+
+STOPPED_BY_VOLUME: Final = "%sessions would be ended in one pass, more than%"
+"""Version 0.1 stopped where many sessions were dead, and waited for a person. Slow start does not:
+such a stop in its journal holds no more."""
 
 
 class JournalReader:
@@ -33,7 +53,9 @@ class JournalReader:
         self._connection = connection
 
     def tripped(self) -> BreakerTrip | None:
-        found = self._connection.execute("SELECT tripped_at, why FROM breaker").fetchone()
+        found = self._connection.execute(
+            "SELECT tripped_at, why FROM breaker WHERE why NOT LIKE ?", (STOPPED_BY_VOLUME,)
+        ).fetchone()
         return BreakerTrip(*found) if found else None
 
     def list_runs(self) -> list[Run]:
@@ -153,6 +175,49 @@ class JournalReader:
                 (action, moment),
             ).get
         )
+
+    def taken_automatically(self, kind: RunKind, moment: float) -> Iterator[TakenAction]:
+        """Yield what automatic runs of this kind took since then, given back or not.
+
+        What a run has not settled counts as well: it may have been taken.
+        """
+        rows: list[Any] = self._connection.execute(
+            "SELECT action, target, bytes, COALESCE(settled_at, started_at), "
+            "json_extract(after, '$.frees') = 'now' "
+            "FROM runs JOIN actions ON actions.run = runs.id "
+            "WHERE kind = ? AND NOT by_hand AND started_at >= ? AND state != 'skipped' "
+            "AND COALESCE(settled_at, started_at) >= ?",
+            (kind.value, moment - _LONGEST_RUN_SECONDS, moment),
+        ).fetchall()
+        with _damage_as_error():
+            for action, target, size, at, frees_now in rows:
+                yield TakenAction(action, target, max(0, int(size)), float(at), bool(frees_now))
+
+    def automatic_reaps(self, action: str) -> list[Reaps]:
+        """What actions of this name of automatic reaps have ended, minute by minute."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT MIN(settled_at), COUNT(*) FROM actions JOIN runs ON runs.id = actions.run "
+            "WHERE action = ? AND state IN ('done', 'undone') AND settled_at IS NOT NULL "
+            "AND kind = 'reap' AND NOT by_hand GROUP BY CAST(settled_at / 60 AS INTEGER)",
+            (action,),
+        ).fetchall()
+        return [Reaps(float(at), sessions) for at, sessions in rows]
+
+    def reopenings(self, *actions: str) -> list[Reopening]:
+        """When such actions were taken back, as mistakes or by a person."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT later.settled_at, MAX(runs.kind = 'heal' "
+            "AND COALESCE(json_extract(first.after, '$.proof'), 'proven') = 'proven') "
+            "FROM runs JOIN actions AS later ON later.run = runs.id "
+            "JOIN actions AS first "
+            "ON first.run = later.reverses_run AND first.number = later.reverses_number "
+            "WHERE runs.kind IN ('heal', 'undo') AND later.state IN ('done', 'undone') "
+            "AND later.settled_at IS NOT NULL "
+            "AND first.action IN (SELECT value FROM json_each(?)) AND (runs.kind = 'undo' "
+            "OR COALESCE(json_extract(later.before, '$.mistake'), 1)) GROUP BY 1",
+            (msgspec.json.encode(actions).decode(),),
+        ).fetchall()
+        return [Reopening(float(at), bool(wrong_proof)) for at, wrong_proof in rows]
 
     def restored_since(self, moment: float) -> set[str]:
         """What a person took back by hand since then."""

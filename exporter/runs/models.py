@@ -270,6 +270,22 @@ class KeptRows(Struct, frozen=True):
     """What the run noted of the processes that they wait for."""
 
 
+class Reaps(Struct, frozen=True):
+    """Sessions that automatic runs ended within a minute."""
+
+    at: float
+    """When the first of them was ended."""
+    sessions: int
+
+
+class Reopening(Struct, frozen=True):
+    """A reaped session that was opened again: by healing, as a process had it, or by a person."""
+
+    at: float
+    wrong_proof: bool
+    """True if the session was proven dead, and a process had it."""
+
+
 class BreakerTrip(Struct, frozen=True):
     """Why automatic runs have stopped until a person makes one by hand."""
 

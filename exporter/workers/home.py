@@ -21,6 +21,7 @@ from exporter.reaper.models import (
     VerdictCount,
 )
 from exporter.reaper.plan import HomePlan, JudgedHome, ReapPlanRequest, plan_reap
+from exporter.reaper.slow_start import SlowStart, slow_start
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import BootTime, read_boot_time
 from exporter.runs.models import END_SESSION, ENDS
@@ -139,6 +140,7 @@ class WorkerHome:
             self._unknown,
             self._watched(),
             self._has_reborn(),
+            self._slow_start(),
         )
 
     def _watched(self) -> bytes | None:
@@ -308,14 +310,17 @@ class WorkerHome:
                 for session_id, session in self._open.items()
                 if self._history.verdict(session_id) is Verdict.DEAD
             ],
-            open_sessions=len(self._open),
             limits=wish.limits,
+            left_in_this_hour=self._slow_start().at(now, wish.limits.max_per_minute).left,
             # A reap by hand has no limit per minute, so the journal is not read.
             reaped_in_last_minute=0 if wish.by_hand else _reaped_since(self._home, owner, now - 60),
             tripped=tripped.why if tripped is not None else "",
         )
         made = plan_reap([home], now, sources=wish.sources, by_hand=wish.by_hand)
         return made.of(self._home)
+
+    def _slow_start(self) -> SlowStart:
+        return slow_start(self._runs.automatic_reaps, self._runs.reopenings, self._clock())
 
     def _plan_prune(self, request: ScanRequest, wish: PruneWish) -> PrunePlanResult:
         from exporter.pruner.planning import Seen, plan  # loaded for the first plan

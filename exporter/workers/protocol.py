@@ -31,6 +31,7 @@ from exporter.reaper.models import (
 )
 from exporter.reaper.plan import HomePlan, ReapPlanRequest
 from exporter.reaper.requests import ReapRequest
+from exporter.reaper.slow_start import SlowStart
 from exporter.runs.models import ActionState, Outcome, Run, Skipped
 from exporter.runs.summary import RunSummary
 from exporter.scan.home import ScanOptions
@@ -103,6 +104,7 @@ class ScanReply(Struct, frozen=True, tag="scanned"):
     """What the next worker of this home must get; None if it has not changed."""
     reborn: bool = False
     """True if a session that a prune deleted seems to exist again and needs healing."""
+    slow_start: SlowStart = SlowStart()
 
 
 ScanPart = UsagePage | SessionsPage | ScanReply

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import http.client
 import json
@@ -19,6 +20,9 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from exporter.agent.daemon import find_config_file
+from exporter.agent.options import Options
+from exporter.config import paths
 from tests.real.agent import Agent, Metrics, agent
 from tests.real.command import refusal, run_json
 from tests.real.hanging import hanging_filesystem
@@ -181,6 +185,20 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         )
     assert status == 1
     assert address in line
+
+
+def test_the_systems_configuration_is_read_where_no_other_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is made after the start: a reload looks for it again."""
+    file = tmp_path / "system.yml"
+    monkeypatch.setattr(paths, "SYSTEM_CONFIG_FILE", str(file))
+    served = Options(state_dir=str(tmp_path), looks_for_config=True)
+    assert find_config_file(served) is None
+    file.write_text("scan: {interval: 1s}\n")
+    assert find_config_file(served) == str(file)
+    assert find_config_file(dataclasses.replace(served, config_file="mine.yml")) == "mine.yml"
+    assert find_config_file(dataclasses.replace(served, looks_for_config=False)) is None
 
 
 # Stopping

@@ -55,7 +55,6 @@ class Verdicts:
         home = JudgedHome(
             str(self._home),
             judged,
-            len(judged),
             ReapLimits(),
             reaped_in_last_minute=0,
             tripped=self.tripped(),

@@ -100,7 +100,7 @@ def judge(
 def planned(home: Path) -> tuple[HomePlan, Target]:
     """Return what would be reaped by hand now, and the target to reap it on."""
     judged, found = judge(home)
-    plan = plan_reap([JudgedHome("home", judged, len(judged))], time.time(), by_hand=True)
+    plan = plan_reap([JudgedHome("home", judged)], time.time(), by_hand=True)
     return plan.of("home"), target_of(home, KnownOpeners.of(found))
 
 

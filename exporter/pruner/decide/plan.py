@@ -15,6 +15,7 @@ import msgspec
 from msgspec import structs
 
 from exporter.config.prune import Prune
+from exporter.pruner.decide.caps import CappedChoice, more_than_a_day, within_caps
 from exporter.pruner.decide.findings import Finding, Scope, oldest_first
 from exporter.pruner.decide.inventory import Inventory, SessionFile
 from exporter.pruner.decide.items import Item, ItemGroup, path_of, when_freed
@@ -29,13 +30,10 @@ from exporter.pruner.models import (
     HomePrunePlan,
     ProtectedCount,
     PruneAction,
-    ThresholdName,
 )
 from exporter.runs.models import Filter
-from exporter.text import format_age, format_count, format_percent, format_size
+from exporter.text import format_age
 
-FEW: Final = 5
-"""Up to so many items no share is too large: two of three would be most of a store."""
 _HASH_DIGITS: Final = 16
 
 
@@ -56,8 +54,9 @@ def plan_prune(
     """Plan what to take from one home.
 
     Without `pressure` the plan has all that the policies allow; with it, what the thresholds
-    demand, by hand without grace time and cool-down. An automatic plan above the caps is empty; a
-    plan by hand has a warning instead. `findings` is the result of `find_all` if the caller has it.
+    demand, by hand without grace time and cool-down. An automatic plan has at most what the caps
+    leave of these 24 hours; a plan by hand has a warning instead. `findings` is the result of
+    `find_all` if the caller has it.
     """
     now = inventory.taken_at
     if protection.blocked:
@@ -70,11 +69,11 @@ def plan_prune(
         pressure = for_manual_run(pressure)
     chosen = choose(findings, inventory, settings, pressure)
     emergency = pressure is not None and pressure.emergency
-    actions = tuple(_actions(chosen, now, emergency=emergency))
-    over = _over_caps(chosen, inventory, settings)
+    found = CappedChoice(chosen, [], None)
+    if not by_hand:
+        found = within_caps(chosen, inventory, settings.caps, emergency=emergency)
+    actions = tuple(_actions(found.chosen, now, emergency=emergency))
     blocked, why = _blocked(findings, actions)
-    if over and not by_hand:
-        blocked, why, actions = "caps", over[0], ()
     return HomePrunePlan(
         home=home,
         hash=_hash(home, actions),
@@ -84,14 +83,20 @@ def plan_prune(
             ProtectedCount(rule, items)
             for rule, items in sorted(_kept(findings, protection).items())
         ),
-        unreachable=unreachable(findings, chosen if actions else (), inventory, pressure),
+        unreachable=unreachable(findings, found, inventory, pressure),
         blocked=blocked,
         why=why[:300],
         warnings=tuple(
-            warning[:300] for warning in (*_policy_warnings(chosen), *over, *_refusals(findings))
+            warning[:300]
+            for warning in (
+                *_policy_warnings(chosen),
+                *more_than_a_day(chosen, inventory, settings.caps),
+                *_refusals(findings),
+            )
         )
         if by_hand
         else (),
+        capped=found.capped,
     )
 
 
@@ -236,36 +241,6 @@ def _hash(home: str, actions: Sequence[PruneAction]) -> str:
 
 
 # What prevents actions
-
-
-def _over_caps(chosen: Iterable[ItemGroup], inventory: Inventory, settings: Prune) -> list[str]:
-    """Return why this is more than an automatic run may take; emptied trash does not count."""
-    caps = settings.caps
-    items = [item for each in chosen for item in each.items if item.kind is not Act.PURGE_TRASH]
-    size = sum(item.bytes for item in items)
-    found: list[str] = []
-    if len(items) > caps.items:
-        found.append(
-            f"{format_count(len(items))} items, more than {format_count(caps.items)} in one run"
-        )
-    if size > caps.bytes:
-        found.append(f"{format_size(size)}, more than {format_size(caps.bytes)} in one run")
-    for store, taken, whole, count in _shares(items, inventory):
-        if count > FEW and taken > caps.share * whole:
-            share = format_percent(min(1.0, taken / whole) if whole else 1.0)
-            found.append(f"{share} of all {store}, more than {format_percent(caps.share)}")
-    return found
-
-
-def _shares(items: Sequence[Item], inventory: Inventory) -> Iterator[tuple[str, int, int, int]]:
-    """Yield for each store what would go, what there is, and how many items would go."""
-    sessions = sum(item.kind is Act.DELETE_SESSION for item in items)
-    yield "sessions", sessions, len(inventory.sessions), sessions
-    files = [item.bytes for item in items if ThresholdName.TRANSCRIPTS in item.lowers]
-    yield "transcripts", sum(files), inventory.transcripts_bytes, len(files)
-    kinds = (Act.DELETE_REPO, Act.DELETE_PROJECT)
-    checkpoints = [item.bytes for item in items if item.kind in kinds]
-    yield "checkpoints", sum(checkpoints), inventory.checkpoints_bytes or 0, len(checkpoints)
 
 
 def _blocked(findings: Mapping[str, Finding], actions: Sequence[PruneAction]) -> tuple[str, str]:

@@ -49,6 +49,7 @@ def report(
         would_bytes=sum(action.bytes for action in plan.actions),
         protected=list(plan.protected[:RULES_MAX]),
         emergency=pressure.emergency,
+        capped=plan.capped,
     )
     return made, plan
 

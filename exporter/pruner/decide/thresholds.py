@@ -80,7 +80,7 @@ def read_levels(inventory: Inventory) -> dict[ThresholdName, Reading]:
         pending = min(inventory.awaiting_gc_bytes, inventory.checkpoints_bytes)
         readings[ThresholdName.CHECKPOINTS] = Reading(inventory.checkpoints_bytes, pending)
     if inventory.payload_bytes is not None:
-        readings[ThresholdName.STATE_DB] = Reading(inventory.payload_bytes)
+        readings[ThresholdName.STATE_DB_PAYLOAD] = Reading(inventory.payload_bytes)
         empty = sum(is_empty(session) for session in inventory.sessions)
         readings[ThresholdName.EMPTY_SESSIONS] = Reading(empty, unit_bytes=0.0)
     trash = sum(run.allocated_bytes for run in inventory.trash)

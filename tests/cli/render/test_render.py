@@ -45,6 +45,13 @@ HOME: dict[str, Any] = {
     "disk": {"transcripts": 420 * 2**20, "state_db": 960 * 2**20, "logs": 4096, "trash": 0},
     "thresholds": [
         {"name": "transcripts", "value": 2**30, "high": 2**31, "low": 2**30, "pressure": False},
+        {
+            "name": "state_db_payload",
+            "value": 2**29,
+            "high": 2**31,
+            "low": 2**30,
+            "pressure": False,
+        },
         {"name": "disk_used", "value": 0.93, "high": 0.9, "low": 0.85, "pressure": True},
         {"name": "empty_sessions", "value": 3564, "high": 1000, "low": 100, "pressure": True},
     ],
@@ -150,9 +157,10 @@ default /root/.hermes up
     transcripts  420.0 MiB  ######
     logs           4.0 KiB  #
   pressure  disk_used, empty_sessions
-    transcripts     1.0 GiB  ##########            high 2.0 GiB, low 1.0 GiB
-    disk_used           93%  ####################  high 90%, low 85%
-    empty_sessions    3,564  ####################  high 1,000, low 100
+    transcripts         1.0 GiB  ##########            high 2.0 GiB, low 1.0 GiB
+    state_db_payload  512.0 MiB  #####                 high 2.0 GiB, low 1.0 GiB; file 960.0 MiB
+    disk_used               93%  ####################  high 90%, low 85%
+    empty_sessions        3,564  ####################  high 1,000, low 100
   would     reap 390 sessions; prune 4,102 items, 1.0 GiB
 
 bob /home/bob/.hermes DOWN (corrupt)

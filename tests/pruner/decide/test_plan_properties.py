@@ -173,7 +173,12 @@ def test_the_same_home_gives_the_same_plan(found: Inventory, how: Prune, chance:
 
 
 @FEW_EXAMPLES
-@given(homes(), terms(), st.sampled_from(["transcripts", "state_db", "empty_sessions"]), st.data())
+@given(
+    homes(),
+    terms(),
+    st.sampled_from(["transcripts", "state_db_payload", "empty_sessions"]),
+    st.data(),
+)
 def test_a_plan_under_pressure_is_a_part_of_the_whole_and_stops_at_the_low_mark(
     found: Inventory, how: Prune, name: str, data: st.DataObject
 ) -> None:
@@ -211,7 +216,7 @@ def _last(made: HomePrunePlan, name: str) -> float:
         of_session = action.action is Act.DELETE_SESSION
         amount = {
             "transcripts": 0 if of_session else action.bytes,
-            "state_db": action.bytes if of_session else 0,
+            "state_db_payload": action.bytes if of_session else 0,
             "empty_sessions": int(of_session and not action.expected.get("rows")),
         }[name]
         by_unit[key] = by_unit.get(key, 0) + amount

@@ -48,7 +48,7 @@ def test_thresholds_ask_the_policies_that_say_so_and_full_disks_ask_for_no_sessi
     assert asked == {
         "transcripts": ["request_dumps", "orphan_files", *sessions],
         "checkpoints": checkpoints,
-        "state_db": sessions,
+        "state_db_payload": sessions,
         "disk_used": ["request_dumps", "orphan_files", *checkpoints],
         "empty_sessions": ["empty_sessions"],
     }

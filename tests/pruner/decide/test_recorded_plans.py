@@ -199,7 +199,7 @@ def make_settings(seed: int) -> Prune:
         thresholds=Thresholds(
             transcripts=size,
             checkpoints=size,
-            state_db=size,
+            state_db_payload=size,
             disk_used=Threshold(0.91, 0.85, None),
             empty_sessions=Threshold(2, 1),
         ),
@@ -222,7 +222,7 @@ def told(seed: int) -> dict[str, Any]:
     figures = structs.replace(
         figures, policies=[each for each in figures.policies if each.policy in POLICIES]
     )
-    return {
+    all_of_it = {
         **{name: _shown(each) for name, each in made.items()},
         "relief": relief_of(made["by_hand_under_pressure"].actions, pressure),
         "report": {
@@ -232,6 +232,14 @@ def told(seed: int) -> dict[str, Any]:
             "by_hand_bytes": sum(each.reclaimable_bytes for each in figures.policies),
         },
     }
+    return _with_earlier_names(all_of_it)
+
+
+def _with_earlier_names(made: dict[str, Any]) -> dict[str, Any]:
+    """The threshold `state_db_payload` was called `state_db`; nothing else may differ."""
+    text = msgspec.json.encode(made).replace(b'"state_db_payload"', b'"state_db"')
+    found: dict[str, Any] = msgspec.json.decode(text)
+    return found
 
 
 def _shown(made: HomePrunePlan) -> dict[str, Any]:

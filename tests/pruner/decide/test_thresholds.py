@@ -195,7 +195,7 @@ def test_what_the_target_cannot_reach_is_said_with_the_reason() -> None:
 
 def test_sessions_are_measured_by_what_they_hold() -> None:
     sessions = [session(f"s{n}", days=200 - n, payload_bytes=15) for n in range(8)]
-    assert targets(under_pressure(inventory(*sessions), under("state_db"))) == [
+    assert targets(under_pressure(inventory(*sessions), under("state_db_payload"))) == [
         f"s{n}" for n in range(5)
     ]
 
@@ -215,7 +215,7 @@ def test_a_threshold_asks_only_for_what_can_lower_it() -> None:
     assert [each.target for each in under_pressure(found, under("checkpoints")).actions] == [
         "checkpoints/x"
     ]
-    assert targets(under_pressure(found, under("state_db"))) == ["a"]
+    assert targets(under_pressure(found, under("state_db_payload"))) == ["a"]
 
 
 def test_projects_that_wait_for_git_count_as_reclaimed() -> None:

@@ -21,7 +21,7 @@ def session_policy(name: str, fits: Matches, what: str, *also_lowers: ThresholdN
     def find(scope: Scope, policy: Policy) -> Finding:
         return _find(scope, policy, fits, what)
 
-    lowers = (ThresholdName.TRANSCRIPTS, ThresholdName.STATE_DB, *also_lowers)
+    lowers = (ThresholdName.TRANSCRIPTS, ThresholdName.STATE_DB_PAYLOAD, *also_lowers)
     return Policy(name=name, find=find, lowers=lowers, names=is_session_file)
 
 

@@ -8,12 +8,9 @@ import pytest
 
 from exporter.config.prune import (
     POLICY_NAMES,
-    Caps,
-    Keep,
     Policies,
     PolicyOverride,
     PolicySettings,
-    Prune,
     SourcePolicies,
     Trash,
 )
@@ -363,21 +360,6 @@ def test_the_hash_is_of_what_would_be_done_and_not_of_when() -> None:
     assert first.hash != plan(inventory(session("a"))).hash
     other = session("b", expected=b'{"rows": 21}')
     assert first.hash != plan(inventory(session("a"), other)).hash
-
-
-def test_an_automatic_plan_above_the_caps_does_nothing_and_one_by_hand_warns() -> None:
-    many = tuple(session(f"s{number}", payload_bytes=10) for number in range(10))
-    few = tuple(session(f"k{number}", days=1) for number in range(30))
-    for caps in (Caps(items=9), Caps(bytes=99), Caps(share=0.2)):
-        how = Prune(caps=caps, keep=Keep(newest=0))
-        found = inventory(*many, *few)
-        automatic = plan(found, how, by_hand=False)
-        assert (automatic.actions, automatic.blocked) == ((), "caps")
-        assert "more than" in automatic.why
-        by_hand = plan(found, how, by_hand=True)
-        assert len(by_hand.actions) == 10
-        assert by_hand.warnings == (automatic.why,)
-    assert len(plan(inventory(*many, *few), by_hand=False).actions) == 10
 
 
 def test_how_old_is_said_with_the_age_that_the_settings_allow() -> None:
