@@ -461,7 +461,7 @@ class ScanLoop:
         """Return why the last scan judged this session so, for each home where it is open."""
         found: list[tuple[str, OpenSession, Judgement]] = []
         for state in self.states():
-            if state.snapshot is None:
+            if state.snapshot is None or self._worker_is_busy(state.home):
                 continue
             request = ExplainRequest(state.home.path, state.home.owner, session_id)
             reply = self.call(state.home, protocol.EXPLAIN, request, self._probe_seconds)
@@ -480,6 +480,8 @@ class ScanLoop:
         cancellation: Cancellation | None = None,
     ) -> Reply:
         """Send a request to the worker of this home; see `workers.client.call`."""
+        if self._worker_is_busy(home):
+            raise WorkerError(f"{home.path} is still being scanned")
         return client.call(
             self._pool,
             home,
@@ -488,6 +490,18 @@ class ScanLoop:
             seconds,
             progress=progress,
             cancellation=cancellation,
+        )
+
+    def _worker_is_busy(self, home: Home) -> bool:
+        """True if a slow scan still uses this home's worker: it takes one call at a time."""
+        return any(
+            busy.home.path == home.path
+            or (
+                busy.home.owner == home.owner
+                and not self._pool.is_dedicated(busy.home.path)
+                and not self._pool.is_dedicated(home.path)
+            )
+            for busy in self._scheduler.busy()
         )
 
     def prune_memory(self, home: Home) -> PruneMemory:

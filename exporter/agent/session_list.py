@@ -93,6 +93,7 @@ def session_row(
         "started_at": session.started_at or None,
         "last_activity_at": session.last_activity_at or None,
         "messages": session.messages,
+        "tokens": session.tokens,
         "verdict": verdict.value,
         "evidence": [
             {"kind": each.kind, "says": each.says.value, "detail": each.detail} for each in evidence
