@@ -27,8 +27,8 @@ from exporter.runs.models import (
     Action,
     ActionState,
     Frees,
-    Intent,
     KeptRows,
+    RecordedAction,
     Run,
     RunKind,
     Settled,
@@ -87,29 +87,30 @@ def finish_rows(
         return 0
     in_trash = runs.targets_in_trash(_DELETION)
     states = read_states(target, {name for each in chosen for name in each.sessions})
-    intents = [
-        _intent(each.run, number, session)
+    actions = [
+        _ending(each.run, number, session)
         for each in chosen
         for session, number in each.sessions.items()
         if not (states[session] is RowState.USED and session in in_trash)
     ]
-    if not intents:
+    if not actions:
         return 0
     record = RunRecord(runs)
-    record.begin(RunKind.HEAL, intents)
+    record.begin(RunKind.HEAL, actions)
     take_all(target, record, record.actions, _RowFinisher(Pacer(target), in_trash))
     record.finish()
     return sum(record.is_done(each) for each in record.actions)
 
 
-def _intent(run: str, number: int, session: str) -> Intent:
-    return Intent(
-        action=FINISH_ROW,
+def _ending(run: str, number: int, session: str) -> RecordedAction:
+    action = Action(
+        kind=FINISH_ROW,
         target=session,
         reason=f"run {run} emptied it, and no process needs its row any more",
-        before={"run": run, "number": number},
-        after={"frees": Frees.AFTER_UPKEEP.value},
+        expected={"run": run, "number": number},
+        frees=Frees.AFTER_UPKEEP,
     )
+    return RecordedAction(action, {"frees": Frees.AFTER_UPKEEP.value})
 
 
 def read_states(target: Target, session_ids: Collection[str]) -> dict[str, RowState]:
@@ -129,7 +130,7 @@ class _RowFinisher(Work):
         self._most = _ROWS_AT_ONCE
         self._attempts = 0
 
-    def take_some(self, waiting: Sequence[Action], settled: list[Settled]) -> None:
+    def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
         batch = waiting[: self._most]
         done: list[Settled] = []
         with self._target.writing() as writer:
@@ -137,12 +138,12 @@ class _RowFinisher(Work):
             writer.new_openers()  # raises if a process has lost its locks; a new opener can heal
             try:
                 with self._pacer.transaction(writer, len(batch)) as transaction:
-                    ids = [each.intent.target for each in batch]
+                    ids = [each.action.target for each in batch]
                     states = row_states(writer.connection, layout.schema, ids)
                     for each in batch:
                         if done and transaction.is_due:
                             break
-                        state = states[each.intent.target]
+                        state = states[each.action.target]
                         done.append(self._finish(writer.connection, layout, each, state))
                         transaction.done += 1
             except apsw.InterruptError:  # it took too long, and was rolled back
@@ -155,9 +156,13 @@ class _RowFinisher(Work):
         settled += done
 
     def _finish(
-        self, connection: apsw.Connection, layout: SessionTables, action: Action, state: RowState
+        self,
+        connection: apsw.Connection,
+        layout: SessionTables,
+        action: RecordedAction,
+        state: RowState,
     ) -> Settled:
-        session_id = action.intent.target
+        session_id = action.action.target
         match state:
             case RowState.GONE:
                 return Settled(action.number, ActionState.DONE, "it was gone already")
@@ -176,16 +181,18 @@ class _RowFinisher(Work):
         delete_rows(connection, layout, session_id)
         return Settled(action.number, ActionState.DONE)
 
-    def find_out(self, actions: Sequence[Action], why: str) -> list[Settled]:
+    def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
         return what_was_finished(self._target, actions, why)
 
 
-def what_was_finished(target: Target, actions: Sequence[Action], otherwise: str) -> list[Settled]:
+def what_was_finished(
+    target: Target, actions: Sequence[RecordedAction], otherwise: str
+) -> list[Settled]:
     """Which of these rows have gone; raise DatabaseError if the database cannot be read now."""
-    states = read_states(target, {each.intent.target for each in actions})
+    states = read_states(target, {each.action.target for each in actions})
     settled: list[Settled] = []
     for each in actions:
-        if states[each.intent.target] in (RowState.GONE, RowState.SHOWN):
+        if states[each.action.target] in (RowState.GONE, RowState.SHOWN):
             settled.append(Settled(each.number, ActionState.DONE))
         else:
             settled += skip([each], otherwise)
@@ -193,7 +200,7 @@ def what_was_finished(target: Target, actions: Sequence[Action], otherwise: str)
 
 
 def _finished(
-    target: Target, runs: RunJournal, run: Run, actions: Sequence[Action]
+    target: Target, runs: RunJournal, run: Run, actions: Sequence[RecordedAction]
 ) -> list[Settled]:
     """Which rows a killed run had deleted."""
     del runs, run

@@ -21,7 +21,7 @@ from exporter.pruner.apply.undo import RunRestorer
 from exporter.pruner.decide.trash_wait import find_reborn
 from exporter.pruner.models import Act
 from exporter.runs.journal import RunJournal, journal_of, running_on
-from exporter.runs.models import Action, ActionState, RunKind, Skipped
+from exporter.runs.models import ActionState, RecordedAction, RunKind, Skipped
 from exporter.runs.recovery import recover
 from exporter.runs.trash import trash_of
 from exporter.writing.target import Target
@@ -68,7 +68,7 @@ def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
     by_run: dict[str, None] = {
         each.run: None
         for each in runs.done_actions(_DELETION)
-        if each.intent.target in reborn and each.run != besides
+        if each.action.target in reborn and each.run != besides
     }
     healed: list[str] = []
     left: list[Skipped] = []
@@ -92,21 +92,21 @@ def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
     return HealedPrunes(tuple(dict.fromkeys(healed)), tuple(left))
 
 
-def _pruned_together(actions: Sequence[Action], sessions: set[str]) -> set[str]:
+def _pruned_together(actions: Sequence[RecordedAction], sessions: set[str]) -> set[str]:
     """The other sessions of the groups that these are in."""
-    deletions = [each for each in actions if each.intent.action == _DELETION]
-    groups = {_group(each) for each in deletions if each.intent.target in sessions} - {0}
-    return {each.intent.target for each in deletions if _group(each) in groups} - sessions
+    deletions = [each for each in actions if each.action.kind == _DELETION]
+    groups = {_group(each) for each in deletions if each.action.target in sessions} - {0}
+    return {each.action.target for each in deletions if _group(each) in groups} - sessions
 
 
-def _group(action: Action) -> int:
-    return int(action.intent.after.get("group") or 0)
+def _group(action: RecordedAction) -> int:
+    return int(action.after.get("group") or 0)
 
 
-def _belongs_to(action: Action, sessions: Collection[str]) -> bool:
+def _belongs_to(action: RecordedAction, sessions: Collection[str]) -> bool:
     """True if it took one of these sessions, or a file of it, and no run restored that since."""
     if action.state is not ActionState.DONE:
         return False
-    if action.intent.action == _DELETION:
-        return action.intent.target in sessions
-    return action.intent.before.get("session") in sessions
+    if action.action.kind == _DELETION:
+        return action.action.target in sessions
+    return action.action.expected.get("session") in sessions

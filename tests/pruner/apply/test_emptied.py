@@ -15,8 +15,8 @@ from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.apply.recovery import BY_ACTION
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.beside import ProcessesAtPrune
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
-from exporter.runs.models import Outcome, RunKind
+from exporter.pruner.models import Act, PruneAction, PrunePlan
+from exporter.runs.models import Frees, Outcome, RunKind
 from exporter.runs.recovery import recover_home
 from exporter.runs.take_actions import RunRecord
 from tests.real.agent import agent
@@ -245,8 +245,8 @@ def test_one_that_goes_on_after_an_emergency_has_purged_its_past_is_shown_again(
 ) -> None:
     with chat(newest) as hermes:
         run = emptied(newest, CHAT, OTHER).run or ""
-        action = PruneAction(Act.PURGE_TRASH, "expired_trash", run, "full", 1, Frees.NOW)
-        plan = HomePrunePlan(home="home", hash="a-plan", actions=(action,))
+        action = PruneAction(Act.PURGE_TRASH, run, "full", {}, frees=Frees.NOW)
+        plan = PrunePlan(home="home", hash="a-plan", actions=(action,))
         outcome = execute(plan, beside_all(newest), keep_seconds=KEEP_SECONDS, emergency=True)
         assert outcome.done == (run,)
         hermes.ask("go_on", session=CHAT, text="and now?")
@@ -285,7 +285,7 @@ def test_a_killed_end_of_rows_is_made_again(newest: Path, monkeypatch: pytest.Mo
     settle = RunRecord.settle
 
     def killed(record: RunRecord, settled: list[object]) -> None:
-        if settled and record.actions[0].intent.action == "finish_row":
+        if settled and record.actions[0].action.kind == "finish_row":
             raise KeyboardInterrupt
         settle(record, settled)  # type: ignore[arg-type]
 
