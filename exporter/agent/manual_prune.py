@@ -53,6 +53,7 @@ class PruneCommand(Struct, frozen=True):
             given.sources or kept.sources,
             kept.older_than_seconds if age is None else age,
             given.unproven or kept.unproven,
+            given.include_undone or kept.include_undone,
         )
         by_pressure = self.by_pressure or saved.by_pressure
         return msgspec.structs.replace(self, filter_by=both, by_pressure=by_pressure)

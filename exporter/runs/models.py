@@ -98,6 +98,8 @@ class Filter(Struct, frozen=True):
     """In place of the age that the settings of a policy say."""
     unproven: bool = False
     """Files without a row whose deletion was not seen, too: they may be last copies."""
+    include_undone: bool = False
+    """What an undo gave back within `keep.undone`, too."""
 
 
 class Proof(StrEnum):
