@@ -99,7 +99,7 @@ class ProjectRemover:
             if not is_prunable_project(os.fsencode(project)):
                 raise SkipError("no project has such a name")
             if trash is None:
-                raise SkipError("only what is surely garbage may go without the trash")
+                raise SkipError("only certain garbage is deleted without the trash")
             self._refuse_if_busy(project)
             tip = git_store.read_tip(self._store, project)
             if tip is None and not self._present(project):
