@@ -137,7 +137,7 @@ BAD_USAGE = {
     "(see 'hermes-exporter textfile --help')",
     "serve --no-collector.dsk": "unknown option '--no-collector.dsk', "
     "did you mean '--no-collector.disk'? (see 'hermes-exporter serve --help')",
-    "serve --web.listen-address=9749": "bad listen address '9749': expected HOST:PORT or :PORT",
+    "serve --web.listen-address=10749": "bad listen address '10749': expected HOST:PORT or :PORT",
     "serve --web.config.file=web.yaml": "argument --web.config.file: TLS and authentication are "
     "not in this version, cannot use 'web.yaml'; listen on 127.0.0.1 or put a proxy in front "
     "(see 'hermes-exporter serve --help')",

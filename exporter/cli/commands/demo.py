@@ -8,6 +8,7 @@ import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 
+from exporter.agent.options import DEFAULT_LISTEN_ADDRESS
 from exporter.cli import arguments, output
 from exporter.errors import UsageError
 
@@ -16,7 +17,7 @@ DESCRIPTION = """\
 Make a small, realistic home in a temporary directory and serve it. Its data is
 invented; no real home is read. Ctrl-C stops the demo and removes the directory.
 It does not take --home; `serve` does."""
-EXAMPLES = (("then open http://127.0.0.1:9749/", "hermes-exporter demo"),)
+EXAMPLES = ((f"then open http://{DEFAULT_LISTEN_ADDRESS}/", "hermes-exporter demo"),)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
