@@ -13,7 +13,7 @@ from exporter.errors import ExporterError, UsageError
 BACKLOG = 256
 _FIRST_LISTEN_FD: Final = 3
 _HINTS = {
-    errno.EADDRINUSE: "; another program has it: choose another with --web.listen-address HOST:PORT",
+    errno.EADDRINUSE: "; another program has it, choose one with --web.listen-address HOST:PORT",
     errno.EACCES: "; ports below 1024 need root, choose one with --web.listen-address",
     errno.EADDRNOTAVAIL: "; this host has no such address",
 }
