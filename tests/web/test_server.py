@@ -472,8 +472,8 @@ def test_a_flood_of_connections_does_not_use_up_the_descriptors() -> None:
         "class Pages:\n"
         "    def respond(self, _request): return message(200, 'here')\n"
         "async def main():\n"
-        "    server = await serve('127.0.0.1:0', Pages())\n"
-        "    print(server.address, flush=True)\n"
+        "    server = await serve(['127.0.0.1:0'], Pages())\n"
+        "    print(server.addresses[0], flush=True)\n"
         "    await asyncio.to_thread(sys.stdin.read)\n"
         "    await server.drain(0.0)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))\n"
@@ -505,15 +505,15 @@ def test_a_flood_of_connections_does_not_use_up_the_descriptors() -> None:
 
 
 def test_the_bound_address_is_shown(served: Running) -> None:
-    assert served.server.address == f"127.0.0.1:{served.address[1]}"
+    assert served.server.addresses[0] == f"127.0.0.1:{served.address[1]}"
     with running(Pages(), listen="[::1]:0") as server:
-        assert server.server.address.startswith("[::1]:")
+        assert server.server.addresses[0].startswith("[::1]:")
         assert server.get("/one")[0].status == 200
 
 
 def test_a_taken_address_is_an_error(served: Running) -> None:
     with pytest.raises(ExporterError, match="cannot listen"):
-        served.call(serve(served.server.address, Pages()))
+        served.call(serve(served.server.addresses, Pages()))
 
 
 def test_a_drain_finishes_what_is_under_way() -> None:
