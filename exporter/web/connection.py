@@ -85,7 +85,6 @@ class Connection(asyncio.BufferedProtocol):
         self._discarded = 0
         self._task: asyncio.Task[None] | None = None
         self.state = ConnectionState.WAITING
-        self.served = False
         self.stalled_since: float | None = None
         """Since when the client has not taken what was written last."""
         self.waiting_since = host.loop.time()
@@ -149,6 +148,13 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(message(503, "too many connections", ("Retry-After", "1")))
         else:
             self._leave()
+
+    @property
+    def inactive_since(self) -> float | None:
+        """Since when the client has left us waiting; None while a response is made or taken."""
+        if self.state is ConnectionState.WAITING:
+            return self.waiting_since
+        return self.stalled_since
 
     @property
     def idle(self) -> bool:
@@ -230,7 +236,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, request: Request, response: Response) -> None:
         self.state = ConnectionState.SENDING
-        self.served = True
         self._keep_alive = (
             request.keep_alive
             and not self._host.draining

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from exporter.web.connection import Application, Connection, ConnectionState
+from exporter.web.connection import Application, Connection
 from exporter.web.limits import DEFAULT_LIMITS, Limits
 from exporter.web.listen import BACKLOG, Listener, open_listeners
 from exporter.web.response import http_date
@@ -92,14 +92,15 @@ class Server:
     # What connections call.
 
     def admit(self, connection: Connection) -> bool:
-        """Take a new connection in; when all places are taken, an inactive one gives way to it.
+        """Take a new connection in; when all places are taken, the one that has been inactive
+        longest gives way to it.
 
         So thousands of clients that send nothing, or read nothing, cannot keep a scraper out.
         """
         if self._sweeper is None:
             self._sweeper = self.loop.call_later(self._sweep_seconds, self._sweep)
         if len(self._serving) >= self.limits.connections:
-            inactive = self._first_to_give_way()
+            inactive = self._longest_inactive()
             if inactive is None:
                 return False
             inactive.make_room()
@@ -126,22 +127,16 @@ class Server:
             self._date_second, self._date = now, http_date(now)
         return self._date
 
-    def _first_to_give_way(self) -> Connection | None:
-        """Those that never asked go first, then those that take no answer, then unused ones."""
-        limits = self.limits
-        patience = (limits.silent_seconds, limits.stalled_seconds, limits.unused_seconds)
-        now = self.loop.time()
-        candidates: list[tuple[int, float, Connection]] = []
-        for each in self._serving:
-            if each.state is ConnectionState.WAITING:
-                order, since = (2 if each.served else 0), each.waiting_since
-            elif each.stalled_since is not None:
-                order, since = 1, each.stalled_since
-            else:
-                continue
-            if now - since >= patience[order]:
-                candidates.append((order, since, each))
-        return min(candidates, key=lambda each: each[:2], default=(0, 0, None))[2]
+    def _longest_inactive(self) -> Connection | None:
+        """Return the connection whose client has left us waiting longest: for its request, or to
+        take its response. Whose address it has does not matter.
+
+        One that was served and is idle counts too: a scraper connects anew for its next request.
+        """
+        waiting = (
+            (since, each) for each in self._serving if (since := each.inactive_since) is not None
+        )
+        return min(waiting, key=lambda pair: pair[0], default=(0.0, None))[1]
 
     def _sweep(self) -> None:
         """End connections past their deadline; one timer for all costs a request nothing."""

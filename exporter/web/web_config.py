@@ -85,11 +85,12 @@ class WebConfigFile:
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         """Read the file; raise ConfigError if it cannot be used."""
-        self._path = os.path.abspath(path)
+        self.path = os.path.abspath(path)
         self._clock = clock
-        self._loaded = load_web_config(self._path)
+        self._loaded = load_web_config(self.path)
         self._stamps: Mapping[str, _FileStamp] | None = None
         self._good_stamps = self._look()
+        self._gone_since: float | None = None
         self._refuse_from: float | None = None
         """When the problem of a changed file begins to count; None while all is well."""
         self.problem = ""
@@ -110,14 +111,18 @@ class WebConfigFile:
 
     def _look(self) -> Mapping[str, _FileStamp]:
         tls = self._loaded.config.tls_server_config
-        files = (self._path, tls.cert_file, tls.key_file, tls.client_ca_file)
+        files = (self.path, tls.cert_file, tls.key_file, tls.client_ca_file)
         return {file: _stamp(file) for file in files if file}
 
     def _reload(self, stamps: Mapping[str, _FileStamp]) -> None:
         now = self._clock()
-        newest = max((stamp[-1] / 1e9 for stamp in stamps.values() if len(stamp) > 1), default=now)
+        newest = max((stamp[-1] / 1e9 for stamp in stamps.values() if len(stamp) > 1), default=0.0)
+        self._stamps = stamps if now - newest > _RACY_SECONDS else None
         changed_at = min(newest, now)
-        self._stamps = stamps if now - changed_at > _RACY_SECONDS else None
+        if any(len(stamp) == 1 for stamp in stamps.values()):  # it has no time: it is gone
+            self._gone_since = changed_at = self._gone_since or now
+        else:
+            self._gone_since = None
         try:
             self._use(stamps)
         except _NeedsRestartError as error:
@@ -131,7 +136,7 @@ class WebConfigFile:
     def _use(self, stamps: Mapping[str, _FileStamp]) -> None:
         if stamps == self._good_stamps and not self.problem:
             return
-        loaded = load_web_config(self._path)
+        loaded = load_web_config(self.path)
         self._check_demands(loaded)
         self._loaded = loaded
         self._good_stamps = self._look()
@@ -139,22 +144,22 @@ class WebConfigFile:
             self._stamps = None  # it names other files now, or has changed again
         self._refuse_from = None
         self.problem = ""
-        _log.info("web configuration reloaded", file=self._path)
+        _log.info("web configuration reloaded", file=self.path)
 
     def _check_demands(self, loaded: LoadedConfig) -> None:
         before, after = self._loaded.demands(), loaded.demands()
         if missing := sorted(before - after):
             raise _NeedsRestartError(
-                f"{self._path}: no longer asks for {' and '.join(missing)}; "
+                f"{self.path}: no longer asks for {' and '.join(missing)}; "
                 "restart the agent if that is meant"
             )
         if "TLS" in after - before:
-            raise _NeedsRestartError(f"{self._path}: asks for TLS now; restart the agent")
+            raise _NeedsRestartError(f"{self.path}: asks for TLS now; restart the agent")
 
     def _only_pair_changed(self, stamps: Mapping[str, _FileStamp]) -> bool:
         """True if nothing has changed that decides who is let in."""
         tls = self._loaded.config.tls_server_config
-        deciding = {self._path, tls.client_ca_file}
+        deciding = {self.path, tls.client_ca_file}
         return all(stamps.get(file) == self._good_stamps.get(file) for file in deciding)
 
     def _report(self, problem: str) -> None:

@@ -142,8 +142,6 @@ BAD_USAGE = {
     "expected unix:/an/absolute/path",
     "serve --web.config.file=/nowhere/web.yaml": "/nowhere/web.yaml: cannot be read: "
     "No such file or directory; check --web.config.file",
-    "check --web.config.file=/nowhere/web.yaml": "/nowhere/web.yaml: cannot be read: "
-    "No such file or directory; check --web.config.file",
     "status --\x1b[31m": "unknown option '--\\x1b[31m' (see 'hermes-exporter status --help')",
 }
 

@@ -80,7 +80,7 @@ def running(
 
 
 def request(path: str, headers: dict[str, str] | None = None, method: str = "GET") -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: test"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     return "\r\n".join([*lines, "", ""]).encode()
 
