@@ -132,6 +132,7 @@ class _Agent:
             began = time.monotonic()
             interval = self._loop.settings.scan.interval_seconds
             self._scan_deadline.expect(interval)
+            self._loop.web_config_in_use = not self._security.problem
             try:
                 view = self._loop.run(timeout_seconds=interval)
                 self._publish(view, ready=all(home.known for home in view.homes))

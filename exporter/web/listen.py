@@ -34,8 +34,8 @@ class Listener:
     """HOST:PORT or unix:PATH."""
     path: str = ""
     """Of a Unix socket."""
-    identity: tuple[int, int] | None = None
-    """Device and inode of the socket file, if this process has made it."""
+    identity: tuple[int, ...] | None = None
+    """Which file its socket file is, if this process has made it."""
 
     @property
     def loopback(self) -> bool:
@@ -127,6 +127,7 @@ def _inherited(descriptor: int) -> socket.socket:
             f"the service manager's descriptor {descriptor} is no socket: {error.strerror}"
         ) from error
     if listener.type != socket.SOCK_STREAM or not accepts:
+        listener.close()
         raise ExporterError(
             f"the service manager's socket {descriptor} accepts no connections; use ListenStream="
         )
@@ -177,12 +178,13 @@ def _remove_stale(path: str) -> None:
     os.unlink(path)
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, ...] | None:
     try:
         found = os.lstat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    # With the time, because the next file may get the same inode.
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def open_listener(text: str) -> socket.socket:

@@ -42,6 +42,11 @@ class WebSecurity:
         """True if every listener speaks TLS; that stays as it was at the start."""
         return self.file is not None and self.file.speaks_tls
 
+    @property
+    def problem(self) -> str:
+        """Why the web configuration file as it is now is not used; empty while all is well."""
+        return "" if self.file is None else self.file.problem
+
     def tls_contexts(self) -> TlsContexts | None:
         """Return the contexts for a new client; None refuses it."""
         loaded = None if self.file is None else self.file.current()
