@@ -44,7 +44,7 @@ sed -e "s|'dashboards/runbooks/|'https://git.example.org/hermes-exporter/dashboa
 alerts this way and silences an alert that only follows from another one.
 `dashboards/mixin.libsonnet` has rules, alerts and dashboards as a mixin.
 
-Alerts fire beyond the agent's own limits (`reaper.breaker`, `prune.thresholds`, `prune.emergency`),
+Alerts fire beyond the agent's own limits (`prune.thresholds`, `prune.emergency`),
 so the agent can act first. One failed scrape changes nothing: alerts read values over some minutes.
 """
 

@@ -93,9 +93,8 @@ ALERTS = (
         summary="The reaper has stopped itself and waits for a reap by hand.",
         description="""
             The reaper of home {{ $labels.home }} on {{ $labels.instance }} ends nothing until a
-            person runs hermes-exporter reap --yes. Either too many sessions were dead at once, or a
-            session that was proven dead became active again, or the run journal was lost.
-            hermes-exporter status says which.""",
+            person runs hermes-exporter reap --yes. Either a session that was proven dead became
+            active again, or the run journal was lost. hermes-exporter status says which.""",
         dashboard=Dashboard.HOST,
     ),
     Alert(

@@ -39,17 +39,17 @@ class AutomaticReaper:
 
     def is_due(self, state: HomeState, settings: Settings) -> bool:
         """True if this scan must be followed by a reap."""
-        own = settings.for_home(state.home.named_as).reaper
+        own = settings.for_home(state.home).reaper
         if own.mode is not Mode.ENFORCE or not state.home.may_write:
             return False
         last = self._last_reap.get(state.home.path)
         return last is None or self._monotonic() - last >= own.interval_seconds
 
-    def wish(self, state: HomeState, settings: Settings) -> ReapPlanRequest | None:
+    def want(self, state: HomeState, settings: Settings) -> ReapPlanRequest | None:
         """Return what the next scan must plan; None if no reap is due."""
         if not self.is_due(state, settings):
             return None
-        return ReapPlanRequest(ReapLimits.of(settings.for_home(state.home.named_as).reaper))
+        return ReapPlanRequest(ReapLimits.of(settings.for_home(state.home).reaper))
 
     def act(self, state: HomeState, settings: Settings) -> None:
         """Reap, if a reap is due and the scan succeeded."""
@@ -64,7 +64,7 @@ class AutomaticReaper:
         # What our own journal says we did wrong is corrected in every mode, within one scan.
         if plan is None and not (state.needs_healing and home.may_write):
             return
-        own = settings.for_home(home.named_as)
+        own = settings.for_home(home)
         order = reap_request(home, state.evidence, own, plan)
         try:
             self._log_outcome(state, client.call(self._pool, home, protocol.REAP, order))

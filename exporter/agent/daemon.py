@@ -16,12 +16,15 @@ import msgspec
 
 from exporter import __version__, logs
 from exporter.agent import status
+from exporter.agent.host_queries import AgentQueries, ScannerQueue
 from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import StateStore, state_lock
 from exporter.agent.systemd import ScanDeadline, ServiceManager
+from exporter.agent.trends import TrendRecorder
 from exporter.collectors.render import MetricsRenderer
 from exporter.collectors.view import HostView
+from exporter.config import paths
 from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.errors import ExporterError, error_location
@@ -45,13 +48,26 @@ def serve(options: Options) -> int:
     """Run until SIGTERM or SIGINT."""
     sys.setswitchinterval(_THREAD_SWITCH_SECONDS)
     gc.freeze()  # objects loaded so far stay: no garbage collection has to visit them
-    settings = load(options.config_file)
+    file = find_config_file(options)
+    settings = load(file)
     with state_lock(options.state_dir):
         store = StateStore.open(options.state_dir)
         try:
-            return asyncio.run(_Agent(options, settings, store).run())
+            return asyncio.run(_Agent(options, settings, store).run(file))
         finally:
             store.close()
+
+
+def find_config_file(options: Options) -> str | None:
+    """Return the configuration to read: the one that was named, or the system's if there is one."""
+    if options.config_file is not None or not options.looks_for_config:
+        return options.config_file
+    file = paths.SYSTEM_CONFIG_FILE
+    if os.access(file, os.R_OK):
+        return file
+    if os.path.lexists(file):
+        log.warn("configuration cannot be read as this user; the defaults hold", file=file)
+    return None
 
 
 def _has_ended(thread: threading.Thread) -> bool:
@@ -75,10 +91,13 @@ class _Agent:
         self._packed: tuple[list[tuple[str, int]], Packed] | None = None
         self._service = ServiceManager.from_environment()
         self._scan_deadline = ScanDeadline()
-        self._wake = threading.Event()
+        self._queue = ScannerQueue()
+        self._queries = AgentQueries(self._loop, store, self._queue)
+        self._trends = TrendRecorder(store, time.monotonic)
+        self._started_at = time.time()
         self._stopping = False
 
-    async def run(self) -> int:
+    async def run(self, config_file: str | None) -> int:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -89,11 +108,18 @@ class _Agent:
             self._published,
             telemetry_path=self._options.telemetry_path,
             reload=self.reload if self._options.enable_lifecycle else None,
+            queries=self._queries,
         )
         server = await serve_http(self._options.listen_addresses, routes, security=self._security)
         for address in server.addresses:
-            tls = "on" if self._security.speaks_tls else "off"
-            log.info("listening", address=address, tls=tls, version=__version__, **self._modes())
+            log.info(
+                "listening",
+                address=address,
+                tls="on" if self._security.speaks_tls else "off",
+                version=__version__,
+                config=config_file or "defaults",
+                **self._modes(),
+            )
         scanner = threading.Thread(target=self._scan, name="scanner", daemon=True)
         scanner.start()
         self._service.ready()
@@ -103,7 +129,7 @@ class _Agent:
         self._service.stopping()
         alive.cancel()
         self._stopping = True
-        self._wake.set()
+        self._queue.wake()
         await server.drain()
         ended = threading.Thread(target=self._stop, args=(scanner,), name="end", daemon=True)
         ended.start()
@@ -136,6 +162,7 @@ class _Agent:
             try:
                 view = self._loop.run(timeout_seconds=interval)
                 self._publish(view, ready=all(home.known for home in view.homes))
+                self._trends.record(view)
                 self._changes.changed("round", "fine")
             except Exception as error:  # noqa: BLE001 - a failed scan must not end the agent
                 if not self._stopping and self._changes.changed("round", repr(error)):
@@ -145,17 +172,17 @@ class _Agent:
                 interval = 0.0  # the next scan completes what is known of them
             pause = max(_SHORTEST_PAUSE_SECONDS, interval - spent)
             self._scan_deadline.expect(pause)
-            self._wake.wait(pause)
-            self._wake.clear()
+            self._queue.wait(pause)
 
     def _publish(self, view: HostView, *, ready: bool) -> None:
         was_ready = self._published.content.ready
         self._published.publish(
             metrics=self._metrics.render(view),
-            status=msgspec.json.encode(status.status(view, self._loop.settings, public=True)),
+            status=msgspec.json.encode(
+                status.status(view, self._loop.settings, public=True, started_at=self._started_at)
+            ),
             sessions=self._sessions(),
-            homes=status.landing_rows(view),
-            refused=len(view.refused),
+            runs=msgspec.json.encode(status.last_runs(view)),
             ready=ready or was_ready,
         )
 
@@ -205,12 +232,13 @@ class _Agent:
 
     def _reload(self) -> None:
         try:
-            self._loop.settings = load(self._options.config_file)
+            file = find_config_file(self._options)
+            self._loop.settings = load(file)
         except ExporterError as error:
             self._loop.config_reload_successful = False
             log.error("configuration not reloaded", error=str(error))
-            self._wake.set()
+            self._queue.wake()
             raise
         self._loop.config_reload_successful = True
-        log.info("configuration reloaded", file=self._options.config_file, **self._modes())
-        self._wake.set()
+        log.info("configuration reloaded", file=file or "defaults", **self._modes())
+        self._queue.wake()

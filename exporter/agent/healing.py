@@ -25,7 +25,7 @@ def heal_first(loop: ScanLoop, settings: Settings, *, reaps: bool = True) -> Non
             _heal_reaps(loop, state, settings)
         if not state.reborn or not home.may_write or state.evidence is None:
             continue
-        own = settings.for_home(home.named_as)
+        own = settings.for_home(home)
         try:
             healed = loop.call(home, protocol.HEAL, heal_request(home, state.evidence, own))
         except (RefusedError, WorkerError, TimeoutError) as error:
@@ -45,7 +45,7 @@ def _heal_reaps(loop: ScanLoop, state: HomeState, settings: Settings) -> None:
     home = state.home
     if not state.needs_healing or not home.may_write or state.evidence is None:
         return
-    own = settings.for_home(home.named_as)
+    own = settings.for_home(home)
     try:
         request = reap_request(home, state.evidence, own, None, by_hand=True)
         healed = loop.call(home, protocol.REAP, request)

@@ -61,15 +61,34 @@ class HomeFinder:
             candidates,
             self._inspect,
             labels=labels,
-            watched={path: home for path, home in watched.items() if _is_wanted(home, candidates)},
+            watched={
+                path: home
+                for path, home in watched.items()
+                if self._is_still_wanted(home, settings, candidates)
+            },
             own_uid=self._own_uid,
             user_names={user.uid: user.name for user in users},
             labels_by_owner=self._store.labels_by_owner(),
+            is_wanted=(lambda _paths, _owner_name: True) if self._named else settings.wants,
         )
         self._resolved = {path: led for path, led in self._resolved.items() if path in self._asked}
         homes = tuple(self._label(home, labels.get(home.path)) for home in census.homes)
         self._remember_homes(homes)
         return Census(homes, census.refused)
+
+    def _is_still_wanted(
+        self, home: Home, settings: Settings, candidates: Iterable[HomeCandidate]
+    ) -> bool:
+        """True if a home that is not found now is to be shown as down.
+
+        The operator may have removed it from the list, or may have left it out.
+        """
+        known_as = home.named_as or home.path
+        if home.named or self._named:
+            named = (each for each in candidates if each.origin is Origin.NAMED)
+            if not any(_is_or_has(each, known_as) for each in named):
+                return False
+        return bool(self._named) or settings.wants((known_as, home.path), home.owner_name)
 
     def _remember_homes(self, homes: Iterable[Home]) -> None:
         try:
@@ -87,16 +106,20 @@ class HomeFinder:
     def _candidates(
         self, settings: Settings, users: Sequence[Account], processes: Iterable[ProcessCandidate]
     ) -> list[HomeCandidate]:
+        names = {home.single_path: home.name or "" for home in settings.homes}
         if self._named:
-            return [HomeCandidate(os.path.abspath(path), Origin.NAMED) for path in self._named]
-        if settings.homes:
-            return [
-                HomeCandidate(
-                    os.path.abspath(home.path), Origin.NAMED, home.name or "", home.profiles
-                )
-                for home in settings.homes
-            ]
-        found = found_candidates(users, self._own_uid, self._environment)
+            paths = [os.path.abspath(path) for path in self._named]
+            return [HomeCandidate(path, Origin.NAMED, names.get(path, "")) for path in paths]
+        found = [
+            HomeCandidate(home.single_path, Origin.NAMED, home.name or "", home.profiles)
+            for home in settings.homes
+            if home.single_path is not None and home.watch
+        ]
+        if not settings.discover and not any(
+            home.watch and home.single_path is None for home in settings.homes
+        ):
+            return found  # a closed list: nothing else is even looked at
+        found.extend(found_candidates(users, self._own_uid, self._environment))
         found.extend(
             HomeCandidate(
                 each.directory,
@@ -139,11 +162,7 @@ class HomeFinder:
         return home
 
 
-def _is_wanted(home: Home, candidates: Iterable[HomeCandidate]) -> bool:
-    """True if a watched home is still wanted: the operator may have removed it from the list."""
-    known_as = home.named_as or home.path
-    return all(each.origin is not Origin.NAMED for each in candidates) or any(
-        known_as == each.path
-        or (each.profiles and os.path.dirname(known_as) == os.path.join(each.path, "profiles"))
-        for each in candidates
-    )
+def _is_or_has(candidate: HomeCandidate, path: str) -> bool:
+    """True if this is the candidate's path, or that of one of its profiles."""
+    above = os.path.join(candidate.path, "profiles")
+    return path == candidate.path or (candidate.profiles and os.path.dirname(path) == above)

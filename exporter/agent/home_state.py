@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -18,9 +18,8 @@ from exporter.discovery.homes import Home
 from exporter.evidence.liveness import StartTimes
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
-from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
-from exporter.reaper.plan import ReapPlanRequest
+from exporter.reaper.slow_start import HourlyLimit, SlowStart
 from exporter.runs.summary import RunSummary
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
 from exporter.snapshot import KanbanClaim, Probe, Snapshot, Trouble
@@ -30,13 +29,6 @@ _PID_REUSE_SLACK_SECONDS = 120.0
 _WORKER_SECONDS_MAX = 30 * 86400.0
 _NO_VALUES = AllowedValues(frozenset())
 Weights = defaultdict[tuple[str, ...], float]
-
-
-class PlansWanted(NamedTuple):
-    """The plans that a scan must also make."""
-
-    reap: ReapPlanRequest | None = None
-    prune: PruneWish | None = None
 
 
 class HomeState:
@@ -67,6 +59,7 @@ class HomeState:
         self._leaks: tuple[LeakCount, ...] = ()
         self._unknown: tuple[UnknownCount, ...] = ()
         self._runs = RunSummary()
+        self._slow_start = SlowStart()
         self.reborn = False
         """True if a session that a prune deleted seems to exist again."""
         self.plans = Plans()
@@ -109,12 +102,12 @@ class HomeState:
                 self._write_to_store(lambda: self._store.count(self.home.path, usage))
             case SessionsPage(items, first):
                 self._sessions.add(items, first=first)
-            case ScanReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn):
+            case ScanReply(snapshot, verdicts, leaks, runs, unknown, watched, reborn, hour):
                 self._add_snapshot(snapshot)
                 self._has_read = self.was_read = True
                 self.reborn = reborn
                 self._verdicts, self._leaks = tuple(verdicts), tuple(leaks)
-                self._unknown, self._runs = tuple(unknown), runs
+                self._unknown, self._runs, self._slow_start = tuple(unknown), runs, hour
                 if watched is not None:
                     self._write_to_store(lambda: self._store.keep_idleness(self.home.path, watched))
 
@@ -191,6 +184,10 @@ class HomeState:
         """True if automatic reaping has stopped itself until a person runs `reap --yes`."""
         return self._runs.tripped is not None
 
+    def hourly_limit(self, max_per_minute: int, now: float) -> HourlyLimit:
+        """Return what slow start allows automatic reaping in this hour."""
+        return self._slow_start.at(now, max_per_minute)
+
     @property
     def needs_healing(self) -> bool:
         """True if a session that was reaped may have been used again since."""
@@ -211,10 +208,16 @@ class HomeState:
         return self._sessions.rows(self.home.label, public=public)
 
     def view(
-        self, settings: Settings, *, host: str, started: StartTimes, blind: tuple[str, ...] = ()
+        self,
+        settings: Settings,
+        *,
+        host: str,
+        started: StartTimes,
+        now: float,
+        blind: tuple[str, ...] = (),
     ) -> HomeView:
         """Return the home as it is now; `blind` are reasons that apply to every home."""
-        own = settings.for_home(self.home.named_as)
+        own = settings.for_home(self.home)
         # Read this first: a home that is scanned meanwhile may look older than it is, never newer.
         scanned_at = self._scanned_at
         return HomeView(
@@ -239,6 +242,7 @@ class HomeState:
             scanned_at=scanned_at,
             scan_seconds=self._scan_seconds,
             runs=self._runs,
+            hourly_limit=self.hourly_limit(own.reaper.max_per_minute, now),
             prune=self.prune if self.snapshot is not None else None,
             sessions_left_out=self._sessions.left_out,
             reaper_enforcing=own.reaper.mode is Mode.ENFORCE and self.home.may_write,

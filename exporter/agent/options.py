@@ -15,6 +15,8 @@ class Options:
     """The options of all commands; an option that a command does not have keeps its default."""
 
     config_file: str | None = None
+    looks_for_config: bool = False
+    """If no configuration is named, read the system's: at the start and at each reload."""
     homes: tuple[str, ...] = ()
     """Absolute paths of homes named on the command line; if none, those of the configuration."""
     state_dir: str = field(default_factory=default_state_dir)

@@ -9,6 +9,7 @@ from exporter.discovery.homes import RefusedHome
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
+from exporter.reaper.slow_start import HourlyLimit
 from exporter.runs.summary import RunSummary
 from exporter.snapshot import MatchedFiles, Probe, Snapshot, Trouble
 
@@ -50,6 +51,8 @@ class HomeView(Struct, frozen=True):
     scan_seconds: float
     runs: RunSummary
     """What reap and prune runs did to the home."""
+    hourly_limit: HourlyLimit
+    """What slow start allows automatic reaping in this hour."""
     prune: PruneReport | None
     """What the pruner would do; None before its first plan."""
     sessions_left_out: int

@@ -79,14 +79,13 @@ class Builder:
                 self._add(name, where, f"given twice, first in line {lines[name.text]}")
             elif name.text in spec.entries:
                 given[name.text] = value
+            elif name.text in spec.retired:
+                self._add(name, where, f"is no longer a key, {spec.retired[name.text]}")
             else:
                 meant = closest_match(name.text, spec.entries)
                 fix = f"did you mean '{meant}'?" if meant else f"use {join_words(spec.entries)}"
                 self._add(name, where, f"unknown {spec.noun}, {fix}")
             lines.setdefault(name.text, name.line)
-        for name_, entry in spec.entries.items():
-            if isinstance(entry.spec, Leaf) and entry.spec.required and name_ not in lines:
-                self._add(node, _join(key, name_), "is missing")
         return given
 
     def _value(self, spec: Spec, node: Node, around: Any, base: Any, key: str) -> Any:
@@ -178,8 +177,9 @@ class Builder:
         return tuple(values)
 
     def _check(self, spec: Section, node: MappingNode, value: Any, key: str) -> None:
-        if spec.check is not None and not spec.check(value):
-            fix = spec.check_rule + "".join(_inherited_values(spec, node, value))
+        fix = spec.check(value) if spec.check is not None else ""
+        if fix:
+            fix += "".join(_inherited_values(spec, node, value))
             self._add(node.entries[-1][0] if node.entries else node, key, fix)
 
     def _wrong_type(self, node: Node, key: str, expected: str) -> None:

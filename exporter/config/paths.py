@@ -10,7 +10,7 @@ from exporter.errors import UsageError
 
 SYSTEM_STATE_DIR = "/var/lib/hermes-exporter"
 SYSTEM_CONFIG_FILE = "/etc/hermes-exporter/config.yml"
-"""The configuration that the Debian package's service reads."""
+"""The configuration that every command reads, except `demo`, if no other is named."""
 
 
 def default_state_dir(uid: int | None = None, environ: Mapping[str, str] | None = None) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Final
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
@@ -24,9 +25,9 @@ from exporter.config.units import (
 
 @settings
 class Caps:
-    items: int = setting(COUNT, "5000", "most items of one run")
-    bytes: int = setting(SIZE, "10GiB", "most bytes of one run")
-    share: float = setting(PERCENT, "50%", "largest share of a store in one run")
+    items: int = setting(COUNT, "5000", "most items")
+    bytes: int = setting(SIZE, "10GiB", "most bytes")
+    share: float = setting(PERCENT, "50%", "largest share of a store")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,29 +48,41 @@ def _threshold(
         "low": Leaf(unit, low, "and stops at this"),
         "for_seconds": Leaf(DURATION, grace, "how long it must stay above `high` first"),
     }
+    rule = f"low must be below high, e.g. {{high: {high}, low: {low}}}"
     return nested_with(
         Threshold,
         about,
         leaves,
-        check=lambda threshold: threshold.low < threshold.high,
-        check_rule=f"low must be below high, e.g. {{high: {high}, low: {low}}}",
+        check=lambda threshold: "" if threshold.low < threshold.high else rule,
         checked=("high", "low"),
     )
 
 
 @settings
 class Thresholds:
+    RETIRED: ClassVar = {"state_db": "write 'state_db_payload:' with the same marks"}
+
     transcripts: Threshold = _threshold(
         SIZE, "2GiB", "1.5GiB", "transcripts and request dumps of sessions"
     )
     checkpoints: Threshold = _threshold(SIZE, "10GiB", "7GiB", "checkpoints of both layouts")
-    state_db: Threshold = _threshold(
-        SIZE, "2GiB", "1.5GiB", "estimated payload of state.db, not the size of its file"
+    state_db_payload: Threshold = _threshold(
+        SIZE, "2GiB", "1.5GiB", "estimated payload of state.db; its file shrinks only by VACUUM"
     )
     disk_used: Threshold = _threshold(
         PERCENT, "90%", "85%", "use of the filesystem that holds the home", grace="5m"
     )
     empty_sessions: Threshold = _threshold(COUNT, "1000", "100", "ended sessions without messages")
+
+
+class ThresholdName(StrEnum):
+    """The keys of `Thresholds`."""
+
+    TRANSCRIPTS = "transcripts"
+    CHECKPOINTS = "checkpoints"
+    STATE_DB_PAYLOAD = "state_db_payload"
+    DISK_USED = "disk_used"
+    EMPTY_SESSIONS = "empty_sessions"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,6 +145,8 @@ EXPIRED_TRASH: Final = "expired_trash"
 POLICY_NAMES: Final = (EXPIRED_TRASH, *(field.name for field in dataclasses.fields(Policies)))
 """Every policy has a file of its name in `exporter/pruner/decide/policies/`."""
 PolicyName = Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(POLICY_NAMES)})\Z")]
+PolicyNameOrNone = Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(POLICY_NAMES)})?\Z")]
+"""The same, or empty."""
 """Data from another process or a file must name a policy that exists."""
 
 
@@ -167,7 +182,9 @@ class Keep:
     archived: bool = setting(SWITCH, "true", "archived sessions")
     newest: int = setting(COUNT, "20", "the newest sessions of each home")
     undone_seconds: float = setting(
-        DURATION, "30d", "what an undo gave back, from automatic runs, for this long"
+        DURATION,
+        "30d",
+        "what an undo gave back, for this long; `--include-undone` takes it by hand",
     )
 
 
@@ -194,7 +211,9 @@ class Prune:
     interval_seconds: float = setting(DURATION, "5m", "time between two looks at the thresholds")
     cooldown_seconds: float = setting(DURATION, "15m", "least time between two runs of a home")
     plan_ttl_seconds: float = setting(DURATION, "10m", "how long a printed plan can be executed")
-    caps: Caps = nested(Caps, "an automatic plan above any of these does nothing and alerts")
+    caps: Caps = nested(
+        Caps, "what automatic runs may take from a home in 24 hours; the rest follows the next day"
+    )
     emergency: float = setting(
         PERCENT, "97%", "filesystem use from which the trash of before is emptied at once"
     )

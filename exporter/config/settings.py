@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import ClassVar, Protocol
 
 from exporter.config.mode import MODE, Mode
 from exporter.config.prune import Prune
@@ -16,7 +19,6 @@ from exporter.config.table import (
     nested,
     nested_with,
     optional,
-    required,
     section_list,
     setting,
     settings,
@@ -28,7 +30,6 @@ from exporter.config.units import (
     DURATION_OR_OFF,
     HOME_NAME,
     HOME_PATH,
-    PERCENT,
     RATIO,
     SWITCH,
     WORD,
@@ -60,12 +61,6 @@ class PresumeAfter:
 
     def beside_chats(self) -> float | None:
         return None if self.off else self.chat_seconds
-
-
-@settings
-class Breaker:
-    ratio: float = setting(PERCENT, "20%", "largest share of the open sessions in one reap")
-    count: int = setting(COUNT, "50", "most sessions in one reap")
 
 
 @settings
@@ -103,10 +98,16 @@ class Reaper:
         can_be_off=True,
     )
     end_reason: str = setting(WORD, "reaped", "end_reason written to a reaped session")
-    max_per_minute: int = setting(COUNT, "60", "most sessions ended in one minute")
-    breaker: Breaker = nested(
-        Breaker, "a reap that would end more than this ends nothing and waits for `reap --yes`"
+    max_per_minute: int = setting(
+        COUNT,
+        "60",
+        "most sessions ended in one minute; automatic reaping of a home begins with 10 in an hour "
+        "and doubles after each hour in which nothing had to be reopened",
     )
+    RETIRED: ClassVar = {
+        "breaker": "slow start has replaced it: 10 sessions in the first hour, twice as many in "
+        "each further one while nothing has to be reopened; remove it"
+    }
 
 
 @settings
@@ -138,13 +139,58 @@ class Alerts:
 
 @settings
 class ConfiguredHome:
-    path: str = required(HOME_PATH, "the HERMES_HOME directory; `~` is expanded", empty="")
-    name: str | None = optional(HOME_NAME, "its `home` label; the default is made from the path")
+    """One home by its path, or all homes that were found and fit a pattern or a user."""
+
+    path: str | None = optional(
+        HOME_PATH,
+        "the HERMES_HOME directory; `~` is expanded. With `*`, `?` or `[...]`, each of which stays "
+        "within one name, it selects among the homes that are found",
+    )
+    user: str | None = optional(
+        HOME_NAME, "instead of `path`: the homes of this user among those that are found"
+    )
+    name: str | None = optional(
+        HOME_NAME, "its `home` label, for a single path; the default is made from its owner"
+    )
+    watch: bool = setting(SWITCH, "true", "false: leave these homes out")
     profiles: bool = setting(
         SWITCH, "true", "also watch its profiles, each as a home with the same settings"
     )
     reaper: Reaper = nested(Reaper, "keys of `reaper` that differ in this home")
     prune: Prune = nested(Prune, "keys of `prune` that differ in this home")
+
+    def problem(self) -> str:
+        if (self.path is None) == (self.user is None):
+            return "give either 'path:' or 'user:'"
+        if self.name is not None and self.single_path is None:
+            return "'name:' is for one home: give its path without *, ? or ["
+        return ""
+
+    @property
+    def single_path(self) -> str | None:
+        """The path, if it is that of one home."""
+        return None if self.path is None or any(each in self.path for each in "*?[") else self.path
+
+    def fits(self, paths: Sequence[str]) -> bool:
+        """True if one of the paths is this one, or fits this pattern name by name."""
+        if self.path is None:
+            return False
+        pattern = self.path.split("/")
+        return self.path in paths or any(
+            len(names) == len(pattern) and all(map(fnmatchcase, names, pattern))
+            for names in (path.split("/") for path in paths)
+        )
+
+
+class SelectableHome(Protocol):
+    """What an entry of `homes` can select a home by."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def named_as(self) -> str: ...
+    @property
+    def owner_name(self) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,8 +206,11 @@ class Settings:
     homes: tuple[ConfiguredHome, ...] = section_list(
         ConfiguredHome,
         inherits=("reaper", "prune"),
-        unique=("path", "name"),
-        about="the homes to watch; by default every home on this host",
+        unique=("path", "user", "name"),
+        about="homes that differ from the others: named, left out, or with settings of their own",
+    )
+    discover: bool = setting(
+        SWITCH, "true", "watch every home on this host; false: only those that `homes` selects"
     )
     scan: ScanSettings = nested(ScanSettings, "how often homes are scanned")
     reaper: Reaper = nested(Reaper, "ends sessions whose process is gone")
@@ -170,20 +219,40 @@ class Settings:
     limits: ScanLimits = nested(ScanLimits, "limits of a scan for one user or one home")
     alerts: Alerts = nested(Alerts, "links in alerts")
 
-    def for_home(self, name_or_path: str) -> HomeSettings:
-        """Return the settings of a home by its configured name or path.
+    def for_home(self, home: SelectableHome) -> HomeSettings:
+        """Return the settings of a home: those of the entry that selects it, or the general ones.
 
-        A profile has the settings of its root home.
+        A profile has the settings of its root home unless an entry selects it alone.
         """
-        chosen = self._home(name_or_path) or self
+        chosen = self._entry((home.named_as, home.path), home.owner_name)[0] or self
         return HomeSettings(chosen.reaper, chosen.prune)
 
-    def _home(self, name_or_path: str) -> ConfiguredHome | None:
+    def wants(self, paths: Sequence[str], owner_name: str) -> bool:
+        """True if a home that has been found, known by these paths, is to be watched."""
+        entry, of_its_root = self._entry(paths, owner_name)
+        if entry is None:
+            return self.discover
+        return entry.watch and (entry.profiles or not of_its_root)
+
+    def _entry(self, paths: Sequence[str], owner_name: str) -> tuple[ConfiguredHome | None, bool]:
+        """Return the entry that selects a home, and whether it does so through the root home.
+
+        The closer one wins: the home's own path, a pattern for it, then both for the root of a
+        profile, then the user. Among equals it is the first in the file.
+        """
+        roots = [root for path in paths if (root := _root_of_profile(path))]
+        for places in (paths, roots):
+            fitting = [home for home in self.homes if home.fits(places)]
+            # A stable sort: False, for a single path, comes before True.
+            for home in sorted(fitting, key=lambda home: home.single_path is None):
+                return home, places is roots
         for home in self.homes:
-            if name_or_path in (home.name, home.path):
-                return home
-        for home in self.homes:
-            roots = [os.path.join(home.path, "profiles"), *([home.name] if home.name else [])]
-            if name_or_path.startswith(tuple(root + "/" for root in roots)):
-                return home
-        return None
+            if home.user is not None and home.user == owner_name:
+                return home, bool(roots)
+        return None, False
+
+
+def _root_of_profile(path: str) -> str:
+    """Return the home that this path is a profile of; empty if it is none."""
+    above = os.path.dirname(path)
+    return os.path.dirname(above) if os.path.basename(above) == "profiles" else ""

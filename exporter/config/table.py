@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform
 
 from exporter.config.units import Unit
@@ -18,12 +18,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A key with one value. Without a default it may be left out, unless it is required."""
+    """A key with one value. Without a default it may be left out."""
 
     unit: Unit[Any]
     default: str | None
     about: str = ""
-    required: bool = False
 
     def value(self) -> Any:
         return None if self.default is None else self.unit.parse(self.default)
@@ -47,15 +46,16 @@ class Section:
     about: str = ""
     noun: str = "key"
     """The word for its keys in an error line."""
-    check: Callable[[Any], bool] | None = None
-    """True if the values fit each other; `check_rule` is the rule in words."""
-    check_rule: str = ""
+    check: Callable[[Any], str] | None = None
+    """Returns what to change if the values do not fit each other; empty if they do."""
     checked: tuple[str, ...] = ()
     """The keys that the check compares. If one is not given, the error line says its value."""
     inline: bool = False
     """Short enough for one line: `{high: 2GiB, low: 1.5GiB}`."""
     can_be_off: bool = False
     """True if `off` may replace its keys; then its attribute `off` is true."""
+    retired: Mapping[str, str] = field(default_factory=dict)
+    """Keys of earlier versions, each with what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,6 @@ def optional(unit: Unit[T], about: str) -> T | None:
     return _field(Leaf(unit, None, about), default)
 
 
-def required(unit: Unit[T], about: str, empty: T) -> T:
-    """Declare a key that must be given; `empty` is only a placeholder until it is read."""
-    return _field(Leaf(unit, None, about, required=True), empty)
-
-
 def list_of(unit: Unit[T], default: tuple[str, ...], about: str) -> tuple[T, ...]:
     """Declare a list. A list in the file replaces the default."""
     return _field(ListOf(unit, default, about), tuple(unit.parse(text) for text in default))
@@ -136,8 +131,7 @@ def nested_with(
     kind: Callable[..., T],
     about: str,
     leaves: Mapping[str, Leaf],
-    check: Callable[[T], bool] | None = None,
-    check_rule: str = "",
+    check: Callable[[T], str] | None = None,
     checked: tuple[str, ...] = (),
     can_be_off: bool = False,
 ) -> T:
@@ -148,7 +142,6 @@ def nested_with(
         entries,
         about,
         check=check,
-        check_rule=check_rule,
         checked=checked,
         inline=True,
         can_be_off=can_be_off,
@@ -181,12 +174,17 @@ def section_list(
 
 
 def section_of(kind: type) -> Section:
-    """Return the section that a settings class describes."""
+    """Return the section that a settings class describes.
+
+    Its class variable `RETIRED`, if any, has the keys of earlier versions: each is refused with the
+    line that says what to write instead. Its method `problem`, if any, is its check.
+    """
     entries = {
-        key_of(field.name): Entry(field.name, field.metadata["spec"])
-        for field in dataclasses.fields(kind)
+        key_of(each.name): Entry(each.name, each.metadata["spec"])
+        for each in dataclasses.fields(kind)
     }
-    return Section(kind, entries)
+    check = getattr(kind, "problem", None)
+    return Section(kind, entries, check=check, retired=getattr(kind, "RETIRED", {}))
 
 
 def key_of(attribute: str) -> str:

@@ -166,6 +166,8 @@ def parse_home_path(text: str) -> str:
     path = os.path.expanduser(text)
     if not os.path.isabs(path) or "\0" in path:
         raise ValueError(f"expected an absolute path, e.g. ~/.hermes, found {quoted(text)}")
+    if "**" in path:
+        raise ValueError("** is not supported: * stands for one name, e.g. /home/*/.hermes")
     return os.path.normpath(path)
 
 

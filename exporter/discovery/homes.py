@@ -31,6 +31,10 @@ A profile that is renamed again and again makes new labels, and each label makes
 """
 
 
+IsWanted = Callable[[Sequence[str], str], bool]
+"""Is the home at these paths (as named, without symlinks), of this user, to be watched?"""
+
+
 class Origin(StrEnum):
     """How the agent learnt of a home."""
 
@@ -67,6 +71,10 @@ class Home(Struct, frozen=True):
     """False for a root-owned home that the operator did not name: it is only read."""
     named_as: str = ""
     """The path in the configuration. It differs from `path` if there are symlinks above it."""
+    owner_name: str = ""
+    """The owner's name on this host; empty if it has none."""
+    named: bool = False
+    """True for a home that the operator named by its path, and for its profiles."""
     profile_names: tuple[str, ...] = ()
     problem: str = ""
     """Why it cannot be watched, although it was named or was watched before."""
@@ -169,7 +177,9 @@ class CensusTaker:
         own_uid: int,
         user_names: Mapping[int, str],
         labels_by_owner: Mapping[int, int],
+        is_wanted: IsWanted,
     ) -> None:
+        self._is_wanted = is_wanted
         self._remembered = labels
         self._labels_by_owner = dict(labels_by_owner)
         self._watched = watched
@@ -189,6 +199,8 @@ class CensusTaker:
         path = seen.resolved or candidate.path
         if path in self._homes or (seen.identity is not None and seen.identity in self._identities):
             return None
+        if not self._wants(candidate.path, path, seen.owner):
+            return None
         if candidate.origin is Origin.NAMED:
             self._named.add(path)
         why = why_refused(candidate, seen) or self._too_many(path, candidate, seen.owner)
@@ -201,7 +213,9 @@ class CensusTaker:
             owner=seen.owner,
             may_write=seen.owner != 0 or self._own_uid != 0 or candidate.origin is Origin.NAMED,
             named_as=candidate.path,
-            profile_names=tuple(seen.profiles) if candidate.profiles else (),
+            owner_name=self._user_names.get(seen.owner, ""),
+            named=candidate.origin is Origin.NAMED,
+            profile_names=self._wanted_profiles(candidate, path, seen),
         )
         self._per_owner[seen.owner] = self._per_owner.get(seen.owner, 0) + 1
         self._homes[path] = home
@@ -209,6 +223,25 @@ class CensusTaker:
         if seen.identity is not None:
             self._identities.add(seen.identity)
         return home
+
+    def _wants(self, named_as: str, path: str, owner: int) -> bool:
+        return self._is_wanted((named_as, path), self._user_names.get(owner, ""))
+
+    def _wanted_profiles(
+        self, candidate: HomeCandidate, path: str, seen: Inspection
+    ) -> tuple[str, ...]:
+        """Return the profiles that are homes of their own; others are files of this home."""
+        if not candidate.profiles:
+            return ()
+        return tuple(
+            name
+            for name in seen.profiles
+            if self._wants(
+                os.path.join(candidate.path, "profiles", name),
+                os.path.join(path, "profiles", name),
+                seen.owner,
+            )
+        )
 
     def _too_many(self, path: str, candidate: HomeCandidate, owner: int) -> str:
         """Return why no more homes of this owner are adopted; empty if they are."""
@@ -233,7 +266,13 @@ class CensusTaker:
         elif candidate.origin is Origin.NAMED:
             label = self._label(path, candidate, seen.owner)
             self._homes[path] = Home(
-                path, label, seen.owner, False, problem=why, unreadable=bool(seen.unreadable)
+                path,
+                label,
+                seen.owner,
+                False,
+                named=True,
+                problem=why,
+                unreadable=bool(seen.unreadable),
             )
         hidden = candidate.origin is Origin.USER and seen.identity is None and seen.unreadable
         if candidate.origin is Origin.NAMED or (seen.exists and not hidden):
@@ -311,13 +350,15 @@ def take_census(
     own_uid: int,
     user_names: Mapping[int, str],
     labels_by_owner: Mapping[int, int] | None = None,
+    is_wanted: IsWanted = lambda _paths, _owner_name: True,
 ) -> Census:
     """Inspect the candidates and their profiles in order; the first to claim a label gets it.
 
     `labels` are the earlier labels, by path. `watched` are the homes to show as down if they are
-    not found. `labels_by_owner` is the number of labels that each owner's homes have.
+    not found. `labels_by_owner` is the number of labels that each owner's homes have. `is_wanted`
+    is False for what the operator leaves out.
     """
-    census = CensusTaker(labels, watched, own_uid, user_names, labels_by_owner or {})
+    census = CensusTaker(labels, watched, own_uid, user_names, labels_by_owner or {}, is_wanted)
     todo = list(candidates)
     while todo:
         candidate = todo.pop(0)

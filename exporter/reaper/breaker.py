@@ -15,12 +15,6 @@ _SLICE: Final = 500
 """Sessions that are read at once: their rows are long, and no read transaction may last."""
 
 
-def trip(target: Target, why: str) -> None:
-    """Stop automatic reaping in this home until a person reaps by hand."""
-    with running_on(target, "breaker") as runs:
-        runs.trip(why)
-
-
 def close(target: Target, end_reason: str) -> None:
     """A hand-made reap closes the breaker, and accepts reaped rows that no journal lists."""
     with journal_of(target.home, target.owner, target.clock) as journal:

@@ -1,7 +1,7 @@
 """What a reap would do: a pure function of verdicts, so a dry run prints the same plan.
 
-A plan contains only sessions that were found dead. An automatic plan has a limit per minute. It is
-empty if it would end more sessions at once than can be right: then a person must check.
+A plan contains only sessions that were found dead. An automatic plan has a limit per minute and one
+per hour (`slow_start`). It is empty while automatic reaping has stopped: then a person must check.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from exporter.reaper.models import Evidence, JudgedSession, Proof, SpeaksFor, Verdict
-from exporter.snapshot import Count, OpenSession, SessionId, Text, Timestamp, Word
+from exporter.reaper.models import JudgedSession, Verdict
+from exporter.reaper.slow_start import FIRST_HOUR
+from exporter.runs.models import END_SESSION, EVIDENCE_MAX, Action, Plan, Proof, SpeaksFor
+from exporter.snapshot import Count, OpenSession, Timestamp, Word
 from exporter.text import format_age
 
 if TYPE_CHECKING:  # a worker plans too, and does not need the configuration
     from exporter.config.settings import Reaper
 
-FEW: Final = 5
-"""So few dead sessions never open the breaker by their share: one of three is a third."""
-_EVIDENCE_MAX: Final = 4
 _HASH_DIGITS: Final = 16
 
 
@@ -49,22 +48,13 @@ class OpenSessionState(Struct, frozen=True):
         )
 
 
-class ReapAction(Struct, frozen=True):
-    """One session to end, and why."""
-
-    target: SessionId
-    reason: Text
-    expected: OpenSessionState
-    evidence: Annotated[tuple[Evidence, ...], Meta(max_length=_EVIDENCE_MAX)] = ()
-    proof: Proof = Proof.PROVEN
+ReapAction = Action[OpenSessionState]
+ReapPlan = Plan[OpenSessionState]
 
 
 class Blocked(StrEnum):
     """Why a plan does nothing although there are dead sessions."""
 
-    NO = "no"
-    RATIO = "breaker_ratio"
-    COUNT = "breaker_count"
     TRIPPED = "breaker_tripped"
     """The breaker opened in an earlier reap; a reap by hand closes it again."""
 
@@ -74,16 +64,12 @@ class ReapLimits(Struct, frozen=True):
 
     sources: tuple[str, ...] = ("cli", "tui", "cron", "subagent", "curator")
     max_per_minute: int = 60
-    ratio: float = 0.2
-    count: int = 50
 
     @classmethod
     def of(cls, settings: Reaper) -> ReapLimits:
         return cls(
             sources=settings.sources,
             max_per_minute=settings.max_per_minute,
-            ratio=settings.breaker.ratio,
-            count=settings.breaker.count,
         )
 
 
@@ -102,62 +88,21 @@ class JudgedHome(Struct, frozen=True):
     home: str
     judged: Sequence[JudgedSession]
     """Its open sessions, or at least the dead ones."""
-    open_sessions: int
     limits: ReapLimits = ReapLimits()
     reaped_in_last_minute: int = 0
+    left_in_this_hour: int = FIRST_HOUR
+    """What slow start still allows."""
     tripped: str = ""
     """Why automatic reaping had already stopped; empty if it had not."""
 
 
-class HomePlan(Struct, frozen=True):
-    """What would be done to one home."""
-
-    home: str
-    actions: tuple[ReapAction, ...] = ()
-    blocked: Blocked = Blocked.NO
-    why: Text = ""
-    dead: Count = 0
-    """How many sessions were found dead, including those that this plan does not end."""
-    deferred: Count = 0
-    """How many of them the limit per minute postpones."""
-
-
-class ReapPlan(Struct, frozen=True):
-    """What would be done to all homes."""
-
-    hash: str
-    """Hash of the actions, with the session and its state; without the time of planning."""
-    created_at: Timestamp
-    homes: tuple[HomePlan, ...]
-
-    def of(self, home: str) -> HomePlan:
-        """Return the part for one home."""
-        return next((each for each in self.homes if each.home == home), HomePlan(home))
-
-
 def plan_reap(
-    homes: Iterable[JudgedHome],
-    now: float,
-    *,
-    sources: Collection[str] = (),
-    only_homes: Collection[str] = (),
-    by_hand: bool = False,
+    home: JudgedHome, now: float, *, sources: Collection[str] = (), by_hand: bool = False
 ) -> ReapPlan:
-    """Plan to end the dead sessions; only of these sources and homes, if any are named.
+    """Plan to end the dead sessions of a home; only of these sources, if any are named.
 
-    A plan by hand has no breaker and no limit per minute: the person who confirms replaces both.
+    A plan by hand has no breaker and no limits: the person who confirms replaces them.
     """
-    plans = tuple(
-        _plan_home(home, now, sources=sources, by_hand=by_hand)
-        for home in homes
-        if not only_homes or home.home in only_homes
-    )
-    return ReapPlan(hash=hash_of(plans), created_at=now, homes=plans)
-
-
-def _plan_home(
-    home: JudgedHome, now: float, *, sources: Collection[str], by_hand: bool
-) -> HomePlan:
     dead = sorted(
         (each for each in home.judged if _may_be_ended(each, home.limits, now)),
         key=lambda each: (each.session.last_activity_at, each.session.id),
@@ -166,14 +111,15 @@ def _plan_home(
     if by_hand:
         allowed = wanted
     else:
-        blocked, why = _breaker(home, len(wanted))
-        if blocked is not Blocked.NO:
-            return HomePlan(home.home, blocked=blocked, why=why, dead=len(dead))
-        allowed = wanted[: max(0, home.limits.max_per_minute - home.reaped_in_last_minute)]
-    return HomePlan(
+        if home.tripped:
+            why = f"{home.tripped}; reap by hand to go on"
+            return Plan(home.home, created_at=now, blocked=Blocked.TRIPPED, why=why)
+        in_this_minute = home.limits.max_per_minute - home.reaped_in_last_minute
+        allowed = wanted[: max(0, min(in_this_minute, home.left_in_this_hour))]
+    return Plan(
         home=home.home,
+        created_at=now,
         actions=tuple(_action(each, now) for each in allowed),
-        dead=len(dead),
         deferred=len(wanted) - len(allowed),
     )
 
@@ -190,28 +136,13 @@ def _may_be_ended(judged: JudgedSession, limits: ReapLimits, now: float) -> bool
     )
 
 
-def _breaker(home: JudgedHome, wanted: int) -> tuple[Blocked, str]:
-    limits = home.limits
-    if home.tripped:
-        return Blocked.TRIPPED, f"{home.tripped}; reap by hand to go on"
-    if wanted > limits.count:
-        why = f"{wanted} sessions would be ended in one pass, more than {limits.count}"
-        return Blocked.COUNT, why
-    if wanted > FEW and wanted > limits.ratio * home.open_sessions:
-        why = (
-            f"{wanted} of {home.open_sessions} open sessions would be ended in one pass, "
-            f"more than {limits.ratio:.0%}"
-        )
-        return Blocked.RATIO, why
-    return Blocked.NO, ""
-
-
 def _action(judged: JudgedSession, now: float) -> ReapAction:
     session = judged.session
-    proof = [each for each in judged.evidence if each.says is SpeaksFor.DEAD][:_EVIDENCE_MAX]
+    proof = [each for each in judged.evidence if each.says is SpeaksFor.DEAD][:EVIDENCE_MAX]
     said = "; ".join(each.detail for each in proof)
     idle = f"idle for {format_age(now - session.last_activity_at)}"
-    return ReapAction(
+    return Action(
+        kind=END_SESSION,
         target=session.id,
         reason=f"{idle}; {said}"[:300] if said else idle,
         expected=OpenSessionState.of(session),
@@ -225,7 +156,7 @@ def digest(action: ReapAction) -> str:
     return sha256(msgspec.json.encode(action.expected)).hexdigest()[:_HASH_DIGITS]
 
 
-def hash_of(plans: Iterable[HomePlan]) -> str:
+def hash_of(plans: Iterable[ReapPlan]) -> str:
     """Return a hash that differs between different plans."""
     content = [
         (plan.home, [(action.target, action.expected) for action in plan.actions])

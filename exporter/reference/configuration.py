@@ -25,11 +25,10 @@ _INTRODUCTION = """\
 <!-- Made by `python -m exporter.reference.configuration`; change exporter/config/ instead. -->
 
 Every command reads the file that `--config.file` names. Without that option, all commands except
-`serve` and `demo` read `/etc/hermes-exporter/config.yml`, the file of the packaged service, if it
-exists, and say so on stderr: so commands by hand have the settings of the agent. The file is YAML,
-and every key is optional. Without a file the defaults below hold: the agent watches every home it
-finds and changes nothing. `hermes-exporter check --config.file FILE` lists the errors of a
-file, each with line, key and fix.
+`demo` read `/etc/hermes-exporter/config.yml` if it exists, and commands by hand say so on stderr:
+they have the settings of the agent. The file is YAML, and every key is optional. Without a file the
+defaults below hold: the agent watches every home it finds and changes nothing. `hermes-exporter
+check --config.file FILE` lists the errors of a file, each with line, key and fix.
 
 | value | is written as |
 | --- | --- |
@@ -46,6 +45,13 @@ neither by itself nor with `prune --policy`. A later policy may still take the s
 `trivial_sessions: off`, `old_sessions` takes short sessions once they are old enough for it. Under
 `sources:` or in a home, a policy can be off, or have other keys, for that source or home alone.
 
+An entry of `homes` refines what is found: a home can be named, left out (`watch: false`) or put
+into enforce mode while all others are still watched. If several entries select a home, the closest
+one counts alone: its own path, then a pattern, then the path or pattern of the root home of a
+profile, then its user. A pattern or a user selects among the homes that are found: those of this
+host's users, and those that a process has open. Such a home must pass the checks for homes that
+were found; only a path without a pattern is the operator's word for a home elsewhere.
+
 On `SIGHUP` the agent reads the file again. If the file has an error, the old settings stay,
 `hermes_exporter_config_last_reload_successful` is 0, and the log names each error.
 
@@ -57,9 +63,12 @@ _HOMES_SAMPLE = """\
 # homes:                          # {about}
 #   - path: ~/.hermes
 #     name: default
-#     profiles: true
 #     reaper: {{mode: enforce}}     # a home may differ in any key of reaper and prune
 #     prune: {{trash: {{keep: 7d}}}}
+#   - path: /home/*/.hermes/profiles/scratch
+#     watch: false                # all others are still found
+#   - user: ci
+#     prune: {{mode: enforce}}
 """
 _SOURCES_SAMPLE = """\
   # sources:                      # {about}
@@ -102,10 +111,16 @@ def _tables(root: Section) -> Iterator[str]:
     for key, entry in root.entries.items():
         spec = entry.spec
         section = spec.section if isinstance(spec, SectionList) else spec
+        if isinstance(spec, Leaf):
+            yield f"\n## {key}\n\n{_sentence(spec.about)} Default: `{spec.default}`.\n"
         if isinstance(section, Section):
-            yield f"\n## {key}\n\n{spec.about[0].upper()}{spec.about[1:]}.\n\n"
+            yield f"\n## {key}\n\n{_sentence(spec.about)}\n\n"
             yield "| key | value | default | meaning |\n| --- | --- | --- | --- |\n"
             yield from _rows(section, f"{key}[]." if isinstance(spec, SectionList) else f"{key}.")
+
+
+def _sentence(about: str) -> str:
+    return f"{about[0].upper()}{about[1:]}."
 
 
 def _rows(section: Section, prefix: str) -> Iterator[str]:
@@ -136,7 +151,7 @@ def _default(spec: Spec) -> str:
 def _value(spec: Spec) -> str:
     match spec:
         case Leaf():
-            return spec.unit.name + (", required" if spec.required else "")
+            return spec.unit.name
         case ListOf():
             return f"list, each {spec.unit.name}"
         case Section() if spec.inline:

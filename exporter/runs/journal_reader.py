@@ -8,20 +8,44 @@ from typing import Any, Final
 
 import apsw
 import msgspec
+from msgspec import Struct
 
 from exporter.runs.folder import JournalDamagedError, RunError
 from exporter.runs.models import (
+    FINISH_ROW,
     WHY_MAX,
     Action,
     ActionState,
     BreakerTrip,
-    Intent,
+    Evidence,
+    Frees,
+    KeptRows,
+    Reaps,
+    RecordedAction,
+    Reopening,
     Reversal,
     Run,
     RunKind,
     RunOutcome,
 )
 from exporter.text import cut
+
+_LONGEST_RUN_SECONDS: Final = 86400.0
+
+
+class TakenAction(Struct, frozen=True):
+    """Something that a run took, or may have taken."""
+
+    action: str
+    target: str
+    bytes: int
+    at: float
+    frees_now: bool
+
+
+STOPPED_BY_VOLUME: Final = "%sessions would be ended in one pass, more than%"
+"""Version 0.1 stopped where many sessions were dead, and waited for a person. Slow start does not:
+such a stop in its journal holds no more."""
 
 
 class JournalReader:
@@ -31,7 +55,9 @@ class JournalReader:
         self._connection = connection
 
     def tripped(self) -> BreakerTrip | None:
-        found = self._connection.execute("SELECT tripped_at, why FROM breaker").fetchone()
+        found = self._connection.execute(
+            "SELECT tripped_at, why FROM breaker WHERE why NOT LIKE ?", (STOPPED_BY_VOLUME,)
+        ).fetchone()
         return BreakerTrip(*found) if found else None
 
     def list_runs(self) -> list[Run]:
@@ -71,11 +97,11 @@ class JournalReader:
         with _damage_as_error():
             return [_run(row) for row in rows]
 
-    def actions(self, run: str) -> list[Action]:
+    def actions(self, run: str) -> list[RecordedAction]:
         """All actions of a run, in order."""
         return self._actions("run = ? ORDER BY number", run)
 
-    def done_actions(self, *actions: str) -> list[Action]:
+    def done_actions(self, *actions: str) -> list[RecordedAction]:
         """Actions of these names that were done and not taken back, in any run; newest first."""
         return self._actions(
             "state = 'done' AND action IN (SELECT value FROM json_each(?)) "
@@ -83,7 +109,7 @@ class JournalReader:
             msgspec.json.encode(actions).decode(),
         )
 
-    def named(self, action: str) -> list[Action]:
+    def named(self, action: str) -> list[RecordedAction]:
         """All actions of this name, whatever became of them."""
         return self._actions("action = ?", action)
 
@@ -122,7 +148,22 @@ class JournalReader:
         ).fetchall()
         return frozenset(target for (target,) in rows)
 
-    def _actions(self, condition: str, *values: str) -> list[Action]:
+    def kept_rows(self, action: str) -> list[KeptRows]:
+        """What actions of this name emptied, and no run has finished or given back; by run."""
+        found: dict[str, dict[str, int]] = {}
+        for run, number, target in self._connection.execute(_KEPT_ROWS, (action, FINISH_ROW)):
+            found.setdefault(run, {})[target] = number
+        beside: dict[str, Any] = {}
+        for run in found:
+            noted = self._connection.execute(
+                "SELECT json_extract(after, '$.beside') FROM actions WHERE run = ? "
+                "AND json_extract(after, '$.beside') IS NOT NULL LIMIT 1",
+                (run,),
+            ).get
+            beside[run] = msgspec.json.decode(noted) if isinstance(noted, str) else None
+        return [KeptRows(run, sessions, beside[run]) for run, sessions in found.items()]
+
+    def _actions(self, condition: str, *values: str) -> list[RecordedAction]:
         rows: list[Any] = self._connection.execute(_ACTIONS + condition, values).fetchall()
         with _damage_as_error():
             return [_action(row) for row in rows]
@@ -136,6 +177,49 @@ class JournalReader:
                 (action, moment),
             ).get
         )
+
+    def taken_automatically(self, kind: RunKind, moment: float) -> Iterator[TakenAction]:
+        """Yield what automatic runs of this kind took since then, given back or not.
+
+        What a run has not settled counts as well: it may have been taken.
+        """
+        rows: list[Any] = self._connection.execute(
+            "SELECT action, target, bytes, COALESCE(settled_at, started_at), "
+            "json_extract(after, '$.frees') = 'now' "
+            "FROM runs JOIN actions ON actions.run = runs.id "
+            "WHERE kind = ? AND NOT by_hand AND started_at >= ? AND state != 'skipped' "
+            "AND COALESCE(settled_at, started_at) >= ?",
+            (kind.value, moment - _LONGEST_RUN_SECONDS, moment),
+        ).fetchall()
+        with _damage_as_error():
+            for action, target, size, at, frees_now in rows:
+                yield TakenAction(action, target, max(0, int(size)), float(at), bool(frees_now))
+
+    def automatic_reaps(self, action: str) -> list[Reaps]:
+        """What actions of this name of automatic reaps have ended, minute by minute."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT MIN(settled_at), COUNT(*) FROM actions JOIN runs ON runs.id = actions.run "
+            "WHERE action = ? AND state IN ('done', 'undone') AND settled_at IS NOT NULL "
+            "AND kind = 'reap' AND NOT by_hand GROUP BY CAST(settled_at / 60 AS INTEGER)",
+            (action,),
+        ).fetchall()
+        return [Reaps(float(at), sessions) for at, sessions in rows]
+
+    def reopenings(self, *actions: str) -> list[Reopening]:
+        """When such actions were taken back, as mistakes or by a person."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT later.settled_at, MAX(runs.kind = 'heal' "
+            "AND COALESCE(json_extract(first.after, '$.proof'), 'proven') = 'proven') "
+            "FROM runs JOIN actions AS later ON later.run = runs.id "
+            "JOIN actions AS first "
+            "ON first.run = later.reverses_run AND first.number = later.reverses_number "
+            "WHERE runs.kind IN ('heal', 'undo') AND later.state IN ('done', 'undone') "
+            "AND later.settled_at IS NOT NULL "
+            "AND first.action IN (SELECT value FROM json_each(?)) AND (runs.kind = 'undo' "
+            "OR COALESCE(json_extract(later.before, '$.mistake'), 1)) GROUP BY 1",
+            (msgspec.json.encode(actions).decode(),),
+        ).fetchall()
+        return [Reopening(float(at), bool(wrong_proof)) for at, wrong_proof in rows]
 
     def restored_since(self, moment: float) -> set[str]:
         """What a person took back by hand since then."""
@@ -181,14 +265,14 @@ class JournalReader:
         )
 
     def count_healed(self, action: str) -> int:
-        """How many actions of this name were taken back by healing."""
+        """How many actions of this name were taken back by healing, for their own sake."""
         return int(
             self._connection.execute(
                 "SELECT COUNT(*) FROM runs JOIN actions AS later ON later.run = runs.id "
                 "JOIN actions AS first "
                 "ON first.run = later.reverses_run AND first.number = later.reverses_number "
                 "WHERE runs.kind = 'heal' AND later.state IN ('done', 'undone') "
-                "AND first.action = ?",
+                "AND first.action = ? AND json_extract(later.before, '$.relative') IS NULL",
                 (action,),
             ).get
         )
@@ -218,6 +302,12 @@ class JournalReader:
         return {(str(source or ""), str(proof)): count for source, proof, count in rows}
 
 
+_KEPT_ROWS: Final = """
+    SELECT run, number, target FROM actions
+     WHERE state = 'done' AND action = ? AND json_extract(after, '$.row') = 'kept'
+    EXCEPT
+    SELECT json_extract(before, '$.run'), json_extract(before, '$.number'), target FROM actions
+     WHERE state = 'done' AND action = ?"""
 _RUNS: Final = """
     SELECT runs.id, kind, plan, by_hand, started_at, finished_at, outcome, runs.why, undoable_until,
            SUM(state IN ('done', 'undone')), SUM(bytes * (state IN ('done', 'undone'))),
@@ -259,16 +349,38 @@ def _run(row: Sequence[Any]) -> Run:
     )
 
 
-def _action(row: Sequence[Any]) -> Action:
-    intent = Intent(
-        action=row[2],
-        target=row[3],
-        reason=row[4],
-        policy=row[5],
-        bytes=row[6],
-        before=msgspec.json.decode(row[7]),
-        after=msgspec.json.decode(row[8]),
-        evidence=msgspec.json.decode(row[9]),
+def _action(row: Sequence[Any]) -> RecordedAction:
+    after = _OBJECT.decode(row[8])
+    return RecordedAction(
+        action=Action(
+            kind=row[2],
+            target=row[3],
+            reason=row[4],
+            policy=row[5],
+            bytes=row[6],
+            expected=_OBJECT.decode(row[7]),
+            frees=_FREES.get(after.get("frees"), Frees.AT_PURGE),
+            group=int(after.get("group") or 0),
+            evidence=_evidence(row[9]),
+        ),
+        after=after,
         reverses=Reversal(row[10], row[11]) if row[10] is not None else None,
+        run=row[0],
+        number=row[1],
+        state=ActionState(row[12]),
+        why=row[13],
+        settled_at=row[14],
     )
-    return Action(row[0], row[1], intent, ActionState(row[12]), row[13], row[14])
+
+
+def _evidence(stored: str) -> tuple[Evidence, ...]:
+    """The evidence of an end; none of what another version may have written."""
+    try:
+        return _EVIDENCE.decode(stored)
+    except msgspec.ValidationError:
+        return ()
+
+
+_EVIDENCE: Final = msgspec.json.Decoder(tuple[Evidence, ...])
+_FREES: Final[dict[Any, Frees]] = {each.value: each for each in Frees}
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])

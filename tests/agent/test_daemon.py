@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
+import html
 import http.client
 import json
 import re
@@ -19,6 +21,9 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from exporter.agent.daemon import find_config_file
+from exporter.agent.options import Options
+from exporter.config import paths
 from tests.real.agent import Agent, Metrics, agent
 from tests.real.command import refusal, run_json
 from tests.real.hanging import hanging_filesystem
@@ -100,10 +105,13 @@ def test_the_api_says_what_the_commands_say_but_no_paths_or_pids(
     for status in (shown, told):  # the agent needs longer for a verdict than a command
         verdicts = {"live", "held", "dead", "exempt", "unknown"}
         assert status["homes"][0].pop("verdicts").keys() == verdicts
-        del status["homes"][0]["would_reap"]
+        for key in ("would_reap", "leaked", "unknown", "scanned_at"):
+            del status["homes"][0][key]
         for threshold in status["homes"][0]["thresholds"]:
             del threshold["value"]  # other processes use the filesystem too
     assert (shown.pop("refused"), told.pop("refused")) == (0, [])
+    assert shown["agent"].pop("started_at") > 0
+    assert told["agent"].pop("started_at") is None
     assert shown == told
     assert str(home.path).encode() not in running.get("/api/v1/status")[1]
 
@@ -121,13 +129,13 @@ def test_ids_that_hermes_did_not_make_are_shown_as_hashes(
     assert all(name == seen for name, seen in made_by_hermes.items())
 
 
-def test_the_landing_page_names_the_home_and_leads_on(running: Agent) -> None:
+def test_the_host_page_names_the_home_and_leads_on(running: Agent) -> None:
     status, body = running.get("/")
     page = body.decode()
     assert status == 200
-    assert "<td>made</td>" in page
-    for path in re.findall(r'href="([^"]+)"', page):
-        assert running.get(path)[0] == 200
+    assert ">made</a>" in page
+    for path in set(re.findall(r'(?:href|src)="([^"#]+)"', page)) - {"/runbooks/"}:
+        assert running.get(html.unescape(path))[0] == 200, path
 
 
 def test_the_agent_itself_takes_few_series(running: Agent) -> None:
@@ -181,6 +189,20 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         )
     assert status == 1
     assert address in line
+
+
+def test_the_systems_configuration_is_read_where_no_other_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is made after the start: a reload looks for it again."""
+    file = tmp_path / "system.yml"
+    monkeypatch.setattr(paths, "SYSTEM_CONFIG_FILE", str(file))
+    served = Options(state_dir=str(tmp_path), looks_for_config=True)
+    assert find_config_file(served) is None
+    file.write_text("scan: {interval: 1s}\n")
+    assert find_config_file(served) == str(file)
+    assert find_config_file(dataclasses.replace(served, config_file="mine.yml")) == "mine.yml"
+    assert find_config_file(dataclasses.replace(served, looks_for_config=False)) is None
 
 
 # Stopping

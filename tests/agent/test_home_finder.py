@@ -12,6 +12,7 @@ import pytest
 from exporter.agent.home_finder import HomeFinder
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import StateStore
+from exporter.config.load import load
 from exporter.config.settings import Settings
 from exporter.snapshot import Trouble
 from tests.real.agent import Metrics, agent
@@ -165,3 +166,48 @@ def test_a_link_above_a_home_that_breaks_takes_no_second_name(tmp_path: Path) ->
         (tmp_path / "link").symlink_to("real")
         metrics = when_up(running, "linked")
         assert metrics.by("hermes_home_up", "home") == {("good",): 1, ("linked",): 1}
+
+
+def test_entries_refine_what_is_found_and_a_closed_list_ends_the_search(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Each change of the settings shows with the next scan; what is left out is not `down`."""
+    root = small_home(folder / ".hermes")
+    for name in ("work", "scratch"):
+        small_home(root / "profiles" / name)
+    for path in [root, *root.rglob("*")]:
+        os.chown(path, 65534, 65534)
+    elsewhere = small_home(tmp_path / "elsewhere")
+    journal = StateStore.in_memory()
+    finder = HomeFinder(journal, environment={"HOME": str(folder), "HERMES_HOME": ""})
+    rounds = ScanLoop(Settings(), journal, discovery=finder, acting=False)
+
+    def next_scan(entries: str) -> dict[str, bool]:
+        (tmp_path / "config.yml").write_text(entries)
+        rounds.settings = load(str(tmp_path / "config.yml"))
+        found = (each for each in rounds.run(60).homes if str(tmp_path.parent) in each.path)
+        ours = [*found, *(each for each in rounds.run(60).homes if str(folder) in each.path)]
+        assert all(each.up for each in ours)
+        return {each.label: each.reaper_enforcing for each in ours}
+
+    try:
+        assert next_scan("") == {"nobody": False, "nobody/scratch": False, "nobody/work": False}
+        named = f"{{path: {elsewhere}, name: mine, reaper: {{mode: enforce}}}}"
+        left_out = f'{{path: "{folder}/.herm*/profiles/scr*", watch: false}}'
+        assert next_scan(f"homes: [{named}, {left_out}]") == {
+            "mine": True,
+            "nobody": False,
+            "nobody/work": False,
+        }
+        assert next_scan("homes: [{user: nobody, reaper: {mode: enforce}}]") == {
+            "nobody": True,
+            "nobody/scratch": True,
+            "nobody/work": True,
+        }, "a home that is named no more is not shown as down"
+        assert next_scan(f"discover: false\nhomes: [{named}]") == {"mine": True}
+        assert next_scan(f'discover: false\nhomes: [{{path: "{folder}/*", profiles: false}}]') == {
+            "nobody": False
+        }
+    finally:
+        rounds.close()
+        journal.close()

@@ -171,7 +171,7 @@ def test_options_cannot_be_abbreviated() -> None:
 
 
 def test_options_default_to_what_help_says() -> None:
-    assert parsed("serve", "--state-dir", "/s") == Options(state_dir="/s")
+    assert parsed("demo", "--state-dir", "/s") == Options(state_dir="/s")
 
 
 def test_options_reach_the_command() -> None:
@@ -192,6 +192,7 @@ def test_options_reach_the_command() -> None:
         "--collector.usage",
     ) == Options(
         config_file="c.yaml",
+        looks_for_config=True,
         homes=("/a", "/b"),
         state_dir="/s",
         log_level="debug",
@@ -239,13 +240,12 @@ def test_only_what_takes_homes_lists_the_option(name: str) -> None:
     assert ("--home PATH" in run(name, "--help").stdout) == (name == "serve")
 
 
-@pytest.mark.parametrize("name", ["serve", "demo"])
-def test_an_agent_reads_only_what_it_is_given(
-    service: Path, capsys: pytest.CaptureFixture[str], name: str
+def test_a_demo_reads_only_what_it_is_given(
+    service: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It may act by itself: it must not enforce a configuration that the user did not name."""
     service.write_text("prune: {mode: enforce}\n")
-    assert parsed(name).config_file is None
+    assert (parsed("demo").config_file, parsed("demo").looks_for_config) == (None, False)
+    assert parsed("serve").looks_for_config
     assert capsys.readouterr().err == ""
 
 

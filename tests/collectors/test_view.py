@@ -8,6 +8,7 @@ import pytest
 
 from exporter.collectors.labels import AllowedValues
 from exporter.collectors.view import HomeView
+from exporter.reaper.slow_start import HourlyLimit
 from exporter.runs.summary import RunSummary
 from exporter.snapshot import Trouble
 
@@ -33,6 +34,7 @@ def home(trouble: Trouble, scanned_at: float | None) -> HomeView:
         scanned_at=scanned_at,
         scan_seconds=0.0,
         runs=RunSummary(),
+        hourly_limit=HourlyLimit(10, 10),
         sessions_left_out=0,
         reaper_enforcing=False,
         prune_enforcing=False,

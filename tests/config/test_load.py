@@ -19,7 +19,9 @@ BAD_VALUES = {
     "scan: {intervall: 15s}": "1: scan.intervall: unknown key, did you mean 'interval'?",
     "\n\nscan:\n  Interval: 15s": "4: scan.Interval: unknown key, did you mean 'interval'?",
     "scann: {}": "1: scann: unknown key, did you mean 'scan'?",
-    "zzz: 1": "1: zzz: unknown key, use homes, scan, reaper, marathon, prune, limits or alerts",
+    "zzz: 1": (
+        "1: zzz: unknown key, use homes, discover, scan, reaper, marathon, prune, limits or alerts"
+    ),
     "scan:\n  interval: 15s\n  interval: 20s": "3: scan.interval: given twice, first in line 2",
     "scan: {}\nscan: {}": "2: scan: given twice, first in line 1",
     "prune: {thresholds: {disc_used: {high: 90%}}}": (
@@ -43,8 +45,12 @@ BAD_VALUES = {
         "1: prune.policies.old_sessions.older_than: "
         "to switch a policy off, write `off` in place of its keys"
     ),
-    "prune: {thresholds: {state_db: off}}": (
-        "1: prune.thresholds.state_db: expected keys such as 'high:', found 'off'"
+    "prune: {thresholds: {state_db: {high: 2GiB, low: 1GiB}}}": (
+        "1: prune.thresholds.state_db: is no longer a key, "
+        "write 'state_db_payload:' with the same marks"
+    ),
+    "prune: {thresholds: {state_db_payload: off}}": (
+        "1: prune.thresholds.state_db_payload: expected keys such as 'high:', found 'off'"
     ),
     "prune: {sources: {cron: {request_dumps: {older_than: 1d}}}}": (
         "1: prune.sources.cron.request_dumps: unknown policy, "
@@ -55,9 +61,20 @@ BAD_VALUES = {
         "1: prune.sources.no way: expected a short word of letters and digits, found 'no way'"
     ),
     '"a\\eb": 1': (
-        "1: a\\x1bb: unknown key, use homes, scan, reaper, marathon, prune, limits or alerts"
+        "1: a\\x1bb: unknown key, "
+        "use homes, discover, scan, reaper, marathon, prune, limits or alerts"
     ),
     "? [a]\n: b": "1: a key must be a word",
+    # Keys of earlier versions
+    "reaper: {breaker: {ratio: 20%, count: 50}}": (
+        "1: reaper.breaker: is no longer a key, slow start has replaced it: 10 sessions in the "
+        "first hour, twice as many in each further one while nothing has to be reopened; remove it"
+    ),
+    "homes: [{path: /srv/hermes, reaper: {breaker: {count: 9}}}]": (
+        "1: homes[0].reaper.breaker: is no longer a key, slow start has replaced it: 10 sessions "
+        "in the first hour, twice as many in each further one while nothing has to be reopened; "
+        "remove it"
+    ),
     # Types
     "- a\n- b": "1: expected keys, e.g. 'scan:', at the top",
     "just words": "1: expected keys, e.g. 'scan:', at the top",
@@ -172,7 +189,18 @@ BAD_VALUES = {
     # Homes
     "homes: ~/.hermes": ("1: homes: expected a list, e.g. [{path: ~/.hermes}], found '~/.hermes'"),
     "homes: [~/.hermes]": "1: homes[0]: expected keys such as 'path:', found '~/.hermes'",
-    "homes: [{name: a}]": "1: homes[0].path: is missing",
+    "homes: [{name: a}]": "1: homes[0]: give either 'path:' or 'user:'",
+    "homes: [{path: /a, user: ada}]": "1: homes[0]: give either 'path:' or 'user:'",
+    "homes: [{user: ada, name: a}]": (
+        "1: homes[0]: 'name:' is for one home: give its path without *, ? or ["
+    ),
+    "homes: [{path: /home/*/.hermes, name: a}]": (
+        "1: homes[0]: 'name:' is for one home: give its path without *, ? or ["
+    ),
+    "homes: [{path: /home/**/.hermes}]": (
+        "1: homes[0].path: ** is not supported: * stands for one name, e.g. /home/*/.hermes"
+    ),
+    "homes: [{user: ada}, {user: ada}]": "1: homes[1].user: 'ada' is given twice",
     "homes: [{path: ~}]": "1: homes[0].path: has no value",
     "homes: [{path: here}]": (
         "1: homes[0].path: expected an absolute path, e.g. ~/.hermes, found 'here'"
@@ -242,7 +270,7 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(file: Path) 
     assert read(str(file))[1] == [
         f"{file}:1: prune.emergency: percentages need a unit, e.g. 97%",
         f"{file}:2: scan.intervall: unknown key, did you mean 'interval'?",
-        f"{file}:3: homes[0].path: is missing",
+        f"{file}:3: homes[0]: give either 'path:' or 'user:'",
     ]
 
 

@@ -10,15 +10,14 @@ import pytest
 from exporter.config.load import load
 from exporter.config.mode import Mode
 from exporter.config.prune import Policies
-from exporter.config.settings import Settings
+from exporter.config.settings import HomeSettings, Settings
 
 DOCUMENTED = """
 homes: [{path: ~/.hermes, name: default, profiles: true}]
 scan:   {interval: 15s, full_interval: 6h}
 reaper:
   {mode: observe, interval: 60s, min_idle: 10m, confirmations: 2, heartbeat_timeout: 90s,
-   sources: [cli, tui, cron, subagent, curator], end_reason: reaped, max_per_minute: 60,
-   breaker: {ratio: 20%, count: 50}}
+   sources: [cli, tui, cron, subagent, curator], end_reason: reaped, max_per_minute: 60}
 marathon: {max_messages: 200, near_ratio: 0.85}
 prune:
   mode: observe
@@ -30,7 +29,7 @@ prune:
   thresholds:
     transcripts:  {high: 2GiB,  low: 1.5GiB}
     checkpoints:  {high: 10GiB, low: 7GiB}
-    state_db:     {high: 2GiB,  low: 1.5GiB}
+    state_db_payload: {high: 2GiB,  low: 1.5GiB}
     disk_used:    {high: 90%,   low: 85%, for: 5m}
     empty_sessions: {high: 1000, low: 100}
   policies:
@@ -50,6 +49,15 @@ alerts: {runbook_base: "", dashboard_base: ""}
 """
 POLICIES = [field.name for field in dataclasses.fields(Policies)]
 DAY = 86400
+
+
+@dataclasses.dataclass(frozen=True)
+class At:
+    """A home at this path."""
+
+    path: str
+    owner_name: str = ""
+    named_as: str = ""
 
 
 @pytest.fixture
@@ -125,7 +133,7 @@ def test_a_tilde_is_expanded_and_a_path_normalised(
 
 
 def test_a_home_overrides_key_by_key(given: Settings) -> None:
-    work = given.for_home("work")
+    work = given.for_home(At("/srv/work/.hermes"))
     assert work.reaper.mode is Mode.ENFORCE
     assert work.reaper.sources == ()
     assert work.reaper.min_idle_seconds == 1200, "what the home leaves out is the general setting"
@@ -135,7 +143,7 @@ def test_a_home_overrides_key_by_key(given: Settings) -> None:
 
 
 def test_the_settings_of_a_source_override_those_of_its_home(given: Settings) -> None:
-    cron = given.for_home("work").prune.policies_for("cron")
+    cron = given.for_home(At("/srv/work/.hermes")).prune.policies_for("cron")
     assert cron.empty_sessions.older_than_seconds == 3600, "from the general settings of cron"
     assert cron.trivial_sessions.max_messages == 2, "from the home's own settings of cron"
     assert cron.trivial_sessions.older_than_seconds == 7 * DAY
@@ -165,19 +173,77 @@ def test_a_policy_is_switched_off_by_a_word_and_on_again_by_its_keys(
     cron = prune.policies_for("cron")
     assert (cron.old_sessions.off, cron.old_sessions.older_than_seconds) == (False, 14 * DAY)
     assert (cron.empty_sessions.off, prune.policies.empty_sessions.off) == (True, False)
-    first, second = (load(str(file)).for_home(path).prune for path in ("/a", "/b"))
+    first, second = (load(str(file)).for_home(At(path)).prune for path in ("/a", "/b"))
     assert first.policies.request_dumps.older_than_seconds == 2 * DAY
     assert not first.is_off("request_dumps")
     assert second.is_off("trivial_sessions"), "who gives no key changes nothing"
 
 
-def test_other_homes_keep_the_general_settings(given: Settings) -> None:
-    for name in ("/srv/plain/.hermes", "/elsewhere", "plain", "None/x"):
-        assert given.for_home(name).reaper == given.reaper
-        assert given.for_home(name).prune == given.prune
+@pytest.mark.parametrize("path", ["/srv/plain/.hermes", "/elsewhere", "/srv/work/.hermes/x"])
+def test_other_homes_keep_the_general_settings(given: Settings, path: str) -> None:
+    assert given.for_home(At(path)) == HomeSettings(given.reaper, given.prune)
 
 
-@pytest.mark.parametrize("name", ["work", "/srv/work/.hermes"])
-def test_a_profile_has_the_settings_of_its_root(given: Settings, name: str) -> None:
-    profile = "work/night" if name == "work" else f"{name}/profiles/night"
-    assert given.for_home(profile) == given.for_home(name)
+def test_a_profile_has_the_settings_of_its_root(given: Settings) -> None:
+    root = At("/srv/work/.hermes")
+    assert given.for_home(At("/srv/work/.hermes/profiles/night")) == given.for_home(root)
+
+
+SELECTED = """
+homes:
+  - {user: ada, reaper: {end_reason: by-user}}
+  - {path: "/home/*/.hermes", reaper: {end_reason: by-pattern}}
+  - {path: /home/bob/.hermes, reaper: {end_reason: by-path}}
+  - {path: "/home/bob/.hermes/profiles/n*", reaper: {end_reason: by-pattern-of-profile}}
+  - {path: /home/eve/.hermes, watch: false}
+  - {path: /home/dan/.hermes, profiles: false}
+  - {user: ci, watch: false}
+"""
+
+
+@pytest.mark.parametrize(
+    ("home", "reason"),
+    [
+        (("/srv/ada/.hermes", "ada"), "by-user"),
+        (("/home/ada/.hermes", "ada"), "by-pattern"),
+        (("/home/ada/.hermes/profiles/x", "ada"), "by-pattern"),
+        (("/home/a/b/.hermes", "zoe"), "reaped"),
+        (("/home/bob/.hermes", "bob"), "by-path"),
+        (("/home/bob/.hermes/profiles/day", "bob"), "by-path"),
+        (("/home/bob/.hermes/profiles/night", "bob"), "by-pattern-of-profile"),
+    ],
+)
+def test_the_closest_entry_has_the_settings_of_a_home(
+    tmp_path: Path, home: tuple[str, str], reason: str
+) -> None:
+    file = tmp_path / "exporter.yaml"
+    file.write_text(SELECTED)
+    assert load(str(file)).for_home(At(*home)).reaper.end_reason == reason
+
+
+@pytest.mark.parametrize("discover", ["true", "false"])
+def test_entries_leave_homes_out_and_all_others_are_watched_if_found(
+    tmp_path: Path, discover: str
+) -> None:
+    file = tmp_path / "exporter.yaml"
+    file.write_text(f"discover: {discover}\n{SELECTED}")
+    settings = load(str(file))
+    wanted = {
+        home: settings.wants((home[0],), home[1])
+        for home in (
+            ("/home/bob/.hermes", "bob"),
+            ("/srv/ada/.hermes", "ada"),
+            ("/home/eve/.hermes", "eve"),
+            ("/home/eve/.hermes/profiles/x", "eve"),
+            ("/home/dan/.hermes", "dan"),
+            ("/home/dan/.hermes/profiles/x", "dan"),
+            ("/srv/ci/.hermes", "ci"),
+            ("/srv/unnamed/.hermes", "zoe"),
+        )
+    }
+    assert [home[0] for home, is_wanted in wanted.items() if is_wanted] == [
+        "/home/bob/.hermes",
+        "/srv/ada/.hermes",
+        "/home/dan/.hermes",
+        *(["/srv/unnamed/.hermes"] if discover == "true" else []),
+    ]

@@ -437,7 +437,7 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
     marks = {
         "transcripts": (2 * GIB, 0.75),
         "checkpoints": (10 * GIB, 0.7),
-        "state_db": (2 * GIB, 0.75),
+        "state_db_payload": (2 * GIB, 0.75),
         "disk_used": (0.9, 0.944),
         "empty_sessions": (1000.0, 0.1),
     }
@@ -486,7 +486,8 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
     yield _plain(
         "hermes_prune_unreachable_bytes", _always(trash), threshold="transcripts", reason="trash"
     )
-    yield _plain("hermes_prune_blocked", _always(home.pressed > 1), reason="caps")
+    yield _plain("hermes_prune_blocked", _always(home.pressed > 1), reason="too_many_orphans")
+    yield _plain("hermes_prune_capped_items", _always(40 * (home.pressed > 1)))
 
 
 def _database(home: Home, now: float) -> Iterator[Series]:

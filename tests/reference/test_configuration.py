@@ -33,7 +33,7 @@ def test_the_commented_examples_load_too(tmp_path: Path) -> None:
         )
     )
     settings = load(str(file))
-    assert settings.for_home("default").prune.trash.keep_seconds == 7 * 86400
+    assert settings.homes[0].prune.trash.keep_seconds == 7 * 86400
     assert settings.prune.policies_for("cron").old_sessions.older_than_seconds == 14 * 86400
 
 

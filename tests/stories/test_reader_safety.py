@@ -244,7 +244,9 @@ def test_metrics_count_the_maimed(tmp_path: Path) -> None:
         holders[3].ask("lose_database_lock")
         open_carelessly(homes[3])
         named = json.dumps([{"path": str(home), "name": home.name} for home in homes])
-        running = stack.enter_context(agent(tmp_path, configuration=f"homes: {named}\n"))
+        running = stack.enter_context(
+            agent(tmp_path, configuration=f"discover: false\nhomes: {named}\n")
+        )
         metrics = running.metrics()
         for name, expected in (
             ("hermes_state_db_lockless_holders", [0, 1, 1, 1]),

@@ -252,21 +252,6 @@ def test_a_reaped_session_that_is_taken_up_later_is_open_again_and_the_reaper_go
         assert not watch.breaker_is_open()
 
 
-def test_more_dead_at_once_than_can_be_right_stop_the_reaper(tmp_path: Path) -> None:
-    home = leaky_home(python_for(NEWEST), tmp_path / "home", LEAKED)
-    settings = f"{ENFORCE}, breaker: {{count: 3}}"
-    with watching(tmp_path / "agent", home, reaper=settings) as watch:
-        wait_until(watch.breaker_is_open, "the breaker is open")
-        watch.scans(3)
-        assert watch.reaped() == 0
-        assert "more than 3" in watch.agent.log()
-    assert open_sessions(home) == set(LEAKED)
-    with watching(tmp_path / "agent", home, reaper=ENFORCE) as watch:
-        watch.scans(3)
-        assert watch.breaker_is_open()
-        assert watch.reaped() == 0
-
-
 def test_so_many_a_minute_and_the_rest_later(tmp_path: Path) -> None:
     home = leaky_home(python_for(NEWEST), tmp_path / "home", LEAKED)
     with watching(tmp_path / "agent", home, reaper=f"{ENFORCE}, max_per_minute: 3") as watch:

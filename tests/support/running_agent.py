@@ -20,7 +20,7 @@ SCANNED = "hermes_exporter_scan_timestamp_seconds"
 def configuration(homes: Mapping[str, Path], more: str = "") -> str:
     """Return a configuration with these homes by name, scanned every second."""
     entries = [{"path": str(path), "name": name} for name, path in homes.items()]
-    return f"scan: {{interval: 1s}}\nhomes: {json.dumps(entries)}\n{more}"
+    return f"scan: {{interval: 1s}}\ndiscover: false\nhomes: {json.dumps(entries)}\n{more}"
 
 
 def when(agent: Agent, condition: Callable[[Metrics], bool], what: str) -> Metrics:

@@ -150,7 +150,8 @@ def watching(
     `reaper` are more settings of the reaper, for example `mode: enforce`.
     """
     settings = IMPATIENT.replace("reaper: {", f"reaper: {{{reaper}, " if reaper else "reaper: {")
-    text = f"{settings}homes: {json.dumps([{'path': str(home), 'name': HOME}])}\n{more}"
+    named = json.dumps([{"path": str(home), "name": HOME}])
+    text = f"{settings}discover: false\nhomes: {named}\n{more}"
     folder.mkdir(exist_ok=True)
     with (
         agent(folder, configuration=text, environment=environment) as running,

@@ -11,7 +11,7 @@ DESCRIPTION = """\
 Run the agent: scan every Hermes home on this host again and again, and serve
 the results as Prometheus metrics and as a web page. A scrape is answered from
 memory and touches no disk. Homes are only read, unless the configuration says
-`mode: enforce`. The agent reads a configuration only if --config.file names it.
+`mode: enforce`.
 
 SIGTERM: finish the responses under way, then end. SIGHUP: read the
 configuration again."""
@@ -27,7 +27,7 @@ EXAMPLES = (
 def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_web(parser)
     arguments.add_collectors(parser)
-    parser.set_defaults(log_level="info", as_service=False)
+    parser.set_defaults(log_level="info", as_service=False, looks_for_config=True)
 
 
 def run(args: Namespace) -> int:

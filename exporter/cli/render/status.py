@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from exporter.cli.render.blocks import VERDICT_TONES, Bar, Block, Cell, Column, Line, Table, Tone
-from exporter.text import counted, format_count, format_percent, format_pids, format_size
+from exporter.text import (
+    counted,
+    format_count,
+    format_percent,
+    format_pids,
+    format_size,
+    format_time,
+)
 
 MOST_IN_DETAIL = 3
 """With more homes than this, each has one line: the whole host fits on one screen."""
@@ -75,6 +82,8 @@ def _detail(home: HomeJson, mixed: bool) -> Iterator[Block]:
     would = _would(home)
     if would:
         yield _fact("would", Cell(would))
+    if home.get("capped"):
+        yield _fact("waits", Cell(_capped(home["capped"]), Tone.WARN))
 
 
 def _fact(name: str, *pieces: Cell) -> Line:
@@ -127,6 +136,8 @@ def _thresholds(home: HomeJson) -> Table:
         name, value = threshold["name"], threshold["value"]
         tone = Tone.BAD if threshold["pressure"] else Tone.PLAIN
         marks = f"high {_amount(name, threshold['high'])}, low {_amount(name, threshold['low'])}"
+        if name == "state_db_payload" and home["disk"].get("state_db"):
+            marks += f"; file {format_size(home['disk']['state_db'])}"
         filled = 0.0 if value is None else value / threshold["high"]
         rows.append((Cell(name, tone), Cell(_amount(name, value)), Bar(filled, tone), Cell(marks)))
     columns = (Column(), Column(right=True), Column(), Column(least=10))
@@ -146,12 +157,35 @@ def _would(home: HomeJson) -> str:
     """Return what reap and prune would do now; empty if nothing."""
     parts = []
     if home.get("would_reap"):
-        parts.append(f"reap {counted(home['would_reap'], 'session')}")
+        parts.append(f"reap {counted(home['would_reap'], 'session')}{_waiting(home)}")
     prune = home.get("would_prune")
     if prune and prune["items"]:
         items = counted(prune["items"], "item")
         parts.append(f"prune {items}, {format_size(prune['bytes'])}")
     return "; ".join(parts)
+
+
+def _capped(capped: Mapping[str, Any]) -> str:
+    """Return what automatic runs leave for later, and until when."""
+    what = f"{counted(capped['items'], 'item')}, {format_size(capped['bytes'])}"
+    said = f"{what} wait for the daily caps (prune.caps)"
+    if capped["more_at"] is not None:
+        said += f", the next from {format_time(capped['more_at'])} on"
+    if capped["too_large"]:
+        large = format_count(capped["too_large"])
+        said += f"; {large} of them alone are above a day's caps: `prune --yes` takes them"
+    return said
+
+
+def _waiting(home: HomeJson) -> str:
+    """Return what slow start leaves for later hours; empty if nothing."""
+    limit = home.get("slow_start")
+    if not limit or not limit["waiting"]:
+        return ""
+    waiting = format_count(limit["waiting"])
+    return (
+        f", of which {waiting} wait for slow start: {format_count(limit['per_hour'])} in this hour"
+    )
 
 
 _OVERVIEW: Final = ("live", "held", "dead", "unknown")

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.hermes.own_pruning import OwnPruning
+from exporter.pruner.decide.stores import Amount, Store
 from exporter.pruner.expected import ExpectedFolder, ExpectedProject
 from exporter.reaper.models import ProcessFacts, ReaperRules
 from exporter.snapshot import DiskKind, Filesystem, Hold
@@ -53,6 +54,9 @@ class InventorySession(Struct, frozen=True, gc=False):
     parent_id: str | None = None
     link: ParentLink = ParentLink.NONE
     archived: bool = False
+    """A person archived it."""
+    emptied: bool = False
+    """A prune took its past, and Hermes has gone on with its row: it waits for its past."""
     pinned: bool = False
     titled: bool = False
     handed_off: bool = False
@@ -150,6 +154,16 @@ class TrashedRun(Struct, frozen=True):
     kept_until: float
 
 
+class TakenRecently(Struct, frozen=True):
+    """What automatic runs have taken in the last 24 hours, by the run journal."""
+
+    items: int = 0
+    bytes: int = 0
+    stores: Mapping[Store, Amount] = {}
+    first_at: float | None = None
+    """When the first of it was taken."""
+
+
 class Safeguards(Struct, frozen=True):
     """What protects sessions, apart from their own rows."""
 
@@ -162,6 +176,8 @@ class Safeguards(Struct, frozen=True):
     """Targets that an undo restored within `keep.undone`."""
     reaped_at: Mapping[str, float] = {}
     """When we reaped each session that still has the end that we wrote."""
+    can_hide_rows: bool = True
+    """The schema has `archived`: a pruned row can stay hidden for a process that may need it."""
     unreadable: tuple[str, ...] = ()
     """Sources of protection that could not be read; if there is one, nothing is pruned."""
 
@@ -189,3 +205,4 @@ class Inventory(Struct, frozen=True):
     awaiting_gc_bytes: int = 0
     """Bytes of deleted store projects that the next `git gc` frees."""
     filesystem: Filesystem | None = None
+    taken_recently: TakenRecently = TakenRecently()

@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from msgspec import Struct, structs
 
-from exporter.config.prune import Prune, Threshold
+from exporter.config.prune import Prune, Threshold, ThresholdName
 from exporter.pruner.decide.inventory import Inventory, InventorySession
-from exporter.pruner.models import PruneMemory, ThresholdMemory, ThresholdName
+from exporter.pruner.models import PruneMemory, ThresholdMemory
 from exporter.snapshot import Filesystem
 
 _NO_HELP_SECONDS: Final = 24 * 3600.0
@@ -80,7 +80,7 @@ def read_levels(inventory: Inventory) -> dict[ThresholdName, Reading]:
         pending = min(inventory.awaiting_gc_bytes, inventory.checkpoints_bytes)
         readings[ThresholdName.CHECKPOINTS] = Reading(inventory.checkpoints_bytes, pending)
     if inventory.payload_bytes is not None:
-        readings[ThresholdName.STATE_DB] = Reading(inventory.payload_bytes)
+        readings[ThresholdName.STATE_DB_PAYLOAD] = Reading(inventory.payload_bytes)
         empty = sum(is_empty(session) for session in inventory.sessions)
         readings[ThresholdName.EMPTY_SESSIONS] = Reading(empty, unit_bytes=0.0)
     trash = sum(run.allocated_bytes for run in inventory.trash)

@@ -27,7 +27,8 @@ from exporter.cli.render import (
 )
 from exporter.cli.render.blocks import Bar, Block, Cell, Column, Line, Table
 from exporter.config.prune import Prune, Trash, Upkeep
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
+from exporter.pruner.models import Act, PruneAction, PrunePlan
+from exporter.runs.models import Frees
 from exporter.text import escape_control
 from tests.real.hermes import REPOSITORY
 
@@ -45,6 +46,13 @@ HOME: dict[str, Any] = {
     "disk": {"transcripts": 420 * 2**20, "state_db": 960 * 2**20, "logs": 4096, "trash": 0},
     "thresholds": [
         {"name": "transcripts", "value": 2**30, "high": 2**31, "low": 2**30, "pressure": False},
+        {
+            "name": "state_db_payload",
+            "value": 2**29,
+            "high": 2**31,
+            "low": 2**30,
+            "pressure": False,
+        },
         {"name": "disk_used", "value": 0.93, "high": 0.9, "low": 0.85, "pressure": True},
         {"name": "empty_sessions", "value": 3564, "high": 1000, "low": 100, "pressure": True},
     ],
@@ -150,9 +158,10 @@ default /root/.hermes up
     transcripts  420.0 MiB  ######
     logs           4.0 KiB  #
   pressure  disk_used, empty_sessions
-    transcripts     1.0 GiB  ##########            high 2.0 GiB, low 1.0 GiB
-    disk_used           93%  ####################  high 90%, low 85%
-    empty_sessions    3,564  ####################  high 1,000, low 100
+    transcripts         1.0 GiB  ##########            high 2.0 GiB, low 1.0 GiB
+    state_db_payload  512.0 MiB  #####                 high 2.0 GiB, low 1.0 GiB; file 960.0 MiB
+    disk_used               93%  ####################  high 90%, low 85%
+    empty_sessions        3,564  ####################  high 1,000, low 100
   would     reap 390 sessions; prune 4,102 items, 1.0 GiB
 
 bob /home/bob/.hermes DOWN (corrupt)
@@ -318,7 +327,9 @@ def test_no_word_of_a_squeezed_table_is_cut_off(width: int) -> None:
 
 
 def taken(act: Act, policy: str, target: str, size: int, frees: Frees) -> PruneAction:
-    return PruneAction(action=act, policy=policy, target=target, reason="", bytes=size, frees=frees)
+    return PruneAction(
+        kind=act, policy=policy, target=target, reason="", expected={}, bytes=size, frees=frees
+    )
 
 
 def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
@@ -332,11 +343,9 @@ def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
         taken(Act.DELETE_SESSION, "old_sessions", "x", 5120, Frees.AFTER_UPKEEP),
     )
     plans = [
+        prune_plan.HomePlanView("a", PrunePlan("/a", actions=first), Prune(upkeep=Upkeep(gc=True))),
         prune_plan.HomePlanView(
-            "a", HomePrunePlan("/a", actions=first), Prune(upkeep=Upkeep(gc=True))
-        ),
-        prune_plan.HomePlanView(
-            "b", HomePrunePlan("/b", actions=second), Prune(trash=Trash(keep_seconds=7 * 86400))
+            "b", PrunePlan("/b", actions=second), Prune(trash=Trash(keep_seconds=7 * 86400))
         ),
     ]
     rows = [
