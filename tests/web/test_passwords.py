@@ -145,7 +145,7 @@ def test_too_many_checks_are_given_up_by_the_address_that_has_most() -> None:
         assert await wanted is True
         answers = await asyncio.gather(*guesses, return_exceptions=True)
         given_up = [answer for answer in answers if isinstance(answer, TooBusyError)]
-        assert WAITING_MAX * 2 - 2 <= len(given_up) <= WAITING_MAX * 2
+        assert WAITING_MAX * 2 - 2 <= len(given_up) <= WAITING_MAX * 2 + 2
         assert answers[-1] is False  # the newest are checked
 
     run(story)
