@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from exporter.agent.saved_plans import SavedItem, SavedPlan
-from exporter.pruner.models import Frees
-from exporter.runs.models import RunOutcome, Skipped
+from exporter.runs.models import Frees, RunOutcome, Skipped
 from exporter.snapshot import Snapshot
 from exporter.text import closest_match, escape_control, join_words, quoted
 

@@ -12,12 +12,16 @@ from msgspec import Struct
 
 from exporter.runs.folder import JournalDamagedError, RunError
 from exporter.runs.models import (
+    FINISH_ROW,
     WHY_MAX,
     Action,
     ActionState,
     BreakerTrip,
-    Intent,
+    Evidence,
+    Frees,
+    KeptRows,
     Reaps,
+    RecordedAction,
     Reopening,
     Reversal,
     Run,
@@ -93,11 +97,11 @@ class JournalReader:
         with _damage_as_error():
             return [_run(row) for row in rows]
 
-    def actions(self, run: str) -> list[Action]:
+    def actions(self, run: str) -> list[RecordedAction]:
         """All actions of a run, in order."""
         return self._actions("run = ? ORDER BY number", run)
 
-    def done_actions(self, *actions: str) -> list[Action]:
+    def done_actions(self, *actions: str) -> list[RecordedAction]:
         """Actions of these names that were done and not taken back, in any run; newest first."""
         return self._actions(
             "state = 'done' AND action IN (SELECT value FROM json_each(?)) "
@@ -105,7 +109,7 @@ class JournalReader:
             msgspec.json.encode(actions).decode(),
         )
 
-    def named(self, action: str) -> list[Action]:
+    def named(self, action: str) -> list[RecordedAction]:
         """All actions of this name, whatever became of them."""
         return self._actions("action = ?", action)
 
@@ -144,7 +148,22 @@ class JournalReader:
         ).fetchall()
         return frozenset(target for (target,) in rows)
 
-    def _actions(self, condition: str, *values: str) -> list[Action]:
+    def kept_rows(self, action: str) -> list[KeptRows]:
+        """What actions of this name emptied, and no run has finished or given back; by run."""
+        found: dict[str, dict[str, int]] = {}
+        for run, number, target in self._connection.execute(_KEPT_ROWS, (action, FINISH_ROW)):
+            found.setdefault(run, {})[target] = number
+        beside: dict[str, Any] = {}
+        for run in found:
+            noted = self._connection.execute(
+                "SELECT json_extract(after, '$.beside') FROM actions WHERE run = ? "
+                "AND json_extract(after, '$.beside') IS NOT NULL LIMIT 1",
+                (run,),
+            ).get
+            beside[run] = msgspec.json.decode(noted) if isinstance(noted, str) else None
+        return [KeptRows(run, sessions, beside[run]) for run, sessions in found.items()]
+
+    def _actions(self, condition: str, *values: str) -> list[RecordedAction]:
         rows: list[Any] = self._connection.execute(_ACTIONS + condition, values).fetchall()
         with _damage_as_error():
             return [_action(row) for row in rows]
@@ -246,14 +265,14 @@ class JournalReader:
         )
 
     def count_healed(self, action: str) -> int:
-        """How many actions of this name were taken back by healing."""
+        """How many actions of this name were taken back by healing, for their own sake."""
         return int(
             self._connection.execute(
                 "SELECT COUNT(*) FROM runs JOIN actions AS later ON later.run = runs.id "
                 "JOIN actions AS first "
                 "ON first.run = later.reverses_run AND first.number = later.reverses_number "
                 "WHERE runs.kind = 'heal' AND later.state IN ('done', 'undone') "
-                "AND first.action = ?",
+                "AND first.action = ? AND json_extract(later.before, '$.relative') IS NULL",
                 (action,),
             ).get
         )
@@ -283,6 +302,12 @@ class JournalReader:
         return {(str(source or ""), str(proof)): count for source, proof, count in rows}
 
 
+_KEPT_ROWS: Final = """
+    SELECT run, number, target FROM actions
+     WHERE state = 'done' AND action = ? AND json_extract(after, '$.row') = 'kept'
+    EXCEPT
+    SELECT json_extract(before, '$.run'), json_extract(before, '$.number'), target FROM actions
+     WHERE state = 'done' AND action = ?"""
 _RUNS: Final = """
     SELECT runs.id, kind, plan, by_hand, started_at, finished_at, outcome, runs.why, undoable_until,
            SUM(state IN ('done', 'undone')), SUM(bytes * (state IN ('done', 'undone'))),
@@ -324,16 +349,38 @@ def _run(row: Sequence[Any]) -> Run:
     )
 
 
-def _action(row: Sequence[Any]) -> Action:
-    intent = Intent(
-        action=row[2],
-        target=row[3],
-        reason=row[4],
-        policy=row[5],
-        bytes=row[6],
-        before=msgspec.json.decode(row[7]),
-        after=msgspec.json.decode(row[8]),
-        evidence=msgspec.json.decode(row[9]),
+def _action(row: Sequence[Any]) -> RecordedAction:
+    after = _OBJECT.decode(row[8])
+    return RecordedAction(
+        action=Action(
+            kind=row[2],
+            target=row[3],
+            reason=row[4],
+            policy=row[5],
+            bytes=row[6],
+            expected=_OBJECT.decode(row[7]),
+            frees=_FREES.get(after.get("frees"), Frees.AT_PURGE),
+            group=int(after.get("group") or 0),
+            evidence=_evidence(row[9]),
+        ),
+        after=after,
         reverses=Reversal(row[10], row[11]) if row[10] is not None else None,
+        run=row[0],
+        number=row[1],
+        state=ActionState(row[12]),
+        why=row[13],
+        settled_at=row[14],
     )
-    return Action(row[0], row[1], intent, ActionState(row[12]), row[13], row[14])
+
+
+def _evidence(stored: str) -> tuple[Evidence, ...]:
+    """The evidence of an end; none of what another version may have written."""
+    try:
+        return _EVIDENCE.decode(stored)
+    except msgspec.ValidationError:
+        return ()
+
+
+_EVIDENCE: Final = msgspec.json.Decoder(tuple[Evidence, ...])
+_FREES: Final[dict[Any, Frees]] = {each.value: each for each in Frees}
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])

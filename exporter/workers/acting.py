@@ -100,11 +100,12 @@ def undo(home: WorkerHome, request: UndoRequest, reporter: Reporter) -> Outcome:
 
 
 def heal(home: WorkerHome, request: HealRequest, reporter: Reporter) -> HealReply:
-    """Restore the history that a prune took from sessions that exist again."""
-    del home
+    """Restore the history that a prune took from sessions that Hermes has gone on with."""
     healed = heal_reborn(_target(request, reporter))
+    if not healed.left:
+        home.healed_prunes()
     why = healed.left[0].why if healed.left else ""
-    return HealReply(len(healed.sessions), len(healed.left), why[:300])
+    return HealReply(len(healed.sessions), len(healed.left), why[:300], healed.finished)
 
 
 def settle(home: WorkerHome, request: RecoverRequest, reporter: Reporter) -> RecoverReply:
@@ -163,11 +164,11 @@ def show_run(home: WorkerHome, request: RunActionsRequest, reporter: Reporter) -
         actions = journal.actions(request.run) if journal is not None else []
     return [
         ActionRow(
-            action=each.intent.action[:128],
-            policy=each.intent.policy[:128],
-            target=each.intent.target[:4096],
-            reason=each.intent.reason[:300],
-            bytes=max(0, each.intent.bytes),
+            action=each.action.kind[:128],
+            policy=each.action.policy[:128],
+            target=each.action.target[:4096],
+            reason=each.action.reason[:300],
+            bytes=max(0, each.action.bytes),
             state=each.state,
             why=each.why[:300],
         )

@@ -1,5 +1,8 @@
 """Deleting sessions: first written to the trash, then deleted in transactions within `lock_budget`.
 
+Beside a process that may have a session in memory its row stays, hidden, and only its messages go:
+`exporter.pruner.apply.emptied` deletes the row when the process has ended.
+
 What the plan was made from is compared again under the write lock. A unit, which is a session or a
 group of them, is deleted in one transaction, so that Hermes sees all of it or nothing. A unit that
 would not fit into the budget is first taken out of the text index, slice by slice. If Hermes
@@ -26,10 +29,11 @@ from exporter.pruner.apply.session_trash import (
     write_sessions,
 )
 from exporter.runs.folder import RunError
-from exporter.runs.models import Action, ActionState, Settled, skip
+from exporter.runs.models import ActionState, RecordedAction, Settled, skip
 from exporter.runs.take_actions import AbortedError, Work
 from exporter.runs.trash import RunTrash
 from exporter.writing.connection import without_triggers
+from exporter.writing.emptied_rows import empty_session
 from exporter.writing.index_upkeep import back_off, in_slices, reindex, until_due
 from exporter.writing.pacing import ALONE_AFTER, ATTEMPTS, Pacer, checkpoint
 from exporter.writing.search_index import (
@@ -43,13 +47,13 @@ from exporter.writing.session_rows import (
     StoredSession,
     delete_session,
     exists,
-    has_begun_at,
+    is_same_and_whole,
     probe_session_tables,
     read_session,
 )
 from exporter.writing.target import Target, read_with_retry
 
-ActionGroup = tuple[Action, ...]
+ActionGroup = tuple[RecordedAction, ...]
 """Sessions that go together, children first."""
 Answer = TypeVar("Answer")
 
@@ -91,15 +95,17 @@ class SessionDeleter(Work):
     rows, and a unit that does not fit needs several. The trash is written before the first.
     """
 
-    def __init__(self, pacer: Pacer, trash: RunTrash) -> None:
+    def __init__(self, pacer: Pacer, trash: RunTrash, *, keeps_rows: bool = False) -> None:
+        """With `keeps_rows` sessions are emptied, and their rows stay."""
         self.kept_bytes = 0
         """What the sessions take in the trash."""
         self._pacer = pacer
         self._target = pacer.target
         self._trash = trash
-        self._gone = DeletedByThisRun()
+        self._keeps_rows = keeps_rows
+        self._gone = DeletedByThisRun(rows_stay=keeps_rows)
 
-    def take_some(self, waiting: Sequence[Action], settled: list[Settled]) -> None:
+    def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
         """Delete a chunk: as many sessions as are written to the trash at a time."""
         try:
             self._take_chunk(_chunk(waiting), settled)
@@ -108,7 +114,7 @@ class SessionDeleter(Work):
                 f"cannot write the trash: {error.strerror}; nothing more was deleted"
             ) from error
 
-    def find_out(self, actions: Sequence[Action], why: str) -> list[Settled]:
+    def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
         return what_was_deleted(self._target, actions, self._trash, why)
 
     def _take_chunk(self, chunk: Sequence[ActionGroup], settled: list[Settled]) -> None:
@@ -170,11 +176,19 @@ class SessionDeleter(Work):
                     break
                 why = recheck.why_not_exactly(each.unit, each.parts)
                 if not why:
-                    for parts in each.parts:
-                        delete_session(writer.connection, recheck.layout, parts)
+                    self._take(recheck, each)
                     transaction.done += 0 if thin else each.weight + 1
                 results.append(why)
         return results
+
+    def _take(self, recheck: Recheck, each: _Prepared) -> None:
+        connection = recheck.writer.connection
+        together = {parts.id for parts in each.parts}
+        for parts in each.parts:
+            if self._keeps_rows:
+                empty_session(connection, parts, together)
+            else:
+                delete_session(connection, recheck.layout, parts)
 
     def _too_long(
         self, recheck: Recheck, batch: Sequence[_Prepared], settled: list[Settled]
@@ -258,25 +272,25 @@ class SessionDeleter(Work):
         return step()
 
 
-def units_of(actions: Sequence[Action]) -> Iterator[ActionGroup]:
+def units_of(actions: Sequence[RecordedAction]) -> Iterator[ActionGroup]:
     """Actions that go together, or not at all, in the order of the plan."""
 
-    def key(action: Action) -> tuple[int, int]:
-        group = int(action.intent.after.get("group") or 0)
+    def key(action: RecordedAction) -> tuple[int, int]:
+        group = action.action.group
         return (group, 0) if group else (0, action.number)
 
     for _, unit in groupby(actions, key):
         yield tuple(unit)
 
 
-def _chunk(actions: Sequence[Action]) -> list[ActionGroup]:
+def _chunk(actions: Sequence[RecordedAction]) -> list[ActionGroup]:
     """The first units, as many as are written to the trash at a time; at least one."""
     chunk: list[ActionGroup] = []
     sessions = messages = size = 0
     for unit in units_of(actions):
         sessions += len(unit)
-        messages += sum(int(action.intent.before.get("rows") or 0) for action in unit)
-        size += sum(action.intent.bytes for action in unit)
+        messages += sum(int(action.action.expected.get("rows") or 0) for action in unit)
+        size += sum(action.action.bytes for action in unit)
         if chunk and (
             sessions > _CHUNK_SESSIONS or messages > _CHUNK_MESSAGES or size > _CHUNK_BYTES
         ):
@@ -298,7 +312,7 @@ def _read(
         if why:
             settled += skip(unit, why)
             continue
-        found = [read_session(connection, recheck.layout, each.intent.target) for each in unit]
+        found = [read_session(connection, recheck.layout, each.action.target) for each in unit]
         prepared.append(_Prepared(unit, [parts for parts in found if parts is not None]))
     connection.execute("COMMIT")
     return prepared
@@ -324,7 +338,7 @@ def _cut(parts: Sequence[StoredSession]) -> IndexedUpToNul:
 
 
 def what_was_deleted(
-    target: Target, actions: Sequence[Action], trash: RunTrash | None, otherwise: str
+    target: Target, actions: Sequence[RecordedAction], trash: RunTrash | None, otherwise: str
 ) -> list[Settled]:
     """Which of these sessions have been taken: those that are in the trash, and nowhere else.
 
@@ -335,24 +349,25 @@ def what_was_deleted(
         return []
     kept = overview(trash) if trash is not None else Overview()
 
-    def stays(connection: apsw.Connection, action: Action) -> bool:
-        session_id = action.intent.target
-        if action.number not in kept.began_at:
+    def stays(connection: apsw.Connection, action: RecordedAction) -> bool:
+        session_id = action.action.target
+        if action.number not in kept.sessions:
             return exists(connection, session_id)
-        # One that Hermes has begun anew was taken: its past is in the trash alone.
-        return has_begun_at(connection, session_id, kept.began_at[action.number])
+        # One that Hermes has begun anew, or whose row is empty, was taken: its past is in the trash
+        # alone.
+        return is_same_and_whole(connection, session_id, *kept.sessions[action.number])
 
     there = read_with_retry(
         target,
-        lambda connection: {each.intent.target for each in actions if stays(connection, each)},
+        lambda connection: {each.action.target for each in actions if stays(connection, each)},
     )
     _repair_index(target, there, trash)
     settled: list[Settled] = []
     for each in actions:
-        if each.intent.target in there:
+        if each.action.target in there:
             settled += skip([each], otherwise)
         # What cannot be read may hold any of those that are gone: an undo names each.
-        elif each.number in kept.began_at or kept.damage:
+        elif each.number in kept.sessions or kept.damage:
             settled.append(Settled(each.number, ActionState.DONE))
         else:
             settled += skip([each], "it is gone")

@@ -67,7 +67,7 @@ def read_runs(
                 unsettled=frozenset(runs.unsettled(Act.DELETE_SESSION.value)),
                 given_back=frozenset(runs.restored()),
                 projects=tuple(
-                    (each.settled_at or 0.0, each.intent.bytes)
+                    (each.settled_at or 0.0, each.action.bytes)
                     for each in runs.done_actions(Act.DELETE_PROJECT.value)
                 ),
                 taken_recently=_taken_recently(runs, now - WINDOW_SECONDS),
@@ -91,7 +91,7 @@ def _reaped(
     noted: dict[tuple[str, float | None], float] = {}
     if runs is not None and sessions:
         for each in runs.done_actions(*ENDS):
-            key = (each.intent.target, each.intent.after.get("ended_at"))
+            key = (each.action.target, each.after.get("ended_at"))
             noted.setdefault(key, each.settled_at or now)
     reaped_at: dict[str, float] = {}
     unrecorded_reaps: dict[str, float] = {}
