@@ -6,6 +6,8 @@ import json
 import os
 import shlex
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +20,15 @@ OWNER = 48_211
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    home = small_home(tmp_path / "home", 1)
-    (home / ".hermes-exporter").mkdir(mode=0o700)
-    for path in (home, *home.rglob("*")):
-        os.chown(path, OWNER, OWNER)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_mode & 0o001 == 0:
-            folder.chmod(folder.stat().st_mode | 0o011)
-    return home
+def home() -> Iterator[Path]:
+    # Not below pytest's own folder, which a test run beside this one closes to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        home = small_home(Path(folder) / "home", 1)
+        (home / ".hermes-exporter").mkdir(mode=0o700)
+        for path in (home, *home.rglob("*")):
+            os.chown(path, OWNER, OWNER)
+        yield home
 
 
 @pytest.mark.parametrize(
