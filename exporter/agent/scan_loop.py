@@ -465,10 +465,14 @@ class ScanLoop:
             refused=tuple(each for each in self.census.refused if each.path not in self._states),
         )
 
-    def explain(self, session_id: str) -> list[tuple[str, OpenSession, Judgement]]:
-        """Return why the last scan judged this session so, for each home where it is open."""
+    def explain(
+        self, session_id: str, states: Sequence[HomeState] | None = None
+    ) -> list[tuple[str, OpenSession, Judgement]]:
+        """Return why the last scan judged this session so, for each of the homes where it is open;
+        without `states` in all homes.
+        """
         found: list[tuple[str, OpenSession, Judgement]] = []
-        for state in self.states():
+        for state in self.states() if states is None else states:
             if state.snapshot is None or self._worker_is_busy(state.home):
                 continue
             request = ExplainRequest(state.home.path, state.home.owner, session_id)
