@@ -43,7 +43,7 @@ from exporter.writing.search_index import (
     remove_from_index,
     weights,
 )
-from exporter.writing.session_rows import (
+from exporter.writing.stored_session import (
     StoredSession,
     delete_session,
     exists,

@@ -22,7 +22,7 @@ from exporter.runs.take_actions import AbortedError
 from exporter.text import cut
 from exporter.writing.connection import Writer
 from exporter.writing.session_end import has_turn_lease
-from exporter.writing.session_rows import (
+from exporter.writing.stored_session import (
     SESSIONS,
     SessionTables,
     StoredSession,

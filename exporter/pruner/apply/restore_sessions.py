@@ -38,7 +38,7 @@ from exporter.writing.search_index import (
     weights,
 )
 from exporter.writing.session_merge import is_restored, needs_merge
-from exporter.writing.session_rows import (
+from exporter.writing.stored_session import (
     RestoreError,
     SessionTables,
     StoredSession,

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from exporter.runs.trash import RunTrash
 from exporter.writing.session_export import export_line
-from exporter.writing.session_rows import StoredSession
+from exporter.writing.stored_session import StoredSession
 
 _ROWS: Final = re.compile(r"sessions-([0-9]{6})\.rows\.gz")
 _LEVEL: Final = 1
