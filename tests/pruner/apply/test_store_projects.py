@@ -259,7 +259,7 @@ OBSTACLES = [
     (file_elsewhere, "symlink"),
     (index_of_somebody_else, "belongs to uid 65534"),
     (index_with_two_names, "not what Hermes writes"),
-    (symbolic_ref, "no plain ref"),
+    (symbolic_ref, "not a plain ref"),
     (damaged, "failed"),
 ]
 
