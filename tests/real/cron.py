@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.real.cli import ask, user_environment
@@ -21,8 +22,7 @@ def cron_job(
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A job that asks this and hangs, in mid-run: the process that runs it, and its session."""
     _run(hermes, home, "create", "every 24h", line, "--name", "job")
-    (job,) = json.loads((home / "cron" / "jobs.json").read_text())["jobs"]
-    _run(hermes, home, "run", job["id"])
+    _make_due(home / "cron" / "jobs.json")
     with subprocess.Popen(
         [hermes.python, hermes.program, "cron", "tick"],
         env=user_environment(hermes, home),
@@ -42,6 +42,14 @@ def cron_job(
             yield process, str(row["id"])
         finally:
             process.kill()
+
+
+def _make_due(file: Path) -> None:
+    """Not long ago, or Hermes skips it as missed."""
+    known = json.loads(file.read_text())
+    (job,) = known["jobs"]
+    job["next_run_at"] = (datetime.now(UTC) - timedelta(seconds=5)).isoformat()
+    file.write_text(json.dumps(known))
 
 
 def _run(hermes: Hermes, home: Path, *arguments: str) -> None:

@@ -114,8 +114,10 @@ def delegate(world: World, talker: Talker, meanwhile: Meanwhile) -> Told:
     line = talker.ask(f"{DELEGATE} {HANG}")
     _wait_until_asked(world, line.removeprefix(DELEGATE).strip())
     meanwhile(session)
-    _let_go_on(world, talker)
+    world.model.release.set()  # until the end: the result repeats the words that hang
+    talker.wait()
     talker.wait_for_helpers()
+    world.model.release.clear()
     return Told(session, line, talker.source)
 
 

@@ -13,9 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.real.cli import ask, numbered
+from tests.real.cron import cron_job
 from tests.real.hermes import VERSIONS, python_for
 from tests.real.mistakes import heal, reap_in_use
-from tests.real.stub_model import stub_model
+from tests.real.stub_model import HANG, stub_model
+from tests.real.terminal import PATIENCE_SECONDS
 from tests.stories.journeys import JOURNEYS, Told, World, count_lost, look
 from tests.stories.talkers import KINDS, Talker, talker
 
@@ -23,6 +26,8 @@ IN_CI = frozenset(
     {("0.13.0", "chat"), ("0.16.0", "tui"), ("0.19.0", "chat"), ("0.19.0", "embedder")}
 )
 """The kinds that people sit at, and each way of compression, once; all of them at full size."""
+SLOW = ("0.19.0", "delegate")
+"""A turn of its own answers the result of a subagent there."""
 HELD = "it is held: delegation"
 """From 0.19 on a subagent that runs beside its parent is noted in the database."""
 
@@ -210,6 +215,10 @@ TABLE = (
 )
 
 
+CRON = Row("finish", "0.13.0", "cron", "A:cron_complete", "A:reaped", "A:reaped")
+"""A job in the middle of its only turn; the process ends with it."""
+
+
 def can(version: str, kind: str, journey: str) -> bool:
     """Whether a process of this kind has the command for it."""
     if kind == "api":
@@ -219,9 +228,7 @@ def can(version: str, kind: str, journey: str) -> bool:
         )
     if journey == "branch":
         return kind not in ("embedder", "plugin")
-    # A chat of 0.18.2 on answers the result of its subagent in a turn of its own, of which the
-    # driver does not see the end yet.
-    return (kind, journey) != ("chat", "delegate") or version not in ("0.18.2", "0.19.0")
+    return True
 
 
 def row_of(journey: str, kind: str, version: str) -> Row:
@@ -240,11 +247,11 @@ def row_of(journey: str, kind: str, version: str) -> Row:
 def _cases() -> Iterator[object]:
     for version in VERSIONS:
         for kind in KINDS:
-            marks = [pytest.mark.xdist_group(f"{kind} of {version}")]
-            if (version, kind) not in IN_CI:
-                marks.append(pytest.mark.full)
+            group = pytest.mark.xdist_group(f"{kind} of {version}")
             for journey in JOURNEYS:
                 if can(version, kind, journey):
+                    in_ci = (version, kind) in IN_CI and (version, journey) != SLOW
+                    marks = [group] if in_ci else [group, pytest.mark.full]
                     name = f"{version}-{kind}-{journey}"
                     yield pytest.param((version, kind), journey, marks=marks, id=name)
 
@@ -301,3 +308,63 @@ def test_what_hermes_shows_when_nothing_is_reaped(
     version, kind = request.node.callspec.params["stage"]
     told: Told = JOURNEYS[journey](world, process, lambda _: None)
     assert str(look(world, told)) == row_of(journey, kind, version).right
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", ["0.13.0", "0.16.0", "0.19.0"])
+def test_a_cron_job_that_is_reaped_in_its_run_loses_only_its_end_reason(
+    version: str, tmp_path: Path
+) -> None:
+    home, line = tmp_path / "home", numbered(HANG)
+    with stub_model() as model:
+        model.configure(home)
+        with cron_job(python_for(version), home, model, line) as (process, session):
+            assert reap_in_use(home, session) == ""
+            model.release.set()
+            assert process.wait(PATIENCE_SECONDS) == 0
+    shown = "SELECT end_reason, (SELECT COUNT(*) FROM messages) AS messages FROM sessions"
+    for _ in range(2):
+        (row,) = ask(home, shown)
+        assert (f"A:{row['end_reason']}", row["messages"]) == (CRON.healed, 2)
+        heal(home)
+
+
+_BUILDERS = {
+    "cli.py": "chat",
+    "run_agent.py": "embedder",
+    "acp_adapter": "acp",
+    "agent": "helpers in a thread of any of these, on sessions of their own",
+    "batch_runner.py": "keeps nothing in the database",
+    "cron": "cron",
+    "gateway": "api, or a gateway's own chats, which are routed",
+    "hermes_cli/cli_agent_setup_mixin.py": "chat",
+    "hermes_cli/cli_commands_mixin.py": "chat",
+    "hermes_cli/main.py": "chat",
+    "hermes_cli/oneshot.py": "a one-shot, which is a chat of one turn",
+    "hermes_cli/prompt_size.py": "asks nothing",
+    "plugins": "plugin",
+    "rl_cli.py": "embedder",
+    "tools": "subagents",
+    "tui_gateway": "tui, also of the dashboard and of `serve`",
+}
+"""Where Hermes builds agents, and the kind of process in the table that this is."""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_place_where_hermes_builds_an_agent_is_in_the_table(version: str) -> None:
+    """A dashboard builds none: it was not run, and is a TUI by its code."""
+    folder = python_for(version).folder
+    own = [each for each in _BUILDERS if (folder / each).exists()]
+    packages = [folder / each for each in ("hermes_cli", *own)]
+    files = [
+        file for each in packages for file in ([each] if each.is_file() else each.rglob("*.py"))
+    ]
+    found = {str(each.relative_to(folder)) for each in files if b"AIAgent(" in each.read_bytes()}
+    assert "tui_gateway/server.py" in found
+    assert not [each for each in found if each not in own and each.split("/")[0] not in own]
+
+
+def test_the_page_shows_this_table() -> None:
+    from tests.stories import harm_table  # it imports this module
+
+    assert harm_table.PAGE.read_text() == harm_table.page(), "python -m tests.stories.harm_table"
