@@ -94,6 +94,8 @@ class Row:
     end_reason: str | None
     archived: bool
     tokens: tuple[str, ...]
+    times: tuple[float, ...] = ()
+    """When it began, and when each message was written, by Hermes's clock."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class ActionRow:
     target: str
     state: str
     proof: str | None
+    at: float | None = None
+    """When it was settled."""
 
 
 @dataclass(frozen=True)
