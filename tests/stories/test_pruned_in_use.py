@@ -134,10 +134,8 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize(
-    ("case", "messages"),
-    [("empty", 0), pytest.param("locked", 2, marks=pytest.mark.full)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("case", "messages"), [("empty", 0), ("locked", 2)])
 def test_a_session_that_is_pruned_on_the_screen_of_a_chat_that_names_its_title_goes_on(
     case: str, messages: int, model: StubModel, home: Path, tmp_path: Path
 ) -> None:
