@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import apsw
@@ -83,13 +83,20 @@ class AutomaticPruner:
         """True if the home had only its first scan so far, without a check of the thresholds."""
         return state.home.path not in self._checked_homes
 
-    def wish(self, state: HomeState, settings: Settings) -> PruneWish | None:
-        """Return what the next scan must plan; None if no check is due."""
+    def wish(
+        self, state: HomeState, settings: Settings, homes: Collection[HomeState] = ()
+    ) -> PruneWish | None:
+        """Return what the next scan must plan; None if no check is due.
+
+        `homes` are all that are watched: a full filesystem asks each for its share alone.
+        """
         if not self.is_due(state, settings):
             return None
         own = settings.for_home(state.home)
         memory = self._store.prune_memory(state.home.path)
-        return PruneWish(own.prune, memory, own.reaper.end_reason)
+        return PruneWish(
+            own.prune, memory, own.reaper.end_reason, disk_share=disk_share(state, homes)
+        )
 
     def act(self, state: HomeState, settings: Settings) -> None:
         """Take the plan that the scan made, and start a run if one is due."""
@@ -278,3 +285,29 @@ class AutomaticPruner:
     def close(self) -> None:
         """Stop. A run in progress ends with its worker; the next run finds out what it had done."""
         self._stopping = True
+
+
+def disk_share(state: HomeState, homes: Collection[HomeState]) -> float:
+    """Return how much of what the watched homes have on its filesystem a home has: 0 to 1.
+
+    A home that was not walked yet has an unknown size; then the others count without it.
+    """
+    device = _device_of(state)
+    sizes = {
+        each.home.path: _size_of(each)
+        for each in (state, *homes)
+        if each is state or (device is not None and _device_of(each) == device)
+    }
+    total = sum(sizes.values())
+    return sizes[state.home.path] / total if total else 1.0
+
+
+def _device_of(state: HomeState) -> int | None:
+    found = state.probe.state.database if state.probe is not None else None
+    return found.device if found is not None else None
+
+
+def _size_of(state: HomeState) -> int:
+    if state.snapshot is None:
+        return 0
+    return sum(usage.allocated_bytes for usage in state.snapshot.disk.usage.values())

@@ -108,6 +108,7 @@ class ManualPrune:
             "target": action.target,
             "reason": action.reason,
             "bytes": action.bytes,
+            "frees": action.frees.value,
         }
 
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from exporter.agent.saved_plans import SavedItem, SavedPlan
-from exporter.pruner.models import Frees
+from exporter.pruner.models import Frees, HomePrunePlan
 from exporter.runs.models import RunOutcome, Skipped
 from exporter.snapshot import Snapshot
 from exporter.text import closest_match, escape_control, join_words, quoted
@@ -89,12 +91,30 @@ class RunResult:
             return RunOutcome.DONE
         return RunOutcome.PARTIAL if self.done else RunOutcome.FAILED
 
+    def _of_prune(self) -> dict[str, Any]:
+        """Return what only a plan to prune has: by policy, what is not old enough yet."""
+        plans = [
+            (each.state.home.label, each.plan)
+            for each in self.plans
+            if isinstance(each.plan, HomePrunePlan)
+        ]
+        if not plans:
+            return {}
+        return {
+            "not_yet": [
+                {"home": label, **msgspec.to_builtins(each)}
+                for label, plan in plans
+                for each in plan.not_yet
+            ]
+        }
+
     def json(self) -> dict[str, Any]:
         return {
             "plan": {
                 "hash": self.plan_hash,
                 "created_at": self.created_at,
                 "actions": self.actions,
+                **self._of_prune(),
             },
             "executed": self.executed,
             "run": self.run,

@@ -320,7 +320,9 @@ class ScanLoop:
         """Return the plans that are due by the configuration."""
         return PlansWanted(
             self._reaper.wish(state, self.settings) if self._reaper is not None else None,
-            self._pruner.wish(state, self.settings) if self._pruner is not None else None,
+            self._pruner.wish(state, self.settings, list(self._states.values()))
+            if self._pruner is not None
+            else None,
         )
 
     def _act(self, state: HomeState) -> None:

@@ -24,7 +24,10 @@ THRESHOLD = Label("threshold", tuple(field.name for field in dataclasses.fields(
 OUTCOME = Label("outcome", tuple(outcome.value for outcome in NOTED_OUTCOMES))
 OBSTACLE = Label(
     "reason",
-    ("trash", "upkeep", "cooldown", "no_help", "caps", "protected", "age", "no_policy", OTHER),
+    (
+        *("trash", "trash_in_use", "upkeep", "cooldown", "no_help", "caps", "other_homes"),
+        *("protected", "age", "no_policy", OTHER),
+    ),
 )
 BLOCKED_BY = Label(
     "reason",

@@ -176,10 +176,15 @@ class Keep:
 @settings
 class Trash:
     keep_seconds: float = setting(DURATION, "72h", "how long a run can be undone")
-    max_bytes: int = setting(SIZE, "5GiB", "largest size of the trash of a home")
-    early_purge: bool = setting(
-        SWITCH, "false", "empty the trash before its time when a threshold demands it"
+    min_keep_seconds: float = setting(
+        DURATION, "1h", "under disk pressure trash is emptied when it is older than this"
     )
+    max_bytes: int = setting(SIZE, "5GiB", "largest size of the trash of a home")
+
+    RETIRED: ClassVar = {
+        "early_purge": "write 'min_keep: 1h', how old trash must be to be emptied under disk "
+        "pressure"
+    }
 
 
 @settings

@@ -90,6 +90,16 @@ class Capped(Struct, frozen=True):
     """When more may go; None if only a person can take the rest."""
 
 
+class NotYet(Struct, frozen=True):
+    """Items that a policy will take when they are old enough."""
+
+    policy: PolicyName
+    items: Count
+    first_at: Timestamp
+    """When the first of them is old enough."""
+    last_at: Timestamp
+
+
 class HomePrunePlan(Struct, frozen=True):
     """What would be done to one home, in this order."""
 
@@ -108,6 +118,8 @@ class HomePrunePlan(Struct, frozen=True):
     """What a person should know before saying yes, e.g. that it is more than a day's caps."""
     capped: Capped | None = None
     """Of an automatic plan: what is left for later."""
+    not_yet: tuple[NotYet, ...] = ()
+    """By policy: what is too young, and from when on it may go."""
 
 
 RULES_MAX = 32
@@ -124,6 +136,10 @@ class PolicyReport(Struct, frozen=True):
     """Items that are old enough and that no rule protects."""
     oldest: Timestamp | None = None
     """The clock of the oldest item that it covers, old enough or not."""
+    not_yet: Count = 0
+    """Items that are too young."""
+    next_at: Timestamp | None = None
+    """When the first of those is old enough."""
 
 
 class ThresholdReport(Struct, frozen=True):
@@ -186,6 +202,7 @@ class ThresholdMemory(Struct, frozen=True):
     """By how much that run should have lowered it."""
     attempted_whole: bool = False
     """True if that was all that was needed."""
+    pressing_since: Timestamp | None = None
 
 
 class SeenDatabase(Struct, frozen=True):

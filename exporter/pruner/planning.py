@@ -135,6 +135,7 @@ def _read_inventory(
         end_reason=wish.end_reason,
         undone_seconds=wish.settings.keep.undone_seconds,
         trash_keep_seconds=wish.settings.trash.keep_seconds,
+        disk_share=wish.disk_share,
         thorough=wish.by_hand,
     )
     return inventory_reader.read(

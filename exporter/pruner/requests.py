@@ -21,6 +21,8 @@ class PruneWish(Struct, frozen=True):
     by_pressure: bool = True
     """Only what crossed thresholds demand; otherwise all that the policies allow."""
     filter_by: Filter = Filter()
+    disk_share: float = 1.0
+    """Of all bytes that the watched homes have on this filesystem, the share of this home."""
 
 
 class PruneRequest(Struct, frozen=True):

@@ -810,6 +810,7 @@ DISK = (
             Quiet("another threshold is crossed", _unreachable(3 * GIB, 0)),
             Quiet("the next run is soon", _unreachable(3 * GIB, 1, "cooldown")),
             Quiet("the rest follows tomorrow", _unreachable(3 * GIB, 1, "caps")),
+            Quiet("the trash is emptied soon", _unreachable(3 * GIB, 1, "trash")),
         ),
     ),
     Case(
@@ -911,6 +912,19 @@ DISK = (
         description="transcripts of home ann/dev on web-1:9749 is at 150% of its high mark "
         "although a prune ran within the last day.",
         quiet=(
+            *(
+                Quiet(
+                    f"bytes are on their way: {reason}",
+                    {
+                        **_pruned(
+                            value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=3600
+                        ),
+                        f'hermes_prune_unreachable_bytes{{{HOME},threshold="transcripts",'
+                        f'reason="{reason}"}}': run((120, GIB)),
+                    },
+                )
+                for reason in ("trash", "caps")
+            ),
             Quiet(
                 "it was made more than a day ago",
                 _pruned(value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=-86400),

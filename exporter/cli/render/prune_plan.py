@@ -9,7 +9,7 @@ from typing import Any
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
 from exporter.cli.render.plan import unknown_outcome
 from exporter.config.prune import POLICY_NAMES, Prune
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
+from exporter.pruner.models import Act, Frees, HomePrunePlan, NotYet, PruneAction
 from exporter.text import counted, format_age, format_count, format_size
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
@@ -192,9 +192,18 @@ def _words(plan: HomePrunePlan) -> Iterator[tuple[str, Tone]]:
     if plan.protected:
         kept = ", ".join(f"{format_count(each.items)} {each.rule}" for each in plan.protected)
         yield f"protected: {kept}", Tone.PLAIN
+    for coming in plan.not_yet:
+        yield _eligible_later(coming, plan.created_at), Tone.PLAIN
     for each in plan.unreachable:
         above = f"{each.threshold}: {format_size(each.bytes)} above its low mark"
         yield f"{above} cannot be freed: {each.reason}", Tone.WARN
+
+
+def _eligible_later(coming: NotYet, now: float) -> str:
+    """Return `2 orphan checkpoints, eligible in 23h`."""
+    what = f"{format_count(coming.items)} {coming.policy.replace('_', ' ')}"
+    first, last = (format_age(max(0.0, each - now)) for each in (coming.first_at, coming.last_at))
+    return f"{what}, eligible in {first}" + (f" to {last}" if last != first else "")
 
 
 def _executed(result: Mapping[str, Any], freed: Mapping[Frees, int], again: str) -> Iterator[Block]:

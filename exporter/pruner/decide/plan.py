@@ -28,6 +28,7 @@ from exporter.pruner.expected import as_keys
 from exporter.pruner.models import (
     Act,
     HomePrunePlan,
+    NotYet,
     ProtectedCount,
     PruneAction,
 )
@@ -97,6 +98,7 @@ def plan_prune(
         if by_hand
         else (),
         capped=found.capped,
+        not_yet=tuple(_not_yet(findings)),
     )
 
 
@@ -259,6 +261,29 @@ def _refusals(findings: Mapping[str, Finding]) -> Iterator[str]:
     for policy, finding in findings.items():
         if finding.blocked:
             yield f"{policy}: {finding.why}"
+
+
+def _not_yet(findings: Mapping[str, Finding]) -> Iterator[NotYet]:
+    """Yield what each policy will take later. An item counts for the policy that takes it first."""
+    seen = {
+        _key(item)
+        for finding in findings.values()
+        for group in finding.groups
+        for item in group.leading
+    }
+    coming = sorted(
+        ((at, group) for finding in findings.values() for at, group in finding.too_young),
+        key=lambda each: each[0],
+    )
+    moments: dict[str, list[float]] = {}
+    for at, group in coming:
+        for item in group.leading:
+            if _key(item) not in seen:
+                seen.add(_key(item))
+                moments.setdefault(group.policy, []).append(at)
+    for policy in findings:
+        if policy in moments:
+            yield NotYet(policy, len(moments[policy]), moments[policy][0], moments[policy][-1])
 
 
 def _kept(findings: Mapping[str, Finding], protection: Protection) -> Counter[str]:

@@ -28,12 +28,15 @@ def report(
     protection = protect(inventory, settings, by_hand=False, lineages=lineages)
     findings = _findings(inventory, protection, settings, lineages)
     plan = plan_prune("", inventory, protection, settings, pressure=pressure, findings=findings)
+    coming = {each.policy: each for each in plan.not_yet}
     policies = [
         PolicyReport(
             policy=policy,
             reclaimable_bytes=sum(each.bytes for each in finding.groups),
             eligible=sum(len(each.leading) for each in finding.groups),
             oldest=finding.oldest,
+            not_yet=coming[policy].items if policy in coming else 0,
+            next_at=coming[policy].first_at if policy in coming else None,
         )
         for policy, finding in findings.items()
     ]

@@ -81,6 +81,8 @@ class InventoryRequest(Struct, frozen=True):
     """What the reaper writes; the reaper may have ended sessions that have it."""
     undone_seconds: float = 30 * 86400.0
     trash_keep_seconds: float = 72 * 3600.0
+    disk_share: float = 1.0
+    """Of all bytes that the watched homes have on this filesystem, the share of this home."""
     thorough: bool = False
     """A person waits for exact figures: measure everything, even if it takes long."""
 
@@ -183,6 +185,8 @@ class InventoryReader:
             awaiting_gc_bytes=self._awaiting_gc(runs),
             filesystem=filesystem_of(self._home),
             taken_recently=runs.taken_recently,
+            purged_bytes=runs.purged_bytes,
+            disk_share=request.disk_share,
         )
         memory = structs.replace(
             request.memory,
