@@ -24,6 +24,7 @@ from exporter.pruner.requests import PruneWish
 from exporter.runs.models import Filter
 from exporter.text import escape_control
 from exporter.workers import protocol
+from exporter.workers.cancellation import Cancellation
 
 _HASH_DIGITS: Final = 16
 
@@ -123,7 +124,13 @@ class ManualPrune:
         return False
 
     def act(
-        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: OnProgress
+        self,
+        loop: ScanLoop,
+        each: PlannedHome,
+        run: str,
+        result: RunResult,
+        progress: OnProgress,
+        cancellation: Cancellation | None,
     ) -> None:
         home, evidence, planned = each.state.home, each.state.evidence, each.state.plans.prune
         if evidence is None or planned is None:
@@ -137,6 +144,7 @@ class ManualPrune:
             protocol.PRUNE,
             request,
             progress=lambda settled, total: progress(home.label, settled, total),
+            cancellation=cancellation,
         )
         result.add(
             wanted,

@@ -21,6 +21,7 @@ from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits, ReapPlanReque
 from exporter.runs.models import END_SESSION, Filter
 from exporter.text import counted, escape_control, format_count, join_words
 from exporter.workers import protocol
+from exporter.workers.cancellation import Cancellation
 
 log = logs.get("reap")
 
@@ -77,7 +78,13 @@ class ManualReap:
         return each.state.reaping_has_stopped
 
     def act(
-        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: OnProgress
+        self,
+        loop: ScanLoop,
+        each: PlannedHome,
+        run: str,
+        result: RunResult,
+        progress: OnProgress,
+        cancellation: Cancellation | None,
     ) -> None:
         del progress
         home, evidence = each.state.home, each.state.evidence
@@ -87,7 +94,7 @@ class ManualReap:
         request = reap_request(
             home, evidence, each.own, plan, by_hand=True, run=run, plan_hash=result.plan_hash
         )
-        outcome = loop.call(home, protocol.REAP, request)
+        outcome = loop.call(home, protocol.REAP, request, cancellation=cancellation)
         if outcome.reopened:
             log.warn(
                 "sessions reaped wrongly were opened again",

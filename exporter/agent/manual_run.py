@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -18,20 +19,31 @@ from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import HomeSettings
-from exporter.errors import RefusedError, WorkerError
+from exporter.errors import HomeError, InterruptedRunError, RefusedError, WorkerError
 from exporter.pruner.models import HomePrunePlan, PruneAction
 from exporter.reaper.plan import HomePlan, ReapAction
 from exporter.runs.journal import new_run_id
-from exporter.runs.models import Filter, RunOutcome
+from exporter.runs.models import STOPPED, Filter, RunOutcome
 from exporter.runs.recovery import not_known
 from exporter.text import escape_control
+from exporter.workers import protocol
+from exporter.workers.cancellation import Cancellation
+from exporter.workers.protocol import RunsRequest
 
 ONLY_OBSERVED: Final = "a home of root is only observed unless it is named, e.g. by --home"
 AnyAction = ReapAction | PruneAction
 OnProgress = Callable[[str, int, int], None]
 """Called with the label of a home, and how many of its actions are finished, of how many."""
 
+Acting = Callable[[], AbstractContextManager[Cancellation | None]]
+"""Entered while a run goes on: signals then ask it to stop, instead of ending the command."""
+
 log = logs.get("run")
+
+
+def uninterrupted() -> AbstractContextManager[None]:
+    """An `Acting` for callers that never stop a run."""
+    return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +88,13 @@ class ManualRun(Protocol):
         """True if this home needs something in addition to the plan's actions."""
 
     def act(
-        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: OnProgress
+        self,
+        loop: ScanLoop,
+        each: PlannedHome,
+        run: str,
+        result: RunResult,
+        progress: OnProgress,
+        cancellation: Cancellation | None,
     ) -> None:
         """Execute the plan in one home and add its outcome to the result."""
 
@@ -130,11 +148,31 @@ def _plans(
         yield PlannedHome(state, loop.settings.for_home(home), planned, tuple(wanted))
 
 
-def execute(kind: ManualRun, loop: ScanLoop, result: RunResult, progress: OnProgress) -> None:
-    """Execute the plans, home by home, under one run id."""
+def execute(
+    kind: ManualRun, loop: ScanLoop, result: RunResult, progress: OnProgress, acting: Acting
+) -> None:
+    """Execute the plans, home by home, under one run id; what a person stops ends there."""
     kind.heal_first(loop)
     run = new_run_id(time.time())
     result.executed = True
+    try:
+        with acting() as cancellation:
+            _execute(kind, loop, run, result, progress, cancellation)
+    except KeyboardInterrupt:
+        raise InterruptedRunError(
+            f"ended at once in the middle of run {run}; the next command finds out what it did, "
+            f"and `hermes-exporter undo {run}` gives it back"
+        ) from None
+
+
+def _execute(
+    kind: ManualRun,
+    loop: ScanLoop,
+    run: str,
+    result: RunResult,
+    progress: OnProgress,
+    cancellation: Cancellation | None,
+) -> None:
     for each in result.plans:
         home = each.state.home
         wanted = [action.target for action in each.actions]
@@ -143,8 +181,11 @@ def execute(kind: ManualRun, loop: ScanLoop, result: RunResult, progress: OnProg
         if not home.may_write:
             result.add(wanted, outcome=RunOutcome.FAILED, why=ONLY_OBSERVED)
             continue
+        if cancellation is not None and cancellation.requested:
+            result.add(wanted, outcome=RunOutcome.INTERRUPTED, why=STOPPED)
+            continue
         try:
-            kind.act(loop, each, run, result, progress)
+            kind.act(loop, each, run, result, progress, cancellation)
         except RefusedError as error:
             result.add(wanted, outcome=RunOutcome.FAILED, why=str(error)[:300])
         except (WorkerError, TimeoutError) as error:
@@ -172,11 +213,24 @@ def try_save(kind: ManualRun, loop: ScanLoop, state_dir: str, result: RunResult)
 def unfinished_run_notes(loop: ScanLoop) -> Iterator[str]:
     """Yield a line for each run in progress or killed: the plan shows its half-done work too."""
     for state in loop.states():
-        for run in filter(None, state.unfinished_runs):
-            yield (
-                f"run {run} was not finished in {escape_control(state.home.label)}; "
-                "what acts next settles it first, if it is not under way"
+        home = state.home
+        if not any(state.unfinished_runs):
+            continue
+        try:
+            runs = loop.call(home, protocol.LIST_RUNS, RunsRequest(home.path, home.owner))
+        except (HomeError, WorkerError, TimeoutError):
+            continue  # the plan says already what it could not read
+        for run in runs:
+            if run.finished_at is not None:
+                continue
+            what = (
+                f"{run.label} {run.id} is under way in {escape_control(home.label)}: "
+                "what it has yet to take is in this plan too"
+                if run.under_way
+                else f"{run.label} {run.id} was interrupted in {escape_control(home.label)}; "
+                "the next command that acts settles it first"
             )
+            yield what
 
 
 def _saved_item(kind: ManualRun, path: str, action: AnyAction) -> SavedItem:

@@ -37,6 +37,7 @@ from exporter.pruner.models import PruneMemory
 from exporter.reaper.models import Judgement
 from exporter.snapshot import OpenSession, Probe, Trouble
 from exporter.workers import client, protocol
+from exporter.workers.cancellation import Cancellation
 from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
 from exporter.workers.protocol import Call, ExplainRequest, Plans, ProbeRequest, ScanRequest
@@ -478,9 +479,18 @@ class ScanLoop:
         seconds: float = 0.0,
         *,
         progress: Callable[[int, int], None] | None = None,
+        cancellation: Cancellation | None = None,
     ) -> Reply:
         """Send a request to the worker of this home; see `workers.client.call`."""
-        return client.call(self._pool, home, what, request, seconds, progress=progress)
+        return client.call(
+            self._pool,
+            home,
+            what,
+            request,
+            seconds,
+            progress=progress,
+            cancellation=cancellation,
+        )
 
     def prune_memory(self, home: Home) -> PruneMemory:
         """Return what the agent remembers of this home for the pruner."""

@@ -16,7 +16,7 @@ from exporter.agent import status as host_status
 from exporter.agent.home_state import HomeState, PlansWanted
 from exporter.agent.manual_prune import ManualPrune, PruneCommand
 from exporter.agent.manual_reap import ManualReap
-from exporter.agent.manual_run import ManualRun, OnProgress
+from exporter.agent.manual_run import Acting, ManualRun, OnProgress, uninterrupted
 from exporter.agent.run_history import RunInHome
 from exporter.agent.run_result import RunResult, unknown_sources
 from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
@@ -162,6 +162,7 @@ class HostService:
         execute: bool = False,
         plan_hash: str | None = None,
         presume: bool = False,
+        acting: Acting = uninterrupted,
     ) -> RunResult:
         """Plan a reap of every home, and execute it if asked to.
 
@@ -176,9 +177,11 @@ class HostService:
 
         view = self._scan_after_recovery(scan) if execute else scan()
         result = manual_run.plan(kind, self._loop, view, saved)
-        return self._finish(kind, result, _ignore_progress, execute=execute)
+        return self._finish(kind, result, _ignore_progress, acting, execute=execute)
 
-    def prune(self, command: PruneCommand, progress: OnProgress) -> RunResult:
+    def prune(
+        self, command: PruneCommand, progress: OnProgress, acting: Acting = uninterrupted
+    ) -> RunResult:
         """Plan a prune of every home, and execute it if asked to."""
         saved = manual_run.load_plan("prune", self._state_dir, command.plan_hash)
         command = command.after(saved)
@@ -189,13 +192,19 @@ class HostService:
 
         view = self._scan_after_recovery(scan) if command.execute else scan()
         result = manual_run.plan(kind, self._loop, view, saved)
-        return self._finish(kind, result, progress, execute=command.execute)
+        return self._finish(kind, result, progress, acting, execute=command.execute)
 
     def _finish(
-        self, kind: ManualRun, result: RunResult, progress: OnProgress, *, execute: bool
+        self,
+        kind: ManualRun,
+        result: RunResult,
+        progress: OnProgress,
+        acting: Acting,
+        *,
+        execute: bool,
     ) -> RunResult:
         if execute:
-            manual_run.execute(kind, self._loop, result, progress)
+            manual_run.execute(kind, self._loop, result, progress, acting)
         else:
             result.notes += manual_run.unfinished_run_notes(self._loop)
             if result.actions:
@@ -222,27 +231,29 @@ class HostService:
         self,
         run: str | None,
         announce: Callable[[Sequence[RunInHome], Sequence[RunInHome]], None],
+        acting: Acting = uninterrupted,
     ) -> Outcome:
         """Restore what a run took, in every home it acted on; None means the last run that can be
         undone.
         """
         self._loop.probe(_SCAN_SECONDS)
         run_history.settle_all(self._loop)
-        return run_history.undo(self._loop, run, announce)
+        return run_history.undo(self._loop, run, announce, acting)
 
     def lost_by_purge(self, run: str | None) -> list[str]:
         """Return lines about what a purge of this run, or of all, makes impossible to restore."""
         self._loop.discover()
         return run_history.lost_by_purge(self._loop, run)
 
-    def purge(self, run: str | None) -> RunResult:
+    def purge(self, run: str | None, acting: Acting = uninterrupted) -> RunResult:
         """Empty the trash of one run in every home, or of all runs; the result lists what stays."""
         result = RunResult("", time.time(), [])
         result.executed = True
         self._loop.probe(_SCAN_SECONDS)
         run_history.settle_all(self._loop)
-        for state in self._loop.states():
-            run_history.purge(self._loop, state, run, result)
+        with acting() as cancellation:
+            for state in self._loop.states():
+                run_history.purge(self._loop, state, run, result, cancellation)
         if run is not None and not result.done and not result.skipped:
             raise ExporterError(
                 f"run {run[:64]} has no trash in any home; `hermes-exporter history` lists the runs"

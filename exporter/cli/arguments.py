@@ -92,6 +92,11 @@ def repeat_options(args: Namespace) -> str:
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 
+def repeat_command(args: Namespace) -> str:
+    """Return the command line as it was given, for a user who goes on where it was stopped."""
+    return shlex.join([output.PROGRAM, *args.words])
+
+
 def exit_status(outcome: str | None, *, did_nothing: bool = False) -> int:
     """Return the exit status of a run; the outcome is None if there was nothing to do.
 
@@ -99,7 +104,7 @@ def exit_status(outcome: str | None, *, did_nothing: bool = False) -> int:
     """
     if did_nothing:
         return 1
-    return {"failed": 1, "partial": 3, "unknown": 3}.get(outcome or "", 0)
+    return {"failed": 1, "partial": 3, "unknown": 3, "interrupted": 130}.get(outcome or "", 0)
 
 
 def add_web(parser: ArgumentParser) -> None:

@@ -99,7 +99,7 @@ class _EndWork(Work):
         target = self._target
         with target.writing() as writer:
             schema = probe_schema(writer.connection)
-            while len(settled) < min(_SETTLED_AT_ONCE, len(waiting)):
+            while len(settled) < min(_SETTLED_AT_ONCE, len(waiting)) and not target.stopping():
                 if schema_cookie(writer.connection) != schema.cookie:
                     schema = probe_schema(writer.connection)
                 batch = waiting[len(settled) : len(settled) + self._size.size]

@@ -36,7 +36,7 @@ def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
     healed = (
         HealedReaps()
         if suspects == frozenset()
-        else reopen_active(target, order.processes, suspects)
+        else reopen_active(target.unstoppable(), order.processes, suspects)
     )
     if healed.complete:
         seen.healed()

@@ -263,6 +263,9 @@ def undo(run: str, target: Target) -> Outcome:
             intents, failed = _still_as_reaped(run, target, runs)
             if not intents:
                 return Outcome(run, RunOutcome.DONE, skipped=failed)
+            # An undo that was stopped just goes on: what is back already is no failure.
+            back = {each.target for each in failed} & runs.restored().keys()
+            failed = tuple(each for each in failed if each.target not in back)
             record = RunRecord(runs)
             record.begin(RunKind.UNDO, intents, by_hand=True)
             outcome = change_ends(target, record, _Replacing())

@@ -15,6 +15,8 @@ from exporter.text import cut
 
 TARGET_MAX: Final = 512
 WHY_MAX: Final = 300
+STOPPED: Final = "the run was stopped before its turn came"
+"""Why an action was left alone that a run was stopped before."""
 
 UNREADABLE: Final = "unreadable"
 """In place of an action whose entry in the journal was damaged: not known what it was."""
@@ -45,11 +47,18 @@ class RunOutcome(StrEnum):
     """Something went wrong after some of it."""
     FAILED = "failed"
     """Something went wrong before anything was done."""
+    INTERRUPTED = "interrupted"
+    """A person stopped it: what was done is known and can be undone, the rest was left alone."""
     UNKNOWN = "unknown"
     """What was done could not be noted or seen: no journal has this, the next run finds out."""
 
 
-NOTED_OUTCOMES: Final = (RunOutcome.DONE, RunOutcome.PARTIAL, RunOutcome.FAILED)
+NOTED_OUTCOMES: Final = (
+    RunOutcome.DONE,
+    RunOutcome.PARTIAL,
+    RunOutcome.FAILED,
+    RunOutcome.INTERRUPTED,
+)
 """How a run that is finished ended."""
 
 
@@ -221,6 +230,8 @@ class Run(Struct, frozen=True):
     """How many of the actions were taken back."""
     sole_action: str = ""
     """What all of its actions are; empty if they differ, or there is none."""
+    under_way: bool = False
+    """Its process has the run lock; of a run that is not finished and not this, it is gone."""
 
     @property
     def is_undone(self) -> bool:
@@ -238,14 +249,15 @@ class Run(Struct, frozen=True):
         return "purge" if self.is_purge else self.kind.value
 
     def row(self, home: str) -> dict[str, Any]:
-        """The run as `history --json` prints it."""
+        """The run as `history --json` prints it; one whose process is gone was interrupted."""
+        outcome = self.outcome or (None if self.under_way else RunOutcome.INTERRUPTED)
         return {
             "run": self.id,
             "kind": self.label,
             "home": home,
             "started_at": self.started_at,
             "finished_at": self.finished_at,
-            "outcome": self.outcome.value if self.outcome else None,
+            "outcome": outcome.value if outcome else None,
             "actions": self.actions,
             "bytes": self.bytes,
             "undoable_until": None if self.is_undone else self.undoable_until,

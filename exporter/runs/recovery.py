@@ -106,7 +106,10 @@ def _recover_run(
     left = open_actions(journal, run.id)
     if left:
         return next((each.why for each in left if each.why), "not all of it is known")
-    _finish(journal, run.id, "it was killed")
+    if run.by_hand:  # by Ctrl-C, most often: a run of the agent that is killed has failed
+        journal.finish(run.id, RunOutcome.INTERRUPTED, "it was killed")
+    else:
+        _finish(journal, run.id, "it was killed")
     return ""
 
 

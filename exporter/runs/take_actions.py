@@ -15,11 +15,13 @@ from typing import Any, Protocol
 from exporter.errors import HomeError
 from exporter.runs.journal import RunJournal
 from exporter.runs.models import (
+    STOPPED,
     Action,
     ActionState,
     Intent,
     Outcome,
     RunKind,
+    RunOutcome,
     Settled,
     Skipped,
     intended,
@@ -46,6 +48,7 @@ class RunRecord:
         self.settled: dict[int, Settled] = {}
         self.why = ""
         """What stopped it, if anything did."""
+        self._interrupted = False
         self._journal = journal
         self._progress = progress
 
@@ -66,6 +69,12 @@ class RunRecord:
         """Those of these that are not settled yet."""
         return [each for each in actions if each.number not in self.settled]
 
+    def interrupt(self, actions: Sequence[Action]) -> None:
+        """Leave the rest of these alone: a person has asked the run to stop."""
+        left = self.open(actions)
+        self._interrupted = self._interrupted or bool(left)
+        self.settle(skip(left, STOPPED))
+
     def is_done(self, action: Action) -> bool:
         settled = self.settled.get(action.number)
         return settled is not None and settled.state is ActionState.DONE
@@ -81,7 +90,9 @@ class RunRecord:
         done = [each for each in self.actions if self.is_done(each)]
         return Outcome(
             run=self.run,
-            outcome=outcome_of(went_wrong=bool(self.why), anything_done=bool(done)),
+            outcome=RunOutcome.INTERRUPTED
+            if self._interrupted and not self.why
+            else outcome_of(went_wrong=bool(self.why), anything_done=bool(done)),
             done=tuple(each.intent.target for each in done),
             skipped=tuple(
                 Skipped(each.intent.target, self._noted(each) or self.why)
@@ -106,7 +117,8 @@ class Work(Protocol):
     """Work that is called off so many times in a row is given up."""
 
     def take_some(self, waiting: Sequence[Action], settled: list[Settled]) -> None:
-        """Take some of these, as many as are worth an entry in the journal.
+        """Take some of these, as many as are worth an entry in the journal; fewer, perhaps none,
+        once the target is `stopping`.
 
         Add to `settled` as soon as something is known: it counts also if an error follows. Raise
         CalledOffError if none may be taken now, HomeError if the work cannot go on.
@@ -131,6 +143,9 @@ def take_all(target: Target, record: RunRecord, actions: Sequence[Action], work:
     """
     waiting, called_off = list(actions), 0
     while waiting:
+        if target.stopping():
+            record.interrupt(waiting)
+            return
         settled: list[Settled] = []
         stopped: HomeError | None = None
         pause = False

@@ -247,6 +247,8 @@ DONE: Final = "done"
 PROGRESS: Final = "progress"
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
+CANCEL: Final = "cancel"
+"""From the agent, during a call that acts: stop at the next safe point, then reply as usual."""
 
 
 class Progress(Struct, frozen=True):
@@ -283,6 +285,8 @@ class Reporter(Protocol):
     def part(self, part: object) -> None: ...
 
     def progress(self, settled: int, total: int) -> None: ...
+
+    def cancelled(self) -> bool: ...
 
 
 Handler = Callable[[Any, Any, Reporter], Any]

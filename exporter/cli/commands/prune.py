@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.interrupt import interruptible
 from exporter.config.prune import POLICY_NAMES
 from exporter.config.units import DURATION
 from exporter.errors import PartlyDoneError, UsageError
@@ -103,8 +104,12 @@ def run(args: Namespace) -> int:
         execute=args.yes,
         plan_hash=args.plan,
     )
-    with progress_bar() as progress, host(arguments.options(args)) as service:
-        result = service.prune(command, progress)
+    with (
+        interruptible() as interrupts,
+        progress_bar() as progress,
+        host(arguments.options(args)) as service,
+    ):
+        result = service.prune(command, progress, interrupts.acting)
     output.print_errors(*result.notes)
     if args.json:
         output.show_json(result.json())
@@ -116,7 +121,12 @@ def run(args: Namespace) -> int:
             for each in result.plans
         ]
         again = arguments.repeat_options(args)
-        output.show(report.blocks(result.json(), shown, freed=result.freed, again=again))
+        go_on = arguments.repeat_command(args)
+        output.show(
+            report.blocks(result.json(), shown, freed=result.freed, again=again, go_on=go_on)
+        )
+    if result.is_interrupted:
+        return interrupts.exit_status
     if result.unread:
         unread = ", ".join(result.unread)
         raise PartlyDoneError(

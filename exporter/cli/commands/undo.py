@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from exporter.cli import arguments, output
+from exporter.cli.interrupt import interruptible
 from exporter.errors import UsageError
 
 SUMMARY = "undo a run: restore what it took"
@@ -42,13 +43,17 @@ def run(args: Namespace) -> int:
         raise UsageError("give either the id of a run or --last; `history` lists the runs")
     from exporter.agent.one_shot import host
     from exporter.cli.render import history
-    from exporter.runs.models import Run
+    from exporter.runs.models import Run, RunOutcome
+
+    planned = 0
 
     def announce(chosen: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]]) -> None:
+        nonlocal planned
+        planned = sum(each.actions - each.undone for _, each in chosen)
         output.print_errors(*history.undo_announcement(chosen, newest, time.time()))
 
-    with host(arguments.options(args)) as service:
-        undone = service.undo(args.run, announce)
+    with interruptible() as interrupts, host(arguments.options(args)) as service:
+        undone = service.undo(args.run, announce, interrupts.acting)
     if args.json:
         output.show_json(
             {
@@ -58,7 +63,9 @@ def run(args: Namespace) -> int:
             }
         )
     else:
-        output.show(history.undo_result(undone))
+        output.show(history.undo_result(undone, planned, arguments.repeat_options(args)))
+    if undone.outcome is RunOutcome.INTERRUPTED:
+        return interrupts.exit_status
     if not undone.skipped:
         return 0
     return 3 if undone.done else 1

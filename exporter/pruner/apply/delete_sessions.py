@@ -119,8 +119,10 @@ class SessionDeleter(Work):
             if prepared:
                 sessions = [kept for each in prepared for kept in _kept(each)]
                 self.kept_bytes += write_sessions(self._trash, sessions)
-            while prepared:
+            while prepared and not self._target.stopping():
                 prepared = prepared[self._delete_some(recheck, prepared, settled) :]
+            for each in prepared[:1]:  # only the first can have left the text index already
+                self._index_again(recheck, each)
             checkpoint(self._target, writer)
 
     def _delete_some(

@@ -181,7 +181,8 @@ class _PruneRun:
             self._runs.set_not_undoable(record.run)
         note_purged(self._runs, record.run)
         outcome = record.finish()
-        if any(is_session(each) and record.is_done(each) for each in noted):
+        deleted = any(is_session(each) and record.is_done(each) for each in noted)
+        if deleted and not self._target.stopping():
             self._merge(self._target.monotonic() - began)
         return structs.replace(
             outcome,
@@ -239,6 +240,8 @@ class _PruneRun:
         waiting: list[Settled] = []
         for each in self._record.open(actions):
             session = each.intent.before.get("session")
+            if session not in taken and self._target.stopping():
+                continue  # the files of deleted sessions go with them, so that none is left alone
             if session is not None and session not in taken:
                 why = "the session it belongs to was not deleted"
             else:
@@ -248,6 +251,8 @@ class _PruneRun:
                 self._record.settle(waiting)
                 waiting = []
         self._record.settle(waiting)
+        if self._target.stopping():
+            self._record.interrupt(actions)
 
     def _merge(self, took_seconds: float) -> None:
         """Deleting leaves tombstones in the text index. A merge that fails now does no harm."""

@@ -71,6 +71,8 @@ class SessionRestorer(Work):
         self._weights: dict[str, int] = {}
         self._indexed: set[str] = set()
         """Sessions whose messages are in the text index already."""
+        self._begun: set[str] = set()
+        """Sessions of which messages were put into the text index ahead of their rows."""
 
     def take_some(self, waiting: Sequence[Action], settled: list[Settled]) -> None:
         """Restore what the next file of the trash holds; after the last, the rest is skipped."""
@@ -102,10 +104,12 @@ class SessionRestorer(Work):
             writer.connection.pragma("cache_size", -CACHE_KIBIBYTES)
             layout = probe_session_tables(writer.connection)
             waiting = list(found)
-            while waiting:
+            while waiting and not self._target.stopping():
                 some = self._restore_some(writer, layout, waiting, coming)
                 settled += some
                 waiting = waiting[len(some) :]
+            ahead = [parts for _, parts in waiting if parts.id in self._begun]
+            self._take_strays(writer, layout.index, ahead)
             checkpoint(self._target, writer)
 
     def _restore_some(
@@ -174,6 +178,7 @@ class SessionRestorer(Work):
             for _, parts in batch
             if parts.id not in self._indexed and not exists(writer.connection, parts.id)
         ]
+        self._begun |= {parts.id for parts in new}
         self._take_numbers(writer, [number for parts in new for number in parts.message_ids()])
         reindex(self._pacer, writer, layout.index, new)
         self._indexed |= {parts.id for parts in new}

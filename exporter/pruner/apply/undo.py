@@ -98,10 +98,11 @@ class RunRestorer:
 
     def restore(self, trash: RunTrash) -> Outcome:
         actions = [each for each in self._runs.actions(self._run) if self._wanted(each)]
-        earlier = _not_to_be_restored(actions)
+        earlier = _not_known(actions)
         done = [each for each in actions if each.state is ActionState.DONE][::-1]
         if not done:
-            return Outcome(self._run, RunOutcome.DONE, skipped=earlier)
+            skipped = (*_restored_before(actions), *earlier)
+            return Outcome(self._run, RunOutcome.DONE, skipped=skipped)
         record = self._record
         intents = [_restoring(each, self._reason) for each in done]
         record.begin(self._kind, intents, by_hand=self._kind is RunKind.UNDO)
@@ -136,20 +137,29 @@ class RunRestorer:
     def _restore_others(self, pairs: Sequence[tuple[Action, Action]], trash: RunTrash) -> None:
         away = sessions_in_trash(self._runs, self._run, trash)
         for each, original in pairs:
-            if session_of(original) in away:
+            session = session_of(original)
+            if self._target.stopping() and (session is None or session in away):
+                continue  # a file follows its session; the others are left to the next undo
+            if session in away:
                 why = "its session was not given back"
             else:
                 why = restore(self._removers[Act(original.intent.action)], original, trash)
             self._record.settle([Settled.of(each, why)])
+        if self._target.stopping():
+            self._record.interrupt([each for each, _ in pairs])
 
 
-def _not_to_be_restored(actions: Sequence[Action]) -> tuple[Skipped, ...]:
-    """What this run took, or may have taken, and an undo has nothing to do with any more."""
-    restored = [
+def _restored_before(actions: Sequence[Action]) -> tuple[Skipped, ...]:
+    """Said only if there is nothing else to restore: an undo that was stopped just goes on."""
+    return tuple(
         Skipped(each.intent.target, f"it was given back already, {each.why}")
         for each in actions
         if each.state is ActionState.UNDONE
-    ]
+    )
+
+
+def _not_known(actions: Sequence[Action]) -> tuple[Skipped, ...]:
+    """What this run may have taken, and an undo can do nothing about."""
     unknown = [
         Skipped(each.intent.target, f"not known whether it was taken: {each.why}")
         for each in actions
@@ -160,7 +170,7 @@ def _not_to_be_restored(actions: Sequence[Action]) -> tuple[Skipped, ...]:
         for each in actions
         if each.intent.action == UNREADABLE
     ]
-    return (*restored, *unknown, *unreadable)
+    return (*unknown, *unreadable)
 
 
 def _restoring(action: Action, reason: str) -> Intent:

@@ -152,7 +152,7 @@ def test_the_next_prune_by_hand_finishes_what_was_stopped(template: Path, tmp_pa
     assert (sessions(home), len(transcripts(home))) == ([], SESSIONS)
     where: list[str | Path] = ["--home", home, "--state-dir", tmp_path / "state"]
     planned = run("prune", *where)
-    assert f"run {unfinished(home)[0]} was not finished" in planned.stderr
+    assert f"prune {unfinished(home)[0]} was interrupted" in planned.stderr
     run_json("prune", "--yes", *where)
     assert transcripts(home) == []
     assert unfinished(home) == []
