@@ -67,6 +67,8 @@ class ScanPurpose:
     walk_disk: bool = True
     presume_by_clock: bool = False
     """Idle time by Hermes's own timestamps counts as if an agent had watched it."""
+    include_undone: bool = False
+    """What an undo opened again is not held for that."""
 
 
 _AUTOMATIC: Final = ScanPurpose()
@@ -313,6 +315,7 @@ class ScanLoop:
             every_session=self._every_session,
             judge_now=self._every_session or want != Want(),
             presume_by_clock=purpose.presume_by_clock,
+            include_undone=purpose.include_undone,
             want=want,
             walk_disk=purpose.walk_disk,
         )

@@ -80,6 +80,14 @@ def add_plan(parser: ArgumentParser) -> None:
     )
 
 
+def add_include_undone(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--include-undone",
+        action="store_true",
+        help="also what an undo gave back within `prune.keep.undone` (30 days)",
+    )
+
+
 def repeat_options(args: Namespace) -> str:
     """Return the common options as they were given, for the next command that the user types."""
     words: list[str] = []
