@@ -25,14 +25,14 @@ from exporter.errors import ExporterError, error_location
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.decide.thresholds import Pressure, note_done
-from exporter.pruner.models import Capped, Frees, PruneMemory
-from exporter.pruner.requests import PruneWish
-from exporter.runs.models import Outcome
+from exporter.pruner.models import PruneMemory
+from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
+from exporter.runs.models import Capped, Frees, Outcome
 from exporter.snapshot import Trouble
 from exporter.workers import protocol
 from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
-from exporter.workers.protocol import PrunePlanResult, UpkeepRequest
+from exporter.workers.protocol import UpkeepRequest
 
 _NOTHING: Final = ""
 _UPKEEP_SECONDS: Final = 24 * 3600.0
@@ -83,9 +83,9 @@ class AutomaticPruner:
         """True if the home had only its first scan so far, without a check of the thresholds."""
         return state.home.path not in self._checked_homes
 
-    def wish(
+    def want(
         self, state: HomeState, settings: Settings, homes: Collection[HomeState] = ()
-    ) -> PruneWish | None:
+    ) -> PrunePlanRequest | None:
         """Return what the next scan must plan; None if no check is due.
 
         `homes` are all that are watched: a full filesystem asks each for its share alone.
@@ -94,7 +94,7 @@ class AutomaticPruner:
             return None
         own = settings.for_home(state.home)
         memory = self._store.prune_memory(state.home.path)
-        return PruneWish(
+        return PrunePlanRequest(
             own.prune, memory, own.reaper.end_reason, disk_share=disk_share(state, homes)
         )
 

@@ -13,25 +13,22 @@ from typing import Any, Final, Protocol
 
 from exporter import logs
 from exporter.agent import saved_plans
-from exporter.agent.home_state import HomeState, PlansWanted
+from exporter.agent.home_state import HomeState
 from exporter.agent.run_result import RunResult, unknown_sources
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import HomeSettings
 from exporter.errors import HomeError, InterruptedRunError, RefusedError, WorkerError
-from exporter.pruner.models import HomePrunePlan, PruneAction
-from exporter.reaper.plan import HomePlan, ReapAction
 from exporter.runs.journal import new_run_id
-from exporter.runs.models import STOPPED, Filter, RunOutcome
+from exporter.runs.models import STOPPED, Action, Filter, Plan, RunOutcome
 from exporter.runs.recovery import not_known
 from exporter.text import escape_control
 from exporter.workers import protocol
 from exporter.workers.cancellation import Cancellation
-from exporter.workers.protocol import RunsRequest
+from exporter.workers.protocol import RunsRequest, Want
 
 ONLY_OBSERVED: Final = "a home of root is only observed unless it is named, e.g. by --home"
-AnyAction = ReapAction | PruneAction
 OnProgress = Callable[[str, int, int], None]
 """Called with the label of a home, and how many of its actions are finished, of how many."""
 
@@ -52,8 +49,8 @@ class PlannedHome:
 
     state: HomeState
     own: HomeSettings
-    plan: HomePlan | HomePrunePlan
-    actions: tuple[AnyAction, ...]
+    plan: Plan[Any]
+    actions: tuple[Action[Any], ...]
 
 
 class ManualRun(Protocol):
@@ -63,20 +60,17 @@ class ManualRun(Protocol):
     filter_by: Filter
     by_pressure: bool
 
-    def wish(self, state: HomeState) -> PlansWanted:
+    def want(self, state: HomeState) -> Want:
         """Return what a scan must plan for this home."""
 
-    def plan_of(self, state: HomeState) -> HomePlan | HomePrunePlan | None:
+    def plan_of(self, state: HomeState) -> Plan[Any] | None:
         """Return what the scan has planned; None if it could not."""
 
-    def digest(self, action: AnyAction) -> str:
+    def digest(self, action: Action[Any]) -> str:
         """Return a digest of the state in which the target was planned."""
 
     def hash(self, plans: Sequence[PlannedHome]) -> str:
         """Return a hash of all plans together."""
-
-    def row(self, label: str, action: AnyAction) -> dict[str, Any]:
-        """Return an action as `--json` prints it."""
 
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
         """Yield more lines that a person should know."""
@@ -117,9 +111,9 @@ def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | Non
     result = RunResult(
         saved.hash if saved is not None else kind.hash(plans),
         saved.created_at if saved is not None else time.time(),
-        [kind.row(each.state.home.label, action) for each in plans for action in each.actions],
+        [_row(each.state.home.label, action) for each in plans for action in each.actions],
     )
-    result.plans, result.unread = plans, unread
+    result.plans, result.unread, result.kind = plans, unread, kind.name
     if saved is not None:
         result.skip_missing(saved, items, {each.state.home.path for each in plans})
     result.notes += unknown_sources(kind.filter_by.sources, (e.state.snapshot for e in plans))
@@ -140,7 +134,7 @@ def _plans(
             log.warn("no plan", home=home.label, why=state.plans.problem)
             unread.append(home.label)
             continue
-        wanted: Iterable[AnyAction] = (
+        wanted: Iterable[Action[Any]] = (
             each
             for each in planned.actions
             if items is None or _saved_item(kind, home.path, each) in items
@@ -233,5 +227,19 @@ def unfinished_run_notes(loop: ScanLoop) -> Iterator[str]:
             yield what
 
 
-def _saved_item(kind: ManualRun, path: str, action: AnyAction) -> SavedItem:
+def _row(label: str, action: Action[Any]) -> dict[str, Any]:
+    """Return an action as `--json` prints it."""
+    return {
+        "action": action.kind,
+        "home": label,
+        "policy": action.policy or None,
+        "target": action.target,
+        "reason": action.reason,
+        "bytes": action.bytes,
+        # What only a prune frees, and when.
+        **({"frees": action.frees.value} if action.policy and action.frees else {}),
+    }
+
+
+def _saved_item(kind: ManualRun, path: str, action: Action[Any]) -> SavedItem:
     return SavedItem(path, action.target, kind.digest(action))

@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from exporter.agent.saved_plans import SavedItem, SavedPlan
-from exporter.pruner.models import Frees, HomePrunePlan
-from exporter.runs.models import RunOutcome, Skipped
+from exporter.runs.models import Frees, RunOutcome, Skipped
 from exporter.snapshot import Snapshot
 from exporter.text import closest_match, escape_control, join_words, quoted
 
@@ -32,6 +31,8 @@ class RunResult:
         self.skipped: list[Skipped] = []
         self.plans: list[Any] = []
         """The `manual_run.PlannedHome` of each home that was scanned."""
+        self.kind = ""
+        """The name of the command that it is of."""
         self.unread: list[str] = []
         """Homes that could not be read or planned for."""
         self.notes: list[str] = []
@@ -98,18 +99,13 @@ class RunResult:
 
     def _of_prune(self) -> dict[str, Any]:
         """Return what only a plan to prune has: by policy, what is not old enough yet."""
-        plans = [
-            (each.state.home.label, each.plan)
-            for each in self.plans
-            if isinstance(each.plan, HomePrunePlan)
-        ]
-        if not plans:
+        if self.kind != "prune":
             return {}
         return {
             "not_yet": [
-                {"home": label, **msgspec.to_builtins(each)}
-                for label, plan in plans
-                for each in plan.not_yet
+                {"home": home.state.home.label, **msgspec.to_builtins(each)}
+                for home in self.plans
+                for each in home.plan.not_yet
             ]
         }
 

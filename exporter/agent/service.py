@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from exporter.agent import manual_run, run_history
 from exporter.agent import status as host_status
-from exporter.agent.home_state import HomeState, PlansWanted
+from exporter.agent.home_state import HomeState
 from exporter.agent.manual_prune import ManualPrune, PruneCommand
 from exporter.agent.manual_reap import ManualReap
 from exporter.agent.manual_run import Acting, ManualRun, OnProgress, uninterrupted
@@ -24,16 +24,17 @@ from exporter.agent.session_list import session_row
 from exporter.agent.visibility import capabilities, is_losing_writes
 from exporter.collectors.view import HostView
 from exporter.errors import ExporterError, UsageError
-from exporter.pruner.requests import PruneWish
+from exporter.pruner.requests import PrunePlanRequest
 from exporter.runs.models import Outcome
 from exporter.text import counted, escape_control
+from exporter.workers.protocol import Want
 
 _SCAN_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
 _BETWEEN_SCANS_SECONDS: Final = 1.0
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
 """Pause between the scans of a reap: a session is dead only if several scans in a row agree."""
 _PREFIX_MIN: Final = 4
-_NO_PLANS: Final = ScanPurpose(lambda _: PlansWanted())
+_NO_PLANS: Final = ScanPurpose(lambda _: Want())
 
 
 class OpenSessions(Struct, frozen=True):
@@ -63,7 +64,7 @@ class HostService:
 
     def sessions(self, verdict: str | None = None, source: str | None = None) -> OpenSessions:
         """Return the open sessions of every home."""
-        view = self._scan(ScanPurpose(walk_disk=False, wish=_NO_PLANS.wish))
+        view = self._scan(ScanPurpose(walk_disk=False, want=_NO_PLANS.want))
         rows = [
             row
             for state in self._loop.states()
@@ -82,7 +83,7 @@ class HostService:
 
     def explain(self, session_id: str) -> dict[str, Any]:
         """Return every piece of evidence and every rule for one session."""
-        view = self._scan(ScanPurpose(walk_disk=False, wish=_NO_PLANS.wish))
+        view = self._scan(ScanPurpose(walk_disk=False, want=_NO_PLANS.want))
         loop = self._loop
         found = loop.explain(session_id) or loop.explain(self._complete_id(session_id))
         if not found:
@@ -170,7 +171,7 @@ class HostService:
         """
         saved = manual_run.load_plan("reap", self._state_dir, plan_hash)
         kind = ManualReap(self._loop.settings, sources)
-        purpose = ScanPurpose(kind.wish, walk_disk=False, presume_by_clock=presume)
+        purpose = ScanPurpose(kind.want, walk_disk=False, presume_by_clock=presume)
 
         def scan() -> HostView:
             return self._scan(purpose, _BETWEEN_CONFIRMATIONS_SECONDS)
@@ -188,7 +189,7 @@ class HostService:
         kind = ManualPrune(self._loop.settings, command, self._loop.prune_memory)
 
         def scan() -> HostView:
-            return self._loop.run(_SCAN_SECONDS, ScanPurpose(kind.wish))
+            return self._loop.run(_SCAN_SECONDS, ScanPurpose(kind.want))
 
         view = self._scan_after_recovery(scan) if command.execute else scan()
         result = manual_run.plan(kind, self._loop, view, saved)
@@ -266,7 +267,7 @@ class HostService:
         self, purpose: ScanPurpose, pause_seconds: float = _BETWEEN_SCANS_SECONDS
     ) -> HostView:
         """Scan as often as a verdict needs; the last scan makes the plans."""
-        before = ScanPurpose(_NO_PLANS.wish, purpose.walk_disk, purpose.presume_by_clock)
+        before = ScanPurpose(_NO_PLANS.want, purpose.walk_disk, purpose.presume_by_clock)
         self._loop.discover()
         homes = [self._loop.settings.for_home(each.home) for each in self._loop.states()]
         for _ in range(max((own.reaper.confirmations for own in homes), default=1) - 1):
@@ -278,12 +279,12 @@ class HostService:
     def _scan_with_prune_figures(self) -> HostView:
         """Scan, and add what an automatic prune would do."""
 
-        def wish(state: HomeState) -> PlansWanted:
+        def want(state: HomeState) -> Want:
             own = self._loop.settings.for_home(state.home)
             memory = self._loop.prune_memory(state.home)
-            return PlansWanted(prune=PruneWish(own.prune, memory, own.reaper.end_reason))
+            return Want(prune=PrunePlanRequest(own.prune, memory, own.reaper.end_reason))
 
-        self._scan(ScanPurpose(wish))
+        self._scan(ScanPurpose(want))
         return self._loop.keep_prune_reports()
 
     def _scan_after_recovery(self, scan: Callable[[], HostView]) -> HostView:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
@@ -74,6 +75,16 @@ class Thresholds:
     empty_sessions: Threshold = _threshold(COUNT, "1000", "100", "ended sessions without messages")
 
 
+class ThresholdName(StrEnum):
+    """The keys of `Thresholds`."""
+
+    TRANSCRIPTS = "transcripts"
+    CHECKPOINTS = "checkpoints"
+    STATE_DB_PAYLOAD = "state_db_payload"
+    DISK_USED = "disk_used"
+    EMPTY_SESSIONS = "empty_sessions"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicySettings:
     """What may go, once it is old enough."""
@@ -134,6 +145,8 @@ EXPIRED_TRASH: Final = "expired_trash"
 POLICY_NAMES: Final = (EXPIRED_TRASH, *(field.name for field in dataclasses.fields(Policies)))
 """Every policy has a file of its name in `exporter/pruner/decide/policies/`."""
 PolicyName = Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(POLICY_NAMES)})\Z")]
+PolicyNameOrNone = Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(POLICY_NAMES)})?\Z")]
+"""The same, or empty."""
 """Data from another process or a file must name a policy that exists."""
 
 

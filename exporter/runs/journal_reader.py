@@ -16,8 +16,10 @@ from exporter.runs.models import (
     Action,
     ActionState,
     BreakerTrip,
-    Intent,
+    Evidence,
+    Frees,
     Reaps,
+    RecordedAction,
     Reopening,
     Reversal,
     Run,
@@ -93,11 +95,11 @@ class JournalReader:
         with _damage_as_error():
             return [_run(row) for row in rows]
 
-    def actions(self, run: str) -> list[Action]:
+    def actions(self, run: str) -> list[RecordedAction]:
         """All actions of a run, in order."""
         return self._actions("run = ? ORDER BY number", run)
 
-    def done_actions(self, *actions: str) -> list[Action]:
+    def done_actions(self, *actions: str) -> list[RecordedAction]:
         """Actions of these names that were done and not taken back, in any run; newest first."""
         return self._actions(
             "state = 'done' AND action IN (SELECT value FROM json_each(?)) "
@@ -105,7 +107,7 @@ class JournalReader:
             msgspec.json.encode(actions).decode(),
         )
 
-    def named(self, action: str) -> list[Action]:
+    def named(self, action: str) -> list[RecordedAction]:
         """All actions of this name, whatever became of them."""
         return self._actions("action = ?", action)
 
@@ -144,7 +146,7 @@ class JournalReader:
         ).fetchall()
         return frozenset(target for (target,) in rows)
 
-    def _actions(self, condition: str, *values: str) -> list[Action]:
+    def _actions(self, condition: str, *values: str) -> list[RecordedAction]:
         rows: list[Any] = self._connection.execute(_ACTIONS + condition, values).fetchall()
         with _damage_as_error():
             return [_action(row) for row in rows]
@@ -333,16 +335,38 @@ def _run(row: Sequence[Any]) -> Run:
     )
 
 
-def _action(row: Sequence[Any]) -> Action:
-    intent = Intent(
-        action=row[2],
-        target=row[3],
-        reason=row[4],
-        policy=row[5],
-        bytes=row[6],
-        before=msgspec.json.decode(row[7]),
-        after=msgspec.json.decode(row[8]),
-        evidence=msgspec.json.decode(row[9]),
+def _action(row: Sequence[Any]) -> RecordedAction:
+    after = _OBJECT.decode(row[8])
+    return RecordedAction(
+        action=Action(
+            kind=row[2],
+            target=row[3],
+            reason=row[4],
+            policy=row[5],
+            bytes=row[6],
+            expected=_OBJECT.decode(row[7]),
+            frees=_FREES.get(after.get("frees"), Frees.AT_PURGE),
+            group=int(after.get("group") or 0),
+            evidence=_evidence(row[9]),
+        ),
+        after=after,
         reverses=Reversal(row[10], row[11]) if row[10] is not None else None,
+        run=row[0],
+        number=row[1],
+        state=ActionState(row[12]),
+        why=row[13],
+        settled_at=row[14],
     )
-    return Action(row[0], row[1], intent, ActionState(row[12]), row[13], row[14])
+
+
+def _evidence(stored: str) -> tuple[Evidence, ...]:
+    """The evidence of an end; none of what another version may have written."""
+    try:
+        return _EVIDENCE.decode(stored)
+    except msgspec.ValidationError:
+        return ()
+
+
+_EVIDENCE: Final = msgspec.json.Decoder(tuple[Evidence, ...])
+_FREES: Final[dict[Any, Frees]] = {each.value: each for each in Frees}
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])

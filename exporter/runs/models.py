@@ -1,22 +1,27 @@
-"""What the run journal holds: runs, their actions, and what became of them."""
+"""What reap and prune share: plans and their actions, runs, and what became of each action."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 from msgspec import Meta, Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
-from exporter.config.prune import PolicyName
-from exporter.snapshot import Bytes, Count, SessionId, Text, Word
+from exporter.config.prune import PolicyName, PolicyNameOrNone, ThresholdName
+from exporter.snapshot import Bytes, Count, SessionId, Text, Timestamp, Word
 from exporter.text import cut
 
 TARGET_MAX: Final = 512
 WHY_MAX: Final = 300
+EVIDENCE_MAX: Final = 4
+"""Pieces of evidence that a plan and a list of sessions have of each session."""
 STOPPED: Final = "the run was stopped before its turn came"
 """Why an action was left alone that a run was stopped before."""
+
+TargetName = Annotated[str, Meta(max_length=4096)]
+"""What an action is taken on: the id of a session or run, a project's hash, a path in the home."""
 
 UNREADABLE: Final = "unreadable"
 """In place of an action whose entry in the journal was damaged: not known what it was."""
@@ -91,6 +96,125 @@ class Filter(Struct, frozen=True):
     """Files without a row whose deletion was not seen, too: they may be last copies."""
 
 
+class Proof(StrEnum):
+    """How a session was found dead."""
+
+    PROVEN = "proven"
+    """The kernel shows that no process can be running it."""
+    PRESUMED = "presumed"
+    """It was watched idle for a long time, beside a process that may run it."""
+
+
+class SpeaksFor(StrEnum):
+    """The verdict that a piece of evidence supports."""
+
+    LIVE = "live"
+    HELD = "held"
+    DEAD = "dead"
+    EXEMPT = "exempt"
+    """Sessions of its source are never reaped."""
+    BLIND = "blind"
+    """It only shows that something cannot be seen."""
+
+
+class Evidence(Struct, frozen=True):
+    """One piece of evidence; the detail names processes by PID and kind, never by arguments."""
+
+    kind: Word
+    says: SpeaksFor
+    detail: Text
+
+
+Expected = TypeVar("Expected")
+"""What the target of an action must still be like when the action is taken."""
+
+
+class Action(Struct, Generic[Expected], frozen=True):
+    """One thing to do, why, and what must still hold at that moment."""
+
+    kind: Word
+    """What is done, as journals and JSON name it: `END_SESSION`, or one of `pruner.models.Act`."""
+    target: TargetName
+    reason: Text
+    expected: Expected
+    """Compared at the moment the action is taken."""
+    policy: PolicyNameOrNone = ""
+    """Of a prune."""
+    bytes: Bytes = 0
+    """Allocated bytes of files, estimated payload of sessions."""
+    frees: Frees = Frees.AT_PURGE
+    lowers: tuple[ThresholdName, ...] = ()
+    """The thresholds that it lowers by its bytes, or by one where things are counted."""
+    group: int = 0
+    """Actions of one group other than 0 are taken together or not at all: a lineage of sessions,
+    a parent with its delegates. They follow each other in the plan, children first."""
+    evidence: Annotated[tuple[Evidence, ...], Meta(max_length=EVIDENCE_MAX)] = ()
+    """Why a session was found dead."""
+    proof: Proof = Proof.PROVEN
+
+
+class ProtectedCount(Struct, frozen=True):
+    """How many items a rule protects from a policy that would take them."""
+
+    rule: Text
+    items: Count
+
+
+class Unreachable(Struct, frozen=True):
+    """Bytes above the low mark of a threshold that no policy may free."""
+
+    threshold: Text
+    reason: Text
+    bytes: Bytes
+
+
+class Capped(Struct, frozen=True):
+    """What automatic runs leave for later, because of what they may take in 24 hours."""
+
+    items: Count
+    bytes: Bytes
+    too_large: Count = 0
+    """Those of the items that alone are more than a whole day's caps: they wait for a person."""
+    caps: Annotated[list[Word], Meta(max_length=3)] = []
+    """The keys of `prune.caps` that are reached."""
+    more_at: Timestamp | None = None
+    """When more may go; None if only a person can take the rest."""
+
+
+class NotYet(Struct, frozen=True):
+    """Items that a policy will take when they are old enough."""
+
+    policy: PolicyName
+    items: Count
+    first_at: Timestamp
+    """When the first of them is old enough."""
+    last_at: Timestamp
+
+
+class Plan(Struct, Generic[Expected], frozen=True):
+    """What would be done to one home, in this order."""
+
+    home: str
+    hash: str = ""
+    """Of actions, targets and their states; not of the time of the plan."""
+    created_at: Timestamp = 0.0
+    actions: tuple[Action[Expected], ...] = ()
+    blocked: Annotated[str, Meta(max_length=64)] = ""
+    """Why it does nothing, as a label value; empty if nothing prevents it."""
+    why: Text = ""
+    """The same in a sentence."""
+    warnings: tuple[Text, ...] = ()
+    """What a person should know before saying yes, e.g. that it is more than a day's caps."""
+    capped: Capped | None = None
+    """Of an automatic prune: what is left for later."""
+    not_yet: tuple[NotYet, ...] = ()
+    """By policy: what is too young, and from when on it may go."""
+    protected: tuple[ProtectedCount, ...] = ()
+    unreachable: tuple[Unreachable, ...] = ()
+    deferred: Count = 0
+    """How many dead sessions the limit per minute postpones."""
+
+
 class Skipped(Struct, frozen=True):
     """A target that was left alone, and why; both are cut to what a message can carry."""
 
@@ -109,7 +233,7 @@ class Outcome(Struct, frozen=True):
     run: Word | None
     """Of an undo, the run that was undone. None if nothing was begun."""
     outcome: RunOutcome
-    done: tuple[Annotated[str, Meta(max_length=4096)], ...] = ()
+    done: tuple[TargetName, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     why: Text = ""
     """What stopped it, if anything did; cut to what a message can carry."""
@@ -154,37 +278,23 @@ class Reversal(Struct, frozen=True):
     number: int
 
 
-class Intent(Struct, frozen=True):
-    """An action that is about to be taken."""
+class RecordedAction(Struct, frozen=True):
+    """An action in the journal, which has it before it is taken."""
 
-    action: str
-    target: str
-    reason: str
-    policy: str = ""
-    bytes: int = 0
-    before: dict[str, Any] = {}
-    """What the target must be like when the action is taken."""
+    action: Action[dict[str, Any]]
     after: dict[str, Any] = {}
-    """What the action makes of it."""
-    evidence: list[Any] = []
+    """What the action makes of its target, and what undoing it needs."""
     reverses: Reversal | None = None
+    run: str = ""
+    number: int = 0
+    state: ActionState = ActionState.INTENDED
+    why: str = ""
+    settled_at: float | None = None
 
 
-class Action(Struct, frozen=True):
-    """An action as the journal knows it."""
-
-    run: str
-    number: int
-    intent: Intent
-    state: ActionState
-    why: str
-    settled_at: float | None
-
-
-def intended(run: str, intents: Iterable[Intent]) -> list[Action]:
-    """The actions of a run that has just begun with these intents."""
-    state = ActionState.INTENDED
-    return [Action(run, number, each, state, "", None) for number, each in enumerate(intents)]
+def numbered(run: str, actions: Iterable[RecordedAction]) -> list[RecordedAction]:
+    """The actions of a run that has just begun with these."""
+    return [replace(each, run=run, number=number) for number, each in enumerate(actions)]
 
 
 class Settled(Struct, frozen=True):
@@ -199,12 +309,12 @@ class Settled(Struct, frozen=True):
             force_setattr(self, "why", cut(self.why, WHY_MAX))
 
     @classmethod
-    def of(cls, action: Action, why: str) -> Settled:
+    def of(cls, action: RecordedAction, why: str) -> Settled:
         """An action that was done, or skipped for a reason."""
         return cls(action.number, ActionState.SKIPPED if why else ActionState.DONE, why)
 
 
-def skip(actions: Iterable[Action], why: str) -> list[Settled]:
+def skip(actions: Iterable[RecordedAction], why: str) -> list[Settled]:
     """Leave all of these alone, for one reason."""
     return [Settled(each.number, ActionState.SKIPPED, why) for each in actions]
 

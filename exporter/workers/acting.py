@@ -163,11 +163,11 @@ def show_run(home: WorkerHome, request: RunActionsRequest, reporter: Reporter) -
         actions = journal.actions(request.run) if journal is not None else []
     return [
         ActionRow(
-            action=each.intent.action[:128],
-            policy=each.intent.policy[:128],
-            target=each.intent.target[:4096],
-            reason=each.intent.reason[:300],
-            bytes=max(0, each.intent.bytes),
+            action=each.action.kind[:128],
+            policy=each.action.policy[:128],
+            target=each.action.target[:4096],
+            reason=each.action.reason[:300],
+            bytes=max(0, each.action.bytes),
             state=each.state,
             why=each.why[:300],
         )

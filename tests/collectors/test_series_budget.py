@@ -17,7 +17,8 @@ from exporter.collectors.series_budget import (
     worst_case,
     worst_case_of_agent,
 )
-from exporter.pruner.models import PolicyReport, PruneReport, ThresholdReport, Unreachable
+from exporter.pruner.models import PolicyReport, PruneReport, ThresholdReport
+from exporter.runs.models import Unreachable
 
 VERDICT = Label("verdict", values_of("hermes_sessions_open_by_verdict", "verdict"))
 DECLARED = [metric for each in collectors.collectors() for metric in each.descriptions]

@@ -21,7 +21,7 @@ from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.runs.folder import run_folder, run_lock
 from exporter.runs.journal import running
-from exporter.runs.models import Intent, Run, RunKind, RunOutcome
+from exporter.runs.models import Action, RecordedAction, Run, RunKind, RunOutcome
 from exporter.writing.target import Target
 from tests.real.command import PROGRAM, run, run_json
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
@@ -237,7 +237,9 @@ def test_ctrl_c_at_twenty_moments_is_always_undoable(tmp_path: Path) -> None:
 def test_history_calls_a_run_interrupted_whose_process_is_gone(tmp_path: Path) -> None:
     home = many_sessions(tmp_path / "home", 1, ended=False)
     with running(str(home), os.getuid(), "prune") as journal:
-        killed = journal.begin(RunKind.PRUNE, [Intent("delete_session", "a", "it is old")])
+        killed = journal.begin(
+            RunKind.PRUNE, [RecordedAction(Action("delete_session", "a", "it is old", {}))]
+        )
         assert outcomes(home) == {killed: None}  # it is under way
     assert outcomes(home) == {killed: "interrupted"}
     # Another run has the lock now, and has not come to settling the first.

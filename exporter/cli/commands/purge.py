@@ -38,7 +38,7 @@ def run(args: Namespace) -> int:
             raise UsageError("a purge cannot be undone, and no terminal is here to ask: give --yes")
         if not _confirmed(f"Empty the trash {of}, for good?"):
             raise ExporterError("nothing was purged")
-    from exporter.pruner.models import Frees
+    from exporter.runs.models import Frees
 
     with interruptible() as interrupts, host(arguments.options(args)) as service:
         result = service.purge(args.run, interrupts.acting)

@@ -10,7 +10,8 @@ from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, t
 from exporter.cli.render.left_alone import left_alone, stopped
 from exporter.cli.render.plan import stopped_run, unknown_outcome
 from exporter.config.prune import POLICY_NAMES, Prune
-from exporter.pruner.models import Act, Frees, HomePrunePlan, NotYet, PruneAction
+from exporter.pruner.models import Act, PruneAction, PrunePlan
+from exporter.runs.models import Frees, NotYet
 from exporter.text import counted, format_age, format_count, format_size
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
@@ -29,7 +30,7 @@ class HomePlanView:
     """The plan of one home, and the settings that say when its bytes become free."""
 
     label: str
-    plan: HomePrunePlan
+    plan: PrunePlan
     settings: Prune
 
 
@@ -134,11 +135,11 @@ def _sum(actions: Iterable[PruneAction]) -> int:
 
 
 def _waits_for_gc(action: PruneAction) -> bool:
-    return action.frees is Frees.AFTER_UPKEEP and action.action is Act.DELETE_PROJECT
+    return action.frees is Frees.AFTER_UPKEEP and action.kind == Act.DELETE_PROJECT
 
 
 def _waits_for_vacuum(action: PruneAction) -> bool:
-    return action.frees is Frees.AFTER_UPKEEP and action.action is not Act.DELETE_PROJECT
+    return action.frees is Frees.AFTER_UPKEEP and action.kind != Act.DELETE_PROJECT
 
 
 def _keep_times(settings: Sequence[Prune]) -> str:
@@ -176,7 +177,7 @@ def _items(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     yield Line()
 
 
-def _home(label: str, plan: HomePrunePlan) -> Iterator[Block]:
+def _home(label: str, plan: PrunePlan) -> Iterator[Block]:
     """Yield what a person should know of one home before confirming."""
     lines = list(_words(plan))
     if lines:
@@ -186,7 +187,7 @@ def _home(label: str, plan: HomePrunePlan) -> Iterator[Block]:
         yield Line()
 
 
-def _words(plan: HomePrunePlan) -> Iterator[tuple[str, Tone]]:
+def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
     if plan.blocked:
         yield f"blocked ({plan.blocked}): {plan.why}", Tone.BAD
     for warning in plan.warnings:

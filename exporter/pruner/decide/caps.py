@@ -17,7 +17,8 @@ from exporter.config.prune import Caps
 from exporter.pruner.decide.inventory import Inventory, TakenRecently
 from exporter.pruner.decide.items import Item, ItemGroup, when_freed
 from exporter.pruner.decide.stores import Amount, Store, store_of
-from exporter.pruner.models import Act, Capped, Frees
+from exporter.pruner.models import Act
+from exporter.runs.models import Capped, Frees
 from exporter.text import format_count, format_percent, format_size
 
 WINDOW_SECONDS: Final = 24 * 3600.0

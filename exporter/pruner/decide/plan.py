@@ -25,14 +25,8 @@ from exporter.pruner.decide.protection import Protection
 from exporter.pruner.decide.selection import select, unreachable
 from exporter.pruner.decide.thresholds import Pressure, for_manual_run
 from exporter.pruner.expected import as_keys
-from exporter.pruner.models import (
-    Act,
-    HomePrunePlan,
-    NotYet,
-    ProtectedCount,
-    PruneAction,
-)
-from exporter.runs.models import Filter
+from exporter.pruner.models import Act, PruneAction, PrunePlan, State
+from exporter.runs.models import Action, Filter, NotYet, Plan, ProtectedCount
 from exporter.text import format_age
 
 _HASH_DIGITS: Final = 16
@@ -51,7 +45,7 @@ def plan_prune(
     by_hand: bool = False,
     filter_by: Filter = EVERYTHING,
     findings: Mapping[str, Finding] | None = None,
-) -> HomePrunePlan:
+) -> PrunePlan:
     """Plan what to take from one home.
 
     Without `pressure` the plan has all that the policies allow; with it, what the thresholds
@@ -61,9 +55,7 @@ def plan_prune(
     """
     now = inventory.taken_at
     if protection.blocked:
-        return HomePrunePlan(
-            home=home, created_at=now, blocked=protection.blocked, why=protection.why[:300]
-        )
+        return Plan(home=home, created_at=now, blocked=protection.blocked, why=protection.why[:300])
     if findings is None:
         findings = find_all(inventory, protection, settings, by_hand=by_hand, filter_by=filter_by)
     if by_hand and pressure is not None:
@@ -75,7 +67,7 @@ def plan_prune(
         found = within_caps(chosen, inventory, settings.caps, emergency=emergency)
     actions = tuple(_actions(found.chosen, now, emergency=emergency))
     blocked, why = _blocked(findings, actions)
-    return HomePrunePlan(
+    return Plan(
         home=home,
         hash=_hash(home, actions),
         created_at=now,
@@ -215,8 +207,8 @@ def _actions(chosen: Iterable[ItemGroup], now: float, *, emergency: bool) -> Ite
         reason = group.reason.replace("{age}", format_age(now - group.clock))[:300]
         for item in group.items:
             in_family = is_family and item.kind is Act.DELETE_SESSION
-            yield PruneAction(
-                action=item.kind,
+            yield Action(
+                kind=item.kind,
                 policy=group.policy,
                 target=item.target,
                 reason=reason,
@@ -228,17 +220,17 @@ def _actions(chosen: Iterable[ItemGroup], now: float, *, emergency: bool) -> Ite
             )
 
 
-def _expected(item: Item) -> dict[str, str | int | float | None]:
+def _expected(item: Item) -> State:
     if item.expected is None:
         return {}
     if isinstance(item.expected, bytes):
-        found: dict[str, str | int | float | None] = msgspec.json.decode(item.expected)
+        found: State = msgspec.json.decode(item.expected)
         return found
     return as_keys(item.expected)
 
 
 def _hash(home: str, actions: Sequence[PruneAction]) -> str:
-    content = [(home, each.action, each.target, each.expected) for each in actions]
+    content = [(home, each.kind, each.target, each.expected) for each in actions]
     return sha256(msgspec.json.encode(content)).hexdigest()[:_HASH_DIGITS]
 
 

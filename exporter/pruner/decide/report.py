@@ -13,8 +13,8 @@ from exporter.pruner.models import (
     REASONS_MAX,
     RULES_MAX,
     UNREACHABLE_MAX,
-    HomePrunePlan,
     PolicyReport,
+    PrunePlan,
     PruneReport,
     ThresholdReport,
 )
@@ -22,7 +22,7 @@ from exporter.pruner.models import (
 
 def report(
     inventory: Inventory, settings: Prune, pressure: Pressure
-) -> tuple[PruneReport, HomePrunePlan]:
+) -> tuple[PruneReport, PrunePlan]:
     """Return the figures of a home and its automatic plan, in which `home` is still empty."""
     lineages = Lineages(inventory.sessions)
     protection = protect(inventory, settings, by_hand=False, lineages=lineages)

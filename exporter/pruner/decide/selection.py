@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import inf
 
-from exporter.config.prune import EXPIRED_TRASH, Prune
+from exporter.config.prune import EXPIRED_TRASH, Prune, ThresholdName
 from exporter.pruner.decide.caps import CappedChoice
 from exporter.pruner.decide.findings import Finding
 from exporter.pruner.decide.inventory import Inventory
 from exporter.pruner.decide.items import Item, ItemGroup, trash_item, when_freed
 from exporter.pruner.decide.policies import lowering
 from exporter.pruner.decide.thresholds import Level, Pressure, relief
-from exporter.pruner.models import Act, Frees, ThresholdName, Unreachable
+from exporter.pruner.models import Act
+from exporter.runs.models import Frees, Unreachable
 
 
 def select(

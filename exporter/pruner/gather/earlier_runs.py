@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from exporter.config.prune import ThresholdName
 from exporter.errors import HomeError
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.decide.caps import WINDOW_SECONDS
 from exporter.pruner.decide.inventory import InventorySession, TakenRecently, TrashedRun
 from exporter.pruner.decide.stores import Amount, Store, store_of
 from exporter.pruner.decide.trash_wait import why_not_purged
-from exporter.pruner.models import ITEMS_MAX, Act, PruneMemory, ThresholdName
+from exporter.pruner.models import ITEMS_MAX, Act, PruneMemory
 from exporter.runs.folder import RunFolder, run_folder
 from exporter.runs.journal import RunJournal, journal_of
 from exporter.runs.models import ENDS, RunKind
@@ -72,7 +73,7 @@ def read_runs(
                 unsettled=frozenset(runs.unsettled(Act.DELETE_SESSION.value)),
                 given_back=frozenset(runs.restored()),
                 projects=tuple(
-                    (each.settled_at or 0.0, each.intent.bytes)
+                    (each.settled_at or 0.0, each.action.bytes)
                     for each in runs.done_actions(Act.DELETE_PROJECT.value)
                 ),
                 taken_recently=_taken_recently(runs, now - WINDOW_SECONDS),
@@ -97,7 +98,7 @@ def _reaped(
     noted: dict[tuple[str, float | None], float] = {}
     if runs is not None and sessions:
         for each in runs.done_actions(*ENDS):
-            key = (each.intent.target, each.intent.after.get("ended_at"))
+            key = (each.action.target, each.after.get("ended_at"))
             noted.setdefault(key, each.settled_at or now)
     reaped_at: dict[str, float] = {}
     unrecorded_reaps: dict[str, float] = {}

@@ -17,10 +17,10 @@ from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.expected import ExpectedFile, as_keys
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
+from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
-from exporter.runs.models import END_SESSION, ENDS, RunKind
+from exporter.runs.models import END_SESSION, ENDS, Frees, RunKind
 from exporter.runs.summary import RunReader
 from exporter.writing import pacing
 from exporter.writing.target import Target
@@ -149,16 +149,17 @@ def test_nothing_is_healed_beside_a_run(newest: Path) -> None:
 # The trash of a session that waits for its past
 
 
-def _emptying(run: str) -> HomePrunePlan:
+def _emptying(run: str) -> PrunePlan:
     action = PruneAction(
-        action=Act.PURGE_TRASH,
+        kind=Act.PURGE_TRASH,
         policy="expired_trash",
         target=run,
         reason="its keep time is over",
+        expected={},
         bytes=1,
         frees=Frees.NOW,
     )
-    return HomePrunePlan(home="home", hash="a-plan", actions=(action,))
+    return PrunePlan(home="home", hash="a-plan", actions=(action,))
 
 
 def test_the_past_of_a_session_that_is_there_again_is_not_purged_by_a_rule(newest: Path) -> None:
@@ -309,7 +310,7 @@ def test_the_files_beside_those_rows_do_not_wait(newest: Path) -> None:
     dump.parent.mkdir(exist_ok=True)
     dump.write_bytes(b"x" * 50_000)
     taken = PruneAction(
-        action=Act.DELETE_FILE,
+        kind=Act.DELETE_FILE,
         policy="request_dumps",
         target=str(dump.relative_to(newest)),
         reason="old",

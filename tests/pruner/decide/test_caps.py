@@ -16,7 +16,7 @@ from exporter.pruner.apply.undo import undo
 from exporter.pruner.decide.inventory import Checkpoint, Inventory, TakenRecently, TrashedRun
 from exporter.pruner.decide.stores import Amount, Store
 from exporter.pruner.gather.inventory_reader import InventoryReader
-from exporter.pruner.models import Act, HomePrunePlan
+from exporter.pruner.models import Act, PrunePlan
 from exporter.writing.target import Target
 from tests.support.prune_plans import DAY, NOW, inventory, plan, read_inventory, session, targets
 
@@ -44,7 +44,7 @@ def taken(found: Inventory, **amounts: int) -> Inventory:
     )
 
 
-def automatic(found: Inventory, caps: Caps) -> HomePrunePlan:
+def automatic(found: Inventory, caps: Caps) -> PrunePlan:
     return plan(found, capped(caps), by_hand=False)
 
 
@@ -122,7 +122,7 @@ def test_emptied_trash_needs_no_room_in_the_caps() -> None:
     trash = (TrashedRun("run", 10**9, NOW - 9 * DAY, NOW - 1),)
     found = structs.replace(taken(old(20), items=9, bytes=99), trash=trash)
     made = automatic(found, ITEMS)
-    assert [each.action for each in made.actions] == [Act.PURGE_TRASH]
+    assert [each.kind for each in made.actions] == [Act.PURGE_TRASH]
 
 
 # On disk, with the journal

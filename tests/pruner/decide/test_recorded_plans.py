@@ -38,7 +38,7 @@ from exporter.pruner.decide.inventory import (
 from exporter.pruner.decide.report import report
 from exporter.pruner.decide.thresholds import relief_of
 from exporter.pruner.expected import ExpectedFolder, ExpectedProject
-from exporter.pruner.models import HomePrunePlan
+from exporter.pruner.models import PrunePlan
 from exporter.runs.models import Filter
 from exporter.snapshot import DiskKind, Filesystem, Hold
 from tests.support.prune_plans import DAY, NOW, SEEN, file, inventory, plan, pressed, session
@@ -245,10 +245,13 @@ def _with_earlier_names(made: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _shown(made: HomePrunePlan) -> dict[str, Any]:
+def _shown(made: PrunePlan) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
     for action in found["actions"]:
-        del action["lowers"]  # earlier versions worked that out from the rest
+        # Earlier versions worked `lowers` out from the rest, and had these for reaps alone.
+        del action["lowers"], action["evidence"], action["proof"]
+        action["action"] = action.pop("kind")
+    del found["deferred"]
     return found
 
 

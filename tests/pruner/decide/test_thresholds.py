@@ -13,6 +13,7 @@ from exporter.config.prune import (
     PolicySettings,
     Prune,
     Threshold,
+    ThresholdName,
     Thresholds,
     Trash,
 )
@@ -34,14 +35,8 @@ from exporter.pruner.decide.thresholds import (
     note_run,
     read_levels,
 )
-from exporter.pruner.models import (
-    Act,
-    Frees,
-    HomePrunePlan,
-    PruneMemory,
-    ThresholdMemory,
-    ThresholdName,
-)
+from exporter.pruner.models import Act, PruneMemory, PrunePlan, ThresholdMemory
+from exporter.runs.models import Frees
 from exporter.snapshot import DiskKind, Filesystem
 from tests.support.prune_plans import DAY, NOW, file, inventory, plan, pressed, session, targets
 
@@ -181,7 +176,7 @@ def transcripts(count: int, **more: Any) -> Inventory:
     )
 
 
-def under_pressure(found: Inventory, how: Prune, *, by_hand: bool = True) -> HomePrunePlan:
+def under_pressure(found: Inventory, how: Prune, *, by_hand: bool = True) -> PrunePlan:
     return plan(found, how, pressure=pressed(found, how), by_hand=by_hand)
 
 
@@ -313,7 +308,7 @@ def test_new_items_go_beside_old_trash_only_as_far_as_that_is_not_enough() -> No
     old = TrashedRun("old", 80, NOW - 2 * HOUR, NOW + DAY)
     young = TrashedRun("young", 40, NOW - HOUR / 2, NOW + DAY)
     made = under_pressure(full(950, trash=(young, old)), disk())
-    assert [each.action for each in made.actions] == [Act.PURGE_TRASH] + 3 * [Act.DELETE_FILE]
+    assert [each.kind for each in made.actions] == [Act.PURGE_TRASH] + 3 * [Act.DELETE_FILE]
     assert [(each.reason, each.bytes) for each in made.unreachable] == [("trash", 70)]
 
 
@@ -321,7 +316,7 @@ def test_rows_that_a_process_may_need_stay_unless_it_is_an_emergency() -> None:
     both = TrashedRun("both", 100, NOW - 2 * HOUR, NOW + DAY, waiting_bytes=60)
     rows = TrashedRun("rows", 30, NOW - 9 * DAY, NOW - 1, waiting_bytes=30)
     made = under_pressure(full(950, trash=(both, rows)), disk())
-    purged = {a.target: a.bytes for a in made.actions if a.action is Act.PURGE_TRASH}
+    purged = {a.target: a.bytes for a in made.actions if a.kind is Act.PURGE_TRASH}
     assert purged == {"both": 40}
     assert len(targets(made, Act.DELETE_FILE)) == 11, "they do not count as on their way"
     home = Emergency()
@@ -433,7 +428,7 @@ class Emergency:
         )
         pressure, self.memory = assess(read_levels(found), self.how, self.memory, now)
         made = plan(found, self.how, pressure=pressure, by_hand=False)
-        return [each.target for each in made.actions if each.action is Act.PURGE_TRASH]
+        return [each.target for each in made.actions if each.kind == Act.PURGE_TRASH]
 
     def put(self, run: str, size: int, minutes: float) -> None:
         at = NOW + minutes * MINUTE

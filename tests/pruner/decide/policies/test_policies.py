@@ -26,8 +26,8 @@ from exporter.pruner.decide.inventory import (
     WorkdirState,
 )
 from exporter.pruner.decide.policies import POLICIES
-from exporter.pruner.models import Act, Frees
-from exporter.runs.models import Filter
+from exporter.pruner.models import Act
+from exporter.runs.models import Filter, Frees
 from exporter.snapshot import DiskKind
 from tests.support.prune_plans import (
     DAY,
@@ -133,7 +133,7 @@ def test_transcripts_go_with_their_session_and_after_it() -> None:
     dump = file("request_dump_a_x.json", 1, session_id="a", kind=DiskKind.REQUEST_DUMPS)
     linked = file("session_a.json", session_id="a", is_own=False)
     found = plan(inventory(session("a"), files=(mine, dump, linked, file("b.json"))))
-    assert [(each.action, each.target) for each in found.actions] == [
+    assert [(each.kind, each.target) for each in found.actions] == [
         (Act.DELETE_SESSION, "a"),
         (Act.DELETE_FILE, "sessions/a.jsonl"),
         (Act.DELETE_FILE, "sessions/request_dump_a_x.json"),
@@ -259,7 +259,7 @@ def test_checkpoints_of_folders_that_are_gone_for_long() -> None:
             )
         )
     )
-    assert [(each.action, each.target, each.frees) for each in found.actions] == [
+    assert [(each.kind, each.target, each.frees) for each in found.actions] == [
         (Act.DELETE_REPO, "checkpoints/a", Frees.AT_PURGE),
         (Act.DELETE_PROJECT, "e", Frees.AFTER_UPKEEP),
     ]
