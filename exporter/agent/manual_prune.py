@@ -53,6 +53,7 @@ class PruneCommand(Struct, frozen=True):
             given.sources or kept.sources,
             kept.older_than_seconds if age is None else age,
             given.unproven or kept.unproven,
+            given.include_undone or kept.include_undone,
         )
         by_pressure = self.by_pressure or saved.by_pressure
         return msgspec.structs.replace(self, filter_by=both, by_pressure=by_pressure)
@@ -140,6 +141,11 @@ class ManualPrune:
         )
         for when, size_bytes in outcome.freed.items():
             result.freed[when] += size_bytes
+        if outcome.rows_kept:
+            rows = f"the rows of {outcome.rows_kept} sessions of {escape_control(home.label)}"
+            result.notes.append(
+                f"{rows} stay, hidden, until the processes that may have them in memory have ended"
+            )
 
 
 def _switched_off(policies: Sequence[str], plans: Sequence[PlannedHome]) -> Iterator[str]:

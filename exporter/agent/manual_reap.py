@@ -33,9 +33,11 @@ class ManualReap:
     name = "reap"
     by_pressure = False
 
-    def __init__(self, settings: Settings, sources: Sequence[str]) -> None:
+    def __init__(
+        self, settings: Settings, sources: Sequence[str], *, include_undone: bool = False
+    ) -> None:
         self._settings = settings
-        self.filter_by = Filter(sources=tuple(sources))
+        self.filter_by = Filter(sources=tuple(sources), include_undone=include_undone)
 
     def want(self, state: HomeState) -> Want:
         limits = ReapLimits.of(self._settings.for_home(state.home).reaper)

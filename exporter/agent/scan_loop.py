@@ -67,6 +67,8 @@ class ScanPurpose:
     walk_disk: bool = True
     presume_by_clock: bool = False
     """Idle time by Hermes's own timestamps counts as if an agent had watched it."""
+    include_undone: bool = False
+    """What an undo opened again is not held for that."""
 
 
 _AUTOMATIC: Final = ScanPurpose()
@@ -96,6 +98,8 @@ class ScanLoop:
     ) -> None:
         self.settings = settings
         self.config_reload_successful = True
+        self.web_config_in_use = True
+        """False while the web configuration file has a problem."""
         self._store = store
         self._pool = pool or Pool()
         self._discovery = discovery or HomeFinder(store, named=named)
@@ -313,6 +317,7 @@ class ScanLoop:
             every_session=self._every_session,
             judge_now=self._every_session or want != Want(),
             presume_by_clock=purpose.presume_by_clock,
+            include_undone=purpose.include_undone,
             want=want,
             walk_disk=purpose.walk_disk,
         )
@@ -452,7 +457,7 @@ class ScanLoop:
             ),
             version=__version__,
             blind=tuple(reason.value for reason in blind),
-            config_reload_successful=self.config_reload_successful,
+            config_reload_successful=self.config_reload_successful and self.web_config_in_use,
             now=now,
             limited_users=self._last_survey.limited_users if self._last_survey is not None else 0,
             slow_homes=sum(state.trouble is Trouble.TIMEOUT for state in self._states.values()),

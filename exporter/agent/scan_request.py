@@ -35,6 +35,7 @@ def scan_request(
     every_session: bool,
     judge_now: bool,
     presume_by_clock: bool,
+    include_undone: bool,
     want: Want,
     walk_disk: bool,
 ) -> ScanRequest:
@@ -82,7 +83,7 @@ def scan_request(
             presume_by_clock=presume_by_clock,
             interval_seconds=0.0 if judge_now else own.reaper.interval_seconds,
         ),
-        undone_seconds=own.prune.keep.undone_seconds,
+        undone_seconds=0.0 if include_undone else own.prune.keep.undone_seconds,
         watched=watched,
         walk_disk=walk_disk,
         want=want,

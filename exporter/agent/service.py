@@ -5,6 +5,7 @@ It uses a `ScanLoop`: that of a running agent, or one made for a single command 
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -163,15 +164,23 @@ class HostService:
         execute: bool = False,
         plan_hash: str | None = None,
         presume: bool = False,
+        include_undone: bool = False,
         acting: Acting = uninterrupted,
     ) -> RunResult:
         """Plan a reap of every home, and execute it if asked to.
 
         `presume`: idle time by Hermes's own timestamps counts as if an agent had watched it.
+        `include_undone`: sessions that an undo opened again are not held for that.
         """
         saved = manual_run.load_plan("reap", self._state_dir, plan_hash)
-        kind = ManualReap(self._loop.settings, sources)
-        purpose = ScanPurpose(kind.want, walk_disk=False, presume_by_clock=presume)
+        include_undone |= saved is not None and saved.filter_by.include_undone
+        kind = ManualReap(self._loop.settings, sources, include_undone=include_undone)
+        purpose = ScanPurpose(
+            kind.want,
+            walk_disk=False,
+            presume_by_clock=presume,
+            include_undone=include_undone,
+        )
 
         def scan() -> HostView:
             return self._scan(purpose, _BETWEEN_CONFIRMATIONS_SECONDS)
@@ -241,6 +250,11 @@ class HostService:
         run_history.settle_all(self._loop)
         return run_history.undo(self._loop, run, announce, acting)
 
+    def undone_is_held_seconds(self) -> float:
+        """Return for how long what an undo gave back is held in the homes of this host."""
+        homes = [self._loop.settings.for_home(each.home) for each in self._loop.states()]
+        return max((own.prune.keep.undone_seconds for own in homes), default=0.0)
+
     def lost_by_purge(self, run: str | None) -> list[str]:
         """Return lines about what a purge of this run, or of all, makes impossible to restore."""
         self._loop.discover()
@@ -267,7 +281,7 @@ class HostService:
         self, purpose: ScanPurpose, pause_seconds: float = _BETWEEN_SCANS_SECONDS
     ) -> HostView:
         """Scan as often as a verdict needs; the last scan makes the plans."""
-        before = ScanPurpose(_NO_PLANS.want, purpose.walk_disk, purpose.presume_by_clock)
+        before = dataclasses.replace(purpose, want=_NO_PLANS.want)
         self._loop.discover()
         homes = [self._loop.settings.for_home(each.home) for each in self._loop.states()]
         for _ in range(max((own.reaper.confirmations for own in homes), default=1) - 1):

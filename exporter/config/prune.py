@@ -182,7 +182,9 @@ class Keep:
     archived: bool = setting(SWITCH, "true", "archived sessions")
     newest: int = setting(COUNT, "20", "the newest sessions of each home")
     undone_seconds: float = setting(
-        DURATION, "30d", "what an undo gave back, from automatic runs, for this long"
+        DURATION,
+        "30d",
+        "what an undo gave back, for this long; `--include-undone` takes it by hand",
     )
 
 

@@ -99,7 +99,7 @@ def _plan(
         made = plan_prune(
             seen.home,
             inventory,
-            protect(inventory, settings, by_hand=True),
+            protect(inventory, settings, include_undone=request.filter_by.include_undone),
             settings,
             pressure=pressure if request.by_pressure else None,
             by_hand=True,

@@ -114,6 +114,10 @@ def test_what_was_planned_is_done_and_given_back_exactly(aged: MadeHome, tmp_pat
     undone = run_json("undo", done["run"], *where)
     assert undone == {"run": done["run"], "restored": done["done"], "failed": []}
     assert contents(home) == before
+    targets = {each["target"] for each in run_json("prune", *where)["plan"]["actions"]}
+    assert not targets & gone, "what was given back is held"
+    again = run_json("prune", "--include-undone", *where)["plan"]["actions"]
+    assert {each["target"] for each in again} >= gone
     (undo, prune) = run_json("history", *where)
     assert (undo["kind"], prune["kind"], prune["actions"]) == ("undo", "prune", done["done"])
 

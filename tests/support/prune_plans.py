@@ -92,7 +92,7 @@ def plan(
     filter_by: Filter = EVERYTHING,
 ) -> PrunePlan:
     how = how or settings()
-    protection = protect(found, how, by_hand=by_hand)
+    protection = protect(found, how, include_undone=filter_by.include_undone)
     return plan_prune(
         "home", found, protection, how, pressure=pressure, by_hand=by_hand, filter_by=filter_by
     )

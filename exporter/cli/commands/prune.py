@@ -69,6 +69,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="with --policy orphan_files: also files whose session is not in the database and "
         "whose deletion the agent did not see; they may be last copies of conversations",
     )
+    arguments.add_include_undone(parser)
     parser.add_argument(
         "--pressure", action="store_true", help="only as much as crossed thresholds demand"
     )
@@ -99,6 +100,7 @@ def run(args: Namespace) -> int:
             sources=tuple(args.sources or ()),
             older_than_seconds=args.older_than,
             unproven=args.unproven,
+            include_undone=args.include_undone,
         ),
         by_pressure=args.pressure,
         execute=args.yes,

@@ -44,6 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="count idle time by the timestamps that Hermes wrote, as if an agent had watched; "
         "beside a gateway, sessions idle for reaper.presume_after.server are then ended",
     )
+    arguments.add_include_undone(parser)
     arguments.add_json(parser)
 
 
@@ -58,6 +59,7 @@ def run(args: Namespace) -> int:
             execute=args.yes,
             plan_hash=args.plan,
             presume=args.presume,
+            include_undone=args.include_undone,
             acting=interrupts.acting,
         )
     output.print_errors(*result.notes)

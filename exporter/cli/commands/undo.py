@@ -17,8 +17,8 @@ the trash, exactly. What Hermes changed since then is skipped and listed. For
 example, a session whose title another session has now stays in the trash:
 rename the other session and repeat the undo.
 
-For `prune.keep.undone`, automatic runs skip everything that was restored, and
-`reap` skips the reopened sessions.
+For `prune.keep.undone` (30 days), `reap`, `prune` and the agent skip what was
+given back; by hand, `--include-undone` takes it all the same.
 
 The command first says on stderr which run it undoes: its kind, when it began,
 if it was made by hand or by the agent, and in which homes."""
@@ -54,6 +54,7 @@ def run(args: Namespace) -> int:
 
     with interruptible() as interrupts, host(arguments.options(args)) as service:
         undone = service.undo(args.run, announce, interrupts.acting)
+        held_seconds = service.undone_is_held_seconds()
     if args.json:
         output.show_json(
             {
@@ -63,7 +64,8 @@ def run(args: Namespace) -> int:
             }
         )
     else:
-        output.show(history.undo_result(undone, planned, arguments.repeat_options(args)))
+        again = arguments.repeat_options(args)
+        output.show(history.undo_result(undone, planned, again, held_seconds))
     if undone.outcome is RunOutcome.INTERRUPTED:
         return interrupts.exit_status
     if not undone.skipped:

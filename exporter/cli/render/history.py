@@ -120,7 +120,7 @@ def _briefly(runs: Sequence[tuple[str, Run]], now: float) -> str:
     return f"{run.id} ({run.label} {who}, begun {format_age(max(0, now - begun))} ago)"
 
 
-def undo_result(result: Outcome, planned: int, again: str = "") -> Iterator[Block]:
+def undo_result(result: Outcome, planned: int, again: str, held_seconds: float) -> Iterator[Block]:
     """Yield what an undo restored of the planned items, and what it could not."""
     yield from left_alone(to_builtins(result.skipped), "not given back")
     if result.outcome is RunOutcome.INTERRUPTED:
@@ -135,3 +135,6 @@ def undo_result(result: Outcome, planned: int, again: str = "") -> Iterator[Bloc
     tone = Tone.WARN if result.skipped else Tone.GOOD
     restored = counted(len(result.done), "item")
     yield Line((Cell(f"{restored} of run {result.run} given back.", tone),))
+    if result.done:
+        held = f"Held for {format_age(held_seconds)} (prune.keep.undone): no run takes it again"
+        yield Line((Cell(f"{held} unless --include-undone says so.", Tone.FAINT),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import apsw
@@ -86,10 +86,13 @@ class RunRestorer:
         kind: RunKind = RunKind.UNDO,
         reason: str = "",
         wanted: Callable[[RecordedAction], bool] = lambda _: True,
+        relatives: Collection[str] = (),
         progress: Progress | None = None,
     ) -> None:
+        """`relatives` are sessions that come back only because others do."""
         self._run = run
         self._kind = kind
+        self._relatives = relatives
         self._reason = reason or f"undo of {run}"
         self._wanted = wanted
         self._target = target
@@ -113,7 +116,7 @@ class RunRestorer:
         if why := self._why_no_room([each for each in done if is_session(each)]):
             raise RunError(f"{why}; nothing was done")
         record = self._record
-        restoring = [_restoring(each, self._reason) for each in done]
+        restoring = [self._restoring(each) for each in done]
         record.begin(self._kind, restoring, by_hand=self._kind is RunKind.UNDO)
         pairs = list(zip(record.actions, done, strict=True))
         try:
@@ -135,17 +138,31 @@ class RunRestorer:
 
     def _why_no_room(self, sessions: Sequence[RecordedAction]) -> str:
         """Return why the rows of these sessions cannot come back now; '' if there is room."""
+        if not sessions or self._kind is not RunKind.UNDO:
+            return ""  # healing does not wait: a process goes on without its past meanwhile
         payload = sum(each.action.bytes for each in sessions)
-        if not sessions:
-            return ""
         try:
             # Rows and search index; what the prune left unused in the file is used first.
             grows = max(0, _ROWS_AND_INDEX * payload - _unused_bytes(self._target))
         except DatabaseError:
             return ""  # it cannot be read now; restoring tells why
         needed = grows + wal_bytes(payload)
-        what = f"undo of {self._run}" if self._kind is RunKind.UNDO else "giving rows back"
-        return why_no_room(needed, free_bytes_in(self._target.home), what)
+        return why_no_room(needed, free_bytes_in(self._target.home), f"undo of {self._run}")
+
+    def _restoring(self, taken: RecordedAction) -> RecordedAction:
+        """The action that takes back an action of a prune."""
+        is_relative = taken.action.target in self._relatives
+        return RecordedAction(
+            Action(
+                kind=RESTORE_ACTION,
+                target=taken.action.target,
+                reason=self._reason,
+                expected={"relative": True} if is_relative else {},
+                policy=taken.action.policy,
+                bytes=taken.action.bytes,
+            ),
+            reverses=Reversal(taken.run, taken.number),
+        )
 
     def _restore_sessions(self, actions: Sequence[RecordedAction], trash: RunTrash) -> None:
         if not actions:
@@ -206,18 +223,3 @@ def _not_known(actions: Sequence[RecordedAction]) -> tuple[Skipped, ...]:
         Skipped(each.action.target, each.why) for each in actions if each.action.kind == UNREADABLE
     ]
     return (*unknown, *unreadable)
-
-
-def _restoring(taken: RecordedAction, reason: str) -> RecordedAction:
-    """The action that takes back an action of a prune."""
-    return RecordedAction(
-        Action(
-            kind=RESTORE_ACTION,
-            target=taken.action.target,
-            reason=reason,
-            expected={},
-            policy=taken.action.policy,
-            bytes=taken.action.bytes,
-        ),
-        reverses=Reversal(taken.run, taken.number),
-    )

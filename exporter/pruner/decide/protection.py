@@ -36,7 +36,11 @@ class Protection(Struct, frozen=True):
 
 
 def protect(
-    inventory: Inventory, settings: Prune, *, by_hand: bool, lineages: Lineages | None = None
+    inventory: Inventory,
+    settings: Prune,
+    *,
+    include_undone: bool = False,
+    lineages: Lineages | None = None,
 ) -> Protection:
     """Return what no policy may take from this home now."""
     guards = inventory.safeguards
@@ -52,12 +56,12 @@ def protect(
                 rule = "newest"
             elif session.id in leased:
                 rule = "leased"
-            elif not by_hand and session.id in guards.restored:
+            elif not include_undone and session.id in guards.restored:
                 rule = "restored"
         if rule:
             rules[session.id] = rule
     _keep_relatives(rules, inventory.sessions, lineages or Lineages(inventory.sessions))
-    restored = frozenset() if by_hand else guards.restored
+    restored = frozenset() if include_undone else guards.restored
     return Protection(blocked, why, rules, restored)
 
 
@@ -77,7 +81,10 @@ class _IdleBesideProcesses:
             None if line is HostClass.CLEARED else required_idle_seconds(line, rules)
         )
         off = line is not HostClass.CLEARED and self._needed_seconds is None
-        self._never = off or bool(hosts.stopped)  # time beside a stopped process is no idleness
+        # A chat goes on with the row that it has in memory; without `archived` none can be left.
+        rowless = not guards.can_hide_rows and line not in (HostClass.CLEARED, HostClass.SERVER)
+        # Time beside a stopped process is no idleness.
+        self._never = off or rowless or bool(hosts.stopped)
 
     def may_be_used(self, session: InventorySession, now: float) -> bool:
         if self._never or session.id in self._named:
@@ -109,6 +116,8 @@ def _rule(
         return "clocks"
     if not session.id or len(session.id) >= _ID_CHARACTERS:
         return "unfit_id"
+    if session.emptied:
+        return "emptied"
     if session.pinned:
         return "pinned"
     if session.archived and keep.archived:

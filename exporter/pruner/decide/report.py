@@ -25,7 +25,7 @@ def report(
 ) -> tuple[PruneReport, PrunePlan]:
     """Return the figures of a home and its automatic plan, in which `home` is still empty."""
     lineages = Lineages(inventory.sessions)
-    protection = protect(inventory, settings, by_hand=False, lineages=lineages)
+    protection = protect(inventory, settings, lineages=lineages)
     findings = _findings(inventory, protection, settings, lineages)
     plan = plan_prune("", inventory, protection, settings, pressure=pressure, findings=findings)
     coming = {each.policy: each for each in plan.not_yet}

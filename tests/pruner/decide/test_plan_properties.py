@@ -96,7 +96,7 @@ def terms(draw: st.DrawFn) -> Prune:
 @FEW_EXAMPLES
 @given(homes(), terms(), st.booleans())
 def test_nothing_protected_is_ever_planned(found: Inventory, how: Prune, by_hand: bool) -> None:
-    protection = protect(found, how, by_hand=by_hand)
+    protection = protect(found, how)
     planned = set(targets(plan(found, how, by_hand=by_hand)))
     by_name = {each.id: each for each in found.sessions}
     assert not planned & protection.rules.keys()

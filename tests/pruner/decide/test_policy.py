@@ -22,6 +22,7 @@ from exporter.pruner.decide.inventory import (
 from exporter.pruner.decide.policies import POLICIES, lowering
 from exporter.pruner.decide.policy import Policy, files_in, find_files
 from exporter.pruner.models import Act
+from exporter.runs.models import Filter
 from exporter.snapshot import DiskKind
 from tests.support.prune_plans import CALM, DAY, NOW, file, inventory, kept, plan, session
 
@@ -149,7 +150,7 @@ def test_what_a_policy_gathers_goes_by_age_unless_it_is_kept(
     ]
     assert made.actions[1].expected == {"inode": 1, "size": 9, "mtime_ns": 8}
     assert kept(made) == {"not_own": 1, "restored": 1}
-    assert len(plan(found, by_hand=True).actions) == 3
+    assert len(plan(found, filter_by=Filter(include_undone=True)).actions) == 3
 
 
 def test_a_policy_that_may_take_nothing_by_name_takes_nothing_by_name() -> None:

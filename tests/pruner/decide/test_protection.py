@@ -13,6 +13,7 @@ from exporter.evidence.models import Holder, Liveness, NamedSession
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
 from exporter.pruner.decide.inventory import Inventory, ParentLink, Safeguards
 from exporter.reaper.models import LeaseFact, ProcessFacts, ReaperRules
+from exporter.runs.models import Filter
 from exporter.snapshot import Hold, LockAnswer
 from tests.support.prune_plans import (
     CALM,
@@ -70,6 +71,7 @@ def test_an_old_ended_session_goes() -> None:
     [
         ({"pinned": True}, "pinned"),
         ({"archived": True}, "archived"),
+        ({"emptied": True}, "emptied"),
         ({"handed_off": True}, "held"),
         ({"clocks_sane": False}, "clocks"),
         ({"last_activity_at": NOW + 10 * DAY}, None),
@@ -129,11 +131,12 @@ def test_a_reap_of_long_ago_protects_no_more() -> None:
     assert targets(plan(inventory(session("a"), safeguards=safeguards))) == ["a"]
 
 
-def test_what_an_undo_gave_back_goes_only_by_hand() -> None:
+def test_what_an_undo_gave_back_goes_only_if_a_person_includes_it() -> None:
     safeguards = structs.replace(CALM, restored=frozenset({"a"}))
     found = inventory(session("a"), safeguards=safeguards)
     assert targets(plan(found, by_hand=False)) == []
-    assert targets(plan(found, by_hand=True)) == ["a"]
+    assert targets(plan(found, by_hand=True)) == []
+    assert targets(plan(found, filter_by=Filter(include_undone=True))) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -201,6 +204,16 @@ def test_with_plugins_a_server_counts_as_a_chat() -> None:
     for days, expected in ((2.0, []), (4.0, ["a"])):
         found = inventory(session("a", days=days), safeguards=Safeguards(facts))
         assert targets(plan(found, EAGER)) == expected
+
+
+def test_where_a_row_cannot_be_hidden_sessions_stay_beside_a_chat() -> None:
+    """Hermes up to 0.15. A server keeps nothing between turns, so beside it they go."""
+    chat = beside(holder(ProcessKind.CLI, 1), can_hide_rows=False)
+    assert kept(plan(chat)) == {"possible_host": 2}
+    program = beside(holder(ProcessKind.OTHER, 1), can_hide_rows=False)
+    assert kept(plan(program)) == {"possible_host": 2}
+    server = beside(holder(ProcessKind.GATEWAY, 1), can_hide_rows=False)
+    assert targets(plan(server)) == ["older", "old"]
 
 
 def test_a_maintenance_command_and_our_own_processes_are_in_no_way() -> None:

@@ -50,8 +50,10 @@ POLICIES = (
     *("empty_sessions", "trivial_sessions", "old_sessions"),
 )
 """Of that version; what newer ones find comes on top."""
-OLD_COPIES = Filter(("orphan_files",), unproven=True)
-CRON = Filter(sources=("cron",), older_than_seconds=DAY)
+UNDONE_TOO = Filter(include_undone=True)
+"""By hand, earlier versions took what an undo had given back."""
+OLD_COPIES = Filter(("orphan_files",), unproven=True, include_undone=True)
+CRON = Filter(sources=("cron",), older_than_seconds=DAY, include_undone=True)
 
 
 class Chance:
@@ -215,8 +217,8 @@ def told(seed: int) -> dict[str, Any]:
     home, how = make_home(seed), make_settings(seed)
     pressure = pressed(home, how)
     made = {
-        "by_hand": plan(home, how),
-        "by_hand_under_pressure": plan(home, how, pressure=pressure),
+        "by_hand": plan(home, how, filter_by=UNDONE_TOO),
+        "by_hand_under_pressure": plan(home, how, pressure=pressure, filter_by=UNDONE_TOO),
         "automatic": plan(home, how, pressure=pressure, by_hand=False),
         "last_copies": plan(home, how, filter_by=OLD_COPIES),
         "of_cron": plan(home, how, filter_by=CRON),
