@@ -31,7 +31,9 @@ from exporter.errors import ExporterError, error_location
 from exporter.web.published import Published
 from exporter.web.response import Packed, pack
 from exporter.web.routes import Routes
+from exporter.web.security import WebSecurity
 from exporter.web.server import serve as serve_http
+from exporter.web.web_config import WebConfigFile
 
 _THREAD_SWITCH_SECONDS: Final = 0.00002
 """How long a scan may keep the interpreter lock while a scrape waits."""
@@ -77,6 +79,10 @@ class _Agent:
     def __init__(self, options: Options, settings: Settings, store: StateStore) -> None:
         self._options = options
         self._published = Published()
+        file = options.web_config_file
+        self._security = WebSecurity(
+            None if file is None else WebConfigFile(file), options.allowed_hosts
+        )
         self._metrics = MetricsRenderer(options.disabled_collectors, self._collector_failed)
         self._loop = ScanLoop(
             settings, store, named=options.homes, file_patterns=self._metrics.file_patterns
@@ -104,14 +110,16 @@ class _Agent:
             reload=self.reload if self._options.enable_lifecycle else None,
             queries=self._queries,
         )
-        server = await serve_http(self._options.listen_address, routes)
-        log.info(
-            "listening",
-            address=server.address,
-            version=__version__,
-            config=config_file or "defaults",
-            **self._modes(),
-        )
+        server = await serve_http(self._options.listen_addresses, routes, security=self._security)
+        for address in server.addresses:
+            log.info(
+                "listening",
+                address=address,
+                tls="on" if self._security.speaks_tls else "off",
+                version=__version__,
+                config=config_file or "defaults",
+                **self._modes(),
+            )
         scanner = threading.Thread(target=self._scan, name="scanner", daemon=True)
         scanner.start()
         self._service.ready()
@@ -150,6 +158,7 @@ class _Agent:
             began = time.monotonic()
             interval = self._loop.settings.scan.interval_seconds
             self._scan_deadline.expect(interval)
+            self._loop.web_config_in_use = not self._security.problem
             try:
                 view = self._loop.run(timeout_seconds=interval)
                 self._publish(view, ready=all(home.known for home in view.homes))

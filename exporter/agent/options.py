@@ -23,6 +23,8 @@ class Options:
     disabled_collectors: frozenset[str] = frozenset()
     log_level: str = "info"
     log_format: str = "logfmt"
-    listen_address: str = DEFAULT_LISTEN_ADDRESS
+    listen_addresses: tuple[str, ...] = (DEFAULT_LISTEN_ADDRESS,)
+    web_config_file: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
     telemetry_path: str = DEFAULT_TELEMETRY_PATH
     enable_lifecycle: bool = False

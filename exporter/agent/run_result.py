@@ -102,11 +102,12 @@ class RunResult:
         if self.kind != "prune":
             return {}
         return {
+            "rows_trash_bytes": sum(home.plan.rows_trash_bytes for home in self.plans),
             "not_yet": [
                 {"home": home.state.home.label, **msgspec.to_builtins(each)}
                 for home in self.plans
                 for each in home.plan.not_yet
-            ]
+            ],
         }
 
     def json(self) -> dict[str, Any]:

@@ -98,6 +98,8 @@ class ScanLoop:
     ) -> None:
         self.settings = settings
         self.config_reload_successful = True
+        self.web_config_in_use = True
+        """False while the web configuration file has a problem."""
         self._store = store
         self._pool = pool or Pool()
         self._discovery = discovery or HomeFinder(store, named=named)
@@ -455,7 +457,7 @@ class ScanLoop:
             ),
             version=__version__,
             blind=tuple(reason.value for reason in blind),
-            config_reload_successful=self.config_reload_successful,
+            config_reload_successful=self.config_reload_successful and self.web_config_in_use,
             now=now,
             limited_users=self._last_survey.limited_users if self._last_survey is not None else 0,
             slow_homes=sum(state.trouble is Trouble.TIMEOUT for state in self._states.values()),

@@ -7,7 +7,7 @@ import os
 import shlex
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from exporter import logs
 from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_TELEMETRY_PATH, Options
@@ -117,20 +117,29 @@ def exit_status(outcome: str | None, *, did_nothing: bool = False) -> int:
 
 def add_web(parser: ArgumentParser) -> None:
     """Add the options of the HTTP server."""
-    from exporter.web.listen import parse_listen_address
+    from exporter.web.listen import check_listen_address
 
     def listen_address(text: str) -> str:
-        parse_listen_address(text)
+        check_listen_address(text)
         return text
 
     group = parser.add_argument_group("web options")
     group.add_argument(
         "--web.listen-address",
-        dest="listen_address",
-        metavar="HOST:PORT",
+        dest="listen_addresses",
+        metavar="ADDRESS",
+        action="append",
         type=listen_address,
-        default=DEFAULT_LISTEN_ADDRESS,
-        help="address to listen on; `:PORT` for every interface (default: %(default)s)",
+        help="HOST:PORT, `:PORT` for every interface, or unix:PATH; may be repeated "
+        f"(default: {DEFAULT_LISTEN_ADDRESS})",
+    )
+    group.add_argument(
+        "--web.allowed-host",
+        dest="allowed_hosts",
+        metavar="NAME",
+        action="append",
+        help="a further name by which a loopback address may be asked, as behind a proxy; "
+        "may be repeated",
     )
     group.add_argument(
         "--web.telemetry-path",
@@ -153,15 +162,10 @@ def add_web_config(parser: ArgumentParser) -> None:
 
 
 def _web_config_file() -> dict[str, Any]:
-    """Return the settings of a flag that is refused, not ignored.
-
-    An operator who gives it must not get a server without authentication.
-    """
     return {
         "dest": "web_config_file",
         "metavar": "FILE",
-        "type": _unsupported,
-        "help": "TLS and authentication: not in this version; the option is refused",
+        "help": "TLS, client certificates and users, in the format of node_exporter's file",
     }
 
 
@@ -193,10 +197,11 @@ def options(args: Namespace) -> Options:
         given = {**given, "config_file": _service_config_file()}
     shared = {field.name for field in dataclasses.fields(Options)} & given.keys()
     off = {name for name, on in given.items() if name.startswith(_COLLECTOR) and not on}
+    repeated = {"homes", "listen_addresses", "allowed_hosts"} & shared
     return dataclasses.replace(
         Options(state_dir=args.state_dir or paths.default_state_dir()),
-        **{name: given[name] for name in shared - {"homes", "state_dir"}},
-        homes=tuple(args.homes or ()),
+        **{name: given[name] for name in shared - repeated - {"state_dir"}},
+        **cast(Any, {name: tuple(given[name]) for name in repeated if given[name]}),
         disabled_collectors=frozenset(name.removeprefix(_COLLECTOR) for name in off),
     )
 
@@ -231,10 +236,3 @@ def directory(text: str) -> str:
     if not text or "\0" in text:
         raise ArgumentTypeError("expected a directory")
     return os.path.abspath(os.path.expanduser(text))
-
-
-def _unsupported(text: str) -> str:
-    raise ArgumentTypeError(
-        f"TLS and authentication are not in this version, cannot use {quoted(text)}; "
-        "listen on 127.0.0.1 or put a proxy in front"
-    )

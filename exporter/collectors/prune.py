@@ -14,6 +14,7 @@ from exporter.collectors.agent import BLIND_REASONS
 from exporter.collectors.registry import Label, Samples, collector, counter, gauge
 from exporter.collectors.view import HomeView, HostView
 from exporter.config.prune import POLICY_NAMES, Thresholds
+from exporter.pruner.decide.plan import NO_SPACE
 from exporter.pruner.decide.policies import POLICIES
 from exporter.pruner.models import PruneReport
 from exporter.runs.models import NOTED_OUTCOMES
@@ -32,6 +33,7 @@ OBSTACLE = Label(
 BLOCKED_BY = Label(
     "reason",
     (
+        NO_SPACE,
         *(reason for policy in POLICIES.values() for reason in policy.in_the_way),
         *("too_many_processes", OTHER),
         *BLIND_REASONS,

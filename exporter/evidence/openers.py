@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from exporter.evidence.descriptor_scan import OpenFiles, open_files
 from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown, read_lock_table
@@ -42,10 +42,14 @@ class KnownOpeners(Struct, frozen=True):
     writes right after it, and no surveyed process outlives a boot.
     """
 
+    quiet: bool = False
+    """The survey could see every process, and none had the database open."""
+
     @classmethod
     def of(cls, evidence: HomeEvidence) -> KnownOpeners:
         """Return the known openers by a survey of one database."""
-        return cls.of_holders(evidence.holders)
+        quiet = not evidence.blind and not evidence.holders
+        return structs.replace(cls.of_holders(evidence.holders), quiet=quiet)
 
     @classmethod
     def of_holders(cls, holders: Sequence[Holder]) -> KnownOpeners:

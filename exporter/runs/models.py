@@ -213,6 +213,8 @@ class Plan(Struct, Generic[Expected], frozen=True):
     """What a person should know before saying yes, e.g. that it is more than a day's caps."""
     capped: Capped | None = None
     """Of an automatic prune: what is left for later."""
+    rows_trash_bytes: Bytes = 0
+    """By how much the compressed rows of sessions in the trash make the home larger at most."""
     not_yet: tuple[NotYet, ...] = ()
     """By policy: what is too young, and from when on it may go."""
     protected: tuple[ProtectedCount, ...] = ()

@@ -138,12 +138,10 @@ BAD_USAGE = {
     "serve --no-collector.dsk": "unknown option '--no-collector.dsk', "
     "did you mean '--no-collector.disk'? (see 'hermes-exporter serve --help')",
     "serve --web.listen-address=9749": "bad listen address '9749': expected HOST:PORT or :PORT",
-    "serve --web.config.file=web.yaml": "argument --web.config.file: TLS and authentication are "
-    "not in this version, cannot use 'web.yaml'; listen on 127.0.0.1 or put a proxy in front "
-    "(see 'hermes-exporter serve --help')",
-    "check --web.config.file=web.yaml": "argument --web.config.file: TLS and authentication are "
-    "not in this version, cannot use 'web.yaml'; listen on 127.0.0.1 or put a proxy in front "
-    "(see 'hermes-exporter check --help')",
+    "serve --web.listen-address=unix:here": "bad listen address 'unix:here': "
+    "expected unix:/an/absolute/path",
+    "serve --web.config.file=/nowhere/web.yaml": "/nowhere/web.yaml: cannot be read: "
+    "No such file or directory; check --web.config.file",
     "status --\x1b[31m": "unknown option '--\\x1b[31m' (see 'hermes-exporter status --help')",
 }
 
@@ -199,7 +197,7 @@ def test_options_reach_the_command() -> None:
         state_dir="/s",
         log_level="debug",
         log_format="json",
-        listen_address="[::1]:0",
+        listen_addresses=("[::1]:0",),
         telemetry_path="/m",
         enable_lifecycle=True,
         disabled_collectors=frozenset({"disk"}),

@@ -195,6 +195,9 @@ def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
     if plan.protected:
         kept = ", ".join(f"{format_count(each.items)} {each.rule}" for each in plan.protected)
         yield f"protected: {kept}", Tone.PLAIN
+    if plan.rows_trash_bytes:
+        most = format_size(plan.rows_trash_bytes)
+        yield f"until the trash is emptied, compressed rows take at most {most}", Tone.PLAIN
     for coming in plan.not_yet:
         yield _eligible_later(coming, plan.created_at), Tone.PLAIN
     for each in plan.unreachable:

@@ -212,6 +212,8 @@ class Inventory(Struct, frozen=True):
     awaiting_gc_bytes: int = 0
     """Bytes of deleted store projects that the next `git gc` frees."""
     filesystem: Filesystem | None = None
+    free_bytes: int | None = None
+    """What may still be written there; None if that is not known."""
     taken_recently: TakenRecently = TakenRecently()
     disk_share: float = 1.0
     """Of all bytes that the watched homes have on this filesystem, the share of this home."""

@@ -28,6 +28,10 @@ from exporter.pruner.expected import as_keys
 from exporter.pruner.models import Act, PruneAction, PrunePlan, State
 from exporter.runs.models import Action, Filter, NotYet, Plan, ProtectedCount
 from exporter.text import format_age
+from exporter.writing.space import rows_trash_bytes, wal_bytes, why_no_room
+
+NO_SPACE: Final = "no_space"
+"""As a value of `hermes_prune_blocked{reason}`: there is no room for the rows of any session."""
 
 _HASH_DIGITS: Final = 16
 
@@ -60,13 +64,15 @@ def plan_prune(
         findings = find_all(inventory, protection, settings, by_hand=by_hand, filter_by=filter_by)
     if by_hand and pressure is not None:
         pressure = for_manual_run(pressure)
-    chosen = choose(findings, inventory, settings, pressure)
+    chosen, no_room = _with_room(choose(findings, inventory, settings, pressure), inventory)
     emergency = pressure is not None and pressure.emergency
     found = CappedChoice(chosen, [], None)
     if not by_hand:
         found = within_caps(chosen, inventory, settings.caps, emergency=emergency)
     actions = tuple(_actions(found.chosen, now, emergency=emergency))
     blocked, why = _blocked(findings, actions)
+    if no_room and not actions:
+        blocked, why = NO_SPACE, no_room
     return Plan(
         home=home,
         hash=_hash(home, actions),
@@ -84,12 +90,14 @@ def plan_prune(
             for warning in (
                 *_policy_warnings(chosen),
                 *more_than_a_day(chosen, inventory, settings.caps),
+                *([no_room] if no_room else ()),
                 *_refusals(findings),
             )
         )
         if by_hand
         else (),
         capped=found.capped,
+        rows_trash_bytes=_rows_trash_bytes(found.chosen),
         not_yet=tuple(_not_yet(findings)),
     )
 
@@ -194,6 +202,35 @@ def choose(
     if pressure is None:
         return [each for finding in findings.values() for each in finding.groups]
     return select(findings, inventory, settings, pressure)
+
+
+def _with_room(groups: Sequence[ItemGroup], inventory: Inventory) -> tuple[list[ItemGroup], str]:
+    """Return the groups without the sessions for whose rows there is no room, and why not.
+
+    Files and checkpoints are renamed into the trash, which needs none.
+    """
+    free = inventory.free_bytes
+    if free is None:
+        return list(groups), ""
+    fitting: list[ItemGroup] = []
+    count = payload = 0
+    no_room = ""
+    for group in groups:
+        sessions = group.items[: group.sessions]
+        more = payload + sum(item.bytes for item in sessions)
+        needed = rows_trash_bytes(count + len(sessions), more) + wal_bytes(more)
+        why = why_no_room(needed, free, "deleting these sessions")
+        if sessions and why:
+            no_room = no_room or f"sessions are left for now: {why}"
+            continue
+        fitting.append(group)
+        count, payload = count + len(sessions), more
+    return fitting, no_room
+
+
+def _rows_trash_bytes(groups: Iterable[ItemGroup]) -> int:
+    sessions = [item for group in groups for item in group.items[: group.sessions]]
+    return rows_trash_bytes(len(sessions), sum(item.bytes for item in sessions))
 
 
 # Actions

@@ -162,6 +162,7 @@ class InventoryReader:
         checkpoints, workdirs = self._checkpoints.read(
             disk, request.owner, self._workdirs(request), now, self._monotonic(), request.thorough
         )
+        filesystem = filesystem_of(self._home)
         inventory = Inventory(
             taken_at=now,
             sessions=tuple(found.sessions),
@@ -185,7 +186,8 @@ class InventoryReader:
             checkpoints_bytes=_bytes_of(walked),
             payload_bytes=found.payload_bytes,
             awaiting_gc_bytes=self._awaiting_gc(runs),
-            filesystem=filesystem_of(self._home),
+            filesystem=filesystem,
+            free_bytes=filesystem.avail_bytes if filesystem is not None else None,
             taken_recently=runs.taken_recently,
             purged_bytes=runs.purged_bytes,
             disk_share=request.disk_share,
