@@ -171,7 +171,7 @@ def test_options_cannot_be_abbreviated() -> None:
 
 
 def test_options_default_to_what_help_says() -> None:
-    assert parsed("demo", "--state-dir", "/s") == Options(state_dir="/s")
+    assert parsed("demo", "--state-dir", "/s") == Options(state_dir="/s", is_particular=True)
 
 
 def test_options_reach_the_command() -> None:
@@ -193,6 +193,7 @@ def test_options_reach_the_command() -> None:
     ) == Options(
         config_file="c.yaml",
         looks_for_config=True,
+        is_particular=True,
         homes=("/a", "/b"),
         state_dir="/s",
         log_level="debug",
