@@ -711,12 +711,15 @@ def _pruned(*, value: Values, pressure: Values, at: float) -> Series:
     }
 
 
-def _retention(oldest: Values, *, eligible: int, enforcing: int) -> Series:
+def _retention(
+    oldest: Values, *, eligible: int, by_age: int = 0, deleted: Values | None = None
+) -> Series:
     of = f'{HOME},policy="old_sessions"'
     return {
         f"hermes_retention_eligible{{{of}}}": run((len(oldest), eligible)),
         f"hermes_retention_oldest_timestamp_seconds{{{of}}}": oldest,
-        f"hermes_prune_enforcing{{{HOME}}}": run((len(oldest), enforcing)),
+        f"hermes_prune_by_age{{{HOME}}}": run((len(oldest), by_age)),
+        f"hermes_prune_deleted_total{{{of}}}": deleted or run((len(oldest), 40)),
     }
 
 
@@ -959,7 +962,7 @@ DISK = (
     Case(
         alert="HermesRetentionInert",
         severity="warning",
-        series=_retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, enforcing=1),
+        series=_retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, by_age=1),
         first=7 * DAY + 64,
         step=8,
         labels={**HOME_LABELS, "policy": "old_sessions"},
@@ -970,15 +973,41 @@ DISK = (
         quiet=(
             Quiet(
                 "the oldest ones do go",
-                _retention(ramp(_WEEK_AND_MORE, -9_000_000, 600), eligible=12, enforcing=1),
+                _retention(ramp(_WEEK_AND_MORE, -9_000_000, 600), eligible=12, by_age=1),
             ),
             Quiet(
-                "it only observes",
-                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, enforcing=0),
+                "only thresholds start runs, and none took of this policy",
+                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12),
             ),
             Quiet(
                 "none is past its policy",
-                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=0, enforcing=1),
+                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=0, by_age=1),
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesRetentionInert",
+        severity="warning",
+        series=_retention(
+            run((_WEEK_AND_MORE, -9_000_000)),
+            eligible=12,
+            deleted=ramp(_WEEK_AND_MORE, 40, 1),
+        ),
+        first=7 * DAY + 64,
+        step=8,
+        labels={**HOME_LABELS, "policy": "old_sessions"},
+        page=HOST_PAGE,
+        summary="Retention is configured, but old items stay.",
+        description="12 item(s) of home ann/dev on web-1:9749 are old enough for the policy "
+        "old_sessions, the oldest for more than a week.",
+        quiet=(
+            Quiet(
+                "a person took the oldest",
+                _retention(
+                    ramp(_WEEK_AND_MORE, -9_000_000, 600),
+                    eligible=12,
+                    deleted=ramp(_WEEK_AND_MORE, 40, 1),
+                ),
             ),
         ),
     ),
