@@ -89,6 +89,7 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
         "leaked": _leaked(home),
         "unknown": {each.reason.value: each.sessions for each in home.unknown},
         "capped": _capped(home),
+        "next_clean_up_at": home.next_clean_up_at,
         **_prune_figures(home),
     }
 

@@ -100,6 +100,12 @@ CAPPED = gauge(
     "Items that wait because automatic runs have taken what prune.caps allows in 24 hours.",
     "home",
 )
+BY_AGE = gauge(
+    "hermes_prune_by_age",
+    "1 if automatic runs also take, once a day, what is past its policy: enforce mode, and "
+    "prune.when has age.",
+    "home",
+)
 LAST_RUN = gauge(
     "hermes_prune_last_run_timestamp_seconds",
     "When the last prune with this outcome ended.",
@@ -132,13 +138,15 @@ REBORN = counter(
     "prune",
     "what the pruner could free, its thresholds, and its runs",
     *(RECLAIMABLE, OLDEST, ELIGIBLE, VALUE, HIGH, LOW, PRESSURE, UNREACHABLE, BLOCKED),
-    *(CAPPED, LAST_RUN, RUNS, DELETED, FREED, REBORN),
+    *(CAPPED, BY_AGE, LAST_RUN, RUNS, DELETED, FREED, REBORN),
 )
 def collect(view: HostView, samples: Samples) -> None:
     for home in view.homes:
         if home.snapshot is None:
             continue
         _runs(home, samples)
+        cleans = home.prune_enforcing and home.next_clean_up_at is not None
+        samples.add(BY_AGE, cleans, home.label)
         if home.prune is not None:
             _policies(home.label, home.prune, samples)
             _thresholds(home.label, home.prune, samples)

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from exporter.config.mode import MODE, Mode
+from exporter.config.mode import MODE, WHEN, Mode, When
 from exporter.config.table import Leaf, list_of, nested, nested_with, per_name, setting, settings
 from exporter.config.units import (
     COUNT,
@@ -212,6 +212,12 @@ class Upkeep:
 class Prune:
     mode: Mode = setting(
         MODE, "observe", "observe: plan and export, touch nothing; enforce: act on the plan"
+    )
+    when: tuple[When, ...] = list_of(
+        WHEN,
+        ("pressure",),
+        "pressure: when a threshold is crossed; age: also what is past its policy, once a day "
+        "between 03:00 and 05:00 local time",
     )
     interval_seconds: float = setting(DURATION, "5m", "time between two looks at the thresholds")
     cooldown_seconds: float = setting(DURATION, "15m", "least time between two runs of a home")

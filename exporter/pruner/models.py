@@ -134,6 +134,8 @@ class PruneMemory(Struct, frozen=True):
     """By checkpoint: since when its working directory is known to be missing."""
     present: Annotated[tuple[Word, ...], Meta(max_length=WORKDIRS_MAX)] = ()
     """Checkpoints whose working directories the agent has seen on this host."""
+    cleaned_at: Timestamp | None = None
+    """When the last daily clean-up by age was."""
     emergency_since: Timestamp | None = None
     """When the filesystem got above `emergency`; kept until it is at its low mark again."""
     strangers: Annotated[dict[SessionId, Timestamp], Meta(max_length=ITEMS_MAX)] = {}

@@ -42,6 +42,7 @@ prune:
     old_sessions:       {older_than: 90d}
   sources: {cron: {old_sessions: {older_than: 14d}}}
   keep: {sources: [], titled: false, archived: true, newest: 20, undone: 30d}
+  when: [pressure]
   trash: {keep: 72h, max_bytes: 5GiB, min_keep: 1h}
   upkeep: {vacuum: false, gc: false}
   lock_budget: 50ms

@@ -6,6 +6,7 @@ import os
 import shlex
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -448,3 +449,45 @@ def test_a_full_filesystem_is_below_its_low_mark_after_min_keep(
             assert run_json("undo", done["run"], *options(tmp_path, home))["failed"] == []
             assert contents(home) == after
     assert "Traceback" not in (tmp_path / "agent.log").read_text()
+
+
+def local_time(hour: int, minute: int) -> dict[str, str]:
+    """A time zone in which it is about this time now."""
+    wanted, now = hour * 60 + minute, time.gmtime()
+    behind = (now.tm_hour * 60 + now.tm_min - wanted) % (24 * 60)
+    if behind > 12 * 60:
+        behind -= 24 * 60
+    sign = "-" if behind < 0 else ""
+    return {"TZ": f"XXX{sign}{abs(behind) // 60}:{abs(behind) % 60:02}"}
+
+
+def test_with_age_the_agent_cleans_up_once_a_night_and_not_by_day(
+    newest: MadeHome, tmp_path: Path
+) -> None:
+    home = copy_of(newest, tmp_path)
+    write_dumps(home, 10, 4096)
+    settings = enforcing(home, "{}", ", when: [pressure, age], caps: {share: 100%}")
+    with agent(tmp_path, configuration=settings, environment=local_time(12, 0)) as running:
+        metrics = when(
+            running,
+            lambda found: found.by("hermes_retention_eligible", "policy", home=HOME) != {},
+            "the pruner has looked",
+        )
+        assert metrics.value("hermes_prune_by_age", home=HOME) == 1
+        assert runs_done(running.next_scan()) == 0
+    with agent(tmp_path, configuration=settings, environment=local_time(4, 52)) as running:
+        metrics = when(
+            running,
+            lambda found: (
+                runs_done(found) == 1
+                and set(found.by("hermes_retention_eligible", "policy", home=HOME).values()) == {0}
+            ),
+            "nothing is past its policy any more",
+        )
+        deleted = metrics.by("hermes_prune_deleted_total", "policy", home=HOME)
+        assert deleted["request_dumps",] >= 10
+        assert deleted["old_sessions",] > 0
+        assert runs_done(running.next_scan()) == 1
+    (run_row,) = run_json("history", *options(tmp_path, home))
+    undone = run_json("undo", run_row["run"], *options(tmp_path, home))
+    assert (undone["failed"], undone["restored"]) == ([], run_row["actions"])

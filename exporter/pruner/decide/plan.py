@@ -47,11 +47,13 @@ def plan_prune(
     *,
     pressure: Pressure | None = None,
     by_hand: bool = False,
+    by_age: bool = False,
     filter_by: Filter = EVERYTHING,
     findings: Mapping[str, Finding] | None = None,
 ) -> PrunePlan:
     """Plan what to take from one home.
 
+    With `by_age` an automatic plan has also what no threshold demands and is past its policy.
     Without `pressure` the plan has all that the policies allow; with it, what the thresholds
     demand, by hand without grace time and cool-down. An automatic plan has at most what the caps
     leave of these 24 hours; a plan by hand has a warning instead. `findings` is the result of
@@ -64,7 +66,9 @@ def plan_prune(
         findings = find_all(inventory, protection, settings, by_hand=by_hand, filter_by=filter_by)
     if by_hand and pressure is not None:
         pressure = for_manual_run(pressure)
-    chosen, no_room = _with_room(choose(findings, inventory, settings, pressure), inventory)
+    chosen, no_room = _with_room(
+        choose(findings, inventory, settings, pressure, by_age=by_age), inventory
+    )
     emergency = pressure is not None and pressure.emergency
     found = CappedChoice(chosen, [], None)
     if not by_hand:
@@ -197,11 +201,13 @@ def choose(
     inventory: Inventory,
     settings: Prune,
     pressure: Pressure | None,
+    *,
+    by_age: bool = False,
 ) -> list[ItemGroup]:
     """Return the groups to take: the safest policies first, of each the oldest first."""
     if pressure is None:
         return [each for finding in findings.values() for each in finding.groups]
-    return select(findings, inventory, settings, pressure)
+    return select(findings, inventory, settings, pressure, by_age=by_age)
 
 
 def _with_room(groups: Sequence[ItemGroup], inventory: Inventory) -> tuple[list[ItemGroup], str]:

@@ -21,13 +21,15 @@ from exporter.pruner.models import (
 
 
 def report(
-    inventory: Inventory, settings: Prune, pressure: Pressure
+    inventory: Inventory, settings: Prune, pressure: Pressure, *, by_age: bool = False
 ) -> tuple[PruneReport, PrunePlan]:
     """Return the figures of a home and its automatic plan, in which `home` is still empty."""
     lineages = Lineages(inventory.sessions)
     protection = protect(inventory, settings, lineages=lineages)
     findings = _findings(inventory, protection, settings, lineages)
-    plan = plan_prune("", inventory, protection, settings, pressure=pressure, findings=findings)
+    plan = plan_prune(
+        "", inventory, protection, settings, pressure=pressure, by_age=by_age, findings=findings
+    )
     coming = {each.policy: each for each in plan.not_yet}
     policies = [
         PolicyReport(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import inf
 
+from exporter.config.mode import When
 from exporter.config.prune import EXPIRED_TRASH, Prune, ThresholdName
 from exporter.pruner.decide.caps import CappedChoice
 from exporter.pruner.decide.findings import Finding
@@ -18,10 +19,20 @@ from exporter.runs.models import Frees, Unreachable
 
 
 def select(
-    findings: Mapping[str, Finding], inventory: Inventory, settings: Prune, pressure: Pressure
+    findings: Mapping[str, Finding],
+    inventory: Inventory,
+    settings: Prune,
+    pressure: Pressure,
+    *,
+    by_age: bool = False,
 ) -> list[ItemGroup]:
-    """Return what the thresholds demand, the safest to lose first, and all expired trash."""
+    """Return what the thresholds demand, the safest to lose first, and all expired trash.
+
+    With `by_age`, everything that is past its policy.
+    """
     chosen = _Choice(findings)
+    if by_age:
+        chosen.take_all()
     expired = chosen.of(EXPIRED_TRASH)
     for each in expired:
         chosen.take(each)
@@ -31,7 +42,7 @@ def select(
             continue
         if level.name is ThresholdName.DISK_USED:
             early = _free_disk(level, chosen, inventory, settings, pressure)
-        if level.due:
+        if level.due and When.PRESSURE in settings.when:
             chosen.lower(level, in_bytes(level, level.wanted))
     return [*early, *chosen.all()]
 
@@ -50,7 +61,7 @@ def _free_disk(
     if EXPIRED_TRASH not in chosen.policies:
         return []
     before = -inf
-    if level.pressing:
+    if level.pressing and When.PRESSURE in settings.when:
         before = inventory.taken_at - settings.trash.min_keep_seconds
     return _purge_early(
         inventory, chosen, asked, before=before, emergency_since=pressure.emergency_since
@@ -105,6 +116,9 @@ class _Choice:
     def of(self, policy: str) -> list[ItemGroup]:
         finding = self._findings.get(policy)
         return list(finding.groups) if finding is not None else []
+
+    def take_all(self) -> None:
+        self._taken |= {id(each) for found in self._findings.values() for each in found.groups}
 
     def take(self, group: ItemGroup) -> None:
         self._taken.add(id(group))
