@@ -55,7 +55,19 @@ def check(options: Options) -> dict[str, Any]:
     with closing(StateStore.in_memory()) as store:
         copy_memories(options.state_dir, store)
         with _service(options, settings, store) as service:
-            return service.check()
+            return {**service.check(), "advice": _advice(options, settings)}
+
+
+def _advice(options: Options, settings: Settings) -> list[str]:
+    """Return what would make the agent more useful; nothing of it is wrong."""
+    from exporter.web.listen import is_local
+
+    if settings.alerts.runbook_base or not all(map(is_local, options.listen_addresses)):
+        return []
+    addresses = " and ".join(options.listen_addresses)
+    where = f"alerts link to the runbooks of this agent, and only this host can open {addresses}"
+    fix = "set alerts.runbook_base and write the rules with it (docs/alerts.md)"
+    return [f"{where}; if it listens nowhere else, {fix}"]
 
 
 def _web_problems(path: str) -> list[str]:

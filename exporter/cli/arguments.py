@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -117,22 +117,8 @@ def exit_status(outcome: str | None, *, did_nothing: bool = False) -> int:
 
 def add_web(parser: ArgumentParser) -> None:
     """Add the options of the HTTP server."""
-    from exporter.web.listen import check_listen_address
-
-    def listen_address(text: str) -> str:
-        check_listen_address(text)
-        return text
-
     group = parser.add_argument_group("web options")
-    group.add_argument(
-        "--web.listen-address",
-        dest="listen_addresses",
-        metavar="ADDRESS",
-        action="append",
-        type=listen_address,
-        help="HOST:PORT, `:PORT` for every interface, or unix:PATH; may be repeated "
-        f"(default: {DEFAULT_LISTEN_ADDRESS})",
-    )
+    _add_listen_address(group)
     group.add_argument(
         "--web.allowed-host",
         dest="allowed_hosts",
@@ -157,8 +143,29 @@ def add_web(parser: ArgumentParser) -> None:
     group.add_argument("--web.config.file", **_web_config_file())
 
 
-def add_web_config(parser: ArgumentParser) -> None:
-    parser.add_argument("--web.config.file", **_web_config_file())
+def add_web_to_check(parser: ArgumentParser) -> None:
+    """Add the options of the HTTP server that can be checked without one."""
+    group = parser.add_argument_group("web options")
+    _add_listen_address(group)
+    group.add_argument("--web.config.file", **_web_config_file())
+
+
+def _add_listen_address(group: _ArgumentGroup) -> None:
+    from exporter.web.listen import check_listen_address
+
+    def listen_address(text: str) -> str:
+        check_listen_address(text)
+        return text
+
+    group.add_argument(
+        "--web.listen-address",
+        dest="listen_addresses",
+        metavar="ADDRESS",
+        action="append",
+        type=listen_address,
+        help="HOST:PORT, `:PORT` for every interface, or unix:PATH; may be repeated "
+        f"(default: {DEFAULT_LISTEN_ADDRESS})",
+    )
 
 
 def _web_config_file() -> dict[str, Any]:

@@ -25,7 +25,7 @@ EXAMPLES = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_json(parser)
-    arguments.add_web_config(parser)
+    arguments.add_web_to_check(parser)
 
 
 def run(args: Namespace) -> int:
@@ -33,6 +33,7 @@ def run(args: Namespace) -> int:
 
     report = one_shot.check(arguments.options(args))
     if args.json:
+        report.pop("advice", None)  # for people; nothing is wrong
         output.show_json(report)
     else:
         from exporter.cli.render import check

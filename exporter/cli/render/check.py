@@ -30,6 +30,9 @@ def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
         yield from _can(home)
         for missing in home["cannot"]:
             yield from _cannot(missing)
+    for advice in report.get("advice", ()):
+        yield Line()
+        yield Line((Cell("advice:", Tone.FAINT), Cell(advice)))
 
 
 def _can(home: Mapping[str, Any]) -> Iterator[Table]:
