@@ -16,9 +16,11 @@ import msgspec
 
 from exporter import __version__, logs
 from exporter.agent import status
+from exporter.agent.command_socket import CommandSocket, open_listener
 from exporter.agent.host_queries import AgentQueries, ScannerQueue
 from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
+from exporter.agent.socket_messages import own_socket
 from exporter.agent.state_store import StateStore, state_lock
 from exporter.agent.systemd import ScanDeadline, ServiceManager
 from exporter.agent.trends import TrendRecorder
@@ -53,7 +55,7 @@ def serve(options: Options) -> int:
     with state_lock(options.state_dir):
         store = StateStore.open(options.state_dir)
         try:
-            return asyncio.run(_Agent(options, settings, store).run(file))
+            return asyncio.run(_serve(options, settings, store, file))
         finally:
             store.close()
 
@@ -68,6 +70,12 @@ def find_config_file(options: Options) -> str | None:
     if os.path.lexists(file):
         log.warn("configuration cannot be read as this user; the defaults hold", file=file)
     return None
+
+
+async def _serve(
+    options: Options, settings: Settings, store: StateStore, config_file: str | None
+) -> int:
+    return await _Agent(options, settings, store).run(config_file)
 
 
 def _has_ended(thread: threading.Thread) -> bool:
@@ -92,7 +100,7 @@ class _Agent:
         self._service = ServiceManager.from_environment()
         self._scan_deadline = ScanDeadline()
         self._queue = ScannerQueue()
-        self._queries = AgentQueries(self._loop, store, self._queue)
+        self._queries = AgentQueries(self._loop, store, self._queue, options.state_dir)
         self._trends = TrendRecorder(store, time.monotonic)
         self._started_at = time.time()
         self._stopping = False
@@ -120,6 +128,7 @@ class _Agent:
                 config=config_file or "defaults",
                 **self._modes(),
             )
+        commands = await self._listen_to_commands()
         scanner = threading.Thread(target=self._scan, name="scanner", daemon=True)
         scanner.start()
         self._service.ready()
@@ -130,12 +139,28 @@ class _Agent:
         alive.cancel()
         self._stopping = True
         self._queue.wake()
+        if commands is not None:
+            commands.close()
         await server.drain()
         ended = threading.Thread(target=self._stop, args=(scanner,), name="end", daemon=True)
         ended.start()
         if not await asyncio.to_thread(_has_ended, ended):
             self._exit_without_threads()
         return 0
+
+    async def _listen_to_commands(self) -> CommandSocket | None:
+        """Open the socket for commands; without it they scan by themselves."""
+        path = self._options.agent_socket
+        path = own_socket() if path is None else path
+        if not path:
+            return None
+        try:
+            commands = CommandSocket(self._queries, path)
+            await commands.listen(open_listener(path))
+        except OSError as error:
+            log.warn("no socket for commands", path=path, error=error.strerror or str(error))
+            return None
+        return commands
 
     def _stop(self, scanner: threading.Thread) -> None:
         self._loop.close()
@@ -158,9 +183,11 @@ class _Agent:
             began = time.monotonic()
             interval = self._loop.settings.scan.interval_seconds
             self._scan_deadline.expect(interval)
+            self._queries.scan_begins()
             self._loop.web_config_in_use = not self._security.problem
             try:
                 view = self._loop.run(timeout_seconds=interval)
+                self._queries.scan_ended(view)
                 self._publish(view, ready=all(home.known for home in view.homes))
                 self._trends.record(view)
                 self._changes.changed("round", "fine")

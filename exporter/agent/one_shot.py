@@ -55,13 +55,14 @@ def check(options: Options) -> dict[str, Any]:
     with closing(StateStore.in_memory()) as store:
         copy_memories(options.state_dir, store)
         with _service(options, settings, store) as service:
-            return {**service.check(), "advice": _advice(options, settings)}
+            return service.check()
 
 
-def _advice(options: Options, settings: Settings) -> list[str]:
+def advice(options: Options) -> list[str]:
     """Return what would make the agent more useful; nothing of it is wrong."""
     from exporter.web.listen import is_local
 
+    settings = Settings() if options.config_file is None else read(options.config_file)[0]
     if settings.alerts.runbook_base or not all(map(is_local, options.listen_addresses)):
         return []
     addresses = " and ".join(options.listen_addresses)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from exporter.config.paths import default_state_dir
 
-DEFAULT_LISTEN_ADDRESS = "127.0.0.1:9749"
+DEFAULT_PORT = 10749
+"""9100 to 9999 are taken by other exporters, and 9749 by a tool beside coding agents."""
+DEFAULT_LISTEN_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
 DEFAULT_TELEMETRY_PATH = "/metrics"
 
 
@@ -23,6 +25,12 @@ class Options:
     disabled_collectors: frozenset[str] = frozenset()
     log_level: str = "info"
     log_format: str = "logfmt"
+    agent_socket: str | None = None
+    """Of `serve`: where it listens; of a command: the agent to ask. None: the usual places."""
+    no_agent: bool = False
+    fresh: bool = False
+    is_particular: bool = False
+    """A configuration or a state directory was named: an agent with others would answer wrongly."""
     listen_addresses: tuple[str, ...] = (DEFAULT_LISTEN_ADDRESS,)
     web_config_file: str | None = None
     allowed_hosts: tuple[str, ...] = ()

@@ -110,6 +110,7 @@ class ScanLoop:
         self._read_seconds = read_seconds
         self._every_session = every_session
         self._purpose = _AUTOMATIC
+        self._acting = acting
         self._file_patterns = file_patterns
         self._scheduler = Scheduler(self._handle_bug)
         self._healer = AutomaticHealer(self._pool, monotonic) if acting else None
@@ -296,8 +297,8 @@ class ScanLoop:
         if self._ask_worker(state, scan, seconds):
             state.finish(self._clock(), self._monotonic())
             self._log_state(state)
+            self._act(state)  # by the worker that knows what this scan saw
             self._handle_uncounted(state)
-            self._act(state)
 
     def _scan_request(
         self, state: HomeState, look: Probe, surveyed: Mapping[str, HomeEvidence]
@@ -387,6 +388,8 @@ class ScanLoop:
         """Log one line when a home's state changes, and none while it is unchanged."""
         if not self._changes.changed(state.home.path, state.trouble, assumed=Trouble.NONE):
             return
+        if not self._acting:
+            return  # a command says so itself
         if state.trouble is Trouble.NONE:
             log.info("home is readable again", home=state.home.label)
         else:
@@ -462,10 +465,14 @@ class ScanLoop:
             refused=tuple(each for each in self.census.refused if each.path not in self._states),
         )
 
-    def explain(self, session_id: str) -> list[tuple[str, OpenSession, Judgement]]:
-        """Return why the last scan judged this session so, for each home where it is open."""
+    def explain(
+        self, session_id: str, states: Sequence[HomeState] | None = None
+    ) -> list[tuple[str, OpenSession, Judgement]]:
+        """Return why the last scan judged this session so, for each of the homes where it is open;
+        without `states` in all homes.
+        """
         found: list[tuple[str, OpenSession, Judgement]] = []
-        for state in self.states():
+        for state in self.states() if states is None else states:
             if state.snapshot is None or self._worker_is_busy(state.home):
                 continue
             request = ExplainRequest(state.home.path, state.home.owner, session_id)
@@ -528,8 +535,6 @@ class ScanLoop:
             if planned is not None:
                 state.prune = planned.report
                 self._store.keep_prune_memory(state.home.path, planned.memory)
-            elif state.plans.problem:
-                log.warn("no plan", home=state.home.label, why=state.plans.problem)
         return self._view()
 
     def states(self) -> list[HomeState]:

@@ -18,6 +18,8 @@ from exporter.text import closest_match, join_words, quoted
 COMMON = "common options"
 """The title of the options that every command has."""
 _COLLECTOR = "collector."
+_PARTICULAR = ("config_file", "state_dir", "web_config_file")
+"""Options about which an agent that runs already knows nothing."""
 
 
 def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
@@ -61,6 +63,23 @@ def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
         type=OneOf(logs.FORMATS),
         default="logfmt",
         help=f"{join_words(logs.FORMATS)} (default: %(default)s)",
+    )
+
+
+def add_agent(parser: ArgumentParser) -> None:
+    """Add the options of commands that ask a running agent."""
+    group = parser.add_argument_group("agent options")
+    group.add_argument(
+        "--agent.socket",
+        dest="agent_socket",
+        metavar="PATH",
+        help="ask the agent on this socket (default: the agent of this host or of this user)",
+    )
+    group.add_argument(
+        "--fresh", action="store_true", help="have the agent scan now, before it answers"
+    )
+    group.add_argument(
+        "--no-agent", dest="no_agent", action="store_true", help="scan without an agent"
     )
 
 
@@ -135,6 +154,13 @@ def add_web(parser: ArgumentParser) -> None:
         help="path of the metrics (default: %(default)s)",
     )
     group.add_argument(
+        "--agent.socket",
+        dest="agent_socket",
+        metavar="PATH",
+        help="Unix socket on which commands ask this agent; empty for none (default: "
+        "/run/hermes-exporter/agent.sock for root, below $XDG_RUNTIME_DIR for a user)",
+    )
+    group.add_argument(
         "--web.enable-lifecycle",
         dest="enable_lifecycle",
         action="store_true",
@@ -206,7 +232,10 @@ def options(args: Namespace) -> Options:
     off = {name for name, on in given.items() if name.startswith(_COLLECTOR) and not on}
     repeated = {"homes", "listen_addresses", "allowed_hosts"} & shared
     return dataclasses.replace(
-        Options(state_dir=args.state_dir or paths.default_state_dir()),
+        Options(
+            state_dir=args.state_dir or paths.default_state_dir(),
+            is_particular=any(given.get(name) is not None for name in _PARTICULAR),
+        ),
         **{name: given[name] for name in shared - repeated - {"state_dir"}},
         **cast(Any, {name: tuple(given[name]) for name in repeated if given[name]}),
         disabled_collectors=frozenset(name.removeprefix(_COLLECTOR) for name in off),

@@ -137,7 +137,7 @@ BAD_USAGE = {
     "(see 'hermes-exporter textfile --help')",
     "serve --no-collector.dsk": "unknown option '--no-collector.dsk', "
     "did you mean '--no-collector.disk'? (see 'hermes-exporter serve --help')",
-    "serve --web.listen-address=9749": "bad listen address '9749': expected HOST:PORT or :PORT",
+    "serve --web.listen-address=10749": "bad listen address '10749': expected HOST:PORT or :PORT",
     "serve --web.listen-address=unix:here": "bad listen address 'unix:here': "
     "expected unix:/an/absolute/path",
     "serve --web.config.file=/nowhere/web.yaml": "/nowhere/web.yaml: cannot be read: "
@@ -171,7 +171,7 @@ def test_options_cannot_be_abbreviated() -> None:
 
 
 def test_options_default_to_what_help_says() -> None:
-    assert parsed("demo", "--state-dir", "/s") == Options(state_dir="/s")
+    assert parsed("demo", "--state-dir", "/s") == Options(state_dir="/s", is_particular=True)
 
 
 def test_options_reach_the_command() -> None:
@@ -193,6 +193,7 @@ def test_options_reach_the_command() -> None:
     ) == Options(
         config_file="c.yaml",
         looks_for_config=True,
+        is_particular=True,
         homes=("/a", "/b"),
         state_dir="/s",
         log_level="debug",

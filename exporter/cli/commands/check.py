@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.connect import ask
 from exporter.errors import ConfigError
 
 SUMMARY = "check the configuration and what the agent can see on this host"
@@ -13,7 +14,8 @@ Check the configuration file, then each home. For each home, show what this user
 can see, what it cannot see, why, and how to grant it. Nothing is changed.
 
 Exit status 2: the configuration has a problem. Exit status 1: something that is
-needed cannot be seen, or a Hermes process loses its writes or is about to."""
+needed cannot be seen, a home of yours is refused, or a Hermes process loses its
+writes or is about to."""
 EXAMPLES = (
     (
         "check a new configuration before the agent reads it",
@@ -25,20 +27,21 @@ EXAMPLES = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_json(parser)
+    arguments.add_agent(parser)
     arguments.add_web_to_check(parser)
 
 
 def run(args: Namespace) -> int:
     from exporter.agent import one_shot
 
-    report = one_shot.check(arguments.options(args))
+    options = arguments.options(args)
+    report = ask(options, "check") or one_shot.check(options)
     if args.json:
-        report.pop("advice", None)  # for people; nothing is wrong
         output.show_json(report)
     else:
         from exporter.cli.render import check
 
-        output.show(check.blocks(report))
+        output.show(check.blocks(report, one_shot.advice(options)))
     if report["config"]:
         raise ConfigError("\n".join(report["config"]))
     return 0 if report["ok"] else 1
