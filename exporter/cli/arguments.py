@@ -234,7 +234,7 @@ def options(args: Namespace) -> Options:
     return dataclasses.replace(
         Options(
             state_dir=args.state_dir or paths.default_state_dir(),
-            is_particular=any(given.get(name) is not None for name in _PARTICULAR),
+            is_particular=any(getattr(args, name, None) is not None for name in _PARTICULAR),
         ),
         **{name: given[name] for name in shared - repeated - {"state_dir"}},
         **cast(Any, {name: tuple(given[name]) for name in repeated if given[name]}),
