@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from exporter.errors import DatabaseError, HomeError
+from exporter.evidence.liveness import LivingOwners
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import (
@@ -70,7 +71,10 @@ class WorkerHome:
         self._home = home
         self._clock = clock
         self._monotonic = monotonic
-        self._scanner = HomeScanner(home, clock=clock, monotonic=monotonic)
+        self._owners = LivingOwners()
+        self._scanner = HomeScanner(
+            home, clock=clock, monotonic=monotonic, owner_lives=self._owners
+        )
         self._history = VerdictHistory(moment)
         self._open: dict[str, OpenSession] = {}
         """The open sessions, each with all its holds."""
@@ -111,6 +115,7 @@ class WorkerHome:
         trouble, detail = Trouble.NONE, ""
         if not self._reads:
             self._history.watched.load(request.watched)
+        self._owners.holders = request.facts.holders
         # Read the journal first: usage of a session is marked if its history is in the trash.
         self._runs = self._run_reader.read(request.owner)
         try:
