@@ -216,10 +216,8 @@ def _unreachable() -> Panel:
 def _blocked() -> Panel:
     return state_panel(
         "Pruning that is blocked",
-        "Why a home is not pruned though it is under pressure. `caps`: the plan is too large to "
-        "run by itself; read it with `hermes-exporter prune`, then confirm it with `--yes`. Any "
-        "other reason is something that cannot be read: `hermes-exporter check` says what to "
-        "grant.",
+        "Why a home is not pruned though it is under pressure. Most reasons "
+        "are something that cannot be read: `hermes-exporter check` says what to grant.",
         Query(
             "max by (instance, home, reason) (hermes_prune_blocked{<home>})", "{{home}}: {{reason}}"
         ),

@@ -62,7 +62,7 @@ VERDICTS: Final = {
 WAITS_FOR: Final = distinct_colours([reason.value for reason in UnknownReason])
 """Colours of the reasons for an unknown verdict."""
 
-OUTCOMES: Final = {"done": WELL, "partial": LOOK, "failed": NOW}
+OUTCOMES: Final = {"done": WELL, "partial": LOOK, "failed": NOW, "interrupted": LOOK}
 """Colours of the outcomes of runs."""
 
 UP: Final = {"0": ("down", NOW), "1": ("up", WELL)}

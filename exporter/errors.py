@@ -4,6 +4,7 @@ ExporterError                one clear line for the operator; never a traceback
 ├── UsageError               bad flag or argument            → exit 2
 ├── ConfigError              bad configuration file          → exit 2
 ├── PartlyDoneError          some homes could not be read    → exit 3
+├── InterruptedRunError      a person ended it at once       → exit 130
 ├── StateError               the agent's own state directory → exit 1
 ├── HomeError                one home cannot be read; the others go on
 │   ├── DatabaseError        its state.db; `Trouble` says why
@@ -44,6 +45,12 @@ class PartlyDoneError(ExporterError):
     """The request could be done for some homes only."""
 
     exit_status = 3
+
+
+class InterruptedRunError(ExporterError):
+    """A person ended the command at once: the next command finds out what it had done."""
+
+    exit_status = 130
 
 
 class StateError(ExporterError):

@@ -200,6 +200,8 @@ class OpenSession(Struct, frozen=True):
     last_heartbeat_at: Timestamp | None = None
     tool_error_streak: Count = 0
     tool_repeat_streak: Count = 0
+    tokens: Count = 0
+    """Of all kinds, as far as its row has them."""
 
 
 class ModelUsage(Struct, frozen=True):

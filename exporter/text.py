@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 
@@ -78,6 +79,11 @@ def format_age(seconds: float) -> str:
     if whole < 60 * _DAY:
         return _two(whole // _DAY, "d", whole % _DAY // _HOUR, "h")
     return f"{whole // _DAY}d"
+
+
+def format_time(timestamp: float) -> str:
+    """Return a moment in local time: `2026-03-01 04:05`."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
 
 
 def format_percent(ratio: float) -> str:

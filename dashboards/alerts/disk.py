@@ -55,12 +55,12 @@ ALERTS = (
             in the last six hours. The usual cause is a loop of failures.""",
         dashboard=Dashboard.HOST,
     ),
-    # Not for `cooldown`, which passes by itself, nor for `no_help`, which has its own alert
-    # (HermesPruneDidNotHelp).
+    # Not for `cooldown`, which passes by itself, nor for `no_help` and `caps`, which have their own
+    # alerts (HermesPruneDidNotHelp, HermesPruneCapped).
     Alert(
         name="HermesPruneThresholdUnreachable",
         expression="""
-            max_over_time(hermes_prune_unreachable_bytes{reason!~"cooldown|no_help"}[10m]) > 0
+            max_over_time(hermes_prune_unreachable_bytes{reason!~"cooldown|no_help|caps"}[10m]) > 0
             and on (job, instance, home, threshold)
             max_over_time(hermes_prune_pressure[10m]) == 1
             """,
@@ -143,6 +143,23 @@ ALERTS = (
         description="""
             Home {{ $labels.home }} on {{ $labels.instance }} is above a threshold, but the agent
             prunes nothing (reason: {{ $labels.reason }}).""",
+        dashboard=Dashboard.HOST,
+    ),
+    # A backlog drains by itself, so this is not urgent. But a mistake in a configuration file shows
+    # here first: what it took is in the trash.
+    Alert(
+        name="HermesPruneCapped",
+        expression="""
+            max_over_time(hermes_prune_capped_items[10m]) > 0
+            and on (job, instance, home)
+            max_over_time(hermes_prune_enforcing[10m]) == 1
+            """,
+        hold="30m",
+        severity=Severity.WARNING,
+        summary="A prune is larger than the caps of a day.",
+        description="""
+            {{ $value }} item(s) of home {{ $labels.home }} on {{ $labels.instance }} wait because
+            automatic runs have taken what prune.caps allows in 24 hours.""",
         dashboard=Dashboard.HOST,
     ),
     # Above its high mark for an hour, where the agent enforces and a run was made. The agent then

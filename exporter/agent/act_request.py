@@ -14,13 +14,13 @@ from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
 from exporter.hermes.process_kinds import ProcessKind
 from exporter.pruner.beside import ProcessesAtPrune
-from exporter.pruner.requests import PruneRequest
-from exporter.reaper.plan import HomePlan
+from exporter.pruner.requests import PrunePlanResult, PruneRequest
+from exporter.reaper.plan import ReapPlan
 from exporter.reaper.possible_hosts import HostClass, class_of, process_key
 from exporter.reaper.requests import ReapRequest
+from exporter.runs.models import Plan
 from exporter.workers.protocol import (
     HealRequest,
-    PrunePlanResult,
     PurgeRequest,
     RecoverRequest,
     UndoRequest,
@@ -31,11 +31,10 @@ def reap_request(
     home: Home,
     evidence: HomeEvidence,
     own: HomeSettings,
-    plan: HomePlan | None,
+    plan: ReapPlan | None,
     *,
     by_hand: bool = False,
     run: str = "",
-    plan_hash: str = "",
 ) -> ReapRequest:
     """Build the request to reap one home with its settings.
 
@@ -44,12 +43,11 @@ def reap_request(
     return ReapRequest(
         home=home.path,
         owner=home.owner,
-        plan=plan or HomePlan(home.path),
+        plan=plan or Plan(home.path),
         heal_only=plan is None,
         by_hand=by_hand,
         openers=KnownOpeners.of(evidence),
         run=run,
-        plan_hash=plan_hash,
         end_reason=own.reaper.end_reason,
         lock_budget_seconds=own.prune.lock_budget_seconds,
         undoable_seconds=own.prune.trash.keep_seconds,

@@ -25,14 +25,14 @@ from exporter.errors import ExporterError, error_location
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.decide.thresholds import Pressure, note_done
-from exporter.pruner.models import Frees, PruneMemory
-from exporter.pruner.requests import PruneWish
-from exporter.runs.models import Outcome
+from exporter.pruner.models import PruneMemory
+from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
+from exporter.runs.models import Capped, Frees, Outcome
 from exporter.snapshot import Trouble
 from exporter.workers import protocol
 from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
-from exporter.workers.protocol import PrunePlanResult, UpkeepRequest
+from exporter.workers.protocol import UpkeepRequest
 
 _NOTHING: Final = ""
 _UPKEEP_SECONDS: Final = 24 * 3600.0
@@ -83,13 +83,13 @@ class AutomaticPruner:
         """True if the home had only its first scan so far, without a check of the thresholds."""
         return state.home.path not in self._checked_homes
 
-    def wish(self, state: HomeState, settings: Settings) -> PruneWish | None:
+    def want(self, state: HomeState, settings: Settings) -> PrunePlanRequest | None:
         """Return what the next scan must plan; None if no check is due."""
         if not self.is_due(state, settings):
             return None
         own = settings.for_home(state.home)
         memory = self._store.prune_memory(state.home.path)
-        return PruneWish(own.prune, memory, own.reaper.end_reason)
+        return PrunePlanRequest(own.prune, memory, own.reaper.end_reason)
 
     def act(self, state: HomeState, settings: Settings) -> None:
         """Take the plan that the scan made, and start a run if one is due."""
@@ -110,6 +110,7 @@ class AutomaticPruner:
         state.prune = planned.report
         self._remember(state, planned.memory)
         self._log_obstacle(state, planned.plan.why if planned.plan.blocked else _NOTHING)
+        self._log_caps(state, planned.plan.capped)
         if own.prune.mode is not Mode.ENFORCE or not home.may_write:
             return
         if planned.plan.actions:
@@ -258,6 +259,21 @@ class AutomaticPruner:
             log.warn("not pruned", home=state.home.label, why=why)
         else:
             log.info("pruning goes on", home=state.home.label)
+
+    def _log_caps(self, state: HomeState, capped: Capped | None) -> None:
+        """Log one line when the daily caps are reached, not at every check."""
+        changed = self._changes.changed(
+            (state.home.path, "caps"), capped is not None, assumed=False
+        )
+        if changed and capped is not None:
+            log.warn(
+                "prune capped",
+                home=state.home.label,
+                items=capped.items,
+                bytes=capped.bytes,
+                too_large=capped.too_large,
+                caps=",".join(capped.caps),
+            )
 
     def close(self) -> None:
         """Stop. A run in progress ends with its worker; the next run finds out what it had done."""

@@ -45,7 +45,7 @@ class AutomaticReaper:
         last = self._last_reap.get(state.home.path)
         return last is None or self._monotonic() - last >= own.interval_seconds
 
-    def wish(self, state: HomeState, settings: Settings) -> ReapPlanRequest | None:
+    def want(self, state: HomeState, settings: Settings) -> ReapPlanRequest | None:
         """Return what the next scan must plan; None if no reap is due."""
         if not self.is_due(state, settings):
             return None

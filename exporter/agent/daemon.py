@@ -16,10 +16,12 @@ import msgspec
 
 from exporter import __version__, logs
 from exporter.agent import status
+from exporter.agent.host_queries import AgentQueries, ScannerQueue
 from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import StateStore, state_lock
 from exporter.agent.systemd import ScanDeadline, ServiceManager
+from exporter.agent.trends import TrendRecorder
 from exporter.collectors.render import MetricsRenderer
 from exporter.collectors.view import HostView
 from exporter.config import paths
@@ -83,7 +85,10 @@ class _Agent:
         self._packed: tuple[list[tuple[str, int]], Packed] | None = None
         self._service = ServiceManager.from_environment()
         self._scan_deadline = ScanDeadline()
-        self._wake = threading.Event()
+        self._queue = ScannerQueue()
+        self._queries = AgentQueries(self._loop, store, self._queue)
+        self._trends = TrendRecorder(store, time.monotonic)
+        self._started_at = time.time()
         self._stopping = False
 
     async def run(self, config_file: str | None) -> int:
@@ -97,6 +102,7 @@ class _Agent:
             self._published,
             telemetry_path=self._options.telemetry_path,
             reload=self.reload if self._options.enable_lifecycle else None,
+            queries=self._queries,
         )
         server = await serve_http(self._options.listen_address, routes)
         log.info(
@@ -115,7 +121,7 @@ class _Agent:
         self._service.stopping()
         alive.cancel()
         self._stopping = True
-        self._wake.set()
+        self._queue.wake()
         await server.drain()
         ended = threading.Thread(target=self._stop, args=(scanner,), name="end", daemon=True)
         ended.start()
@@ -147,6 +153,7 @@ class _Agent:
             try:
                 view = self._loop.run(timeout_seconds=interval)
                 self._publish(view, ready=all(home.known for home in view.homes))
+                self._trends.record(view)
                 self._changes.changed("round", "fine")
             except Exception as error:  # noqa: BLE001 - a failed scan must not end the agent
                 if not self._stopping and self._changes.changed("round", repr(error)):
@@ -156,17 +163,17 @@ class _Agent:
                 interval = 0.0  # the next scan completes what is known of them
             pause = max(_SHORTEST_PAUSE_SECONDS, interval - spent)
             self._scan_deadline.expect(pause)
-            self._wake.wait(pause)
-            self._wake.clear()
+            self._queue.wait(pause)
 
     def _publish(self, view: HostView, *, ready: bool) -> None:
         was_ready = self._published.content.ready
         self._published.publish(
             metrics=self._metrics.render(view),
-            status=msgspec.json.encode(status.status(view, self._loop.settings, public=True)),
+            status=msgspec.json.encode(
+                status.status(view, self._loop.settings, public=True, started_at=self._started_at)
+            ),
             sessions=self._sessions(),
-            homes=status.landing_rows(view),
-            refused=len(view.refused),
+            runs=msgspec.json.encode(status.last_runs(view)),
             ready=ready or was_ready,
         )
 
@@ -221,8 +228,8 @@ class _Agent:
         except ExporterError as error:
             self._loop.config_reload_successful = False
             log.error("configuration not reloaded", error=str(error))
-            self._wake.set()
+            self._queue.wake()
             raise
         self._loop.config_reload_successful = True
         log.info("configuration reloaded", file=file or "defaults", **self._modes())
-        self._wake.set()
+        self._queue.wake()

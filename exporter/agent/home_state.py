@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -18,9 +18,7 @@ from exporter.discovery.homes import Home
 from exporter.evidence.liveness import StartTimes
 from exporter.evidence.models import HomeEvidence
 from exporter.pruner.models import PruneReport
-from exporter.pruner.requests import PruneWish
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
-from exporter.reaper.plan import ReapPlanRequest
 from exporter.reaper.slow_start import HourlyLimit, SlowStart
 from exporter.runs.summary import RunSummary
 from exporter.scan.filesystem import LOCAL_KINDS, NETWORK_KINDS
@@ -31,13 +29,6 @@ _PID_REUSE_SLACK_SECONDS = 120.0
 _WORKER_SECONDS_MAX = 30 * 86400.0
 _NO_VALUES = AllowedValues(frozenset())
 Weights = defaultdict[tuple[str, ...], float]
-
-
-class PlansWanted(NamedTuple):
-    """The plans that a scan must also make."""
-
-    reap: ReapPlanRequest | None = None
-    prune: PruneWish | None = None
 
 
 class HomeState:

@@ -11,19 +11,21 @@ from msgspec import Struct
 
 from exporter.agent.act_request import prune_request
 from exporter.agent.healing import heal_first
-from exporter.agent.home_state import HomeState, PlansWanted
-from exporter.agent.manual_run import AnyAction, OnProgress, PlannedHome
+from exporter.agent.home_state import HomeState
+from exporter.agent.manual_run import OnProgress, PlannedHome
 from exporter.agent.run_result import RunResult
 from exporter.agent.saved_plans import SavedPlan
 from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
-from exporter.pruner.models import HomePrunePlan, PruneAction, PruneMemory
-from exporter.pruner.requests import PruneWish
-from exporter.runs.models import Filter
+from exporter.pruner.models import PruneMemory, PrunePlan
+from exporter.pruner.requests import PrunePlanRequest
+from exporter.runs.models import Action, Filter
 from exporter.text import escape_control
 from exporter.workers import protocol
+from exporter.workers.cancellation import Cancellation
+from exporter.workers.protocol import Want
 
 _HASH_DIGITS: Final = 16
 
@@ -51,6 +53,7 @@ class PruneCommand(Struct, frozen=True):
             given.sources or kept.sources,
             kept.older_than_seconds if age is None else age,
             given.unproven or kept.unproven,
+            given.include_undone or kept.include_undone,
         )
         by_pressure = self.by_pressure or saved.by_pressure
         return msgspec.structs.replace(self, filter_by=both, by_pressure=by_pressure)
@@ -69,10 +72,10 @@ class ManualPrune:
         self.filter_by = command.filter_by
         self.by_pressure = command.by_pressure
 
-    def wish(self, state: HomeState) -> PlansWanted:
+    def want(self, state: HomeState) -> Want:
         own = self._settings.for_home(state.home)
-        return PlansWanted(
-            prune=PruneWish(
+        return Want(
+            prune=PrunePlanRequest(
                 own.prune,
                 self._memory(state.home),
                 own.reaper.end_reason,
@@ -82,33 +85,17 @@ class ManualPrune:
             )
         )
 
-    def plan_of(self, state: HomeState) -> HomePrunePlan | None:
+    def plan_of(self, state: HomeState) -> PrunePlan | None:
         planned = state.plans.prune
         return planned.plan if planned is not None else None
 
-    def digest(self, action: AnyAction) -> str:
-        assert isinstance(action, PruneAction)  # noqa: S101 - for the type checker
-        content = msgspec.json.encode((action.action, action.policy, action.expected))
+    def digest(self, action: Action[Any]) -> str:
+        content = msgspec.json.encode((action.kind, action.policy, action.expected))
         return sha256(content).hexdigest()[:_HASH_DIGITS]
 
     def hash(self, plans: Sequence[PlannedHome]) -> str:
-        content = [
-            (each.plan.home, each.plan.hash)
-            for each in plans
-            if isinstance(each.plan, HomePrunePlan) and each.plan.actions
-        ]
+        content = [(each.plan.home, each.plan.hash) for each in plans if each.plan.actions]
         return sha256(msgspec.json.encode(content)).hexdigest()[:_HASH_DIGITS]
-
-    def row(self, label: str, action: AnyAction) -> dict[str, Any]:
-        assert isinstance(action, PruneAction)  # noqa: S101 - for the type checker
-        return {
-            "action": action.action.value,
-            "home": label,
-            "policy": action.policy,
-            "target": action.target,
-            "reason": action.reason,
-            "bytes": action.bytes,
-        }
 
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
         del view
@@ -122,7 +109,13 @@ class ManualPrune:
         return False
 
     def act(
-        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: OnProgress
+        self,
+        loop: ScanLoop,
+        each: PlannedHome,
+        run: str,
+        result: RunResult,
+        progress: OnProgress,
+        cancellation: Cancellation | None,
     ) -> None:
         home, evidence, planned = each.state.home, each.state.evidence, each.state.plans.prune
         if evidence is None or planned is None:
@@ -136,6 +129,7 @@ class ManualPrune:
             protocol.PRUNE,
             request,
             progress=lambda settled, total: progress(home.label, settled, total),
+            cancellation=cancellation,
         )
         result.add(
             wanted,

@@ -10,17 +10,19 @@ from msgspec import structs
 from exporter import logs
 from exporter.agent.act_request import reap_request
 from exporter.agent.healing import heal_first
-from exporter.agent.home_state import HomeState, PlansWanted
-from exporter.agent.manual_run import AnyAction, OnProgress, PlannedHome
+from exporter.agent.home_state import HomeState
+from exporter.agent.manual_run import OnProgress, PlannedHome
 from exporter.agent.run_result import RunResult
 from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import Settings
 from exporter.reaper.models import Verdict
-from exporter.reaper.plan import HomePlan, ReapAction, ReapLimits, ReapPlanRequest, digest, hash_of
-from exporter.runs.models import END_SESSION, Filter
+from exporter.reaper.plan import ReapLimits, ReapPlan, ReapPlanRequest, digest, hash_of
+from exporter.runs.models import Action, Filter
 from exporter.text import counted, escape_control, format_count, join_words
 from exporter.workers import protocol
+from exporter.workers.cancellation import Cancellation
+from exporter.workers.protocol import Want
 
 log = logs.get("reap")
 
@@ -31,33 +33,24 @@ class ManualReap:
     name = "reap"
     by_pressure = False
 
-    def __init__(self, settings: Settings, sources: Sequence[str]) -> None:
+    def __init__(
+        self, settings: Settings, sources: Sequence[str], *, include_undone: bool = False
+    ) -> None:
         self._settings = settings
-        self.filter_by = Filter(sources=tuple(sources))
+        self.filter_by = Filter(sources=tuple(sources), include_undone=include_undone)
 
-    def wish(self, state: HomeState) -> PlansWanted:
+    def want(self, state: HomeState) -> Want:
         limits = ReapLimits.of(self._settings.for_home(state.home).reaper)
-        return PlansWanted(reap=ReapPlanRequest(limits, self.filter_by.sources, by_hand=True))
+        return Want(reap=ReapPlanRequest(limits, self.filter_by.sources, by_hand=True))
 
-    def plan_of(self, state: HomeState) -> HomePlan | None:
+    def plan_of(self, state: HomeState) -> ReapPlan | None:
         return state.plans.reap
 
-    def digest(self, action: AnyAction) -> str:
-        assert isinstance(action, ReapAction)  # noqa: S101 - for the type checker
+    def digest(self, action: Action[Any]) -> str:
         return digest(action)
 
     def hash(self, plans: Sequence[PlannedHome]) -> str:
-        return hash_of(each.plan for each in plans if isinstance(each.plan, HomePlan))
-
-    def row(self, label: str, action: AnyAction) -> dict[str, Any]:
-        return {
-            "action": END_SESSION,
-            "home": label,
-            "policy": None,
-            "target": action.target,
-            "reason": action.reason,
-            "bytes": 0,
-        }
+        return hash_of(each.plan for each in plans)
 
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
         yield from _never_reaped(self.filter_by.sources, plans)
@@ -77,17 +70,21 @@ class ManualReap:
         return each.state.reaping_has_stopped
 
     def act(
-        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: OnProgress
+        self,
+        loop: ScanLoop,
+        each: PlannedHome,
+        run: str,
+        result: RunResult,
+        progress: OnProgress,
+        cancellation: Cancellation | None,
     ) -> None:
         del progress
         home, evidence = each.state.home, each.state.evidence
-        if evidence is None or not isinstance(each.plan, HomePlan):
+        if evidence is None:
             return
-        plan = structs.replace(each.plan, actions=each.actions)
-        request = reap_request(
-            home, evidence, each.own, plan, by_hand=True, run=run, plan_hash=result.plan_hash
-        )
-        outcome = loop.call(home, protocol.REAP, request)
+        plan = structs.replace(each.plan, actions=each.actions, hash=result.plan_hash)
+        request = reap_request(home, evidence, each.own, plan, by_hand=True, run=run)
+        outcome = loop.call(home, protocol.REAP, request, cancellation=cancellation)
         if outcome.reopened:
             log.warn(
                 "sessions reaped wrongly were opened again",

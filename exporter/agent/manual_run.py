@@ -7,31 +7,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from exporter import logs
 from exporter.agent import saved_plans
-from exporter.agent.home_state import HomeState, PlansWanted
+from exporter.agent.home_state import HomeState
 from exporter.agent.run_result import RunResult, unknown_sources
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.agent.scan_loop import ScanLoop
 from exporter.collectors.view import HostView
 from exporter.config.settings import HomeSettings
-from exporter.errors import RefusedError, WorkerError
-from exporter.pruner.models import HomePrunePlan, PruneAction
-from exporter.reaper.plan import HomePlan, ReapAction
+from exporter.errors import HomeError, InterruptedRunError, RefusedError, WorkerError
 from exporter.runs.journal import new_run_id
-from exporter.runs.models import Filter, RunOutcome
+from exporter.runs.models import STOPPED, Action, Filter, Plan, RunOutcome
 from exporter.runs.recovery import not_known
 from exporter.text import escape_control
+from exporter.workers import protocol
+from exporter.workers.cancellation import Cancellation
+from exporter.workers.protocol import RunsRequest, Want
 
 ONLY_OBSERVED: Final = "a home of root is only observed unless it is named, e.g. by --home"
-AnyAction = ReapAction | PruneAction
 OnProgress = Callable[[str, int, int], None]
 """Called with the label of a home, and how many of its actions are finished, of how many."""
 
+Acting = Callable[[], AbstractContextManager[Cancellation | None]]
+"""Entered while a run goes on: signals then ask it to stop, instead of ending the command."""
+
 log = logs.get("run")
+
+
+def uninterrupted() -> AbstractContextManager[None]:
+    """An `Acting` for callers that never stop a run."""
+    return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +49,8 @@ class PlannedHome:
 
     state: HomeState
     own: HomeSettings
-    plan: HomePlan | HomePrunePlan
-    actions: tuple[AnyAction, ...]
+    plan: Plan[Any]
+    actions: tuple[Action[Any], ...]
 
 
 class ManualRun(Protocol):
@@ -51,20 +60,17 @@ class ManualRun(Protocol):
     filter_by: Filter
     by_pressure: bool
 
-    def wish(self, state: HomeState) -> PlansWanted:
+    def want(self, state: HomeState) -> Want:
         """Return what a scan must plan for this home."""
 
-    def plan_of(self, state: HomeState) -> HomePlan | HomePrunePlan | None:
+    def plan_of(self, state: HomeState) -> Plan[Any] | None:
         """Return what the scan has planned; None if it could not."""
 
-    def digest(self, action: AnyAction) -> str:
+    def digest(self, action: Action[Any]) -> str:
         """Return a digest of the state in which the target was planned."""
 
     def hash(self, plans: Sequence[PlannedHome]) -> str:
         """Return a hash of all plans together."""
-
-    def row(self, label: str, action: AnyAction) -> dict[str, Any]:
-        """Return an action as `--json` prints it."""
 
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
         """Yield more lines that a person should know."""
@@ -76,7 +82,13 @@ class ManualRun(Protocol):
         """True if this home needs something in addition to the plan's actions."""
 
     def act(
-        self, loop: ScanLoop, each: PlannedHome, run: str, result: RunResult, progress: OnProgress
+        self,
+        loop: ScanLoop,
+        each: PlannedHome,
+        run: str,
+        result: RunResult,
+        progress: OnProgress,
+        cancellation: Cancellation | None,
     ) -> None:
         """Execute the plan in one home and add its outcome to the result."""
 
@@ -99,7 +111,7 @@ def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | Non
     result = RunResult(
         saved.hash if saved is not None else kind.hash(plans),
         saved.created_at if saved is not None else time.time(),
-        [kind.row(each.state.home.label, action) for each in plans for action in each.actions],
+        [_row(each.state.home.label, action) for each in plans for action in each.actions],
     )
     result.plans, result.unread = plans, unread
     if saved is not None:
@@ -122,7 +134,7 @@ def _plans(
             log.warn("no plan", home=home.label, why=state.plans.problem)
             unread.append(home.label)
             continue
-        wanted: Iterable[AnyAction] = (
+        wanted: Iterable[Action[Any]] = (
             each
             for each in planned.actions
             if items is None or _saved_item(kind, home.path, each) in items
@@ -130,11 +142,31 @@ def _plans(
         yield PlannedHome(state, loop.settings.for_home(home), planned, tuple(wanted))
 
 
-def execute(kind: ManualRun, loop: ScanLoop, result: RunResult, progress: OnProgress) -> None:
-    """Execute the plans, home by home, under one run id."""
+def execute(
+    kind: ManualRun, loop: ScanLoop, result: RunResult, progress: OnProgress, acting: Acting
+) -> None:
+    """Execute the plans, home by home, under one run id; what a person stops ends there."""
     kind.heal_first(loop)
     run = new_run_id(time.time())
     result.executed = True
+    try:
+        with acting() as cancellation:
+            _execute(kind, loop, run, result, progress, cancellation)
+    except KeyboardInterrupt:
+        raise InterruptedRunError(
+            f"ended at once in the middle of run {run}; the next command finds out what it did, "
+            f"and `hermes-exporter undo {run}` gives it back"
+        ) from None
+
+
+def _execute(
+    kind: ManualRun,
+    loop: ScanLoop,
+    run: str,
+    result: RunResult,
+    progress: OnProgress,
+    cancellation: Cancellation | None,
+) -> None:
     for each in result.plans:
         home = each.state.home
         wanted = [action.target for action in each.actions]
@@ -143,8 +175,11 @@ def execute(kind: ManualRun, loop: ScanLoop, result: RunResult, progress: OnProg
         if not home.may_write:
             result.add(wanted, outcome=RunOutcome.FAILED, why=ONLY_OBSERVED)
             continue
+        if cancellation is not None and cancellation.requested:
+            result.add(wanted, outcome=RunOutcome.INTERRUPTED, why=STOPPED)
+            continue
         try:
-            kind.act(loop, each, run, result, progress)
+            kind.act(loop, each, run, result, progress, cancellation)
         except RefusedError as error:
             result.add(wanted, outcome=RunOutcome.FAILED, why=str(error)[:300])
         except (WorkerError, TimeoutError) as error:
@@ -172,12 +207,37 @@ def try_save(kind: ManualRun, loop: ScanLoop, state_dir: str, result: RunResult)
 def unfinished_run_notes(loop: ScanLoop) -> Iterator[str]:
     """Yield a line for each run in progress or killed: the plan shows its half-done work too."""
     for state in loop.states():
-        for run in filter(None, state.unfinished_runs):
-            yield (
-                f"run {run} was not finished in {escape_control(state.home.label)}; "
-                "what acts next settles it first, if it is not under way"
+        home = state.home
+        if not any(state.unfinished_runs):
+            continue
+        try:
+            runs = loop.call(home, protocol.LIST_RUNS, RunsRequest(home.path, home.owner))
+        except (HomeError, WorkerError, TimeoutError):
+            continue  # the plan says already what it could not read
+        for run in runs:
+            if run.finished_at is not None:
+                continue
+            what = (
+                f"{run.label} {run.id} is under way in {escape_control(home.label)}: "
+                "what it has yet to take is in this plan too"
+                if run.under_way
+                else f"{run.label} {run.id} was interrupted in {escape_control(home.label)}; "
+                "the next command that acts settles it first"
             )
+            yield what
 
 
-def _saved_item(kind: ManualRun, path: str, action: AnyAction) -> SavedItem:
+def _row(label: str, action: Action[Any]) -> dict[str, Any]:
+    """Return an action as `--json` prints it."""
+    return {
+        "action": action.kind,
+        "home": label,
+        "policy": action.policy or None,
+        "target": action.target,
+        "reason": action.reason,
+        "bytes": action.bytes,
+    }
+
+
+def _saved_item(kind: ManualRun, path: str, action: Action[Any]) -> SavedItem:
     return SavedItem(path, action.target, kind.digest(action))

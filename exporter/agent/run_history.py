@@ -8,12 +8,18 @@ from typing import Any, Final
 from exporter import logs
 from exporter.agent.act_request import purge_request, settle_request, undo_request
 from exporter.agent.home_state import HomeState
-from exporter.agent.manual_run import ONLY_OBSERVED
+from exporter.agent.manual_run import ONLY_OBSERVED, Acting
 from exporter.agent.run_result import RunResult
 from exporter.agent.scan_loop import ScanLoop
-from exporter.config.settings import HomeSettings
-from exporter.errors import ExporterError, HomeError, WorkerError
+from exporter.errors import (
+    ExporterError,
+    HomeError,
+    InterruptedRunError,
+    RefusedError,
+    WorkerError,
+)
 from exporter.runs.models import (
+    STOPPED,
     ActionState,
     Frees,
     Outcome,
@@ -26,6 +32,7 @@ from exporter.runs.models import (
 from exporter.runs.recovery import not_known
 from exporter.text import counted, escape_control
 from exporter.workers import protocol
+from exporter.workers.cancellation import Cancellation
 from exporter.workers.protocol import ActionRow, RunActionsRequest, RunsRequest
 
 _SESSION: Final = "delete_session"
@@ -110,7 +117,8 @@ def settle(loop: ScanLoop, states: Sequence[HomeState]) -> None:
         try:
             reply = loop.call(state.home, protocol.SETTLE, request)
         except (HomeError, WorkerError, TimeoutError) as error:
-            log.warn("earlier runs not settled", home=state.home.label, why=str(error))
+            if not (isinstance(error, RefusedError) and error.busy):  # the command says so itself
+                log.warn("earlier runs not settled", home=state.home.label, why=str(error))
             continue
         for left in reply.left:
             log.warn("run not settled", home=state.home.label, run=left.target, why=left.why)
@@ -139,6 +147,7 @@ def undo(
     loop: ScanLoop,
     run: str | None,
     announce: Callable[[Sequence[RunInHome], Sequence[RunInHome]], None],
+    acting: Acting,
 ) -> Outcome:
     """Restore what a run took, in every home it acted on; None means the last run that can be
     undone.
@@ -154,32 +163,43 @@ def undo(
         raise ExporterError(_no_such_run(chosen, unread))
     newest = _newest([each for _, each in runs]) if run is None else chosen
     announce(_in_homes(runs, chosen), _in_homes(runs, newest) if newest != chosen else [])
-    restored: list[str] = []
-    failed: list[Skipped] = []
-    outcomes: list[RunOutcome] = []
-    for state in states:
-        undone = _undo(loop, state, loop.settings.for_home(state.home), chosen)
-        restored.extend(undone.done)
-        failed.extend(undone.skipped)
-        outcomes.append(undone.outcome)
-        if undone.why:
-            failed.append(Skipped(state.home.label, undone.why))
-    together = (
-        RunOutcome.UNKNOWN
-        if RunOutcome.UNKNOWN in outcomes
-        else outcome_of(went_wrong=bool(failed), anything_done=bool(restored))
+    try:
+        with acting() as cancellation:
+            outcomes = [_undo(loop, state, chosen, cancellation) for state in states]
+    except KeyboardInterrupt:
+        raise InterruptedRunError(
+            f"ended at once in the middle of the undo of {chosen}; "
+            f"`hermes-exporter undo {chosen}` finds out what is back, and goes on"
+        ) from None
+    return _together(chosen, states, outcomes)
+
+
+def _together(run: str, states: Sequence[HomeState], outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the outcome of an undo in all homes."""
+    restored = tuple(target for each in outcomes for target in each.done)
+    failed = tuple(skipped for each in outcomes for skipped in each.skipped) + tuple(
+        Skipped(state.home.label, each.why)
+        for state, each in zip(states, outcomes, strict=True)
+        if each.why
     )
-    return Outcome(chosen, together, tuple(restored), tuple(failed))
+    found = {each.outcome for each in outcomes}
+    known = outcome_of(went_wrong=bool(failed), anything_done=bool(restored))
+    worst = (told for told in (RunOutcome.UNKNOWN, RunOutcome.INTERRUPTED) if told in found)
+    return Outcome(run, next(worst, known), restored, failed)
 
 
-def _undo(loop: ScanLoop, state: HomeState, own: HomeSettings, run: str) -> Outcome:
+def _undo(loop: ScanLoop, state: HomeState, run: str, cancellation: Cancellation | None) -> Outcome:
     home, evidence = state.home, state.evidence
+    own = loop.settings.for_home(home)
+    if cancellation is not None and cancellation.requested:
+        return Outcome(run, RunOutcome.INTERRUPTED, why=STOPPED)
     if not home.may_write:
         return Outcome(run, RunOutcome.FAILED, why=ONLY_OBSERVED)
     if evidence is None:
         return Outcome(run, RunOutcome.FAILED, why=state.detail or _NOT_SEEN)
     try:
-        return loop.call(home, protocol.UNDO, undo_request(home, evidence, own, run))
+        request = undo_request(home, evidence, own, run)
+        return loop.call(home, protocol.UNDO, request, cancellation=cancellation)
     except HomeError as error:
         return Outcome(run, RunOutcome.FAILED, why=str(error))
     except (WorkerError, TimeoutError) as error:
@@ -246,13 +266,22 @@ def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
     return lines
 
 
-def purge(loop: ScanLoop, state: HomeState, run: str | None, result: RunResult) -> None:
+def purge(
+    loop: ScanLoop,
+    state: HomeState,
+    run: str | None,
+    result: RunResult,
+    cancellation: Cancellation | None,
+) -> None:
     """Empty the trash of one home: that of this run, or all of it."""
 
     def not_done(why: str) -> None:
         result.add([state.home.label], outcome=RunOutcome.FAILED, why=why[:300])
 
     home, evidence = state.home, state.evidence
+    if cancellation is not None and cancellation.requested:
+        result.add([home.label], outcome=RunOutcome.INTERRUPTED, why=STOPPED)
+        return
     if home.problem:
         not_done(home.problem)
         return
@@ -267,7 +296,8 @@ def purge(loop: ScanLoop, state: HomeState, run: str | None, result: RunResult) 
         if evidence is None:
             not_done(state.detail or _NOT_SEEN)
             return
-        outcome = loop.call(home, protocol.PURGE, purge_request(home, evidence, run))
+        request = purge_request(home, evidence, run)
+        outcome = loop.call(home, protocol.PURGE, request, cancellation=cancellation)
     except (HomeError, WorkerError, TimeoutError) as error:
         not_done(str(error))
         return

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from exporter.agent.saved_plans import SavedItem, SavedPlan
-from exporter.pruner.models import Frees
-from exporter.runs.models import RunOutcome, Skipped
+from exporter.runs.models import Frees, RunOutcome, Skipped
 from exporter.snapshot import Snapshot
 from exporter.text import closest_match, escape_control, join_words, quoted
 
@@ -74,6 +73,10 @@ class RunResult:
         )
 
     @property
+    def is_interrupted(self) -> bool:
+        return self.outcome is RunOutcome.INTERRUPTED
+
+    @property
     def did_nothing(self) -> bool:
         """True if a saved plan was executed and nothing of it could be done."""
         return self.executed and self._saved and not self.done and bool(self.skipped)
@@ -83,8 +86,9 @@ class RunResult:
         """The outcome of all homes together; None if nothing was executed."""
         if not self.executed:
             return None
-        if RunOutcome.UNKNOWN in self._outcomes:
-            return RunOutcome.UNKNOWN
+        for told in (RunOutcome.UNKNOWN, RunOutcome.INTERRUPTED):
+            if told in self._outcomes:
+                return told
         if all(each is RunOutcome.DONE for each in self._outcomes):
             return RunOutcome.DONE
         return RunOutcome.PARTIAL if self.done else RunOutcome.FAILED

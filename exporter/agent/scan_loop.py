@@ -20,7 +20,7 @@ from exporter.agent.auto_heal import AutomaticHealer
 from exporter.agent.auto_prune import AutomaticPruner
 from exporter.agent.auto_reap import AutomaticReaper
 from exporter.agent.home_finder import HomeFinder
-from exporter.agent.home_state import HomeState, PlansWanted
+from exporter.agent.home_state import HomeState
 from exporter.agent.scan_request import scan_request, survey_targets, target_key
 from exporter.agent.scheduler import ScanHome, Scheduler, WorkerQueue
 from exporter.agent.state_store import StateStore
@@ -37,9 +37,10 @@ from exporter.pruner.models import PruneMemory
 from exporter.reaper.models import Judgement
 from exporter.snapshot import OpenSession, Probe, Trouble
 from exporter.workers import client, protocol
+from exporter.workers.cancellation import Cancellation
 from exporter.workers.pool import Pool
 from exporter.workers.process import Worker
-from exporter.workers.protocol import Call, ExplainRequest, Plans, ProbeRequest, ScanRequest
+from exporter.workers.protocol import Call, ExplainRequest, Plans, ProbeRequest, ScanRequest, Want
 
 Request = TypeVar("Request")
 Part = TypeVar("Part")
@@ -61,11 +62,13 @@ _DEDICATED_MAX: Final = 8
 class ScanPurpose:
     """What a scan is for: the plans to make, and what it need not read."""
 
-    wish: Callable[[HomeState], PlansWanted] | None = None
+    want: Callable[[HomeState], Want] | None = None
     """Returns the plans wanted for a home; None: the plans that are due by the configuration."""
     walk_disk: bool = True
     presume_by_clock: bool = False
     """Idle time by Hermes's own timestamps counts as if an agent had watched it."""
+    include_undone: bool = False
+    """What an undo opened again is not held for that."""
 
 
 _AUTOMATIC: Final = ScanPurpose()
@@ -298,7 +301,7 @@ class ScanLoop:
         self, state: HomeState, look: Probe, surveyed: Mapping[str, HomeEvidence]
     ) -> ScanRequest:
         purpose = self._purpose
-        wishes = (purpose.wish or self._due)(state)
+        want = (purpose.want or self._due)(state)
         return scan_request(
             state.home,
             look,
@@ -310,17 +313,18 @@ class ScanLoop:
             homes=self._states.keys(),
             file_patterns=self._file_patterns,
             every_session=self._every_session,
-            judge_now=self._every_session or wishes != PlansWanted(),
+            judge_now=self._every_session or want != Want(),
             presume_by_clock=purpose.presume_by_clock,
-            wishes=wishes,
+            include_undone=purpose.include_undone,
+            want=want,
             walk_disk=purpose.walk_disk,
         )
 
-    def _due(self, state: HomeState) -> PlansWanted:
+    def _due(self, state: HomeState) -> Want:
         """Return the plans that are due by the configuration."""
-        return PlansWanted(
-            self._reaper.wish(state, self.settings) if self._reaper is not None else None,
-            self._pruner.wish(state, self.settings) if self._pruner is not None else None,
+        return Want(
+            self._reaper.want(state, self.settings) if self._reaper is not None else None,
+            self._pruner.want(state, self.settings) if self._pruner is not None else None,
         )
 
     def _act(self, state: HomeState) -> None:
@@ -460,7 +464,7 @@ class ScanLoop:
         """Return why the last scan judged this session so, for each home where it is open."""
         found: list[tuple[str, OpenSession, Judgement]] = []
         for state in self.states():
-            if state.snapshot is None:
+            if state.snapshot is None or self._worker_is_busy(state.home):
                 continue
             request = ExplainRequest(state.home.path, state.home.owner, session_id)
             reply = self.call(state.home, protocol.EXPLAIN, request, self._probe_seconds)
@@ -476,9 +480,32 @@ class ScanLoop:
         seconds: float = 0.0,
         *,
         progress: Callable[[int, int], None] | None = None,
+        cancellation: Cancellation | None = None,
     ) -> Reply:
         """Send a request to the worker of this home; see `workers.client.call`."""
-        return client.call(self._pool, home, what, request, seconds, progress=progress)
+        if self._worker_is_busy(home):
+            raise WorkerError(f"{home.path} is still being scanned")
+        return client.call(
+            self._pool,
+            home,
+            what,
+            request,
+            seconds,
+            progress=progress,
+            cancellation=cancellation,
+        )
+
+    def _worker_is_busy(self, home: Home) -> bool:
+        """True if a slow scan still uses this home's worker: it takes one call at a time."""
+        return any(
+            busy.home.path == home.path
+            or (
+                busy.home.owner == home.owner
+                and not self._pool.is_dedicated(busy.home.path)
+                and not self._pool.is_dedicated(home.path)
+            )
+            for busy in self._scheduler.busy()
+        )
 
     def prune_memory(self, home: Home) -> PruneMemory:
         """Return what the agent remembers of this home for the pruner."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from exporter.agent.home_state import PlansWanted, blindness
+from exporter.agent.home_state import blindness
 from exporter.collectors.labels import LabelFamily, label_value
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
@@ -15,7 +15,7 @@ from exporter.evidence.models import HomeEvidence, HomeFiles
 from exporter.evidence.openers import KnownHolder
 from exporter.reaper.models import LeaseFact, ProcessFacts, ReaperRules
 from exporter.snapshot import DatabaseProbe, Probe
-from exporter.workers.protocol import ScanRequest
+from exporter.workers.protocol import ScanRequest, Want
 
 _HOLDERS_MAX: Final = 500
 """Limit on processes, and on sessions they name, for verdicts; more can only be an attack."""
@@ -35,7 +35,8 @@ def scan_request(
     every_session: bool,
     judge_now: bool,
     presume_by_clock: bool,
-    wishes: PlansWanted,
+    include_undone: bool,
+    want: Want,
     walk_disk: bool,
 ) -> ScanRequest:
     """Build the request to read a home that has been probed.
@@ -82,11 +83,10 @@ def scan_request(
             presume_by_clock=presume_by_clock,
             interval_seconds=0.0 if judge_now else own.reaper.interval_seconds,
         ),
-        undone_seconds=own.prune.keep.undone_seconds,
+        undone_seconds=0.0 if include_undone else own.prune.keep.undone_seconds,
         watched=watched,
         walk_disk=walk_disk,
-        reap=wishes.reap,
-        prune=wishes.prune,
+        want=want,
     )
 
 

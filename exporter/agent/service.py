@@ -5,6 +5,7 @@ It uses a `ScanLoop`: that of a running agent, or one made for a single command 
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -13,10 +14,10 @@ from msgspec import Struct
 
 from exporter.agent import manual_run, run_history
 from exporter.agent import status as host_status
-from exporter.agent.home_state import HomeState, PlansWanted
+from exporter.agent.home_state import HomeState
 from exporter.agent.manual_prune import ManualPrune, PruneCommand
 from exporter.agent.manual_reap import ManualReap
-from exporter.agent.manual_run import ManualRun, OnProgress
+from exporter.agent.manual_run import Acting, ManualRun, OnProgress, uninterrupted
 from exporter.agent.run_history import RunInHome
 from exporter.agent.run_result import RunResult, unknown_sources
 from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
@@ -24,16 +25,17 @@ from exporter.agent.session_list import session_row
 from exporter.agent.visibility import capabilities, is_losing_writes
 from exporter.collectors.view import HostView
 from exporter.errors import ExporterError, UsageError
-from exporter.pruner.requests import PruneWish
+from exporter.pruner.requests import PrunePlanRequest
 from exporter.runs.models import Outcome
 from exporter.text import counted, escape_control
+from exporter.workers.protocol import Want
 
 _SCAN_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
 _BETWEEN_SCANS_SECONDS: Final = 1.0
 _BETWEEN_CONFIRMATIONS_SECONDS: Final = 2.0
 """Pause between the scans of a reap: a session is dead only if several scans in a row agree."""
 _PREFIX_MIN: Final = 4
-_NO_PLANS: Final = ScanPurpose(lambda _: PlansWanted())
+_NO_PLANS: Final = ScanPurpose(lambda _: Want())
 
 
 class OpenSessions(Struct, frozen=True):
@@ -63,7 +65,7 @@ class HostService:
 
     def sessions(self, verdict: str | None = None, source: str | None = None) -> OpenSessions:
         """Return the open sessions of every home."""
-        view = self._scan(ScanPurpose(walk_disk=False, wish=_NO_PLANS.wish))
+        view = self._scan(ScanPurpose(walk_disk=False, want=_NO_PLANS.want))
         rows = [
             row
             for state in self._loop.states()
@@ -82,7 +84,7 @@ class HostService:
 
     def explain(self, session_id: str) -> dict[str, Any]:
         """Return every piece of evidence and every rule for one session."""
-        view = self._scan(ScanPurpose(walk_disk=False, wish=_NO_PLANS.wish))
+        view = self._scan(ScanPurpose(walk_disk=False, want=_NO_PLANS.want))
         loop = self._loop
         found = loop.explain(session_id) or loop.explain(self._complete_id(session_id))
         if not found:
@@ -162,40 +164,57 @@ class HostService:
         execute: bool = False,
         plan_hash: str | None = None,
         presume: bool = False,
+        include_undone: bool = False,
+        acting: Acting = uninterrupted,
     ) -> RunResult:
         """Plan a reap of every home, and execute it if asked to.
 
         `presume`: idle time by Hermes's own timestamps counts as if an agent had watched it.
+        `include_undone`: sessions that an undo opened again are not held for that.
         """
         saved = manual_run.load_plan("reap", self._state_dir, plan_hash)
-        kind = ManualReap(self._loop.settings, sources)
-        purpose = ScanPurpose(kind.wish, walk_disk=False, presume_by_clock=presume)
+        include_undone |= saved is not None and saved.filter_by.include_undone
+        kind = ManualReap(self._loop.settings, sources, include_undone=include_undone)
+        purpose = ScanPurpose(
+            kind.want,
+            walk_disk=False,
+            presume_by_clock=presume,
+            include_undone=include_undone,
+        )
 
         def scan() -> HostView:
             return self._scan(purpose, _BETWEEN_CONFIRMATIONS_SECONDS)
 
         view = self._scan_after_recovery(scan) if execute else scan()
         result = manual_run.plan(kind, self._loop, view, saved)
-        return self._finish(kind, result, _ignore_progress, execute=execute)
+        return self._finish(kind, result, _ignore_progress, acting, execute=execute)
 
-    def prune(self, command: PruneCommand, progress: OnProgress) -> RunResult:
+    def prune(
+        self, command: PruneCommand, progress: OnProgress, acting: Acting = uninterrupted
+    ) -> RunResult:
         """Plan a prune of every home, and execute it if asked to."""
         saved = manual_run.load_plan("prune", self._state_dir, command.plan_hash)
         command = command.after(saved)
         kind = ManualPrune(self._loop.settings, command, self._loop.prune_memory)
 
         def scan() -> HostView:
-            return self._loop.run(_SCAN_SECONDS, ScanPurpose(kind.wish))
+            return self._loop.run(_SCAN_SECONDS, ScanPurpose(kind.want))
 
         view = self._scan_after_recovery(scan) if command.execute else scan()
         result = manual_run.plan(kind, self._loop, view, saved)
-        return self._finish(kind, result, progress, execute=command.execute)
+        return self._finish(kind, result, progress, acting, execute=command.execute)
 
     def _finish(
-        self, kind: ManualRun, result: RunResult, progress: OnProgress, *, execute: bool
+        self,
+        kind: ManualRun,
+        result: RunResult,
+        progress: OnProgress,
+        acting: Acting,
+        *,
+        execute: bool,
     ) -> RunResult:
         if execute:
-            manual_run.execute(kind, self._loop, result, progress)
+            manual_run.execute(kind, self._loop, result, progress, acting)
         else:
             result.notes += manual_run.unfinished_run_notes(self._loop)
             if result.actions:
@@ -222,27 +241,34 @@ class HostService:
         self,
         run: str | None,
         announce: Callable[[Sequence[RunInHome], Sequence[RunInHome]], None],
+        acting: Acting = uninterrupted,
     ) -> Outcome:
         """Restore what a run took, in every home it acted on; None means the last run that can be
         undone.
         """
         self._loop.probe(_SCAN_SECONDS)
         run_history.settle_all(self._loop)
-        return run_history.undo(self._loop, run, announce)
+        return run_history.undo(self._loop, run, announce, acting)
+
+    def undone_is_held_seconds(self) -> float:
+        """Return for how long what an undo gave back is held in the homes of this host."""
+        homes = [self._loop.settings.for_home(each.home) for each in self._loop.states()]
+        return max((own.prune.keep.undone_seconds for own in homes), default=0.0)
 
     def lost_by_purge(self, run: str | None) -> list[str]:
         """Return lines about what a purge of this run, or of all, makes impossible to restore."""
         self._loop.discover()
         return run_history.lost_by_purge(self._loop, run)
 
-    def purge(self, run: str | None) -> RunResult:
+    def purge(self, run: str | None, acting: Acting = uninterrupted) -> RunResult:
         """Empty the trash of one run in every home, or of all runs; the result lists what stays."""
         result = RunResult("", time.time(), [])
         result.executed = True
         self._loop.probe(_SCAN_SECONDS)
         run_history.settle_all(self._loop)
-        for state in self._loop.states():
-            run_history.purge(self._loop, state, run, result)
+        with acting() as cancellation:
+            for state in self._loop.states():
+                run_history.purge(self._loop, state, run, result, cancellation)
         if run is not None and not result.done and not result.skipped:
             raise ExporterError(
                 f"run {run[:64]} has no trash in any home; `hermes-exporter history` lists the runs"
@@ -255,7 +281,7 @@ class HostService:
         self, purpose: ScanPurpose, pause_seconds: float = _BETWEEN_SCANS_SECONDS
     ) -> HostView:
         """Scan as often as a verdict needs; the last scan makes the plans."""
-        before = ScanPurpose(_NO_PLANS.wish, purpose.walk_disk, purpose.presume_by_clock)
+        before = dataclasses.replace(purpose, want=_NO_PLANS.want)
         self._loop.discover()
         homes = [self._loop.settings.for_home(each.home) for each in self._loop.states()]
         for _ in range(max((own.reaper.confirmations for own in homes), default=1) - 1):
@@ -267,12 +293,12 @@ class HostService:
     def _scan_with_prune_figures(self) -> HostView:
         """Scan, and add what an automatic prune would do."""
 
-        def wish(state: HomeState) -> PlansWanted:
+        def want(state: HomeState) -> Want:
             own = self._loop.settings.for_home(state.home)
             memory = self._loop.prune_memory(state.home)
-            return PlansWanted(prune=PruneWish(own.prune, memory, own.reaper.end_reason))
+            return Want(prune=PrunePlanRequest(own.prune, memory, own.reaper.end_reason))
 
-        self._scan(ScanPurpose(wish))
+        self._scan(ScanPurpose(want))
         return self._loop.keep_prune_reports()
 
     def _scan_after_recovery(self, scan: Callable[[], HostView]) -> HostView:

@@ -15,7 +15,8 @@ import msgspec
 
 from exporter.collectors.labels import LabelFamily, label_value
 from exporter.hermes.session_files import is_own_id
-from exporter.reaper.models import Evidence, JudgedSession, Verdict
+from exporter.reaper.models import JudgedSession, Verdict
+from exporter.runs.models import Evidence
 from exporter.snapshot import OpenSession
 
 _BYTES_MAX: Final = 4 * 1024 * 1024
@@ -93,6 +94,7 @@ def session_row(
         "started_at": session.started_at or None,
         "last_activity_at": session.last_activity_at or None,
         "messages": session.messages,
+        "tokens": session.tokens,
         "verdict": verdict.value,
         "evidence": [
             {"kind": each.kind, "says": each.says.value, "detail": each.detail} for each in evidence

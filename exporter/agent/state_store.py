@@ -80,7 +80,16 @@ CREATE TABLE IF NOT EXISTS watched (home INTEGER PRIMARY KEY REFERENCES homes(id
 """
 """Outside the versioned tables: an older agent works without it."""
 
+_TRENDS: Final = """
+CREATE TABLE IF NOT EXISTS trends (
+    home INTEGER NOT NULL REFERENCES homes(id), at INTEGER NOT NULL, figures BLOB NOT NULL,
+    PRIMARY KEY (home, at)
+) WITHOUT ROWID;
+"""
+"""A ring of figures for the host page, also outside the versioned tables."""
+
 _FORGET_HOME: Final = """
+DELETE FROM trends WHERE home = :home;
 DELETE FROM watched WHERE home = :home;
 DELETE FROM model_counted WHERE home = :home;
 DELETE FROM session_counted WHERE home = :home;
@@ -152,6 +161,7 @@ class StateStore:
         if version != STATE_VERSION:
             self._connection.pragma("user_version", STATE_VERSION)
         self._connection.execute(_WATCHED)
+        self._connection.execute(_TRENDS)
 
     def _today(self) -> int:
         return int(self._clock() // _DAY_SECONDS)
@@ -315,6 +325,34 @@ class StateStore:
                 "INSERT OR REPLACE INTO watched SELECT id, ? FROM homes WHERE path = ?",
                 (data, path),
             )
+
+    # Figures of the last days, for the host page
+
+    def keep_trend(self, path: str, at: int, figures: bytes, oldest: int) -> None:
+        """Store the figures of one moment, and drop those from before `oldest`.
+
+        Those from after `at` go too: the clock was wrong when they were written.
+        """
+        with self._lock, _transaction(self._connection):
+            self._connection.execute(
+                "DELETE FROM trends WHERE home = (SELECT id FROM homes WHERE path = ?) "
+                "AND at NOT BETWEEN ? AND ?",
+                (path, oldest, at),
+            )
+            self._connection.execute(
+                "INSERT OR REPLACE INTO trends SELECT id, ?, ? FROM homes WHERE path = ?",
+                (at, figures, path),
+            )
+
+    def trend(self, path: str) -> list[tuple[int, bytes]]:
+        """Return the stored figures of a home, the oldest first."""
+        with self._lock:
+            rows: list[Any] = self._connection.execute(
+                "SELECT at, figures FROM trends JOIN homes ON homes.id = trends.home "
+                "WHERE path = ? ORDER BY at",
+                (path,),
+            ).fetchall()
+        return rows
 
     # Bounded label values
 

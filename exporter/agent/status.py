@@ -1,20 +1,26 @@
-"""The JSON that `status`, `/api/v1/status` and the landing page show."""
+"""The JSON that `status`, `/api/v1/status` and the host page show."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from exporter import __version__
+from exporter.collectors.labels import LabelFamily, label_value
 from exporter.collectors.view import HomeView, HostView
 from exporter.config.mode import Mode
 from exporter.config.settings import ConfiguredHome, Settings
 from exporter.reaper.models import Verdict
-from exporter.snapshot import DiskKind, DiskUsage, Trouble
-from exporter.web.published import HomeRow
+from exporter.snapshot import DiskKind, DiskUsage
 
 
-def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any]:
-    """Return all homes in one document; `public` omits what HTTP must not show: paths, PIDs."""
+def status(
+    view: HostView, settings: Settings, *, public: bool, started_at: float | None = None
+) -> dict[str, Any]:
+    """Return all homes in one document; `public` omits what HTTP must not show: paths, PIDs.
+
+    `started_at` is when the agent that answers began; None for a command without an agent.
+    """
     refused = [{"path": each.path, "why": each.why, "fix": each.fix} for each in view.refused]
     return {
         "homes": [_home(home, public=public) for home in view.homes],
@@ -22,6 +28,9 @@ def status(view: HostView, settings: Settings, *, public: bool) -> dict[str, Any
         "agent": {
             "version": __version__,
             "mode": modes(settings),
+            "started_at": started_at,
+            "blind": list(view.blind),
+            "config_ok": view.config_reload_successful,
         },
     }
 
@@ -73,6 +82,24 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
             "items": home.prune.would_items if home.prune is not None else None,
             "bytes": home.prune.would_bytes if home.prune is not None else None,
         },
+        "scanned_at": home.scanned_at,
+        "leaked": _leaked(home),
+        "unknown": {each.reason.value: each.sessions for each in home.unknown},
+        "capped": _capped(home),
+        **_prune_figures(home),
+    }
+
+
+def _capped(home: HomeView) -> dict[str, Any] | None:
+    """Return what automatic runs leave for later; null if that is nothing."""
+    found = home.prune.capped if home.prune is not None else None
+    if found is None:
+        return None
+    return {
+        "items": found.items,
+        "bytes": found.bytes,
+        "too_large": found.too_large,
+        "more_at": found.more_at,
     }
 
 
@@ -86,6 +113,40 @@ def _slow_start(home: HomeView, dead: int) -> dict[str, int] | None:
         "left": limit.left,
         "waiting": max(0, dead - limit.left),
     }
+
+
+def _leaked(home: HomeView) -> list[dict[str, Any]]:
+    """Count the dead sessions by source and cause; of the sources only known words are shown."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for each in home.leaks:
+        counts[label_value(LabelFamily.SOURCE, each.source), each.cause.value] += each.sessions
+    return [
+        {"source": source, "cause": cause, "sessions": number}
+        for (source, cause), number in sorted(counts.items())
+        if number
+    ]
+
+
+def _prune_figures(home: HomeView) -> dict[str, Any]:
+    """Return what each policy could take, and what prevents it; empty before the first plan."""
+    report = home.prune
+    return {
+        "policies": [
+            {"policy": each.policy, "eligible": each.eligible, "bytes": each.reclaimable_bytes}
+            for each in (report.policies if report is not None else ())
+        ],
+        "prune_blocked": list(report.blocked) if report is not None else [],
+        "unreachable": [
+            {"threshold": each.threshold, "reason": each.reason, "bytes": each.bytes}
+            for each in (report.unreachable if report is not None else ())
+        ],
+    }
+
+
+def last_runs(view: HostView) -> list[dict[str, Any]]:
+    """Return the newest runs of each home as `history --json` prints them, the newest first."""
+    rows = [run.row(home.label) for home in view.homes for run in home.runs.last]
+    return sorted(rows, key=lambda row: (row["started_at"], row["run"]), reverse=True)
 
 
 def _thresholds(home: HomeView) -> list[dict[str, Any]]:
@@ -119,24 +180,3 @@ def disk_bytes(home: HomeView) -> dict[str, int]:
         return {}
     usage = home.snapshot.disk.usage
     return {kind.value: usage.get(kind, DiskUsage()).allocated_bytes for kind in DiskKind}
-
-
-def landing_rows(view: HostView) -> tuple[HomeRow, ...]:
-    """Return the homes as the landing page lists them."""
-    return tuple(_landing_row(home) for home in view.homes)
-
-
-def _landing_row(home: HomeView) -> HomeRow:
-    sessions = home.snapshot.sessions if home.snapshot is not None else None
-    verdicts = _verdicts(home, None if sessions is None else 0)
-    return HomeRow(
-        home=home.label,
-        up=home.up,
-        trouble=home.trouble.value if home.trouble is not Trouble.NONE else "",
-        blind=home.blind,
-        verdicts=tuple((name, count) for name, count in verdicts.items() if count is not None),
-        scanned_at=home.scanned_at,
-        sessions_open=sum(sessions.open_by_source.values()) if sessions is not None else None,
-        sessions_ended=sum(e.sessions for e in sessions.ended) if sessions is not None else None,
-        disk_bytes=sum(disk_bytes(home).values()),
-    )

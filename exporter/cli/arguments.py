@@ -80,6 +80,14 @@ def add_plan(parser: ArgumentParser) -> None:
     )
 
 
+def add_include_undone(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--include-undone",
+        action="store_true",
+        help="also what an undo gave back within `prune.keep.undone` (30 days)",
+    )
+
+
 def repeat_options(args: Namespace) -> str:
     """Return the common options as they were given, for the next command that the user types."""
     words: list[str] = []
@@ -92,6 +100,11 @@ def repeat_options(args: Namespace) -> str:
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 
+def repeat_command(args: Namespace) -> str:
+    """Return the command line as it was given, for a user who goes on where it was stopped."""
+    return shlex.join([output.PROGRAM, *args.words])
+
+
 def exit_status(outcome: str | None, *, did_nothing: bool = False) -> int:
     """Return the exit status of a run; the outcome is None if there was nothing to do.
 
@@ -99,7 +112,7 @@ def exit_status(outcome: str | None, *, did_nothing: bool = False) -> int:
     """
     if did_nothing:
         return 1
-    return {"failed": 1, "partial": 3, "unknown": 3}.get(outcome or "", 0)
+    return {"failed": 1, "partial": 3, "unknown": 3, "interrupted": 130}.get(outcome or "", 0)
 
 
 def add_web(parser: ArgumentParser) -> None:

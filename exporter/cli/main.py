@@ -53,6 +53,7 @@ def _run(words: list[str], load: Callable[[str], Command]) -> int:
         return 0
     command = load(_existing(first))
     args = Parser(first, command).parse(words[1:])
+    args.words = words
     logs.setup(args.log_level, args.log_format)
     return command.run(args)
 

@@ -29,6 +29,7 @@ EXIT_STATUS = (
     ("1", "failed"),
     ("2", "bad usage or configuration"),
     ("3", "partly done"),
+    ("130", "interrupted (128 + the signal)"),
 )
 FILES = (
     ("FILE of --config.file", "YAML; docs/configuration.md lists every key"),

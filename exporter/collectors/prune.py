@@ -24,12 +24,11 @@ THRESHOLD = Label("threshold", tuple(field.name for field in dataclasses.fields(
 OUTCOME = Label("outcome", tuple(outcome.value for outcome in NOTED_OUTCOMES))
 OBSTACLE = Label(
     "reason",
-    ("trash", "upkeep", "cooldown", "no_help", "protected", "age", "no_policy", OTHER),
+    ("trash", "upkeep", "cooldown", "no_help", "caps", "protected", "age", "no_policy", OTHER),
 )
 BLOCKED_BY = Label(
     "reason",
     (
-        "caps",
         *(reason for policy in POLICIES.values() for reason in policy.in_the_way),
         *("too_many_processes", OTHER),
         *BLIND_REASONS,
@@ -91,6 +90,11 @@ BLOCKED = gauge(
     BLOCKED_BY,
     at_most=BLOCKED_MAX,
 )
+CAPPED = gauge(
+    "hermes_prune_capped_items",
+    "Items that wait because automatic runs have taken what prune.caps allows in 24 hours.",
+    "home",
+)
 LAST_RUN = gauge(
     "hermes_prune_last_run_timestamp_seconds",
     "When the last prune with this outcome ended.",
@@ -123,7 +127,7 @@ REBORN = counter(
     "prune",
     "what the pruner could free, its thresholds, and its runs",
     *(RECLAIMABLE, OLDEST, ELIGIBLE, VALUE, HIGH, LOW, PRESSURE, UNREACHABLE, BLOCKED),
-    *(LAST_RUN, RUNS, DELETED, FREED, REBORN),
+    *(CAPPED, LAST_RUN, RUNS, DELETED, FREED, REBORN),
 )
 def collect(view: HostView, samples: Samples) -> None:
     for home in view.homes:
@@ -144,6 +148,7 @@ def _policies(home: str, found: PruneReport, samples: Samples) -> None:
     reasons = dict.fromkeys(BLOCKED.shown("reason", reason) for reason in found.blocked)
     for reason in list(reasons)[:BLOCKED_MAX]:
         samples.add(BLOCKED, 1, home, reason)
+    samples.add(CAPPED, found.capped.items if found.capped else 0, home)
 
 
 def _thresholds(home: str, found: PruneReport, samples: Samples) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from exporter.collectors.registry import Label, Samples, collector, counter, gauge
 from exporter.collectors.sessions import shown_source
 from exporter.collectors.view import HomeView, HostView
-from exporter.reaper.models import Proof
+from exporter.runs.models import Proof
 from exporter.runs.summary import ReapCount
 
 PROOF = Label("proof", tuple(proof.value for proof in Proof))

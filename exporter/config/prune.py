@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
@@ -24,9 +25,9 @@ from exporter.config.units import (
 
 @settings
 class Caps:
-    items: int = setting(COUNT, "5000", "most items of one run")
-    bytes: int = setting(SIZE, "10GiB", "most bytes of one run")
-    share: float = setting(PERCENT, "50%", "largest share of a store in one run")
+    items: int = setting(COUNT, "5000", "most items")
+    bytes: int = setting(SIZE, "10GiB", "most bytes")
+    share: float = setting(PERCENT, "50%", "largest share of a store")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,6 +73,16 @@ class Thresholds:
         PERCENT, "90%", "85%", "use of the filesystem that holds the home", grace="5m"
     )
     empty_sessions: Threshold = _threshold(COUNT, "1000", "100", "ended sessions without messages")
+
+
+class ThresholdName(StrEnum):
+    """The keys of `Thresholds`."""
+
+    TRANSCRIPTS = "transcripts"
+    CHECKPOINTS = "checkpoints"
+    STATE_DB_PAYLOAD = "state_db_payload"
+    DISK_USED = "disk_used"
+    EMPTY_SESSIONS = "empty_sessions"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,6 +145,8 @@ EXPIRED_TRASH: Final = "expired_trash"
 POLICY_NAMES: Final = (EXPIRED_TRASH, *(field.name for field in dataclasses.fields(Policies)))
 """Every policy has a file of its name in `exporter/pruner/decide/policies/`."""
 PolicyName = Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(POLICY_NAMES)})\Z")]
+PolicyNameOrNone = Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(POLICY_NAMES)})?\Z")]
+"""The same, or empty."""
 """Data from another process or a file must name a policy that exists."""
 
 
@@ -169,7 +182,9 @@ class Keep:
     archived: bool = setting(SWITCH, "true", "archived sessions")
     newest: int = setting(COUNT, "20", "the newest sessions of each home")
     undone_seconds: float = setting(
-        DURATION, "30d", "what an undo gave back, from automatic runs, for this long"
+        DURATION,
+        "30d",
+        "what an undo gave back, for this long; `--include-undone` takes it by hand",
     )
 
 
@@ -196,7 +211,9 @@ class Prune:
     interval_seconds: float = setting(DURATION, "5m", "time between two looks at the thresholds")
     cooldown_seconds: float = setting(DURATION, "15m", "least time between two runs of a home")
     plan_ttl_seconds: float = setting(DURATION, "10m", "how long a printed plan can be executed")
-    caps: Caps = nested(Caps, "an automatic plan above any of these does nothing and alerts")
+    caps: Caps = nested(
+        Caps, "what automatic runs may take from a home in 24 hours; the rest follows the next day"
+    )
     emergency: float = setting(
         PERCENT, "97%", "filesystem use from which the trash of before is emptied at once"
     )

@@ -1,6 +1,6 @@
 """What something on disk must still be like when it is taken; the plan notes it.
 
-A plan carries these as `PruneAction.expected` and the journal as `Intent.before`, by the same keys,
+A plan carries these as `Action.expected` and the journal in its column `before`, by the same keys,
 so fields keep their names. No content and no working directory is in them.
 """
 
@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from exporter.hermes.prunable_names import project_files
+from exporter.pruner.models import State
 
 
 class ExpectedFile(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -68,7 +69,7 @@ ExpectedSession = bytes
 ExpectedOnDisk = ExpectedFile | ExpectedFolder | ExpectedProject
 
 
-def as_keys(expected: ExpectedOnDisk) -> dict[str, str | int | float | None]:
+def as_keys(expected: ExpectedOnDisk) -> State:
     """Return it as plans and journals have it."""
-    found: dict[str, str | int | float | None] = msgspec.to_builtins(expected)
+    found: State = msgspec.to_builtins(expected)
     return found

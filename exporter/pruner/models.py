@@ -1,4 +1,4 @@
-"""The types of the pruner: actions, plans, reports, and what it remembers."""
+"""The types of the pruner: kinds of action, reports, and what it remembers."""
 
 from __future__ import annotations
 
@@ -9,22 +9,13 @@ from msgspec import Meta, Struct
 
 from exporter.config.prune import PolicyName
 from exporter.hermes.continuity import DatabaseFingerprint
-from exporter.runs.models import Frees as Frees
-from exporter.runs.models import RunOutcome
+from exporter.runs.models import Action, Capped, Plan, ProtectedCount, Unreachable
 from exporter.snapshot import Bytes, Count, SessionId, Text, Timestamp, Word
 
-Target = Annotated[str, Meta(max_length=4096)]
-"""What an action is taken on; see `Act`."""
-
-
-class ThresholdName(StrEnum):
-    """The thresholds, as their keys in the settings name them."""
-
-    TRANSCRIPTS = "transcripts"
-    CHECKPOINTS = "checkpoints"
-    STATE_DB_PAYLOAD = "state_db_payload"
-    DISK_USED = "disk_used"
-    EMPTY_SESSIONS = "empty_sessions"
+State = dict[str, str | int | float | None]
+"""What the target of a prune must still be like: see `pruner.expected`, `hermes.session_state`."""
+PruneAction = Action[State]
+PrunePlan = Plan[State]
 
 
 class Act(StrEnum):
@@ -41,58 +32,6 @@ class Act(StrEnum):
     """Of the checkpoint store, by its hash."""
     DELETE_SESSION = "delete_session"
     """By its id; its transcripts are actions of their own."""
-
-
-class PruneAction(Struct, frozen=True):
-    """One thing to take, why, and what must still hold at that moment."""
-
-    action: Act
-    policy: PolicyName
-    target: Target
-    reason: Text
-    bytes: Bytes = 0
-    """Allocated bytes of files, estimated payload of sessions."""
-    frees: Frees = Frees.AT_PURGE
-    lowers: tuple[ThresholdName, ...] = ()
-    """The thresholds that it lowers by its bytes, or by one where things are counted."""
-    group: int = 0
-    """Actions of one group other than 0 are taken together or not at all: a lineage of sessions,
-    a parent with its delegates. They follow each other in the plan, children first."""
-    expected: dict[str, str | int | float | None] = {}
-    """What the target must still be like; compared at the moment the action is taken."""
-
-
-class ProtectedCount(Struct, frozen=True):
-    """How many items a rule protects from a policy that would take them."""
-
-    rule: Text
-    items: Count
-
-
-class Unreachable(Struct, frozen=True):
-    """Bytes above the low mark of a threshold that no policy may free."""
-
-    threshold: Text
-    reason: Text
-    bytes: Bytes
-
-
-class HomePrunePlan(Struct, frozen=True):
-    """What would be done to one home, in this order."""
-
-    home: str
-    hash: str = ""
-    """Of actions, targets and their states; not of the time of the plan."""
-    created_at: Timestamp = 0.0
-    actions: tuple[PruneAction, ...] = ()
-    protected: tuple[ProtectedCount, ...] = ()
-    unreachable: tuple[Unreachable, ...] = ()
-    blocked: Annotated[str, Meta(max_length=64)] = ""
-    """Why it does nothing, as a label value; empty if nothing prevents it."""
-    why: Text = ""
-    """The same in a sentence."""
-    warnings: tuple[Text, ...] = ()
-    """What a person should know before saying yes, e.g. that it is above the caps."""
 
 
 RULES_MAX = 32
@@ -135,18 +74,7 @@ class PruneReport(Struct, frozen=True):
     would_bytes: Bytes = 0
     protected: Annotated[list[ProtectedCount], Meta(max_length=RULES_MAX)] = []
     emergency: bool = False
-
-
-class PruneOutcome(Struct, frozen=True):
-    """What became of an order; its targets are told apart from it."""
-
-    run: Word | None
-    outcome: RunOutcome
-    why: Text = ""
-    freed_now_bytes: Bytes = 0
-    freed_at_purge_bytes: Bytes = 0
-    freed_after_upkeep_bytes: Bytes = 0
-    longest_hold_seconds: float = 0.0
+    capped: Capped | None = None
 
 
 ITEMS_MAX = 20_000

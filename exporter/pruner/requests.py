@@ -7,12 +7,13 @@ from msgspec import Struct
 from exporter.config.prune import Prune
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.beside import ProcessesAtPrune
-from exporter.pruner.models import HomePrunePlan, PruneMemory
+from exporter.pruner.decide.thresholds import Pressure
+from exporter.pruner.models import PruneMemory, PrunePlan, PruneReport
 from exporter.runs.models import Filter
 
 
-class PruneWish(Struct, frozen=True):
-    """What a plan is asked for, of a home that is being scanned."""
+class PrunePlanRequest(Struct, frozen=True):
+    """What to plan a prune of, in a home that is being scanned."""
 
     settings: Prune
     memory: PruneMemory = PruneMemory()
@@ -23,10 +24,19 @@ class PruneWish(Struct, frozen=True):
     filter_by: Filter = Filter()
 
 
+class PrunePlanResult(Struct, frozen=True):
+    """A plan, its figures, and what to remember for the next plan."""
+
+    plan: PrunePlan
+    report: PruneReport
+    memory: PruneMemory
+    pressure: Pressure
+
+
 class PruneRequest(Struct, frozen=True):
     """Execute a plan, in a process that need not have read the home."""
 
-    plan: HomePrunePlan
+    plan: PrunePlan
     """Its home is the path of the home."""
     owner: int
     openers: KnownOpeners

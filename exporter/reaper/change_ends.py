@@ -18,9 +18,9 @@ from exporter.runs.journal import RunJournal
 from exporter.runs.models import (
     ENDS,
     REOPEN_SESSION,
-    Action,
     ActionState,
     Outcome,
+    RecordedAction,
     Run,
     RunOutcome,
     Settled,
@@ -42,17 +42,17 @@ _SETTLED_AT_ONCE: Final = 5_000
 class Change(Protocol):
     """What is done to the rows."""
 
-    def prepare(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> None:
+    def prepare(self, writer: Writer, schema: Schema, batch: Sequence[RecordedAction]) -> None:
         """Read what takes long, before the write lock is held."""
         del writer, schema, batch
 
     def check(self, writer: Writer) -> None:
         """Under the write lock, once: raise CalledOffError if nothing may be done."""
 
-    def take(self, writer: Writer, action: Action) -> str:
+    def take(self, writer: Writer, action: RecordedAction) -> str:
         """Under the write lock: take one action, or return why it was not taken."""
 
-    def confirm(self, writer: Writer, taken: Sequence[Action]) -> dict[int, str]:
+    def confirm(self, writer: Writer, taken: Sequence[RecordedAction]) -> dict[int, str]:
         """After the commit: take actions back that should not stand, and say why, by number."""
         del writer, taken
         return {}
@@ -91,7 +91,7 @@ class _EndWork(Work):
             remembered=1,
         )
 
-    def take_some(self, waiting: Sequence[Action], settled: list[Settled]) -> None:
+    def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
         """Opening the database and noting what was done take longer than a transaction.
 
         So neither is done for each. What was not noted before a kill is found out afterwards.
@@ -99,7 +99,7 @@ class _EndWork(Work):
         target = self._target
         with target.writing() as writer:
             schema = probe_schema(writer.connection)
-            while len(settled) < min(_SETTLED_AT_ONCE, len(waiting)):
+            while len(settled) < min(_SETTLED_AT_ONCE, len(waiting)) and not target.stopping():
                 if schema_cookie(writer.connection) != schema.cookie:
                     schema = probe_schema(writer.connection)
                 batch = waiting[len(settled) : len(settled) + self._size.size]
@@ -107,7 +107,9 @@ class _EndWork(Work):
                 if target.openers.pids and len(settled) < len(waiting):
                     target.sleep(target.pause_seconds)  # few batches: each leaves a whole pause
 
-    def _take_batch(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> list[Settled]:
+    def _take_batch(
+        self, writer: Writer, schema: Schema, batch: Sequence[RecordedAction]
+    ) -> list[Settled]:
         """What became of the first of a batch, as many as there was time for."""
         settled: list[Settled] = []
         change, most_seconds = self._change, self._target.lock_budget_seconds * _SHARE
@@ -131,7 +133,7 @@ class _EndWork(Work):
             for each in settled
         ]
 
-    def find_out(self, actions: Sequence[Action], why: str) -> list[Settled]:
+    def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
         return _what_happened(self._target, actions, why)
 
     def can_go_on(self, error: HomeError) -> bool:
@@ -143,30 +145,32 @@ class _EndWork(Work):
         return True
 
 
-def _what_happened(target: Target, actions: Sequence[Action], otherwise: str) -> list[Settled]:
+def _what_happened(
+    target: Target, actions: Sequence[RecordedAction], otherwise: str
+) -> list[Settled]:
     """Which of these actions have been taken, by looking at the rows."""
     if not actions:
         return []
-    ends = read_ends(target, [each.intent.target for each in actions])
+    ends = read_ends(target, [each.action.target for each in actions])
     settled: list[Settled] = []
     for each in actions:
-        if _was_taken(each, ends.get(each.intent.target)):
+        if _was_taken(each, ends.get(each.action.target)):
             settled.append(Settled(each.number, ActionState.DONE))
         else:
             settled += skip([each], otherwise)
     return settled
 
 
-def _was_taken(action: Action, found: End | None) -> bool:
+def _was_taken(action: RecordedAction, found: End | None) -> bool:
     """No other program ends a session at that moment for that reason, and it was open before."""
-    if action.intent.action == REOPEN_SESSION:
+    if action.action.kind == REOPEN_SESSION:
         return found is not None and found.ended_at is None
     return found == written_end(action)
 
 
-def written_end(action: Action) -> End:
+def written_end(action: RecordedAction) -> End:
     """The end that an action writes, or takes back."""
-    values = action.intent.after or action.intent.before
+    values = action.after or action.action.expected
     return End(values["ended_at"], values["end_reason"])
 
 
@@ -183,7 +187,7 @@ def read_ends(target: Target, session_ids: Iterable[str]) -> dict[str, End]:
 
 
 def _killed(
-    target: Target, journal: RunJournal, run: Run, actions: Sequence[Action]
+    target: Target, journal: RunJournal, run: Run, actions: Sequence[RecordedAction]
 ) -> list[Settled]:
     """What became of actions of killed reaps, and of those that take them back."""
     del journal, run

@@ -9,7 +9,7 @@ the database. Only `ended_at` and `end_reason` of a row are ever written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import apsw
 from msgspec import structs
@@ -25,13 +25,20 @@ from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.session_queries import SessionQueries
 from exporter.hermes.turns import NO_CONVERSATION
 from exporter.reaper.change_ends import BY_ACTION, Change, change_ends, read_ends, written_end
-from exporter.reaper.models import Proof
-from exporter.reaper.plan import HomePlan, OpenSessionState, ReapAction
+from exporter.reaper.plan import OpenSessionState, ReapAction, ReapPlan
 from exporter.reaper.possible_hosts import ProcessKey
 from exporter.reaper.requests import UNDOABLE_SECONDS
 from exporter.runs.folder import RunError
 from exporter.runs.journal import running_on
-from exporter.runs.models import END_SESSION, Action, Intent, Outcome, RunKind, RunOutcome, Skipped
+from exporter.runs.models import (
+    Action,
+    Outcome,
+    Proof,
+    RecordedAction,
+    RunKind,
+    RunOutcome,
+    Skipped,
+)
 from exporter.runs.recovery import not_known, recover
 from exporter.runs.take_actions import AbortedError, RunRecord
 from exporter.scan.session_table import open_session
@@ -53,12 +60,11 @@ _HOLDERS_MAX: Final = 64
 
 
 def execute(
-    plan: HomePlan,
+    plan: ReapPlan,
     target: Target,
     *,
     end_reason: str,
     run_id: str = "",
-    plan_hash: str = "",
     by_hand: bool = False,
     undoable_seconds: float = UNDOABLE_SECONDS,
     processes: Sequence[ProcessKey] = (),
@@ -84,16 +90,16 @@ def execute(
             if not actions:
                 return Outcome(None, RunOutcome.DONE, skipped=over)
             children = _children(target, actions)
-            intents = [
-                _intent(action, end_reason, processes, children.get(action.target))
+            recorded = [
+                _to_record(action, end_reason, processes, children.get(action.target))
                 for action in actions
             ]
             record = RunRecord(runs)
             record.begin(
                 RunKind.REAP,
-                intents,
+                recorded,
                 run=run_id,
-                plan=plan_hash,
+                plan=plan.hash,
                 by_hand=by_hand,
                 undoable_seconds=undoable_seconds,
             )
@@ -153,17 +159,16 @@ def _children_of(connection: apsw.Connection, session_id: str) -> list[str] | No
     return children if len(children) <= CHILDREN_MAX else None
 
 
-def _intent(
+def _to_record(
     action: ReapAction,
     end_reason: str,
     processes: Sequence[ProcessKey],
     children: Sequence[str] | None,
-) -> Intent:
-    return Intent(
-        action=END_SESSION,
-        target=action.target,
-        reason=action.reason,
-        before=structs.asdict(action.expected),
+) -> RecordedAction:
+    """A planned end as the journal has it, with what healing and undo need."""
+    planned: Action[Any] = action
+    return RecordedAction(
+        structs.replace(planned, expected=structs.asdict(action.expected)),
         after={
             "ended_at": action.expected.last_activity_at,
             "end_reason": end_reason,
@@ -171,7 +176,6 @@ def _intent(
             "holders": list(processes[:_HOLDERS_MAX]),
             "children": children,
         },
-        evidence=list(action.evidence),
     )
 
 
@@ -195,14 +199,14 @@ class _EndSessions(Change):
         self._answers: dict[str, str] = {}
         """Why a session may not be ended, empty if it may: by all that was seen."""
 
-    def prepare(self, writer: Writer, schema: Schema, batch: Sequence[Action]) -> None:
+    def prepare(self, writer: Writer, schema: Schema, batch: Sequence[RecordedAction]) -> None:
         """Read these sessions and all that points to them; the file of chats may be long."""
         self._schema = schema
         self._queries = SessionQueries(schema)
         connection = writer.connection
         connection.execute("BEGIN")
         self._forget_if_changed(writer)
-        targets = (action.intent.target for action in batch)
+        targets = (action.action.target for action in batch)
         unknown = [session_id for session_id in targets if session_id not in self._answers]
         self._answers.update(self._examine(connection, unknown))
         connection.execute("COMMIT")
@@ -242,8 +246,8 @@ class _EndSessions(Change):
         if not self._routing.readable:
             raise AbortedError("it cannot be read any more which chats lead to which session")
 
-    def take(self, writer: Writer, action: Action) -> str:
-        connection, session_id = writer.connection, action.intent.target
+    def take(self, writer: Writer, action: RecordedAction) -> str:
+        connection, session_id = writer.connection, action.action.target
         why = self._answers.get(session_id)
         if why is None:
             why = self._examine(connection, [session_id])[session_id]
@@ -254,14 +258,14 @@ class _EndSessions(Change):
         ended = end_session(connection, session_id, written_end(action))
         return "" if ended else "it could not be ended"
 
-    def confirm(self, writer: Writer, taken: Sequence[Action]) -> dict[int, str]:
+    def confirm(self, writer: Writer, taken: Sequence[RecordedAction]) -> dict[int, str]:
         """Open again what was ended while another process opened the database."""
         new = writer.new_openers() if taken else ()
         if not new:
             return {}
         with writer.transaction():
             for action in taken:
-                reopen_session(writer.connection, action.intent.target, written_end(action))
+                reopen_session(writer.connection, action.action.target, written_end(action))
         why = f"process {new[0]} opened the database meanwhile, so it was opened again"
         return {action.number: why for action in taken}
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from exporter.evidence.models import Holder, Liveness
+from exporter.runs.models import EVIDENCE_MAX, Evidence, Proof
 from exporter.snapshot import Count, LockAnswer, OpenSession, SessionId, Text, TurnState, Word
 
 
@@ -24,15 +25,6 @@ class Verdict(StrEnum):
     """It could not be determined."""
 
 
-class Proof(StrEnum):
-    """How a session was found dead."""
-
-    PROVEN = "proven"
-    """The kernel shows that no process can be running it."""
-    PRESUMED = "presumed"
-    """It was watched idle for a long time, beside a process that may run it."""
-
-
 class UnknownReason(StrEnum):
     """Why there is no verdict."""
 
@@ -42,26 +34,6 @@ class UnknownReason(StrEnum):
     STOPPED = "stopped"
     BLIND = "blind"
     ROUTING = "routing"
-
-
-class SpeaksFor(StrEnum):
-    """The verdict that a piece of evidence supports."""
-
-    LIVE = "live"
-    HELD = "held"
-    DEAD = "dead"
-    EXEMPT = "exempt"
-    """Sessions of its source are never reaped."""
-    BLIND = "blind"
-    """It only shows that something cannot be seen."""
-
-
-class Evidence(Struct, frozen=True):
-    """One piece of evidence; the detail names processes by PID and kind, never by arguments."""
-
-    kind: Word
-    says: SpeaksFor
-    detail: Text
 
 
 class Rule(Struct, frozen=True):
@@ -87,7 +59,7 @@ class JudgedSession(Struct, frozen=True):
 
     session: OpenSession
     verdict: Verdict
-    evidence: Annotated[tuple[Evidence, ...], Meta(max_length=4)]
+    evidence: Annotated[tuple[Evidence, ...], Meta(max_length=EVIDENCE_MAX)]
     proof: Proof | None = None
     """Only of a dead session."""
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from exporter.reaper.models import Evidence, JudgedSession, Proof, SpeaksFor, Verdict
+from exporter.reaper.models import JudgedSession, Verdict
 from exporter.reaper.slow_start import FIRST_HOUR
-from exporter.snapshot import Count, OpenSession, SessionId, Text, Timestamp, Word
+from exporter.runs.models import END_SESSION, EVIDENCE_MAX, Action, Plan, Proof, SpeaksFor
+from exporter.snapshot import Count, OpenSession, Timestamp, Word
 from exporter.text import format_age
 
 if TYPE_CHECKING:  # a worker plans too, and does not need the configuration
     from exporter.config.settings import Reaper
 
-_EVIDENCE_MAX: Final = 4
 _HASH_DIGITS: Final = 16
 
 
@@ -48,20 +48,13 @@ class OpenSessionState(Struct, frozen=True):
         )
 
 
-class ReapAction(Struct, frozen=True):
-    """One session to end, and why."""
-
-    target: SessionId
-    reason: Text
-    expected: OpenSessionState
-    evidence: Annotated[tuple[Evidence, ...], Meta(max_length=_EVIDENCE_MAX)] = ()
-    proof: Proof = Proof.PROVEN
+ReapAction = Action[OpenSessionState]
+ReapPlan = Plan[OpenSessionState]
 
 
 class Blocked(StrEnum):
     """Why a plan does nothing although there are dead sessions."""
 
-    NO = "no"
     TRIPPED = "breaker_tripped"
     """The breaker opened in an earlier reap; a reap by hand closes it again."""
 
@@ -103,55 +96,13 @@ class JudgedHome(Struct, frozen=True):
     """Why automatic reaping had already stopped; empty if it had not."""
 
 
-class HomePlan(Struct, frozen=True):
-    """What would be done to one home."""
-
-    home: str
-    actions: tuple[ReapAction, ...] = ()
-    blocked: Blocked = Blocked.NO
-    why: Text = ""
-    dead: Count = 0
-    """How many sessions were found dead, including those that this plan does not end."""
-    deferred: Count = 0
-    """How many of them slow start and the limit per minute postpone."""
-
-
-class ReapPlan(Struct, frozen=True):
-    """What would be done to all homes."""
-
-    hash: str
-    """Hash of the actions, with the session and its state; without the time of planning."""
-    created_at: Timestamp
-    homes: tuple[HomePlan, ...]
-
-    def of(self, home: str) -> HomePlan:
-        """Return the part for one home."""
-        return next((each for each in self.homes if each.home == home), HomePlan(home))
-
-
 def plan_reap(
-    homes: Iterable[JudgedHome],
-    now: float,
-    *,
-    sources: Collection[str] = (),
-    only_homes: Collection[str] = (),
-    by_hand: bool = False,
+    home: JudgedHome, now: float, *, sources: Collection[str] = (), by_hand: bool = False
 ) -> ReapPlan:
-    """Plan to end the dead sessions; only of these sources and homes, if any are named.
+    """Plan to end the dead sessions of a home; only of these sources, if any are named.
 
     A plan by hand has no breaker and no limits: the person who confirms replaces them.
     """
-    plans = tuple(
-        _plan_home(home, now, sources=sources, by_hand=by_hand)
-        for home in homes
-        if not only_homes or home.home in only_homes
-    )
-    return ReapPlan(hash=hash_of(plans), created_at=now, homes=plans)
-
-
-def _plan_home(
-    home: JudgedHome, now: float, *, sources: Collection[str], by_hand: bool
-) -> HomePlan:
     dead = sorted(
         (each for each in home.judged if _may_be_ended(each, home.limits, now)),
         key=lambda each: (each.session.last_activity_at, each.session.id),
@@ -162,13 +113,13 @@ def _plan_home(
     else:
         if home.tripped:
             why = f"{home.tripped}; reap by hand to go on"
-            return HomePlan(home.home, blocked=Blocked.TRIPPED, why=why, dead=len(dead))
+            return Plan(home.home, created_at=now, blocked=Blocked.TRIPPED, why=why)
         in_this_minute = home.limits.max_per_minute - home.reaped_in_last_minute
         allowed = wanted[: max(0, min(in_this_minute, home.left_in_this_hour))]
-    return HomePlan(
+    return Plan(
         home=home.home,
+        created_at=now,
         actions=tuple(_action(each, now) for each in allowed),
-        dead=len(dead),
         deferred=len(wanted) - len(allowed),
     )
 
@@ -187,10 +138,11 @@ def _may_be_ended(judged: JudgedSession, limits: ReapLimits, now: float) -> bool
 
 def _action(judged: JudgedSession, now: float) -> ReapAction:
     session = judged.session
-    proof = [each for each in judged.evidence if each.says is SpeaksFor.DEAD][:_EVIDENCE_MAX]
+    proof = [each for each in judged.evidence if each.says is SpeaksFor.DEAD][:EVIDENCE_MAX]
     said = "; ".join(each.detail for each in proof)
     idle = f"idle for {format_age(now - session.last_activity_at)}"
-    return ReapAction(
+    return Action(
+        kind=END_SESSION,
         target=session.id,
         reason=f"{idle}; {said}"[:300] if said else idle,
         expected=OpenSessionState.of(session),
@@ -204,7 +156,7 @@ def digest(action: ReapAction) -> str:
     return sha256(msgspec.json.encode(action.expected)).hexdigest()[:_HASH_DIGITS]
 
 
-def hash_of(plans: Iterable[HomePlan]) -> str:
+def hash_of(plans: Iterable[ReapPlan]) -> str:
     """Return a hash that differs between different plans."""
     content = [
         (plan.home, [(action.target, action.expected) for action in plan.actions])

@@ -36,18 +36,18 @@ def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
     healed = (
         HealedReaps()
         if suspects == frozenset()
-        else reopen_active(target, order.processes, suspects)
+        else reopen_active(target.unstoppable(), order.processes, suspects)
     )
     if healed.complete:
         seen.healed()
     reopened, resumed = healed.mistakes, healed.resumed
 
-    def nothing(blocked: Blocked = Blocked.NO, why: str = "") -> Outcome:
+    def nothing(blocked: str = "", why: str = "") -> Outcome:
         return Outcome(
             None,
             RunOutcome.DONE,
             why=why,
-            blocked=blocked.value,
+            blocked=blocked,
             reopened=reopened,
             resumed=resumed,
         )
@@ -58,7 +58,7 @@ def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
     if tripped and not order.by_hand:
         return nothing(Blocked.TRIPPED, tripped)
     plan = order.plan
-    if plan.blocked is not Blocked.NO:
+    if plan.blocked:
         return nothing(plan.blocked, plan.why)
     if not order.by_hand and plan.actions:
         why = breaker.stop_if_journal_lost(target, order.end_reason)
@@ -71,7 +71,6 @@ def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
         target,
         end_reason=order.end_reason,
         run_id=order.run,
-        plan_hash=order.plan_hash,
         by_hand=order.by_hand,
         undoable_seconds=order.undoable_seconds,
         processes=order.processes,
@@ -79,7 +78,6 @@ def reap(order: ReapRequest, target: Target, seen: PossiblyResumed) -> Outcome:
     )
     return structs.replace(
         outcome,
-        blocked=Blocked.NO.value,
         deferred=plan.deferred,
         reopened=reopened,
         resumed=resumed,

@@ -26,7 +26,6 @@ from exporter.hermes.continuations import Relation, children_of, relation_of
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.reaper.change_ends import BY_ACTION, Change, change_ends, read_ends, written_end
 from exporter.reaper.execute import CHILDREN_MAX
-from exporter.reaper.models import Proof
 from exporter.reaper.possible_hosts import ProcessKey
 from exporter.runs.folder import RunError
 from exporter.runs.journal import RunJournal, journal_of, running_on
@@ -38,8 +37,9 @@ from exporter.runs.models import (
     UNREADABLE,
     Action,
     ActionState,
-    Intent,
     Outcome,
+    Proof,
+    RecordedAction,
     Reversal,
     RunKind,
     RunOutcome,
@@ -94,49 +94,49 @@ def reopen_active(
             return HealedReaps()
     with running_on(target, "heal") as runs:
         recover(target, runs, BY_ACTION)
-        intents = _find(target, current_ends(runs, only), processes)
-        if not intents:
+        remedies = _find(target, current_ends(runs, only), processes)
+        if not remedies:
             return HealedReaps()
         record = RunRecord(runs)
-        record.begin(RunKind.HEAL, intents)
-        _stop_if_proven(runs, intents)
+        record.begin(RunKind.HEAL, remedies)
+        _stop_if_proven(runs, remedies)
         outcome = change_ends(target, record, _Replacing())
     done = set(outcome.done)
-    found = [each for each in intents if each.target in done]
+    found = [each.action for each in remedies if each.action.target in done]
     return HealedReaps(
-        tuple(each.target for each in found if each.before["mistake"]),
-        tuple(each.target for each in found if not each.before["mistake"]),
+        tuple(each.target for each in found if each.expected["mistake"]),
+        tuple(each.target for each in found if not each.expected["mistake"]),
         complete=not outcome.why,
     )
 
 
-def current_ends(journal: RunJournal, only: Collection[str] | None) -> list[Action]:
+def current_ends(journal: RunJournal, only: Collection[str] | None) -> list[RecordedAction]:
     """For each session the last end that we wrote and did not take back."""
-    newest: dict[str, Action] = {}
+    newest: dict[str, RecordedAction] = {}
     for each in journal.done_actions(*ENDS):  # the newest first
-        if only is None or each.intent.target in only:
-            newest.setdefault(each.intent.target, each)
+        if only is None or each.action.target in only:
+            newest.setdefault(each.action.target, each)
     return list(newest.values())
 
 
-def _stop_if_proven(runs: RunJournal, healed: Sequence[Intent]) -> None:
+def _stop_if_proven(runs: RunJournal, healed: Sequence[RecordedAction]) -> None:
     """A wrong proof means that we do not see all processes: a person has to look."""
     wrong = [
         each
-        for each in healed
-        if each.before["mistake"] and each.before.get("proof", Proof.PROVEN) == Proof.PROVEN
+        for each in (remedy.action.expected for remedy in healed)
+        if each["mistake"] and each.get("proof", Proof.PROVEN) == Proof.PROVEN
     ]
     if wrong:
         runs.trip(f"{counted(len(wrong), 'session')} proven dead, and active after the reap")
 
 
 def _find(
-    target: Target, ends: Sequence[Action], processes: Collection[ProcessKey]
-) -> list[Intent]:
+    target: Target, ends: Sequence[RecordedAction], processes: Collection[ProcessKey]
+) -> list[RecordedAction]:
     """What is to be done about the sessions whose ends these are."""
     if not ends or database.file_state(target.database) is None:
         return []
-    found: list[Intent | None] = []
+    found: list[RecordedAction | None] = []
     for start in range(0, len(ends), _AT_ONCE):
         with target.reading() as connection:
             schema = probe_schema(connection)
@@ -146,8 +146,11 @@ def _find(
 
 
 def _remedy_or_none(
-    connection: apsw.Connection, schema: Schema, ended: Action, processes: Collection[ProcessKey]
-) -> Intent | None:
+    connection: apsw.Connection,
+    schema: Schema,
+    ended: RecordedAction,
+    processes: Collection[ProcessKey],
+) -> RecordedAction | None:
     """A row with text that is not UTF-8 must not keep other sessions from being healed."""
     try:
         return _remedy(connection, schema, ended, processes)
@@ -156,16 +159,19 @@ def _remedy_or_none(
 
 
 def _remedy(
-    connection: apsw.Connection, schema: Schema, ended: Action, processes: Collection[ProcessKey]
-) -> Intent | None:
+    connection: apsw.Connection,
+    schema: Schema,
+    ended: RecordedAction,
+    processes: Collection[ProcessKey],
+) -> RecordedAction | None:
     """What puts one session right; None if nothing is wrong, or the end is not ours any more."""
-    session_id, end = ended.intent.target, written_end(ended)
+    session_id, end = ended.action.target, written_end(ended)
     children = (
         children_of(connection, session_id) if schema.has("sessions", "parent_session_id") else []
     )
-    rows = int(ended.intent.before.get("rows", 0))
+    rows = int(ended.action.expected.get("rows", 0))
     is_active = active_since(connection, schema, session_id, end, rows)
-    known = ended.intent.after.get("children")
+    known = ended.after.get("children")
     new = [each for each in children if known is not None and each not in known]
     if not (is_active or new) or end_of(connection, session_id) != end:
         return None
@@ -199,32 +205,32 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, float | int) and isfinite(value)
 
 
-def _was_there(ended: Action, processes: Collection[ProcessKey]) -> bool:
+def _was_there(ended: RecordedAction, processes: Collection[ProcessKey]) -> bool:
     """Whether a process that had the database open at the reap has it open now."""
-    then = ended.intent.after.get("holders")
+    then = ended.after.get("holders")
     if then is None:  # an older journal does not say
         return bool(processes)
     return any(tuple(each) in processes for each in then)
 
 
-def _reopening_active(ended: Action, mistake: bool) -> Intent:
-    intent = _reopening(ended, "it was active after it had been ended")
-    intent.before["mistake"] = mistake
-    return intent
+def _reopening_active(ended: RecordedAction, mistake: bool) -> RecordedAction:
+    reopening = _reopening(ended, "it was active after it had been ended")
+    reopening.action.expected["mistake"] = mistake
+    return reopening
 
 
 def _new_end(
-    action: str,
-    ended: Action,
+    kind: str,
+    ended: RecordedAction,
     end: End,
     reason: str,
     rows: int,
     children: Sequence[str],
     mistake: bool,
-) -> Intent:
-    old = ended.intent.after
-    before: dict[str, Any] = {
-        "source": ended.intent.before.get("source"),
+) -> RecordedAction:
+    old = ended.after
+    expected: dict[str, Any] = {
+        "source": ended.action.expected.get("source"),
         "rows": rows,
         "ended_at": old["ended_at"],
         "end_reason": old["end_reason"],
@@ -232,11 +238,8 @@ def _new_end(
         "proof": old.get("proof", Proof.PROVEN.value),
     }
     after = {**old, **end._asdict(), "children": list(children[:CHILDREN_MAX])}
-    return Intent(
-        action=action,
-        target=ended.intent.target,
-        reason=reason,
-        before=before,
+    return RecordedAction(
+        Action(kind=kind, target=ended.action.target, reason=reason, expected=expected),
         after=after,
         reverses=Reversal(ended.run, ended.number),
     )
@@ -260,11 +263,14 @@ def undo(run: str, target: Target) -> Outcome:
     try:
         with running_on(target, f"undo of {run}") as runs:
             recover(target, runs, BY_ACTION)
-            intents, failed = _still_as_reaped(run, target, runs)
-            if not intents:
+            reopenings, failed = _still_as_reaped(run, target, runs)
+            if not reopenings:
                 return Outcome(run, RunOutcome.DONE, skipped=failed)
+            # An undo that was stopped just goes on: what is back already is no failure.
+            back = {each.target for each in failed} & runs.restored().keys()
+            failed = tuple(each for each in failed if each.target not in back)
             record = RunRecord(runs)
-            record.begin(RunKind.UNDO, intents, by_hand=True)
+            record.begin(RunKind.UNDO, reopenings, by_hand=True)
             outcome = change_ends(target, record, _Replacing())
     except RunError as error:
         if record is None or not record.run:
@@ -276,41 +282,41 @@ def undo(run: str, target: Target) -> Outcome:
 
 def _still_as_reaped(
     run: str, target: Target, runs: RunJournal
-) -> tuple[list[Intent], tuple[Skipped, ...]]:
+) -> tuple[list[RecordedAction], tuple[Skipped, ...]]:
     """What to do about sessions that are as the reap left them; the others, and why not."""
     moved = {
-        (each.intent.reverses.run, each.intent.reverses.number): each
+        (each.reverses.run, each.reverses.number): each
         for each in runs.named(MOVE_END)
-        if each.intent.reverses is not None
+        if each.reverses is not None
     }
     actions = [_as_it_stands(each, moved) for each in runs.actions(run)]
     failed = [
-        Skipped(each.intent.target, f"it was given back already, or corrected, {each.why}")
+        Skipped(each.action.target, f"it was given back already, or corrected, {each.why}")
         for each in actions
         if each.state is ActionState.UNDONE
     ]
     failed += [
-        Skipped(each.intent.target, f"not known whether it was ended: {each.why}")
+        Skipped(each.action.target, f"not known whether it was ended: {each.why}")
         for each in actions
         if each.state is ActionState.INTENDED
     ]
     failed += [
-        Skipped(each.intent.target, each.why)
-        for each in actions
-        if each.intent.action == UNREADABLE
+        Skipped(each.action.target, each.why) for each in actions if each.action.kind == UNREADABLE
     ]
     done = [each for each in actions if each.state is ActionState.DONE]
-    ends = read_ends(target, (each.intent.target for each in done))
-    as_written = [each for each in done if ends.get(each.intent.target) == written_end(each)]
+    ends = read_ends(target, (each.action.target for each in done))
+    as_written = [each for each in done if ends.get(each.action.target) == written_end(each)]
     changed = [
-        Skipped(each.intent.target, _why_not_reopened(ends.get(each.intent.target)))
+        Skipped(each.action.target, _why_not_reopened(ends.get(each.action.target)))
         for each in done
-        if ends.get(each.intent.target) != written_end(each)
+        if ends.get(each.action.target) != written_end(each)
     ]
     return [_reopening(each, f"undo of {run}") for each in as_written], (*changed, *failed)
 
 
-def _as_it_stands(action: Action, moved: Mapping[tuple[str, int], Action]) -> Action:
+def _as_it_stands(
+    action: RecordedAction, moved: Mapping[tuple[str, int], RecordedAction]
+) -> RecordedAction:
     """The action that wrote the end which a session has now: healing may have moved it."""
     while action.state is ActionState.UNDONE and (action.run, action.number) in moved:
         action = moved[action.run, action.number]
@@ -325,14 +331,16 @@ def _refuse_unless_reap(run: str, kind: RunKind) -> None:
 # What both share
 
 
-def _reopening(action: Action, reason: str) -> Intent:
-    """The intent to take back an action that ended a session."""
-    return Intent(
-        action=REOPEN_SESSION,
-        target=action.intent.target,
-        reason=reason,
-        before={**action.intent.after, "source": action.intent.before.get("source")},
-        reverses=Reversal(action.run, action.number),
+def _reopening(ended: RecordedAction, reason: str) -> RecordedAction:
+    """The action that takes back one that ended a session."""
+    return RecordedAction(
+        Action(
+            kind=REOPEN_SESSION,
+            target=ended.action.target,
+            reason=reason,
+            expected={**ended.after, "source": ended.action.expected.get("source")},
+        ),
+        reverses=Reversal(ended.run, ended.number),
     )
 
 
@@ -342,14 +350,14 @@ class _Replacing(Change):
     def check(self, writer: Writer) -> None:
         writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm
 
-    def take(self, writer: Writer, action: Action) -> str:
-        connection, intent = writer.connection, action.intent
-        old = End(intent.before["ended_at"], intent.before["end_reason"])
-        if intent.action == REOPEN_SESSION:
-            taken = reopen_session(connection, intent.target, old)
+    def take(self, writer: Writer, action: RecordedAction) -> str:
+        connection, session_id = writer.connection, action.action.target
+        old = End(action.action.expected["ended_at"], action.action.expected["end_reason"])
+        if action.action.kind == REOPEN_SESSION:
+            taken = reopen_session(connection, session_id, old)
         else:
-            taken = replace_end(connection, intent.target, old, written_end(action))
-        return "" if taken else _why_not_reopened(end_of(connection, intent.target))
+            taken = replace_end(connection, session_id, old, written_end(action))
+        return "" if taken else _why_not_reopened(end_of(connection, session_id))
 
 
 def _why_not_reopened(found: End | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from exporter.evidence.openers import KnownOpeners
-from exporter.reaper.plan import HomePlan
+from exporter.reaper.plan import ReapPlan
 
 UNDOABLE_SECONDS = 72 * 3600.0
 
@@ -15,12 +15,11 @@ class ReapRequest(Struct, frozen=True):
 
     home: str
     owner: int
-    plan: HomePlan
+    plan: ReapPlan
     """Made by the last scan of this home, without the actions that are not wanted."""
     by_hand: bool = False
     openers: KnownOpeners = KnownOpeners()
     run: str = ""
-    plan_hash: str = ""
     end_reason: str = "reaped"
     lock_budget_seconds: float = 0.05
     undoable_seconds: float = UNDOABLE_SECONDS

@@ -22,14 +22,11 @@ from msgspec import Struct
 from exporter.evidence.models import Holder, Liveness
 from exporter.hermes.heartbeats import BACKEND_SOURCES
 from exporter.reaper.models import (
-    Evidence,
     Judgement,
     LeaseFact,
     ProcessFacts,
-    Proof,
     ReaperRules,
     Rule,
-    SpeaksFor,
     UnknownReason,
     Verdict,
 )
@@ -42,6 +39,7 @@ from exporter.reaper.possible_hosts import (
     hosts_of,
     required_idle_seconds,
 )
+from exporter.runs.models import Evidence, Proof, SpeaksFor
 from exporter.snapshot import Hold, LockAnswer, OpenSession
 from exporter.text import format_age
 

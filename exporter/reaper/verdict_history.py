@@ -15,7 +15,6 @@ from exporter.reaper.models import (
     Judgement,
     LeakCount,
     ProcessFacts,
-    Proof,
     ReaperRules,
     Rule,
     UnknownCount,
@@ -25,6 +24,7 @@ from exporter.reaper.models import (
 )
 from exporter.reaper.verdict import Conclusion, Context, WatchedSession, context_of, decide, judge
 from exporter.reaper.watched_idleness import BootTime, WatchedIdleness, read_boot_time
+from exporter.runs.models import Proof
 from exporter.snapshot import OTHER, OpenSession
 
 _EVIDENCE_SHOWN: Final = 4

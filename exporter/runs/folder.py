@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -20,6 +21,8 @@ from exporter.errors import HomeError
 NAME: Final = ".hermes-exporter"
 _LOCK: Final = "run.lock"
 _NOTE_BYTES: Final = 200
+_LOCK_SECONDS: Final = (0.02, 0.05, 0.1)
+"""How long to wait for the lock before another run is named: a look at it takes microseconds."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -137,7 +140,7 @@ def run_lock(folder: RunFolder, purpose: str) -> Iterator[None]:
         raise unusable(path, error) from error
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
         except BlockingIOError as error:
             other = os.pread(descriptor, _NOTE_BYTES, 0).decode(errors="replace").strip()
             raise RunBusyError(
@@ -149,6 +152,39 @@ def run_lock(folder: RunFolder, purpose: str) -> Iterator[None]:
             os.pwrite(descriptor, f"{purpose} by process {os.getpid()}\n".encode(), 0)
         except OSError:
             pass  # a full disk: the lock counts, not the name in it
+        os.utime(descriptor)  # when it was taken: see `run_began_at`
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    for seconds in _LOCK_SECONDS:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(seconds)
+        else:
+            return
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def run_began_at(folder: RunFolder) -> float | None:
+    """When the run began that is under way now; None if there is none.
+
+    A run in the journal that is not finished, and is older than that, was killed.
+    """
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(_LOCK, flags, dir_fd=folder.descriptor)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unusable(os.path.join(folder.path, _LOCK), error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
+    return None

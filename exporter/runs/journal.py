@@ -29,7 +29,7 @@ from exporter.runs.folder import (
 )
 from exporter.runs.journal_file import FILE, VERSION, opened, prepare, transaction, version_of
 from exporter.runs.journal_reader import STOPPED_BY_VOLUME, JournalReader
-from exporter.runs.models import WHY_MAX, ActionState, Intent, RunKind, RunOutcome, Settled
+from exporter.runs.models import WHY_MAX, ActionState, RecordedAction, RunKind, RunOutcome, Settled
 from exporter.runs.reserve import has_reserve, make_reserve, release_reserve
 from exporter.runs.salvage import is_damaged, salvage
 from exporter.text import cut
@@ -122,7 +122,7 @@ class RunJournal(JournalReader):
     def begin(
         self,
         kind: RunKind,
-        intents: Sequence[Intent],
+        actions: Sequence[RecordedAction],
         *,
         run: str = "",
         plan: str = "",
@@ -146,7 +146,7 @@ class RunJournal(JournalReader):
                 "INSERT INTO actions (run, number, action, policy, target, reason, bytes, before, "
                 "after, evidence, reverses_run, reverses_number, state) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (_columns(run, number, intent) for number, intent in enumerate(intents)),
+                (_columns(run, number, each) for number, each in enumerate(actions)),
             )
         return run
 
@@ -234,19 +234,19 @@ def _group_equal(settled: Sequence[Settled]) -> Iterator[tuple[int, int, Settled
         yield alike[0].number, alike[-1].number, alike[0]
 
 
-def _columns(run: str, number: int, intent: Intent) -> tuple[Any, ...]:
-    reverses = intent.reverses
+def _columns(run: str, number: int, recorded: RecordedAction) -> tuple[Any, ...]:
+    action, reverses = recorded.action, recorded.reverses
     return (
         run,
         number,
-        intent.action,
-        intent.policy,
-        intent.target,
-        intent.reason,
-        intent.bytes,
-        _json(intent.before),
-        _json(intent.after),
-        _json(intent.evidence),
+        str(action.kind),
+        action.policy,
+        action.target,
+        action.reason,
+        action.bytes,
+        _json(action.expected),
+        _json(recorded.after),
+        _json(action.evidence),
         reverses.run if reverses else None,
         reverses.number if reverses else None,
         ActionState.INTENDED.value,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import apsw
 import msgspec
+from msgspec import Struct
 
 from exporter.runs.folder import JournalDamagedError, RunError
 from exporter.runs.models import (
@@ -15,8 +16,10 @@ from exporter.runs.models import (
     Action,
     ActionState,
     BreakerTrip,
-    Intent,
+    Evidence,
+    Frees,
     Reaps,
+    RecordedAction,
     Reopening,
     Reversal,
     Run,
@@ -24,6 +27,19 @@ from exporter.runs.models import (
     RunOutcome,
 )
 from exporter.text import cut
+
+_LONGEST_RUN_SECONDS: Final = 86400.0
+
+
+class TakenAction(Struct, frozen=True):
+    """Something that a run took, or may have taken."""
+
+    action: str
+    target: str
+    bytes: int
+    at: float
+    frees_now: bool
+
 
 STOPPED_BY_VOLUME: Final = "%sessions would be ended in one pass, more than%"
 """Version 0.1 stopped where many sessions were dead, and waited for a person. Slow start does not:
@@ -79,11 +95,11 @@ class JournalReader:
         with _damage_as_error():
             return [_run(row) for row in rows]
 
-    def actions(self, run: str) -> list[Action]:
+    def actions(self, run: str) -> list[RecordedAction]:
         """All actions of a run, in order."""
         return self._actions("run = ? ORDER BY number", run)
 
-    def done_actions(self, *actions: str) -> list[Action]:
+    def done_actions(self, *actions: str) -> list[RecordedAction]:
         """Actions of these names that were done and not taken back, in any run; newest first."""
         return self._actions(
             "state = 'done' AND action IN (SELECT value FROM json_each(?)) "
@@ -91,7 +107,7 @@ class JournalReader:
             msgspec.json.encode(actions).decode(),
         )
 
-    def named(self, action: str) -> list[Action]:
+    def named(self, action: str) -> list[RecordedAction]:
         """All actions of this name, whatever became of them."""
         return self._actions("action = ?", action)
 
@@ -130,7 +146,7 @@ class JournalReader:
         ).fetchall()
         return frozenset(target for (target,) in rows)
 
-    def _actions(self, condition: str, *values: str) -> list[Action]:
+    def _actions(self, condition: str, *values: str) -> list[RecordedAction]:
         rows: list[Any] = self._connection.execute(_ACTIONS + condition, values).fetchall()
         with _damage_as_error():
             return [_action(row) for row in rows]
@@ -144,6 +160,23 @@ class JournalReader:
                 (action, moment),
             ).get
         )
+
+    def taken_automatically(self, kind: RunKind, moment: float) -> Iterator[TakenAction]:
+        """Yield what automatic runs of this kind took since then, given back or not.
+
+        What a run has not settled counts as well: it may have been taken.
+        """
+        rows: list[Any] = self._connection.execute(
+            "SELECT action, target, bytes, COALESCE(settled_at, started_at), "
+            "json_extract(after, '$.frees') = 'now' "
+            "FROM runs JOIN actions ON actions.run = runs.id "
+            "WHERE kind = ? AND NOT by_hand AND started_at >= ? AND state != 'skipped' "
+            "AND COALESCE(settled_at, started_at) >= ?",
+            (kind.value, moment - _LONGEST_RUN_SECONDS, moment),
+        ).fetchall()
+        with _damage_as_error():
+            for action, target, size, at, frees_now in rows:
+                yield TakenAction(action, target, max(0, int(size)), float(at), bool(frees_now))
 
     def automatic_reaps(self, action: str) -> list[Reaps]:
         """What actions of this name of automatic reaps have ended, minute by minute."""
@@ -293,16 +326,38 @@ def _run(row: Sequence[Any]) -> Run:
     )
 
 
-def _action(row: Sequence[Any]) -> Action:
-    intent = Intent(
-        action=row[2],
-        target=row[3],
-        reason=row[4],
-        policy=row[5],
-        bytes=row[6],
-        before=msgspec.json.decode(row[7]),
-        after=msgspec.json.decode(row[8]),
-        evidence=msgspec.json.decode(row[9]),
+def _action(row: Sequence[Any]) -> RecordedAction:
+    after = _OBJECT.decode(row[8])
+    return RecordedAction(
+        action=Action(
+            kind=row[2],
+            target=row[3],
+            reason=row[4],
+            policy=row[5],
+            bytes=row[6],
+            expected=_OBJECT.decode(row[7]),
+            frees=_FREES.get(after.get("frees"), Frees.AT_PURGE),
+            group=int(after.get("group") or 0),
+            evidence=_evidence(row[9]),
+        ),
+        after=after,
         reverses=Reversal(row[10], row[11]) if row[10] is not None else None,
+        run=row[0],
+        number=row[1],
+        state=ActionState(row[12]),
+        why=row[13],
+        settled_at=row[14],
     )
-    return Action(row[0], row[1], intent, ActionState(row[12]), row[13], row[14])
+
+
+def _evidence(stored: str) -> tuple[Evidence, ...]:
+    """The evidence of an end; none of what another version may have written."""
+    try:
+        return _EVIDENCE.decode(stored)
+    except msgspec.ValidationError:
+        return ()
+
+
+_EVIDENCE: Final = msgspec.json.Decoder(tuple[Evidence, ...])
+_FREES: Final[dict[Any, Frees]] = {each.value: each for each in Frees}
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])

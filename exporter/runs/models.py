@@ -1,20 +1,27 @@
-"""What the run journal holds: runs, their actions, and what became of them."""
+"""What reap and prune share: plans and their actions, runs, and what became of each action."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 from msgspec import Meta, Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
-from exporter.config.prune import PolicyName
-from exporter.snapshot import Bytes, Count, SessionId, Text, Word
+from exporter.config.prune import PolicyName, PolicyNameOrNone, ThresholdName
+from exporter.snapshot import Bytes, Count, SessionId, Text, Timestamp, Word
 from exporter.text import cut
 
 TARGET_MAX: Final = 512
 WHY_MAX: Final = 300
+EVIDENCE_MAX: Final = 4
+"""Pieces of evidence that a plan and a list of sessions have of each session."""
+STOPPED: Final = "the run was stopped before its turn came"
+"""Why an action was left alone that a run was stopped before."""
+
+TargetName = Annotated[str, Meta(max_length=4096)]
+"""What an action is taken on: the id of a session or run, a project's hash, a path in the home."""
 
 UNREADABLE: Final = "unreadable"
 """In place of an action whose entry in the journal was damaged: not known what it was."""
@@ -45,11 +52,18 @@ class RunOutcome(StrEnum):
     """Something went wrong after some of it."""
     FAILED = "failed"
     """Something went wrong before anything was done."""
+    INTERRUPTED = "interrupted"
+    """A person stopped it: what was done is known and can be undone, the rest was left alone."""
     UNKNOWN = "unknown"
     """What was done could not be noted or seen: no journal has this, the next run finds out."""
 
 
-NOTED_OUTCOMES: Final = (RunOutcome.DONE, RunOutcome.PARTIAL, RunOutcome.FAILED)
+NOTED_OUTCOMES: Final = (
+    RunOutcome.DONE,
+    RunOutcome.PARTIAL,
+    RunOutcome.FAILED,
+    RunOutcome.INTERRUPTED,
+)
 """How a run that is finished ended."""
 
 
@@ -80,6 +94,115 @@ class Filter(Struct, frozen=True):
     """In place of the age that the settings of a policy say."""
     unproven: bool = False
     """Files without a row whose deletion was not seen, too: they may be last copies."""
+    include_undone: bool = False
+    """What an undo gave back within `keep.undone`, too."""
+
+
+class Proof(StrEnum):
+    """How a session was found dead."""
+
+    PROVEN = "proven"
+    """The kernel shows that no process can be running it."""
+    PRESUMED = "presumed"
+    """It was watched idle for a long time, beside a process that may run it."""
+
+
+class SpeaksFor(StrEnum):
+    """The verdict that a piece of evidence supports."""
+
+    LIVE = "live"
+    HELD = "held"
+    DEAD = "dead"
+    EXEMPT = "exempt"
+    """Sessions of its source are never reaped."""
+    BLIND = "blind"
+    """It only shows that something cannot be seen."""
+
+
+class Evidence(Struct, frozen=True):
+    """One piece of evidence; the detail names processes by PID and kind, never by arguments."""
+
+    kind: Word
+    says: SpeaksFor
+    detail: Text
+
+
+Expected = TypeVar("Expected")
+"""What the target of an action must still be like when the action is taken."""
+
+
+class Action(Struct, Generic[Expected], frozen=True):
+    """One thing to do, why, and what must still hold at that moment."""
+
+    kind: Word
+    """What is done, as journals and JSON name it: `END_SESSION`, or one of `pruner.models.Act`."""
+    target: TargetName
+    reason: Text
+    expected: Expected
+    """Compared at the moment the action is taken."""
+    policy: PolicyNameOrNone = ""
+    """Of a prune."""
+    bytes: Bytes = 0
+    """Allocated bytes of files, estimated payload of sessions."""
+    frees: Frees = Frees.AT_PURGE
+    lowers: tuple[ThresholdName, ...] = ()
+    """The thresholds that it lowers by its bytes, or by one where things are counted."""
+    group: int = 0
+    """Actions of one group other than 0 are taken together or not at all: a lineage of sessions,
+    a parent with its delegates. They follow each other in the plan, children first."""
+    evidence: Annotated[tuple[Evidence, ...], Meta(max_length=EVIDENCE_MAX)] = ()
+    """Why a session was found dead."""
+    proof: Proof = Proof.PROVEN
+
+
+class ProtectedCount(Struct, frozen=True):
+    """How many items a rule protects from a policy that would take them."""
+
+    rule: Text
+    items: Count
+
+
+class Unreachable(Struct, frozen=True):
+    """Bytes above the low mark of a threshold that no policy may free."""
+
+    threshold: Text
+    reason: Text
+    bytes: Bytes
+
+
+class Capped(Struct, frozen=True):
+    """What automatic runs leave for later, because of what they may take in 24 hours."""
+
+    items: Count
+    bytes: Bytes
+    too_large: Count = 0
+    """Those of the items that alone are more than a whole day's caps: they wait for a person."""
+    caps: Annotated[list[Word], Meta(max_length=3)] = []
+    """The keys of `prune.caps` that are reached."""
+    more_at: Timestamp | None = None
+    """When more may go; None if only a person can take the rest."""
+
+
+class Plan(Struct, Generic[Expected], frozen=True):
+    """What would be done to one home, in this order."""
+
+    home: str
+    hash: str = ""
+    """Of actions, targets and their states; not of the time of the plan."""
+    created_at: Timestamp = 0.0
+    actions: tuple[Action[Expected], ...] = ()
+    blocked: Annotated[str, Meta(max_length=64)] = ""
+    """Why it does nothing, as a label value; empty if nothing prevents it."""
+    why: Text = ""
+    """The same in a sentence."""
+    warnings: tuple[Text, ...] = ()
+    """What a person should know before saying yes, e.g. that it is more than a day's caps."""
+    capped: Capped | None = None
+    """Of an automatic prune: what is left for later."""
+    protected: tuple[ProtectedCount, ...] = ()
+    unreachable: tuple[Unreachable, ...] = ()
+    deferred: Count = 0
+    """How many dead sessions the limit per minute postpones."""
 
 
 class Skipped(Struct, frozen=True):
@@ -100,7 +223,7 @@ class Outcome(Struct, frozen=True):
     run: Word | None
     """Of an undo, the run that was undone. None if nothing was begun."""
     outcome: RunOutcome
-    done: tuple[Annotated[str, Meta(max_length=4096)], ...] = ()
+    done: tuple[TargetName, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     why: Text = ""
     """What stopped it, if anything did; cut to what a message can carry."""
@@ -145,37 +268,23 @@ class Reversal(Struct, frozen=True):
     number: int
 
 
-class Intent(Struct, frozen=True):
-    """An action that is about to be taken."""
+class RecordedAction(Struct, frozen=True):
+    """An action in the journal, which has it before it is taken."""
 
-    action: str
-    target: str
-    reason: str
-    policy: str = ""
-    bytes: int = 0
-    before: dict[str, Any] = {}
-    """What the target must be like when the action is taken."""
+    action: Action[dict[str, Any]]
     after: dict[str, Any] = {}
-    """What the action makes of it."""
-    evidence: list[Any] = []
+    """What the action makes of its target, and what undoing it needs."""
     reverses: Reversal | None = None
+    run: str = ""
+    number: int = 0
+    state: ActionState = ActionState.INTENDED
+    why: str = ""
+    settled_at: float | None = None
 
 
-class Action(Struct, frozen=True):
-    """An action as the journal knows it."""
-
-    run: str
-    number: int
-    intent: Intent
-    state: ActionState
-    why: str
-    settled_at: float | None
-
-
-def intended(run: str, intents: Iterable[Intent]) -> list[Action]:
-    """The actions of a run that has just begun with these intents."""
-    state = ActionState.INTENDED
-    return [Action(run, number, each, state, "", None) for number, each in enumerate(intents)]
+def numbered(run: str, actions: Iterable[RecordedAction]) -> list[RecordedAction]:
+    """The actions of a run that has just begun with these."""
+    return [replace(each, run=run, number=number) for number, each in enumerate(actions)]
 
 
 class Settled(Struct, frozen=True):
@@ -190,12 +299,12 @@ class Settled(Struct, frozen=True):
             force_setattr(self, "why", cut(self.why, WHY_MAX))
 
     @classmethod
-    def of(cls, action: Action, why: str) -> Settled:
+    def of(cls, action: RecordedAction, why: str) -> Settled:
         """An action that was done, or skipped for a reason."""
         return cls(action.number, ActionState.SKIPPED if why else ActionState.DONE, why)
 
 
-def skip(actions: Iterable[Action], why: str) -> list[Settled]:
+def skip(actions: Iterable[RecordedAction], why: str) -> list[Settled]:
     """Leave all of these alone, for one reason."""
     return [Settled(each.number, ActionState.SKIPPED, why) for each in actions]
 
@@ -221,6 +330,8 @@ class Run(Struct, frozen=True):
     """How many of the actions were taken back."""
     sole_action: str = ""
     """What all of its actions are; empty if they differ, or there is none."""
+    under_way: bool = False
+    """Its process has the run lock; of a run that is not finished and not this, it is gone."""
 
     @property
     def is_undone(self) -> bool:
@@ -238,14 +349,15 @@ class Run(Struct, frozen=True):
         return "purge" if self.is_purge else self.kind.value
 
     def row(self, home: str) -> dict[str, Any]:
-        """The run as `history --json` prints it."""
+        """The run as `history --json` prints it; one whose process is gone was interrupted."""
+        outcome = self.outcome or (None if self.under_way else RunOutcome.INTERRUPTED)
         return {
             "run": self.id,
             "kind": self.label,
             "home": home,
             "started_at": self.started_at,
             "finished_at": self.finished_at,
-            "outcome": self.outcome.value if self.outcome else None,
+            "outcome": outcome.value if outcome else None,
             "actions": self.actions,
             "bytes": self.bytes,
             "undoable_until": None if self.is_undone else self.undoable_until,

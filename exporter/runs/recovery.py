@@ -16,12 +16,20 @@ from msgspec import Struct
 from exporter.errors import HomeError
 from exporter.runs.folder import run_folder
 from exporter.runs.journal import RunJournal, running_on
-from exporter.runs.models import WHY_MAX, Action, ActionState, Run, RunOutcome, Settled, skip
+from exporter.runs.models import (
+    WHY_MAX,
+    ActionState,
+    RecordedAction,
+    Run,
+    RunOutcome,
+    Settled,
+    skip,
+)
 from exporter.text import cut
 from exporter.writing.target import Target
 
 KILLED: Final = "the run was killed"
-FindOut = Callable[[Target, RunJournal, Run, Sequence[Action]], list[Settled]]
+FindOut = Callable[[Target, RunJournal, Run, Sequence[RecordedAction]], list[Settled]]
 """What became of open actions of a run, all of one kind; INTENDED with a reason: cannot be told."""
 
 
@@ -43,7 +51,7 @@ def recover(target: Target, journal: RunJournal, by_action: Mapping[str, FindOut
     settled, left = [], {}
     for run in journal.unfinished_runs():
         opened = open_actions(journal, run.id)
-        if any(each.intent.action not in by_action for each in opened):
+        if any(each.action.kind not in by_action for each in opened):
             continue
         try:
             why = _recover_run(target, journal, run, opened, by_action)
@@ -79,7 +87,7 @@ def not_known(run: str, why: object) -> str:
     return cut(f"not known what was done; `hermes-exporter undo {run}` ({why})", WHY_MAX)
 
 
-def open_actions(journal: RunJournal, run: str) -> list[Action]:
+def open_actions(journal: RunJournal, run: str) -> list[RecordedAction]:
     """The actions of a run of which it is not known what became of them."""
     return [each for each in journal.actions(run) if each.state is ActionState.INTENDED]
 
@@ -94,19 +102,22 @@ def _recover_run(
     target: Target,
     journal: RunJournal,
     run: Run,
-    opened: Sequence[Action],
+    opened: Sequence[RecordedAction],
     by_action: Mapping[str, FindOut],
 ) -> str:
     """Settle one run; return why it stays open, if it does."""
     for name, find_out in by_action.items():
-        alike = [each for each in opened if each.intent.action == name]
+        alike = [each for each in opened if each.action.kind == name]
         if alike:
             # Noted kind by kind: the files of a session ask the journal whether it was taken.
             journal.settle(run.id, find_out(target, journal, run, alike))
     left = open_actions(journal, run.id)
     if left:
         return next((each.why for each in left if each.why), "not all of it is known")
-    _finish(journal, run.id, "it was killed")
+    if run.by_hand:  # by Ctrl-C, most often: a run of the agent that is killed has failed
+        journal.finish(run.id, RunOutcome.INTERRUPTED, "it was killed")
+    else:
+        _finish(journal, run.id, "it was killed")
     return ""
 
 

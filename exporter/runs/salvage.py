@@ -152,7 +152,13 @@ def _is_action(row: Sequence[Any]) -> bool:
     except (ValueError, TypeError, msgspec.MsgspecError):
         return False
     values = isinstance(before, dict) and isinstance(after, dict) and isinstance(evidence, list)
-    return values and _are((str,), row[2:6]) and _are((int,), (row[1], row[6]))
+    group = after.get("group") if values else None
+    return (
+        values
+        and isinstance(group, int | None)
+        and _are((str,), row[2:6])
+        and _are((int,), (row[1], row[6]))
+    )
 
 
 def _are(types: tuple[type, ...], values: Sequence[Any]) -> bool:

@@ -15,14 +15,15 @@ from typing import Any, Protocol
 from exporter.errors import HomeError
 from exporter.runs.journal import RunJournal
 from exporter.runs.models import (
-    Action,
+    STOPPED,
     ActionState,
-    Intent,
     Outcome,
+    RecordedAction,
     RunKind,
+    RunOutcome,
     Settled,
     Skipped,
-    intended,
+    numbered,
     outcome_of,
     skip,
 )
@@ -42,17 +43,18 @@ class RunRecord:
     def __init__(self, journal: RunJournal, progress: Progress | None = None) -> None:
         self.run = ""
         """Its id; empty until the journal has it. From then on something may have been done."""
-        self.actions: Sequence[Action] = ()
+        self.actions: Sequence[RecordedAction] = ()
         self.settled: dict[int, Settled] = {}
         self.why = ""
         """What stopped it, if anything did."""
+        self._interrupted = False
         self._journal = journal
         self._progress = progress
 
-    def begin(self, kind: RunKind, intents: Sequence[Intent], **noted: Any) -> None:
+    def begin(self, kind: RunKind, actions: Sequence[RecordedAction], **noted: Any) -> None:
         """Note the run and all that it is about to do."""
-        self.run = self._journal.begin(kind, intents, **noted)
-        self.actions = intended(self.run, intents)
+        self.run = self._journal.begin(kind, actions, **noted)
+        self.actions = numbered(self.run, actions)
 
     def settle(self, settled: Sequence[Settled]) -> None:
         """Note what became of some actions."""
@@ -62,11 +64,17 @@ class RunRecord:
             if self._progress is not None:
                 self._progress(len(self.settled), len(self.actions))
 
-    def open(self, actions: Sequence[Action]) -> list[Action]:
+    def open(self, actions: Sequence[RecordedAction]) -> list[RecordedAction]:
         """Those of these that are not settled yet."""
         return [each for each in actions if each.number not in self.settled]
 
-    def is_done(self, action: Action) -> bool:
+    def interrupt(self, actions: Sequence[RecordedAction]) -> None:
+        """Leave the rest of these alone: a person has asked the run to stop."""
+        left = self.open(actions)
+        self._interrupted = self._interrupted or bool(left)
+        self.settle(skip(left, STOPPED))
+
+    def is_done(self, action: RecordedAction) -> bool:
         settled = self.settled.get(action.number)
         return settled is not None and settled.state is ActionState.DONE
 
@@ -81,20 +89,22 @@ class RunRecord:
         done = [each for each in self.actions if self.is_done(each)]
         return Outcome(
             run=self.run,
-            outcome=outcome_of(went_wrong=bool(self.why), anything_done=bool(done)),
-            done=tuple(each.intent.target for each in done),
+            outcome=RunOutcome.INTERRUPTED
+            if self._interrupted and not self.why
+            else outcome_of(went_wrong=bool(self.why), anything_done=bool(done)),
+            done=tuple(each.action.target for each in done),
             skipped=tuple(
-                Skipped(each.intent.target, self._noted(each) or self.why)
+                Skipped(each.action.target, self._noted(each) or self.why)
                 for each in self.actions
                 if not self.is_done(each)
             ),
             why=self.why,
             notes=tuple(
-                Skipped(each.intent.target, self._noted(each)) for each in done if self._noted(each)
+                Skipped(each.action.target, self._noted(each)) for each in done if self._noted(each)
             ),
         )
 
-    def _noted(self, action: Action) -> str:
+    def _noted(self, action: RecordedAction) -> str:
         settled = self.settled.get(action.number)
         return settled.why if settled is not None else ""
 
@@ -105,14 +115,15 @@ class Work(Protocol):
     patient_rounds: int = 1
     """Work that is called off so many times in a row is given up."""
 
-    def take_some(self, waiting: Sequence[Action], settled: list[Settled]) -> None:
-        """Take some of these, as many as are worth an entry in the journal.
+    def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
+        """Take some of these, as many as are worth an entry in the journal; fewer, perhaps none,
+        once the target is `stopping`.
 
         Add to `settled` as soon as something is known: it counts also if an error follows. Raise
         CalledOffError if none may be taken now, HomeError if the work cannot go on.
         """
 
-    def find_out(self, actions: Sequence[Action], why: str) -> list[Settled]:
+    def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
         """What became of these after an error, by looking; `why` is for those that were not done.
 
         Raise DatabaseError if that cannot be seen either: they stay open.
@@ -124,13 +135,18 @@ class Work(Protocol):
         return False
 
 
-def take_all(target: Target, record: RunRecord, actions: Sequence[Action], work: Work) -> None:
+def take_all(
+    target: Target, record: RunRecord, actions: Sequence[RecordedAction], work: Work
+) -> None:
     """Take these actions of a run, and settle each; `record.why` says what stopped it.
 
     Raise DatabaseError if what became of the last ones cannot be told: they stay open.
     """
     waiting, called_off = list(actions), 0
     while waiting:
+        if target.stopping():
+            record.interrupt(waiting)
+            return
         settled: list[Settled] = []
         stopped: HomeError | None = None
         pause = False
@@ -154,6 +170,6 @@ def take_all(target: Target, record: RunRecord, actions: Sequence[Action], work:
             return
 
 
-def _left(actions: Sequence[Action], settled: Sequence[Settled]) -> list[Action]:
+def _left(actions: Sequence[RecordedAction], settled: Sequence[Settled]) -> list[RecordedAction]:
     known = {each.number for each in settled}
     return [each for each in actions if each.number not in known]

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from exporter.runs.folder import RunError, RunFolder
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 
 PATH: Final = ("backups", "trash")
 """Below the folder of the run journal."""
@@ -38,9 +38,9 @@ def is_run_id(name: str) -> bool:
     return _RUN.fullmatch(name) is not None
 
 
-def name_in_trash(action: Action) -> bytes:
+def name_in_trash(action: RecordedAction) -> bytes:
     """Its name in the trash of its run; a person can tell what it is."""
-    name = os.fsencode(os.path.basename(action.intent.target))
+    name = os.fsencode(os.path.basename(action.action.target))
     return b"%06d-%s" % (action.number, name[:_NAME_BYTES])
 
 

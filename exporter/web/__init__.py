@@ -1,1 +1,1 @@
-"""HTTP: the metrics, health, landing page and JSON, all served from memory."""
+"""HTTP: the metrics, health, pages and JSON, all served from memory."""

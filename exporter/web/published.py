@@ -8,25 +8,6 @@ from exporter.collectors.exposition import Rendered
 from exporter.web.response import Packed
 
 
-class HomeRow(Struct, frozen=True):
-    """One home on the landing page."""
-
-    home: str
-    up: bool
-    sessions_open: int | None
-    """None if the database was never read."""
-    sessions_ended: int | None
-    disk_bytes: int
-    trouble: str = ""
-    """Why the home is down."""
-    blind: tuple[str, ...] = ()
-    """What the agent cannot see of the home."""
-    verdicts: tuple[tuple[str, int], ...] = ()
-    """Verdicts on its open sessions and their counts; empty if they could not be read."""
-    scanned_at: float | None = None
-    """When the last complete scan ended."""
-
-
 class PublishedContent(Struct, frozen=True):
     """Everything that HTTP shows, as of one moment."""
 
@@ -35,10 +16,9 @@ class PublishedContent(Struct, frozen=True):
     """JSON of /api/v1/status."""
     sessions: Packed | None = None
     """JSON of /api/v1/sessions; compressed, because there may be tens of thousands."""
-    homes: tuple[HomeRow, ...] = ()
+    runs: bytes = b"[]"
+    """JSON of /api/v1/runs."""
     ready: bool = False
-    refused: int = 0
-    """Directories that look like homes and are not watched."""
 
 
 class Published:
@@ -61,9 +41,8 @@ class Published:
         metrics: Rendered,
         status: bytes,
         sessions: Packed,
-        homes: tuple[HomeRow, ...] = (),
+        runs: bytes = b"[]",
         ready: bool = True,
-        refused: int = 0,
     ) -> None:
         """Replace everything at once."""
-        self._content = PublishedContent(metrics, status, sessions, homes, ready, refused)
+        self._content = PublishedContent(metrics, status, sessions, runs, ready)

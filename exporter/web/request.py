@@ -42,6 +42,8 @@ class Request(Struct, frozen=True):
     keep_alive: bool
     body_bytes: int
     expects_continue: bool
+    query: str = ""
+    """What follows the `?`, as the client wrote it."""
 
 
 class RequestError(Exception):
@@ -81,13 +83,15 @@ def parse_head(head: bytes, limits: Limits) -> Request:
         raise RequestError(400, "only HTTP/1.1 and HTTP/1.0 are spoken here")
     method = parsed.method.decode("ascii")
     headers = _headers(parsed)
+    path, _, query = _target(method, parsed.target.decode("ascii")).partition("?")
     return Request(
         method=method,
-        path=_path(method, parsed.target.decode("ascii")),
+        path=path,
         headers=headers,
         keep_alive=_keeps_alive(headers.get("connection", ""), modern=modern),
         body_bytes=_body_bytes(head, headers, limits),
         expects_continue=modern and _expects_continue(headers),
+        query=query,
     )
 
 
@@ -122,13 +126,13 @@ def _headers(parsed: h11.Request) -> dict[str, str]:
     return headers
 
 
-def _path(method: str, target: str) -> str:
+def _target(method: str, target: str) -> str:
     if target.startswith(("http://", "https://")):
         _, slash, path = target.split("://", 1)[1].partition("/")
         target = slash + path or "/"
     if not target.startswith("/") and not (target == "*" and method == "OPTIONS"):
         raise RequestError(400, "malformed request target")
-    return target.partition("?")[0]
+    return target
 
 
 def _keeps_alive(connection: str, *, modern: bool) -> bool:

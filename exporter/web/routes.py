@@ -7,14 +7,22 @@ touch a home.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from urllib.parse import unquote
 
+import msgspec
 from msgspec import Struct
 
 from exporter.errors import ExporterError, UsageError
-from exporter.web.landing import landing_page
 from exporter.web.negotiation import accepts_gzip, choose_form
+from exporter.web.openapi import document
+from exporter.web.pages.environment import page, static_file
+from exporter.web.pages.host import host_page
+from exporter.web.pages.sessions import filters, run_page, session_page, sessions_page
 from exporter.web.published import Published
+from exporter.web.queries import HostQueries, QueryError
 from exporter.web.request import Request
 from exporter.web.response import JSON, Response, message
 
@@ -26,6 +34,9 @@ Authorise = Callable[[Request], Response | None]
 _READ = ("GET", "HEAD")
 _CHANGE = ("POST", "PUT")
 _NO_SCAN_YET = "the first scan is under way"
+_NOT_HERE = "not found; / shows what there is"
+_RETRY = ("Retry-After", "5")
+_RENDERING_MAX: Final = 2
 
 
 class _Route(Struct, frozen=True):
@@ -43,21 +54,38 @@ class Routes:
         telemetry_path: str = "/metrics",
         reload: Reload | None = None,
         authorise: Authorise | None = None,
+        queries: HostQueries | None = None,
     ) -> None:
         self._published = published
         self._telemetry_path = telemetry_path
         self._reload = reload
         self._reloading = asyncio.Lock()
         self._authorise = authorise
+        self._queries = queries
+        self._rendering = asyncio.Semaphore(_RENDERING_MAX)
         self._routes = {
-            "/": _Route(_READ, self._landing),
+            "/": _Route(_READ, self._host_page),
             "/-/healthy": _Route(_READ, lambda _: message(200, "healthy")),
             "/-/ready": _Route(_READ, self._ready),
             "/-/reload": _Route(_CHANGE, self._try_reload),
             "/api/v1/status": _Route(_READ, self._status),
             "/api/v1/sessions": _Route(_READ, self._sessions),
+            "/api/v1/runs": _Route(_READ, self._runs),
+            "/api/v1/trends": _Route(_READ, self._trends),
+            "/api/v1/openapi.json": _Route(_READ, lambda _: Response(200, document(), JSON)),
+            "/sessions": _Route(_READ, self._sessions_page),
         }
-        if telemetry_path in self._routes.keys() - {"/"} or not telemetry_path.startswith("/"):
+        self._prefixes = {
+            "/static/": _Route(_READ, self._static),
+            "/sessions/": _Route(_READ, self._session_page),
+            "/runs/": _Route(_READ, self._run_page),
+            "/api/v1/sessions/": _Route(_READ, self._session),
+            "/api/v1/runs/": _Route(_READ, self._run),
+        }
+        taken = telemetry_path in self._routes.keys() - {"/"} or telemetry_path.startswith(
+            tuple(self._prefixes)
+        )
+        if taken or not telemetry_path.startswith("/"):
             raise UsageError(
                 f"bad --web.telemetry-path {telemetry_path!r}: "
                 "expected a path of its own such as /metrics"
@@ -68,9 +96,9 @@ class Routes:
         """Answer one request."""
         if self._authorise is not None and (refusal := self._authorise(request)) is not None:
             return refusal
-        route = self._routes.get(request.path)
+        route = self._routes.get(request.path) or self._below(request.path)
         if route is None:
-            return message(404, "not found; / shows what there is")
+            return message(404, _NOT_HERE)
         if request.method not in route.methods:
             allowed = ", ".join(route.methods)
             return message(405, f"only {allowed} here", ("Allow", allowed))
@@ -89,9 +117,6 @@ class Routes:
             headers=_GZIPPED_FORM if compressed else _FORM,
         )
 
-    def _landing(self, _request: Request) -> Response:
-        return landing_page(self._published.content, self._telemetry_path)
-
     def _ready(self, _request: Request) -> Response:
         return (
             message(200, "ready") if self._published.content.ready else message(503, _NO_SCAN_YET)
@@ -109,6 +134,92 @@ class Routes:
             return Response(200, sessions.data, JSON, _GZIPPED)
         return Response(200, sessions, JSON, _VARIES)
 
+    def _runs(self, _request: Request) -> Response:
+        content = self._published.content
+        return message(503, _NO_SCAN_YET) if content.status is None else _json(content.runs)
+
+    async def _trends(self, _request: Request) -> Response:
+        if self._queries is None:
+            return message(404, _NOT_HERE)
+        try:
+            found = await self._queries.trends()
+        except QueryError as error:
+            return message(503, str(error), _RETRY)
+        return _json(msgspec.json.encode(found))
+
+    async def _session(self, request: Request) -> Response:
+        return await self._answer(request, lambda ask, name: ask.session(name), _as_json)
+
+    async def _run(self, request: Request) -> Response:
+        return await self._answer(request, lambda ask, name: ask.run(name), _as_json)
+
+    # Pages for people
+
+    def _static(self, request: Request) -> Response:
+        return static_file(_last_part(request)) or message(404, _NOT_HERE)
+
+    async def _host_page(self, request: Request) -> Response:
+        content = self._published.content
+        if content.status is None or not content.ready:
+            return page("message.html", 200, title="hermes-exporter", text=f"{_NO_SCAN_YET}.")
+        try:
+            trends = await self._queries.trends() if self._queries is not None else None
+        except QueryError:
+            trends = None  # the rest of the page is known
+        status, runs = msgspec.json.decode(content.status), msgspec.json.decode(content.runs)
+        only = filters(request.query).get("home")
+        return await self._render(
+            lambda: host_page(status, runs, trends, self._telemetry_path, only)
+        )
+
+    async def _sessions_page(self, request: Request) -> Response:
+        packed = self._published.content.sessions
+        if packed is None:
+            return page("message.html", 503, title="Sessions", text=f"{_NO_SCAN_YET}.")
+        return await self._render(
+            lambda: sessions_page(
+                msgspec.json.decode(b"".join(packed.unpack())), request.query, time.time()
+            )
+        )
+
+    async def _session_page(self, request: Request) -> Response:
+        return await self._answer(
+            request, lambda ask, name: ask.session(name), lambda _, found: session_page(found)
+        )
+
+    async def _run_page(self, request: Request) -> Response:
+        return await self._answer(request, lambda ask, name: ask.run(name), run_page)
+
+    async def _answer(
+        self,
+        request: Request,
+        ask: Callable[[HostQueries, str], Awaitable[Any]],
+        show: Callable[[str, Any], Response],
+    ) -> Response:
+        """Ask the agent about the last part of the path, and show its answer."""
+        in_json = request.path.startswith("/api/")
+        name = unquote(_last_part(request))
+        try:
+            found = await ask(self._queries, name) if self._queries is not None else None
+        except QueryError as error:
+            return _sorry(503, str(error), in_json=in_json)
+        if found is None:
+            return _sorry(404, "there is no such open session or run", in_json=in_json)
+        return show(name, found)
+
+    async def _render(self, make: Callable[[], Response]) -> Response:
+        """Make a page in a thread; only a few at a time, because each needs memory."""
+        async with self._rendering:
+            try:
+                return await asyncio.to_thread(make)
+            except ValueError:
+                return message(400, "malformed query")
+
+    def _below(self, path: str) -> _Route | None:
+        """Return the route of a path such as `/sessions/ID`."""
+        prefix, _, name = path.rpartition("/")
+        return self._prefixes.get(f"{prefix}/") if name else None
+
     def _try_reload(self, request: Request) -> Response | Awaitable[Response]:
         if self._reload is None:
             return message(403, "reload is off; start serve with --web.enable-lifecycle")
@@ -124,6 +235,25 @@ class Routes:
             except ExporterError as error:
                 return message(500, f"reload failed: {' '.join(str(error).split())}")
         return message(200, "reloaded")
+
+
+def _last_part(request: Request) -> str:
+    return request.path.rpartition("/")[2]
+
+
+def _json(body: bytes) -> Response:
+    return Response(200, body, JSON)
+
+
+def _as_json(_name: str, found: Any) -> Response:
+    return _json(msgspec.json.encode(found))
+
+
+def _sorry(status: int, why: str, *, in_json: bool) -> Response:
+    headers = (_RETRY,) if status == 503 else ()
+    if in_json:
+        return message(status, why, *headers)
+    return page("message.html", status, title="Not available", text=f"{why[:1].upper()}{why[1:]}.")
 
 
 _VARIES = (("Vary", "Accept-Encoding"),)

@@ -21,8 +21,8 @@ from exporter.pruner.requests import PruneRequest
 from exporter.reaper.reap import reap as reap_home
 from exporter.reaper.reopen import undo as undo_reap
 from exporter.reaper.requests import ReapRequest
-from exporter.runs.folder import RunError, run_folder
-from exporter.runs.journal import journal_of
+from exporter.runs.folder import RunError, run_began_at, run_folder
+from exporter.runs.journal import RunJournal, journal_of
 from exporter.runs.models import Outcome, Run, RunKind, RunOutcome, Skipped
 from exporter.runs.recovery import recover_home
 from exporter.workers.home import WorkerHome
@@ -47,8 +47,7 @@ from exporter.writing.target import Target
 
 def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
     """End the sessions that the plan names."""
-    del reporter
-    target = _target(request)
+    target = _target(request, reporter)
     _heal_first(target)
     return reap_home(request, target, home)
 
@@ -56,7 +55,7 @@ def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
 def prune(home: WorkerHome, request: PruneRequest, reporter: Reporter) -> Outcome:
     """Execute a plan, possibly in another worker than the one that made it."""
     del home
-    target = _target(request)
+    target = _target(request, reporter)
     _heal_first(target)
     outcome = execute(
         request.plan,
@@ -75,11 +74,11 @@ def prune(home: WorkerHome, request: PruneRequest, reporter: Reporter) -> Outcom
 
 def purge(home: WorkerHome, request: PurgeRequest, reporter: Reporter) -> Outcome:
     """Empty the trash of one run, or all of it."""
-    del home, reporter
+    del home
     with run_folder(request.home, request.owner) as folder:
         if folder is None:  # do not create a folder just to find it empty
             return Outcome(None, RunOutcome.DONE)
-    target = Target(request.home, request.owner, request.openers)
+    target = Target(request.home, request.owner, request.openers, stopping=reporter.cancelled)
     _heal_first(target)
     return purge_trash(request.run, target)
 
@@ -87,7 +86,7 @@ def purge(home: WorkerHome, request: PurgeRequest, reporter: Reporter) -> Outcom
 def undo(home: WorkerHome, request: UndoRequest, reporter: Reporter) -> Outcome:
     """Restore what a run took from one home."""
     del home
-    target = _target(request)
+    target = _target(request, reporter)
     _heal_first(target, besides=request.run)  # the undo itself restores everything of this run
     with journal_of(request.home, request.owner) as journal:
         if journal is None:
@@ -102,8 +101,8 @@ def undo(home: WorkerHome, request: UndoRequest, reporter: Reporter) -> Outcome:
 
 def heal(home: WorkerHome, request: HealRequest, reporter: Reporter) -> HealReply:
     """Restore the history that a prune took from sessions that exist again."""
-    del home, reporter
-    healed = heal_reborn(_target(request))
+    del home
+    healed = heal_reborn(_target(request, reporter))
     why = healed.left[0].why if healed.left else ""
     return HealReply(len(healed.sessions), len(healed.left), why[:300])
 
@@ -137,7 +136,24 @@ def list_runs(home: WorkerHome, request: RunsRequest, reporter: Reporter) -> lis
     """Return the runs in one home, newest first."""
     del home, reporter
     with journal_of(request.home, request.owner) as journal:
-        return journal.list_runs() if journal is not None else []
+        return _runs_now(journal) if journal is not None else []
+
+
+def _runs_now(journal: RunJournal) -> list[Run]:
+    """All runs, and of those that are not finished, which one goes on; the others were killed."""
+    unfinished = {each.id for each in journal.unfinished_runs()}
+    began = run_began_at(journal.folder) if unfinished else None
+    # Listed only now: a run that has finished, or begun, since the first look was not killed.
+    return [
+        structs.replace(each, under_way=each.finished_at is None and _goes_on(each, began))
+        if each.id in unfinished
+        else structs.replace(each, under_way=each.finished_at is None)
+        for each in journal.list_runs()
+    ]
+
+
+def _goes_on(run: Run, lock_taken_at: float | None) -> bool:
+    return lock_taken_at is not None and run.started_at >= lock_taken_at
 
 
 def show_run(home: WorkerHome, request: RunActionsRequest, reporter: Reporter) -> list[ActionRow]:
@@ -147,11 +163,11 @@ def show_run(home: WorkerHome, request: RunActionsRequest, reporter: Reporter) -
         actions = journal.actions(request.run) if journal is not None else []
     return [
         ActionRow(
-            action=each.intent.action[:128],
-            policy=each.intent.policy[:128],
-            target=each.intent.target[:4096],
-            reason=each.intent.reason[:300],
-            bytes=max(0, each.intent.bytes),
+            action=each.action.kind[:128],
+            policy=each.action.policy[:128],
+            target=each.action.target[:4096],
+            reason=each.action.reason[:300],
+            bytes=max(0, each.action.bytes),
             state=each.state,
             why=each.why[:300],
         )
@@ -159,12 +175,15 @@ def show_run(home: WorkerHome, request: RunActionsRequest, reporter: Reporter) -
     ]
 
 
-def _target(request: ReapRequest | PruneRequest | UndoRequest | HealRequest) -> Target:
+def _target(
+    request: ReapRequest | PruneRequest | UndoRequest | HealRequest, reporter: Reporter
+) -> Target:
     return Target(
         request.home,
         request.owner,
         request.openers,
         lock_budget_seconds=request.lock_budget_seconds,
+        stopping=reporter.cancelled,
     )
 
 
@@ -174,4 +193,4 @@ def _heal_first(target: Target, besides: str = "") -> None:
     What was not healed stays in the trash, and the next scan or command tries again.
     """
     with suppress(DatabaseError, RunError):
-        heal_reborn(target, besides=besides)
+        heal_reborn(target.unstoppable(), besides=besides)

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from exporter.discovery.homes import Home
 from exporter.errors import RefusedError
+from exporter.workers.cancellation import Cancellation
 from exporter.workers.pool import Pool
 from exporter.workers.protocol import Call
 
@@ -23,6 +24,7 @@ def call(
     seconds: float = 0.0,
     *,
     progress: Callable[[int, int], None] | None = None,
+    cancellation: Cancellation | None = None,
 ) -> Reply:
     """Send a request to the worker of this home, and end the worker if the answer is wrong or late.
 
@@ -31,7 +33,7 @@ def call(
     """
     try:
         worker = pool.worker(home.owner, home.path)
-        return worker.call(what, request, seconds, progress=progress)
+        return worker.call(what, request, seconds, progress=progress, cancellation=cancellation)
     except RefusedError:
         raise  # the worker can take the next call
     except TimeoutError:

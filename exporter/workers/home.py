@@ -12,7 +12,7 @@ from msgspec import structs
 from exporter.errors import DatabaseError, HomeError
 from exporter.evidence.liveness import LivingOwners
 from exporter.pruner.models import PruneMemory
-from exporter.pruner.requests import PruneWish
+from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
 from exporter.reaper.models import (
     JudgedSession,
     LeakCount,
@@ -21,7 +21,7 @@ from exporter.reaper.models import (
     Verdict,
     VerdictCount,
 )
-from exporter.reaper.plan import HomePlan, JudgedHome, ReapPlanRequest, plan_reap
+from exporter.reaper.plan import JudgedHome, ReapPlan, ReapPlanRequest, plan_reap
 from exporter.reaper.slow_start import SlowStart, slow_start
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import BootTime, read_boot_time
@@ -38,13 +38,13 @@ from exporter.workers.protocol import (
     ExplainRequest,
     Plans,
     ProbeRequest,
-    PrunePlanResult,
     Reporter,
     ScanPart,
     ScanReply,
     ScanRequest,
     SessionsPage,
     UsagePage,
+    Want,
 )
 
 if TYPE_CHECKING:  # only homes that need a plan load it
@@ -272,12 +272,13 @@ class WorkerHome:
 
     def plans(self, request: ScanRequest) -> Plans:
         """Return the wanted plans, made from the last reading."""
-        if request.reap is None and request.prune is None:
+        want = request.want
+        if want == Want():
             return Plans()
         try:
             self._refuse_old_verdicts()
-            reap = self._plan_reap(request.reap, request.owner) if request.reap else None
-            prune = self._plan_prune(request, request.prune) if request.prune else None
+            reap = self._plan_reap(want.reap, request.owner) if want.reap else None
+            prune = self._plan_prune(request, want.prune) if want.prune else None
         except HomeError as error:
             return Plans(problem=str(error)[:300])
         return Plans(reap, prune)
@@ -286,7 +287,7 @@ class WorkerHome:
         if not self._verdicts_are_new:
             raise HomeError(f"{self._home} was not read and judged at the last look")
 
-    def _plan_reap(self, wish: ReapPlanRequest, owner: int) -> HomePlan:
+    def _plan_reap(self, wanted: ReapPlanRequest, owner: int) -> ReapPlan:
         tripped = self._runs.report.tripped
         now = self._clock()
         home = JudgedHome(
@@ -296,19 +297,20 @@ class WorkerHome:
                 for session_id, session in self._open.items()
                 if self._history.verdict(session_id) is Verdict.DEAD
             ],
-            limits=wish.limits,
-            left_in_this_hour=self._slow_start().at(now, wish.limits.max_per_minute).left,
+            limits=wanted.limits,
+            left_in_this_hour=self._slow_start().at(now, wanted.limits.max_per_minute).left,
             # A reap by hand has no limit per minute, so the journal is not read.
-            reaped_in_last_minute=0 if wish.by_hand else _reaped_since(self._home, owner, now - 60),
+            reaped_in_last_minute=0
+            if wanted.by_hand
+            else _reaped_since(self._home, owner, now - 60),
             tripped=tripped.why if tripped is not None else "",
         )
-        made = plan_reap([home], now, sources=wish.sources, by_hand=wish.by_hand)
-        return made.of(self._home)
+        return plan_reap(home, now, sources=wanted.sources, by_hand=wanted.by_hand)
 
     def _slow_start(self) -> SlowStart:
         return slow_start(self._runs.automatic_reaps, self._runs.reopenings, self._clock())
 
-    def _plan_prune(self, request: ScanRequest, wish: PruneWish) -> PrunePlanResult:
+    def _plan_prune(self, request: ScanRequest, wanted: PrunePlanRequest) -> PrunePlanResult:
         from exporter.pruner.planning import Seen, plan  # loaded for the first plan
 
         if self._scanner.disk is None:
@@ -322,10 +324,9 @@ class WorkerHome:
             walked=self._scanner.walked,
             before_open=self._scanner.guard(request, STATE),
         )
-        planned = plan(wish, self._inventory_reader(), seen)
+        planned = plan(wanted, self._inventory_reader(), seen)
         release_memory()
-        memory = _shortened(planned.memory)
-        return PrunePlanResult(planned.plan, planned.report, memory, planned.pressure)
+        return structs.replace(planned, memory=_shortened(planned.memory))
 
     def _inventory_reader(self) -> InventoryReader:
         """Return the inventory reader that knows the home from earlier plans."""
@@ -396,7 +397,7 @@ def probe(home: WorkerHome, request: ProbeRequest, reporter: Reporter) -> Probe:
 def scan(home: WorkerHome, request: ScanRequest, reporter: Reporter) -> Plans:
     for part in home.read(request):
         reporter.part(part)
-    if request.reap is not None or request.prune is not None:
+    if request.want != Want():
         reporter.progress(0, 1)  # the reading is delivered: the plans have their own time limit
     return home.plans(request)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import select
 import socket
 import subprocess  # noqa: TID251 - the one place that starts children of the agent
 import sys
@@ -16,6 +17,7 @@ import msgspec
 from exporter.errors import RefusedError, WorkerError
 from exporter.text import join_words
 from exporter.workers import protocol
+from exporter.workers.cancellation import Cancellation
 from exporter.workers.frames import FRAME_BYTES_MAX, READY, Frame, FrameReader, pack
 from exporter.workers.privilege import missing_capabilities
 from exporter.workers.protocol import Call, Failure, Progress, Refusal, decode
@@ -136,8 +138,11 @@ class Worker(ChildProcess):
         *,
         part: Callable[[Part], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        cancellation: Cancellation | None = None,
     ) -> Reply:
         """Send a request and return the reply; call `part` and `progress` for messages before it.
+
+        A requested cancellation is sent once; the worker then replies from its next safe point.
 
         - TimeoutError: it took longer than `seconds` after the process started. Progress extends
           this time, up to a maximum.
@@ -151,6 +156,9 @@ class Worker(ChildProcess):
         self.send(what.name, request)
         frames, settled = 0, -1
         while True:
+            if cancellation is not None and self._woken_by(cancellation, deadline):
+                self.send(protocol.CANCEL, None)
+                cancellation = None
             for frame in self.receive(deadline - time.monotonic(), what.reply_bytes_max):
                 frames += 1
                 if time.monotonic() > deadline:
@@ -174,6 +182,14 @@ class Worker(ChildProcess):
                         part(heard)
                 else:
                     raise _refusal(frame)
+
+    def _woken_by(self, cancellation: Cancellation, deadline: float) -> bool:
+        """Wait for the worker or the cancellation; True if it is the latter."""
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        poll.register(cancellation, select.POLLIN)
+        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        return any(descriptor == cancellation.fileno() for descriptor, _ in ready)
 
 
 def _refusal(frame: Frame) -> RefusedError | WorkerError:

@@ -17,9 +17,7 @@ from msgspec import Meta, Struct
 
 from exporter.errors import WorkerError
 from exporter.evidence.openers import KnownOpeners
-from exporter.pruner.decide.thresholds import Pressure
-from exporter.pruner.models import HomePrunePlan, PruneMemory, PruneReport, Target
-from exporter.pruner.requests import PruneRequest, PruneWish
+from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult, PruneRequest
 from exporter.reaper.models import (
     JudgedSession,
     Judgement,
@@ -29,10 +27,10 @@ from exporter.reaper.models import (
     UnknownCount,
     VerdictCount,
 )
-from exporter.reaper.plan import HomePlan, ReapPlanRequest
+from exporter.reaper.plan import ReapPlan, ReapPlanRequest
 from exporter.reaper.requests import ReapRequest
 from exporter.reaper.slow_start import SlowStart
-from exporter.runs.models import ActionState, Outcome, Run, Skipped
+from exporter.runs.models import ActionState, Outcome, Run, Skipped, TargetName
 from exporter.runs.summary import RunSummary
 from exporter.scan.home import ScanOptions
 from exporter.snapshot import (
@@ -65,6 +63,13 @@ class ProbeRequest(Struct, frozen=True):
     owner: int
 
 
+class Want(Struct, frozen=True):
+    """The plans that a scan must also make, from what it read."""
+
+    reap: ReapPlanRequest | None = None
+    prune: PrunePlanRequest | None = None
+
+
 class ScanRequest(ScanOptions, frozen=True):
     """Read a home and judge its sessions, with limits and evidence from the agent."""
 
@@ -76,10 +81,7 @@ class ScanRequest(ScanOptions, frozen=True):
     """How long a session that an undo reopened is protected."""
     watched: bytes = b""
     """For a new worker: what an earlier one watched."""
-    reap: ReapPlanRequest | None = None
-    """Also plan a reap from what was read."""
-    prune: PruneWish | None = None
-    """Also plan a prune from what was read."""
+    want: Want = Want()
 
 
 class UsagePage(Struct, frozen=True, tag="usage"):
@@ -110,19 +112,10 @@ class ScanReply(Struct, frozen=True, tag="scanned"):
 ScanPart = UsagePage | SessionsPage | ScanReply
 
 
-class PrunePlanResult(Struct, frozen=True):
-    """A plan, its figures, and what to remember for the next plan."""
-
-    plan: HomePrunePlan
-    report: PruneReport
-    memory: PruneMemory
-    pressure: Pressure
-
-
 class Plans(Struct, frozen=True):
     """The wanted plans. A plan that could not be made does not fail the scan."""
 
-    reap: HomePlan | None = None
+    reap: ReapPlan | None = None
     prune: PrunePlanResult | None = None
     problem: Text = ""
     """Why a wanted plan is missing."""
@@ -162,7 +155,7 @@ class ActionRow(Struct, frozen=True):
 
     action: Word
     policy: Word
-    target: Target
+    target: TargetName
     reason: Text
     bytes: Bytes
     state: ActionState
@@ -247,6 +240,8 @@ DONE: Final = "done"
 PROGRESS: Final = "progress"
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
+CANCEL: Final = "cancel"
+"""From the agent, during a call that acts: stop at the next safe point, then reply as usual."""
 
 
 class Progress(Struct, frozen=True):
@@ -283,6 +278,8 @@ class Reporter(Protocol):
     def part(self, part: object) -> None: ...
 
     def progress(self, settled: int, total: int) -> None: ...
+
+    def cancelled(self) -> bool: ...
 
 
 Handler = Callable[[Any, Any, Reporter], Any]

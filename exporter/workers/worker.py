@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import socket
 import sys
 import time
@@ -19,7 +20,7 @@ from exporter.errors import ExporterError, HomeError, error_location
 from exporter.runs.folder import JournalMendedError, RunBusyError
 from exporter.scan.fork_pool import die_with_parent
 from exporter.workers import privilege, protocol
-from exporter.workers.frames import FRAME_BYTES_MAX, READY, pack, receive
+from exporter.workers.frames import FRAME_BYTES_MAX, READY, Frame, pack, receive
 from exporter.workers.home import WorkerHome
 from exporter.workers.protocol import CALLS, Call, Failure, Progress, Refusal
 
@@ -63,6 +64,7 @@ class _Reporter:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._sent_at = -inf
+        self._cancelled = False
 
     def part(self, part: object) -> None:
         self.send(protocol.PART, part)
@@ -72,6 +74,20 @@ class _Reporter:
         if time.monotonic() - self._sent_at >= _PROGRESS_SECONDS:
             self._sent_at = time.monotonic()
             self.send(protocol.PROGRESS, Progress(settled, total))
+
+    def cancelled(self) -> bool:
+        """True once the agent has asked to stop; the agent says nothing else before the reply."""
+        if not self._cancelled and select.select([self._channel], (), (), 0)[0]:
+            frame = receive(self._channel)
+            self._cancelled = frame is None or frame.name == protocol.CANCEL
+        return self._cancelled
+
+    def next_call(self) -> Frame | None:
+        """Return the next request; a cancellation that came after the reply is no request."""
+        self._cancelled = False
+        while (frame := receive(self._channel)) is not None and frame.name == protocol.CANCEL:
+            pass
+        return frame
 
     def send(self, name: str, message: object, bytes_max: int = FRAME_BYTES_MAX) -> None:
         frame = pack(name, message)
@@ -83,7 +99,7 @@ class _Reporter:
 def _answer_all(channel: socket.socket) -> None:
     homes: dict[str, WorkerHome] = {}
     reporter = _Reporter(channel)
-    while (frame := receive(channel)) is not None:
+    while (frame := reporter.next_call()) is not None:
         call = CALLS[frame.name]
         request = call.decode_request(frame.body)
         home = homes.setdefault(request.home, WorkerHome(request.home))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 import apsw
@@ -46,6 +46,12 @@ class Target:
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    stopping: Callable[[], bool] = lambda: False
+    """True once a person has asked the run to stop: it ends at its next safe point."""
+
+    def unstoppable(self) -> Target:
+        """The same for work that must come to its end, such as the healing of earlier runs."""
+        return replace(self, stopping=lambda: False)
 
     @property
     def database(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import html
 import http.client
 import json
 import re
@@ -104,10 +105,13 @@ def test_the_api_says_what_the_commands_say_but_no_paths_or_pids(
     for status in (shown, told):  # the agent needs longer for a verdict than a command
         verdicts = {"live", "held", "dead", "exempt", "unknown"}
         assert status["homes"][0].pop("verdicts").keys() == verdicts
-        del status["homes"][0]["would_reap"]
+        for key in ("would_reap", "leaked", "unknown", "scanned_at"):
+            del status["homes"][0][key]
         for threshold in status["homes"][0]["thresholds"]:
             del threshold["value"]  # other processes use the filesystem too
     assert (shown.pop("refused"), told.pop("refused")) == (0, [])
+    assert shown["agent"].pop("started_at") > 0
+    assert told["agent"].pop("started_at") is None
     assert shown == told
     assert str(home.path).encode() not in running.get("/api/v1/status")[1]
 
@@ -125,13 +129,13 @@ def test_ids_that_hermes_did_not_make_are_shown_as_hashes(
     assert all(name == seen for name, seen in made_by_hermes.items())
 
 
-def test_the_landing_page_names_the_home_and_leads_on(running: Agent) -> None:
+def test_the_host_page_names_the_home_and_leads_on(running: Agent) -> None:
     status, body = running.get("/")
     page = body.decode()
     assert status == 200
-    assert "<td>made</td>" in page
-    for path in re.findall(r'href="([^"]+)"', page):
-        assert running.get(path)[0] == 200
+    assert ">made</a>" in page
+    for path in set(re.findall(r'(?:href|src)="([^"#]+)"', page)) - {"/runbooks/"}:
+        assert running.get(html.unescape(path))[0] == 200, path
 
 
 def test_the_agent_itself_takes_few_series(running: Agent) -> None:

@@ -17,7 +17,8 @@ from exporter.collectors.series_budget import (
     worst_case,
     worst_case_of_agent,
 )
-from exporter.pruner.models import PolicyReport, PruneReport, ThresholdReport, Unreachable
+from exporter.pruner.models import PolicyReport, PruneReport, ThresholdReport
+from exporter.runs.models import Unreachable
 
 VERDICT = Label("verdict", values_of("hermes_sessions_open_by_verdict", "verdict"))
 DECLARED = [metric for each in collectors.collectors() for metric in each.descriptions]
@@ -54,7 +55,7 @@ def test_every_line_of_a_histogram_counts() -> None:
 
 
 def test_a_value_that_is_not_ours_is_other() -> None:
-    assert prune.BLOCKED.shown("reason", "caps") == "caps"
+    assert prune.BLOCKED.shown("reason", "routing") == "routing"
     assert prune.BLOCKED.shown("reason", "/home/ada/secret") == "other"
 
 
@@ -79,6 +80,7 @@ def test_what_a_worker_makes_up_becomes_no_series() -> None:
     assert told == {
         ("hermes_disk_reclaimable_bytes", "old_sessions"): 15,
         ("hermes_retention_eligible", "old_sessions"): 0,
+        ("hermes_prune_capped_items",): 0,
         ("hermes_prune_blocked", "other"): 1,
         ("hermes_prune_unreachable_bytes", "state_db_payload", "other"): 100,
     }

@@ -689,7 +689,14 @@ def _unreachable(amount: int, pressure: int, reason: str = "protected") -> Serie
 def _blocked(*, pressure: int, enforcing: int, length: int = 50) -> Series:
     return {
         **_prune(pressure=run((60, pressure)), enforcing=enforcing),
-        f'hermes_prune_blocked{{{HOME},reason="caps"}}': run((10, "_"), (length, 1)),
+        f'hermes_prune_blocked{{{HOME},reason="routing"}}': run((10, "_"), (length, 1)),
+    }
+
+
+def _capped(items: int, *, enforcing: int, length: int = 50) -> Series:
+    return {
+        f"hermes_prune_enforcing{{{HOME}}}": run((60, enforcing)),
+        f"hermes_prune_capped_items{{{HOME}}}": run((10, 0), (length, items), (60, 0)),
     }
 
 
@@ -802,6 +809,7 @@ DISK = (
             Quiet("all can be freed", _unreachable(0, 1)),
             Quiet("another threshold is crossed", _unreachable(3 * GIB, 0)),
             Quiet("the next run is soon", _unreachable(3 * GIB, 1, "cooldown")),
+            Quiet("the rest follows tomorrow", _unreachable(3 * GIB, 1, "caps")),
         ),
     ),
     Case(
@@ -865,15 +873,31 @@ DISK = (
         severity="warning",
         series=_blocked(pressure=1, enforcing=1),
         first=40,
-        labels={**HOME_LABELS, "reason": "caps"},
+        labels={**HOME_LABELS, "reason": "routing"},
         page=HOST_PAGE,
         summary="A prune is needed, but the agent refuses to run it.",
         description="Home ann/dev on web-1:9749 is above a threshold, but the agent prunes nothing "
-        "(reason: caps).",
+        "(reason: routing).",
         quiet=(
             Quiet("no threshold is crossed", _blocked(pressure=0, enforcing=1)),
             Quiet("it only observes", _blocked(pressure=1, enforcing=0)),
             Quiet("for some minutes", _blocked(pressure=1, enforcing=1, length=15)),
+        ),
+    ),
+    Case(
+        alert="HermesPruneCapped",
+        severity="warning",
+        series=_capped(400, enforcing=1),
+        first=40,
+        labels=HOME_LABELS,
+        page=HOST_PAGE,
+        summary="A prune is larger than the caps of a day.",
+        description="400 item(s) of home ann/dev on web-1:9749 wait because automatic runs have "
+        "taken what prune.caps allows in 24 hours.",
+        quiet=(
+            Quiet("all of it could go", _capped(0, enforcing=1)),
+            Quiet("it only observes", _capped(400, enforcing=0)),
+            Quiet("for some minutes", _capped(400, enforcing=1, length=15)),
         ),
     ),
     Case(

@@ -486,7 +486,8 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
     yield _plain(
         "hermes_prune_unreachable_bytes", _always(trash), threshold="transcripts", reason="trash"
     )
-    yield _plain("hermes_prune_blocked", _always(home.pressed > 1), reason="caps")
+    yield _plain("hermes_prune_blocked", _always(home.pressed > 1), reason="too_many_orphans")
+    yield _plain("hermes_prune_capped_items", _always(40 * (home.pressed > 1)))
 
 
 def _database(home: Home, now: float) -> Iterator[Series]:

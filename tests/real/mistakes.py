@@ -7,8 +7,9 @@ from pathlib import Path
 from exporter.evidence.openers import KnownOpeners
 from exporter.reaper import reopen
 from exporter.reaper.execute import execute
-from exporter.reaper.plan import HomePlan, OpenSessionState, ReapAction
+from exporter.reaper.plan import OpenSessionState
 from exporter.reaper.possible_hosts import HostClass, ProcessKey, class_of, process_key
+from exporter.runs.models import END_SESSION, Action, Plan
 from exporter.workers.home import WorkerHome
 from exporter.writing.target import Target
 from tests.support.evidence import evidence
@@ -21,7 +22,8 @@ def reap_in_use(home: Path, session: str) -> str:
     Return why it is not ended all the same, if there is something that names it held.
     """
     (row,) = [each for each in scan(WorkerHome(str(home)), home).sessions if each.id == session]
-    plan = HomePlan("home", (ReapAction(session, "a test", OpenSessionState.of(row)),))
+    action = Action(END_SESSION, session, "a test", OpenSessionState.of(row))
+    plan = Plan("home", actions=(action,))
     outcome = execute(plan, _site(home), end_reason="reaped", processes=_processes(home))
     assert (session,) in (outcome.done, tuple(each.target for each in outcome.skipped)), outcome
     return "".join(each.why for each in outcome.skipped)

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from exporter.evidence.openers import KnownOpeners
 from exporter.reaper import breaker
-from exporter.reaper.plan import Blocked, HomePlan, JudgedHome, ReapLimits, plan_reap
+from exporter.reaper.plan import Blocked, JudgedHome, ReapLimits, ReapPlan, plan_reap
 from exporter.reaper.reap import reap as reap_home
 from exporter.reaper.reopen import undo
 from exporter.reaper.requests import ReapRequest
@@ -50,7 +50,7 @@ class Verdicts:
     def tripped(self) -> str:
         return tripped(self._home)
 
-    def plan(self, only: tuple[str, ...], *, by_hand: bool) -> HomePlan:
+    def plan(self, only: tuple[str, ...], *, by_hand: bool) -> ReapPlan:
         judged, _ = judge(self._home)
         home = JudgedHome(
             str(self._home),
@@ -59,7 +59,7 @@ class Verdicts:
             reaped_in_last_minute=0,
             tripped=self.tripped(),
         )
-        plan = plan_reap([home], time.time(), by_hand=by_hand).of(str(self._home))
+        plan = plan_reap(home, time.time(), by_hand=by_hand)
         wanted = tuple(each for each in plan.actions if not only or each.target in only)
         return structs.replace(plan, actions=wanted)
 

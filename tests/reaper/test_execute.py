@@ -19,7 +19,7 @@ from exporter.reaper.execute import execute
 from exporter.reaper.reopen import undo
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
-from exporter.runs.models import RunOutcome
+from exporter.runs.models import RunOutcome, SpeaksFor
 from tests.real.hermes import NEWEST, Hermes, python_for
 from tests.real.holders import Holder
 from tests.support.evidence import evidence
@@ -152,8 +152,8 @@ def test_the_run_is_in_the_history_with_its_evidence(newest: Leaky) -> None:
     }
     with running(str(newest.path), newest.path.stat().st_uid, "test") as runs:
         for action in runs.actions(run.id):
-            assert "no process on this host has the database open" in action.intent.reason
-            assert {piece["says"] for piece in action.intent.evidence} == {"dead"}
+            assert "no process on this host has the database open" in action.action.reason
+            assert {piece.says for piece in action.action.evidence} == {SpeaksFor.DEAD}
 
 
 def test_an_empty_plan_leaves_no_trace(newest: Leaky) -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from exporter.demo import schema
 from exporter.reaper.execute import execute
-from exporter.reaper.plan import HomePlan, OpenSessionState, ReapAction
+from exporter.reaper.plan import OpenSessionState
 from exporter.reaper.reopen import undo
+from exporter.runs.models import END_SESSION, Action, Plan
 from tests.support.reaping import REASON, target_of
 
 BEGAN = 1_700_000_000.0
@@ -89,14 +90,14 @@ def test_no_more_than_the_plan_and_of_it_only_what_is_as_judged(
 ) -> None:
     nothing = {"source": "cli", "messages": []}
     actions = tuple(
-        ReapAction(name, "why", expected(sessions.get(name, nothing), changed.get(name)))
+        Action(END_SESSION, name, "why", expected(sessions.get(name, nothing), changed.get(name)))
         for name in sorted(planned)
     )
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         write_home(home, sessions)
         before = stored(home)
-        outcome = execute(HomePlan("home", actions), target_of(home), end_reason=REASON)
+        outcome = execute(Plan("home", actions=actions), target_of(home), end_reason=REASON)
         after = stored(home)
         right = {
             name

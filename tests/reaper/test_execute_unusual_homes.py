@@ -114,7 +114,7 @@ def done_once(home: Path) -> set[str]:
         assert runs is not None
         assert runs.unfinished_runs() == []
         done = [
-            each.intent.target
+            each.action.target
             for run in runs.list_runs()
             for each in runs.actions(run.id)
             if each.state is ActionState.DONE
@@ -167,12 +167,12 @@ def test_root_does_not_reap_in_another_users_home(home: Path) -> None:
 
 _REAP_AS_USER = """
 import os, sys, msgspec
-from exporter.reaper.plan import HomePlan
+from exporter.reaper.plan import ReapPlan
 from exporter.runs.models import Outcome
 from exporter.reaper.execute import execute
 from exporter.writing.target import Target
 home, user = sys.argv[1], int(sys.argv[2])
-plan = msgspec.json.decode(sys.stdin.buffer.read(), type=HomePlan)
+plan = msgspec.json.decode(sys.stdin.buffer.read(), type=ReapPlan)
 os.setgroups([]); os.setgid(user); os.setuid(user)
 sys.stdout.buffer.write(msgspec.json.encode(execute(plan, Target(home, user), end_reason="reaped")))
 """

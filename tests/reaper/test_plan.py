@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from exporter.config.settings import Reaper
-from exporter.reaper.models import Evidence, JudgedSession, SpeaksFor, Verdict
+from exporter.reaper.models import JudgedSession, Verdict
 from exporter.reaper.plan import (
     Blocked,
-    HomePlan,
     JudgedHome,
     ReapLimits,
     ReapPlan,
+    hash_of,
     plan_reap,
 )
+from exporter.runs.models import Evidence, SpeaksFor
 from exporter.snapshot import Hold, OpenSession, TurnState
 
 NOW = 1_800_000_000.0
@@ -50,73 +51,64 @@ def home(dead: int, name: str = "home", **changes: object) -> JudgedHome:
     return structs.replace(found, **changes)
 
 
-def plan(*homes: JudgedHome, **options: object) -> ReapPlan:
-    return plan_reap(homes, NOW, **options)  # type: ignore[arg-type]
+def plan(home: JudgedHome, **options: object) -> ReapPlan:
+    return plan_reap(home, NOW, **options)  # type: ignore[arg-type]
 
 
-def targets(found: HomePlan) -> list[str]:
+def targets(found: ReapPlan) -> list[str]:
     return [action.target for action in found.actions]
 
 
 def test_every_dead_session_is_planned_the_longest_idle_first() -> None:
-    found = plan(home(3)).of("home")
+    found = plan(home(3))
     assert targets(found) == ["dead-2", "dead-1", "dead-0"]
     assert found.actions[0].reason == f"idle for 16m; {PROOF.detail}"
     assert found.actions[0].evidence == (PROOF,)
 
 
 def test_the_state_that_was_judged_goes_along() -> None:
-    (action,) = plan(home(1)).of("home").actions
+    (action,) = plan(home(1)).actions
     expected = action.expected
     assert (expected.last_activity_at, expected.rows) == (NOW - 1000.0, 4)
 
 
 def test_filters_narrow_a_plan() -> None:
     sessions = [judged("a"), judged("b", source="cron"), judged("c", source="tui")]
-    homes = [JudgedHome(name, sessions) for name in ("one", "two")]
-    found = plan(*homes, sources=["cron", "tui"], only_homes=["two"])
-    assert [each.home for each in found.homes] == ["two"]
-    assert targets(found.of("two")) == ["b", "c"]
-    assert found.of("one").actions == ()
+    found = plan(JudgedHome("home", sessions), sources=["cron", "tui"])
+    assert targets(found) == ["b", "c"]
 
 
 def test_the_hash_names_what_would_be_done_and_not_when_it_was_planned() -> None:
-    first, later = plan(home(3)), plan_reap([home(3)], NOW + 5)
-    assert first.hash == later.hash
+    first, later = plan(home(3)), plan_reap(home(3), NOW + 5)
+    assert hash_of([first]) == hash_of([later])
     assert first.created_at != later.created_at
-    assert plan(home(2)).hash != first.hash
+    assert hash_of([plan(home(2))]) != hash_of([first])
     moved = [judged("dead-0", idle=1000.0, rows=5)]
-    assert plan(home(1, judged=moved)).hash != plan(home(1)).hash
+    assert hash_of([plan(home(1, judged=moved))]) != hash_of([plan(home(1))])
 
 
 def test_no_more_than_so_many_a_minute() -> None:
     limits = ReapLimits(max_per_minute=10)
-    found = plan(home(30, limits=limits, reaped_in_last_minute=4, left_in_this_hour=99)).of("home")
-    assert (len(found.actions), found.deferred, found.dead) == (6, 24, 30)
-    assert plan(home(30, limits=limits, reaped_in_last_minute=11)).of("home").actions == ()
+    found = plan(home(30, limits=limits, reaped_in_last_minute=4, left_in_this_hour=99))
+    assert (len(found.actions), found.deferred) == (6, 24)
+    assert plan(home(30, limits=limits, reaped_in_last_minute=11)).actions == ()
 
 
 def test_slow_start_leaves_the_rest_for_later_hours() -> None:
-    found = plan(home(91, left_in_this_hour=10)).of("home")
-    assert (len(found.actions), found.deferred, found.dead) == (10, 81, 91)
-    assert plan(home(91, left_in_this_hour=0)).of("home").actions == ()
-
-
-def test_one_home_that_has_stopped_stops_no_other() -> None:
-    found = plan(home(60, name="bad", tripped="a proof was wrong"), home(2, name="good"))
-    assert found.of("bad").blocked is Blocked.TRIPPED
-    assert len(found.of("good").actions) == 2
+    found = plan(home(91, left_in_this_hour=10))
+    assert (len(found.actions), found.deferred) == (10, 81)
+    assert plan(home(91, left_in_this_hour=0)).actions == ()
 
 
 def test_what_tripped_before_stays_tripped() -> None:
-    found = plan(home(1, tripped="2 sessions were active after they had been reaped")).of("home")
+    found = plan(home(1, tripped="2 sessions were active after they had been reaped"))
     assert (found.actions, found.blocked) == ((), Blocked.TRIPPED)
     assert "by hand" in found.why
 
 
 def test_by_hand_neither_breaker_nor_rate_holds() -> None:
     many = home(500, tripped="yes", reaped_in_last_minute=60, left_in_this_hour=0)
-    assert len(plan(many, by_hand=True).of("home").actions) == 500
+    assert len(plan(many, by_hand=True).actions) == 500
 
 
 def test_limits_come_from_the_settings() -> None:
@@ -161,7 +153,7 @@ homes = st.builds(
 
 @given(homes, st.booleans())
 def test_a_plan_never_holds_a_session_that_is_not_dead(one: JudgedHome, by_hand: bool) -> None:
-    found = plan(one, by_hand=by_hand).of(one.home)
+    found = plan(one, by_hand=by_hand)
     sessions = {(each.session.id, each.session.last_activity_at): each for each in one.judged}
     for action in found.actions:
         dead = [
@@ -177,8 +169,8 @@ def test_a_plan_never_holds_a_session_that_is_not_dead(one: JudgedHome, by_hand:
 
 @given(homes)
 def test_an_automatic_plan_keeps_every_limit(one: JudgedHome) -> None:
-    found = plan(one).of(one.home)
+    found = plan(one)
     in_this_minute = one.limits.max_per_minute - one.reaped_in_last_minute
     assert len(found.actions) <= max(0, min(in_this_minute, one.left_in_this_hour))
     assert not (one.tripped and found.actions)
-    assert (found.blocked is Blocked.NO) or not found.actions
+    assert not (found.blocked and found.actions)

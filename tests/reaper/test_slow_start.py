@@ -21,10 +21,11 @@ from exporter.runs.journal import journal_of, running
 from exporter.runs.models import (
     END_SESSION,
     ENDS,
+    Action,
     ActionState,
-    Intent,
     Outcome,
     Reaps,
+    RecordedAction,
     Reopening,
     Reversal,
     RunKind,
@@ -157,10 +158,10 @@ def reap(home: Path, clock: Clock, *, by_hand: bool = False) -> Outcome:
     judged, found = judge(home, clock)
     left = progress(home, clock).at(clock(), 60).left
     plan = plan_reap(
-        [JudgedHome(str(home), judged, ReapLimits(), left_in_this_hour=left)],
+        JudgedHome(str(home), judged, ReapLimits(), left_in_this_hour=left),
         clock(),
         by_hand=by_hand,
-    ).of(str(home))
+    )
     openers = KnownOpeners.of(found)
     order = ReapRequest(
         str(home), home.stat().st_uid, plan, by_hand, openers=openers, end_reason=REASON
@@ -199,14 +200,12 @@ def test_what_a_person_takes_back_doubles_nothing(tmp_path: Path) -> None:
 def heal(home: Path, clock: Clock, *, proof: str) -> None:
     """Note that an automatic reap was wrong, as healing does."""
     with running(str(home), home.stat().st_uid, "heal", clock) as runs:
-        intent = Intent(END_SESSION, "a", "dead", before={"source": "cli"}, after={"proof": proof})
-        reaped = runs.begin(RunKind.REAP, [intent])
+        ending = Action(END_SESSION, "a", "dead", {"source": "cli"})
+        reaped = runs.begin(RunKind.REAP, [RecordedAction(ending, after={"proof": proof})])
         runs.settle(reaped, [Settled(0, ActionState.DONE)])
         runs.finish(reaped, RunOutcome.DONE)
-        again = Intent(
-            "reopen_session", "a", "", before={"mistake": True}, reverses=Reversal(reaped, 0)
-        )
-        healed = runs.begin(RunKind.HEAL, [again])
+        again = Action("reopen_session", "a", "", {"mistake": True})
+        healed = runs.begin(RunKind.HEAL, [RecordedAction(again, reverses=Reversal(reaped, 0))])
         runs.settle(healed, [Settled(0, ActionState.DONE)])
         runs.finish(healed, RunOutcome.DONE)
 

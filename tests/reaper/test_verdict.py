@@ -8,19 +8,12 @@ from msgspec import structs
 
 from exporter.evidence.models import Holder, Liveness, NamedSession
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
-from exporter.reaper.models import (
-    LeaseFact,
-    ProcessFacts,
-    Proof,
-    ReaperRules,
-    SpeaksFor,
-    UnknownReason,
-    Verdict,
-)
+from exporter.reaper.models import LeaseFact, ProcessFacts, ReaperRules, UnknownReason, Verdict
 from exporter.reaper.possible_hosts import FirstSeen, HostClass, hosts_of
 from exporter.reaper.verdict import WatchedSession, context_of, decide, judge
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import BootTime
+from exporter.runs.models import Proof, SpeaksFor
 from exporter.snapshot import Hold, LockAnswer, OpenSession, TurnState
 
 NOW = 1_800_000_000.0

@@ -40,15 +40,15 @@ def test_where_the_clock_is_behind_whatever_was_written_before_is_protected(tmp_
     assert verdicts(home, time.time()) == {Verdict.DEAD}
     assert verdicts(home, behind()) == {Verdict.UNKNOWN}
     judged, _ = judge(home)
-    plan = plan_reap([JudgedHome("home", judged)], behind(), by_hand=True)
-    assert plan.of("home").actions == ()
+    plan = plan_reap(JudgedHome("home", judged), behind(), by_hand=True)
+    assert plan.actions == ()
 
 
 def test_a_clock_that_falls_behind_after_the_plan_protects_too(tmp_path: Path) -> None:
     home = small_home(tmp_path / "home")
     judged, _ = judge(home)
-    plan = plan_reap([JudgedHome("home", judged)], time.time(), by_hand=True)
-    outcome = execute(plan.of("home"), target_of(home, clock=behind), end_reason="reaped")
+    plan = plan_reap(JudgedHome("home", judged), time.time(), by_hand=True)
+    outcome = execute(plan, target_of(home, clock=behind), end_reason="reaped")
     assert outcome.done == ()
     assert {row["ended_at"] for row in dump(home).values()} == {"NULL"}
 

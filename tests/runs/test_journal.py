@@ -16,7 +16,17 @@ import pytest
 
 from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import RunJournal, journal_of, running
-from exporter.runs.models import ActionState, Intent, Reversal, RunKind, RunOutcome, Settled
+from exporter.runs.models import (
+    Action,
+    ActionState,
+    Evidence,
+    RecordedAction,
+    Reversal,
+    RunKind,
+    RunOutcome,
+    Settled,
+    SpeaksFor,
+)
 from tests.real.hermes import REPOSITORY
 from tests.support.evidence import NOBODY
 
@@ -42,9 +52,10 @@ def reading(home: Path) -> Iterator[RunJournal | None]:
         yield runs
 
 
-def intents(*targets: str, size: int = 0) -> list[Intent]:
+def deletions(*targets: str, size: int = 0) -> list[RecordedAction]:
     return [
-        Intent("delete", target, "old", policy="old_sessions", bytes=size) for target in targets
+        RecordedAction(Action("delete", target, "old", {}, policy="old_sessions", bytes=size))
+        for target in targets
     ]
 
 
@@ -67,20 +78,23 @@ def test_a_run_has_a_readable_id_that_sorts_by_time(home: Path) -> None:
 
 
 def test_what_is_intended_is_there_before_anything_is_done(home: Path) -> None:
-    intent = Intent(
-        action="end_session",
-        target="a",
-        reason="idle",
-        before={"rows": 4, "last_activity_at": 1769850600.123456},
+    ending = RecordedAction(
+        Action(
+            kind="end_session",
+            target="a",
+            reason="idle",
+            expected={"rows": 4, "last_activity_at": 1769850600.123456},
+            evidence=(Evidence("nobody", SpeaksFor.DEAD, "nobody"),),
+        ),
         after={"ended_at": 1769850600.123456, "end_reason": "reaped"},
-        evidence=[{"kind": "nobody", "says": "dead", "detail": "nobody"}],
     )
     with run_in(home) as runs:
-        run = runs.begin(RunKind.REAP, [intent], plan="abc", by_hand=True, undoable_seconds=60)
+        run = runs.begin(RunKind.REAP, [ending], plan="abc", by_hand=True, undoable_seconds=60)
     with reading(home) as journal:
         assert journal is not None
         (action,) = journal.actions(run)
-        assert (action.intent, action.state) == (intent, ActionState.INTENDED)
+        assert (action.action, action.after) == (ending.action, ending.after)
+        assert action.state is ActionState.INTENDED
         (unfinished,) = journal.unfinished_runs()
         assert (unfinished.plan, unfinished.by_hand, unfinished.outcome) == ("abc", True, None)
         assert unfinished.undoable_until == unfinished.started_at + 60
@@ -88,7 +102,7 @@ def test_what_is_intended_is_there_before_anything_is_done(home: Path) -> None:
 
 def test_history_counts_what_was_done(home: Path) -> None:
     with run_in(home) as runs:
-        run = runs.begin(RunKind.PRUNE, intents("a", "b", "c", size=100))
+        run = runs.begin(RunKind.PRUNE, deletions("a", "b", "c", size=100))
         runs.settle(run, [Settled(0, DONE), Settled(1, SKIPPED, "it moved")])
         runs.settle(run, [Settled(2, DONE)])
         runs.finish(run, RunOutcome.DONE)
@@ -112,16 +126,17 @@ def test_history_counts_what_was_done(home: Path) -> None:
 
 def test_what_a_run_takes_back_is_undone_with_it(home: Path) -> None:
     with run_in(home) as runs:
-        run = runs.begin(RunKind.PRUNE, intents("a", "b"))
+        run = runs.begin(RunKind.PRUNE, deletions("a", "b"))
         runs.settle(run, [Settled(0, DONE), Settled(1, DONE)])
         runs.finish(run, RunOutcome.DONE)
         back = [
-            Intent("restore", name, "", reverses=Reversal(run, n)) for n, name in enumerate("ab")
+            RecordedAction(Action("restore", name, "", {}), reverses=Reversal(run, n))
+            for n, name in enumerate("ab")
         ]
         undo = runs.begin(RunKind.UNDO, back)
         runs.settle(undo, [Settled(0, DONE), Settled(1, SKIPPED, "gone")])
         assert [each.state for each in runs.actions(run)] == [ActionState.UNDONE, DONE]
-        assert [each.intent.target for each in runs.done_actions("delete")] == ["b"]
+        assert [each.action.target for each in runs.done_actions("delete")] == ["b"]
         assert runs.restored_since(0) == {"a"}
         assert runs.restored_since(1_769_850_601.0) == set()
         assert runs.find(run).actions == 2
@@ -130,7 +145,7 @@ def test_what_a_run_takes_back_is_undone_with_it(home: Path) -> None:
 def test_the_rate_of_actions_is_known_over_all_runs(home: Path) -> None:
     for at in (1000.0, 1050.0, 1100.0):
         with run_in(home, at) as runs:
-            run = runs.begin(RunKind.PRUNE, intents("a", "b"))
+            run = runs.begin(RunKind.PRUNE, deletions("a", "b"))
             runs.settle(run, [Settled(0, DONE), Settled(1, SKIPPED)])
     with run_in(home) as runs:
         assert runs.done_since("delete", 1040.0) == 2
@@ -178,7 +193,7 @@ def test_a_journal_that_is_none_is_said_to_be(home: Path) -> None:
 
 def test_history_can_be_read_while_a_run_is_under_way(home: Path) -> None:
     with run_in(home) as runs:
-        run = runs.begin(RunKind.REAP, intents("a"))
+        run = runs.begin(RunKind.REAP, deletions("a"))
         with reading(home) as journal:
             assert journal is not None
             assert [each.id for each in journal.list_runs()] == [run]

@@ -14,7 +14,7 @@ import pytest
 
 from exporter.runs.folder import RunError
 from exporter.runs.journal import journal_of, running
-from exporter.runs.models import Action, ActionState, Intent, RunKind, RunOutcome, Settled
+from exporter.runs.models import Action, ActionState, RecordedAction, RunKind, RunOutcome, Settled
 from exporter.runs.summary import KnownRuns, ReapCount, RunReader
 
 _LOCK = """
@@ -31,8 +31,8 @@ def journal(tmp_path: Path) -> Path:
     """Of a home in which one session was reaped, and was given back."""
     with running(str(tmp_path), os.geteuid(), "test") as runs:
         for kind in (RunKind.REAP, RunKind.UNDO):
-            intent = Intent("end_session", "a", "dead", before={"source": "cli"})
-            run = runs.begin(kind, [intent])
+            ending = RecordedAction(Action("end_session", "a", "dead", {"source": "cli"}))
+            run = runs.begin(kind, [ending])
             runs.settle(run, [Settled(0, ActionState.DONE)])
             runs.finish(run, RunOutcome.DONE)
         runs.trip("something was wrong")
@@ -109,7 +109,7 @@ def test_who_acts_on_such_a_journal_is_told_so(journal: Path, lie: str) -> None:
         everything(journal)
 
 
-def everything(journal: Path) -> list[Action]:
+def everything(journal: Path) -> list[RecordedAction]:
     with journal_of(str(journal.parent.parent), os.geteuid()) as runs:
         assert runs is not None
         return [each for run in runs.list_runs() for each in runs.actions(run.id)]

@@ -10,7 +10,7 @@ import pytest
 
 from exporter.errors import DatabaseError, HomeError
 from exporter.runs.journal import RunJournal, running_on
-from exporter.runs.models import Action, ActionState, Intent, RunKind, RunOutcome, Settled
+from exporter.runs.models import Action, ActionState, RecordedAction, RunKind, RunOutcome, Settled
 from exporter.runs.take_actions import AbortedError, RunRecord, Work, take_all
 from exporter.snapshot import Trouble
 from exporter.writing.target import Target
@@ -29,8 +29,8 @@ class Scripted(Work):
         self.tried: list[str] = []
         self._can_go_on = can_go_on
 
-    def take_some(self, waiting: Sequence[Action], settled: list[Settled]) -> None:
-        self.tried.append(waiting[0].intent.target)
+    def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
+        self.tried.append(waiting[0].action.target)
         step = self.script.pop(0) if self.script else None
         if isinstance(step, AbortedError):
             raise step
@@ -38,15 +38,15 @@ class Scripted(Work):
         if step is not None:
             raise step
 
-    def find_out(self, actions: Sequence[Action], why: str) -> list[Settled]:
-        return [Settled.of(each, "" if each.intent.target == "four" else why) for each in actions]
+    def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
+        return [Settled.of(each, "" if each.action.target == "four" else why) for each in actions]
 
     def can_go_on(self, error: HomeError) -> bool:
         return self._can_go_on
 
 
 class Blind(Scripted):
-    def find_out(self, actions: Sequence[Action], why: str) -> list[Settled]:
+    def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
         raise DatabaseError(Trouble.IO_ERROR, "nor can it be read")
 
 
@@ -69,7 +69,10 @@ def journal(target: Target) -> Iterator[RunJournal]:
 @pytest.fixture
 def record(journal: RunJournal) -> RunRecord:
     record = RunRecord(journal)
-    record.begin(RunKind.REAP, [Intent("end_session", each, "it is dead") for each in TARGETS])
+    record.begin(
+        RunKind.REAP,
+        [RecordedAction(Action("end_session", each, "it is dead", {})) for each in TARGETS],
+    )
     return record
 
 
@@ -132,13 +135,15 @@ def test_what_cannot_be_found_out_stays_open(
         take_all(target, record, record.actions, Blind(BROKEN))
     assert record.why == "the disk is broken"
     assert states(journal, record) == [("done", "")] + [("intended", "")] * 3
-    assert [each.intent.target for each in record.open(record.actions)] == list(TARGETS[1:])
+    assert [each.action.target for each in record.open(record.actions)] == list(TARGETS[1:])
 
 
 def test_progress_and_reasons_are_told(target: Target, journal: RunJournal) -> None:
     told: list[tuple[int, int]] = []
     record = RunRecord(journal, lambda settled, total: told.append((settled, total)))
-    record.begin(RunKind.UNDO, [Intent("give_back", each, "undo") for each in TARGETS])
+    record.begin(
+        RunKind.UNDO, [RecordedAction(Action("give_back", each, "undo", {})) for each in TARGETS]
+    )
     long = "x" * 400
     record.settle([Settled(0, ActionState.DONE, "another title")])
     record.settle([Settled(1, ActionState.SKIPPED, long)])

@@ -15,7 +15,7 @@ from exporter.pruner.apply.repositories import RepositoryRemover
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunError, run_folder
 from exporter.runs.journal import running
-from exporter.runs.models import Action, RunKind
+from exporter.runs.models import RecordedAction, RunKind
 from exporter.runs.remove_tree import measure_tree, remove_tree
 from exporter.runs.trash import is_run_id, trash_of
 from tests.real.hermes import VERSIONS, python_for
@@ -114,7 +114,7 @@ def purging(home: Path) -> Iterator[PurgeRemover]:
         yield PurgeRemover(folder)
 
 
-def purge_of(run: str) -> Action:
+def purge_of(run: str) -> RecordedAction:
     return action(Act.PURGE_TRASH, run, {})
 
 

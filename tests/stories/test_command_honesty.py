@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from exporter.runs.journal import journal_of, running
-from exporter.runs.models import ActionState, Intent, RunKind, RunOutcome, Settled
+from exporter.runs.models import Action, ActionState, RecordedAction, RunKind, RunOutcome, Settled
 from tests.real.command import run, run_json
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.support.reaping import hermes_process
@@ -88,7 +88,10 @@ def test_the_last_run_is_the_last_that_can_be_given_back(
 ) -> None:
     pruned = run_json("prune", "--yes", *where)
     with running(str(home), home.stat().st_uid, "test") as runs:
-        emptied = runs.begin(RunKind.PRUNE, [Intent("purge_trash", "20250101T000000-abcd", "old")])
+        emptied = runs.begin(
+            RunKind.PRUNE,
+            [RecordedAction(Action("purge_trash", "20250101T000000-abcd", "old", {}))],
+        )
         runs.settle(emptied, [Settled(0, ActionState.DONE)])
         runs.finish(emptied, RunOutcome.DONE)
     undone = run_json("undo", "--last", *where)

@@ -21,8 +21,8 @@ import pytest
 
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
-from exporter.runs.models import Outcome, RunKind, RunOutcome
+from exporter.pruner.models import Act, PruneAction, PrunePlan
+from exporter.runs.models import Frees, Outcome, RunKind, RunOutcome
 from tests.real.command import run, run_json
 from tests.real.elsewhere import as_user
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
@@ -190,13 +190,13 @@ _DIE = """
 import os, signal, sys
 import msgspec
 from exporter.pruner.apply.execute import execute
-from exporter.pruner.models import HomePrunePlan
+from exporter.pruner.models import PrunePlan
 from exporter.writing.target import Target
 from exporter.runs.journal import RunJournal
 def die(*words):
     os.kill(os.getpid(), signal.SIGKILL)
 RunJournal.settle = die
-plan = msgspec.json.decode(sys.stdin.buffer.read(), type=HomePrunePlan)
+plan = msgspec.json.decode(sys.stdin.buffer.read(), type=PrunePlan)
 execute(plan, Target(plan.home, os.geteuid()), keep_seconds=3600.0)
 """
 
@@ -285,16 +285,16 @@ def made(tmp_path: Path) -> Checkpoints:
 def prune_projects(made: Checkpoints) -> str:
     actions = tuple(
         PruneAction(
-            action=Act.DELETE_PROJECT,
+            kind=Act.DELETE_PROJECT,
             policy="stale_checkpoints",
             target=made.name(each),
             reason="it is old",
             frees=Frees.AFTER_UPKEEP,
-            expected=made.planned(each).intent.before,
+            expected=made.planned(each).action.expected,
         )
         for each in ("one", "two")
     )
-    plan = HomePrunePlan(home=str(made.home), hash="a-plan", actions=actions)
+    plan = PrunePlan(home=str(made.home), hash="a-plan", actions=actions)
     outcome = execute(plan, target_of(made.home), keep_seconds=KEEP_SECONDS)
     assert (outcome.outcome, len(outcome.done)) == (RunOutcome.DONE, 2)
     assert outcome.run is not None
@@ -428,16 +428,16 @@ def journal_of_many(home: Path) -> tuple[str, str]:
         )
     dump = home / "sessions/request_dump_20250101_080009_aaaaaa_20250101_010101_123456.json"
     dump.write_text("{}")
-    wanted = planned_file(home, f"sessions/{dump.name}").intent
+    wanted = planned_file(home, f"sessions/{dump.name}").action
     action = PruneAction(
-        action=Act.DELETE_FILE,
+        kind=Act.DELETE_FILE,
         policy="request_dumps",
         target=wanted.target,
         reason="it is old",
         frees=Frees.AT_PURGE,
-        expected=wanted.before,
+        expected=wanted.expected,
     )
-    plan = HomePrunePlan(home=str(home), hash="dumps", actions=(action,))
+    plan = PrunePlan(home=str(home), hash="dumps", actions=(action,))
     second = execute(plan, target_of(home), keep_seconds=KEEP_SECONDS)
     assert second.run is not None
     return first, second.run

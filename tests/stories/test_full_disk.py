@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
-from exporter.runs.models import Action
+from exporter.pruner.models import PruneAction, PrunePlan
+from exporter.runs.models import Frees, RecordedAction
 from tests.real.elsewhere import as_user
 from tests.real.hermes import REPOSITORY
 from tests.support.disk_homes import make_shadow_repo
@@ -31,10 +31,10 @@ ORPHAN = "sessions/session_lost.json"
 _RUN = """
 import os, sys, msgspec
 from exporter.pruner.apply.execute import execute
-from exporter.pruner.models import HomePrunePlan
+from exporter.pruner.models import PrunePlan
 from exporter.writing.target import Target
 from exporter.runs.folder import RunError
-plan = msgspec.json.decode(sys.argv[1], type=HomePrunePlan)
+plan = msgspec.json.decode(sys.argv[1], type=PrunePlan)
 site = Target(plan.home, os.geteuid())
 try:
     done = execute(plan, site, keep_seconds=3600.0)
@@ -99,22 +99,14 @@ def free_bytes(home: Path) -> int:
     return int(said.split()[-1])
 
 
-def planned(each: Action, frees: Frees = Frees.AT_PURGE) -> PruneAction:
+def planned(each: RecordedAction, frees: Frees = Frees.AT_PURGE) -> PruneAction:
     """The same as a plan has it."""
-    intent = each.intent
-    return PruneAction(
-        action=Act(intent.action),
-        policy=intent.policy,
-        target=intent.target,
-        reason=intent.reason,
-        frees=frees,
-        expected=intent.before,
-    )
+    return msgspec.structs.replace(each.action, frees=frees)
 
 
 def prune(home: Path, *actions: PruneAction) -> list[Any]:
     """What becomes of a plan that the owner executes."""
-    plan = HomePrunePlan(home=str(home), hash="0123456789abcdef", actions=actions)
+    plan = PrunePlan(home=str(home), hash="0123456789abcdef", actions=actions)
     said = subprocess.run(
         [*as_user(OWNER), sys.executable, "-c", _RUN, msgspec.json.encode(plan)],
         stdout=subprocess.PIPE,

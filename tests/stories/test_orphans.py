@@ -12,9 +12,9 @@ import pytest
 
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.decide.inventory import Deletion
-from exporter.pruner.models import Act, HomePrunePlan
+from exporter.pruner.models import Act, PrunePlan
 from exporter.runs.journal import running_on
-from exporter.runs.models import Intent, RunKind
+from exporter.runs.models import Action, RecordedAction, RunKind
 from tests.pruner.decide.policies.test_orphan_files import NEW, OLD, TIGHT, Home
 from tests.real.agent import Agent, agent
 from tests.real.command import refusal, run, run_json
@@ -166,7 +166,7 @@ def test_last_copies_are_named_with_their_policy_alone(imported: Home) -> None:
 # Runs of ours that were stopped
 
 
-def stopped_run(home: Home) -> HomePrunePlan:
+def stopped_run(home: Home) -> PrunePlan:
     """All sessions end, and a run that deletes all but three rows stops before their files."""
     inside(
         home.hermes,
@@ -177,7 +177,7 @@ def stopped_run(home: Home) -> HomePrunePlan:
         "db._execute_write(lambda c: c.execute('UPDATE messages SET timestamp = 1.7e9'))",
     )
     made = plan(read_inventory(home.path, days_later=3).inventory, TIGHT)
-    return HomePrunePlan(home=str(home.path), hash=made.hash, actions=made.actions)
+    return PrunePlan(home=str(home.path), hash=made.hash, actions=made.actions)
 
 
 def test_transcripts_that_a_stopped_run_left_go_with_the_next_and_block_nothing(
@@ -203,7 +203,8 @@ def test_what_an_unfinished_run_may_have_deleted_waits_for_its_recovery(tmp_path
     place = target_of(home.path)
     with running_on(place, "prune") as runs:
         runs.begin(
-            RunKind.PRUNE, [Intent(Act.DELETE_SESSION.value, name, "old") for name in OLD[:9]]
+            RunKind.PRUNE,
+            [RecordedAction(Action(Act.DELETE_SESSION.value, name, "old", {})) for name in OLD[:9]],
         )
     home.delete(*OLD[:9])
     stock = read_inventory(home.path, home.memory, days_later=3).inventory

@@ -51,12 +51,33 @@ def test_the_canaries_are_where_private_things_are(home: Path, cage: Cage) -> No
 
 
 @pytest.mark.parametrize(
-    "path", ["/metrics", "/", "/api/v1/status", "/api/v1/sessions", "/-/ready", "/nothing/here"]
+    "path",
+    [
+        "/metrics",
+        "/",
+        "/sessions",
+        "/api/v1/status",
+        "/api/v1/sessions",
+        "/api/v1/runs",
+        "/api/v1/trends",
+        "/-/ready",
+        "/nothing/here",
+    ],
 )
 def test_no_page_tells(running: Agent, cage: Cage, path: str) -> None:
     body = running.get(path)[1].decode()
     assert body
     assert cage.escaped(body) == set()
+
+
+def test_no_page_of_a_session_tells(running: Agent, cage: Cage) -> None:
+    ids = [row["id"] for row in json.loads(running.get("/api/v1/sessions")[1])]
+    assert any(each.startswith("sha256:") for each in ids)
+    for session_id in ids:
+        for path in (f"/sessions/{session_id}", f"/api/v1/sessions/{session_id}"):
+            status, body = running.get(path)
+            assert status == 200
+            assert cage.escaped(body.decode()) == set()
 
 
 def test_openmetrics_does_not_tell_either(running: Agent, cage: Cage) -> None:

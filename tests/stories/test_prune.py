@@ -114,6 +114,10 @@ def test_what_was_planned_is_done_and_given_back_exactly(aged: MadeHome, tmp_pat
     undone = run_json("undo", done["run"], *where)
     assert undone == {"run": done["run"], "restored": done["done"], "failed": []}
     assert contents(home) == before
+    targets = {each["target"] for each in run_json("prune", *where)["plan"]["actions"]}
+    assert not targets & gone, "what was given back is held"
+    again = run_json("prune", "--include-undone", *where)["plan"]["actions"]
+    assert {each["target"] for each in again} >= gone
     (undo, prune) = run_json("history", *where)
     assert (undo["kind"], prune["kind"], prune["actions"]) == ("undo", "prune", done["done"])
 
@@ -266,19 +270,34 @@ def runs_done(metrics: Metrics) -> float:
     return metrics.by("hermes_prune_runs_total", "outcome", home=HOME).get(("done",), 0)
 
 
-def test_a_plan_above_the_caps_waits_for_a_person(newest: MadeHome, tmp_path: Path) -> None:
+def test_automatic_runs_take_the_caps_of_a_day_and_a_restart_begins_no_new_day(
+    newest: MadeHome, tmp_path: Path
+) -> None:
     home = copy_of(newest, tmp_path)
     write_dumps(home, 40, 65536)
-    before = contents(home)
+    dumps = len(list(home.glob("sessions/request_dump_*")))
     settings = enforcing(home, "{transcripts: {high: 2MiB, low: 1MiB}}", ", caps: {items: 3}")
-    with agent(tmp_path, configuration=settings) as running:
-        when(
-            running,
-            lambda found: found.by("hermes_prune_blocked", "reason", home=HOME) == {("caps",): 1},
-            "it says that the caps stand in the way",
-        )
-        assert runs_done(running.next_scan()) == 0
-    assert contents(home) == before
+    for _ in range(2):
+        with agent(tmp_path, configuration=settings) as running:
+            metrics = when(
+                running,
+                lambda found: (
+                    runs_done(found) == 1
+                    and found.by("hermes_prune_unreachable_bytes", "reason", home=HOME).get(
+                        ("caps",), 0
+                    )
+                    > 0
+                ),
+                "it has taken a day's part, and says what waits",
+            )
+            assert metrics.value("hermes_prune_capped_items", home=HOME) > 10
+            deleted = running.next_scan().by("hermes_prune_deleted_total", "policy", home=HOME)
+            assert sum(deleted.values()) == 3
+            (row,) = run_json("status", *options(tmp_path, home))["homes"]
+            assert row["capped"] is None, "a command by hand without these settings waits for none"
+    assert len(list(home.glob("sessions/request_dump_*"))) == dumps - 3
+    done = run_json("prune", "--policy", "request_dumps", "--yes", *options(tmp_path, home))
+    assert done["done"] >= dumps - 4, "a person takes all at once"
 
 
 def test_under_pressure_the_agent_takes_what_brings_it_to_the_low_mark(

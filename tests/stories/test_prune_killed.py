@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from exporter.pruner.apply.execute import execute
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
+from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.journal import journal_of
-from exporter.runs.models import ActionState, RunKind
+from exporter.runs.models import ActionState, Frees, RunKind
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.support.kill_times import Instants
@@ -33,7 +33,7 @@ WORDS = ("word1", "terminal", "picture")
 _ACT = """
 import msgspec
 from exporter.evidence.openers import KnownOpeners
-from exporter.pruner.models import HomePrunePlan
+from exporter.pruner.models import PrunePlan
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
 from exporter.writing.target import Target
@@ -42,7 +42,7 @@ def act(home, what, pid):
     known = KnownOpeners((int(pid),) if pid != "0" else ())
     site = Target(home, 0, known, lock_budget_seconds=0.004, pause_seconds=0.001)
     if what == "prune":
-        plan = msgspec.json.decode(open(f"{home}-plan.json").read(), type=HomePrunePlan)
+        plan = msgspec.json.decode(open(f"{home}-plan.json").read(), type=PrunePlan)
         execute(plan, site, keep_seconds=3600.0)
     elif what == "purge":
         purge(None, site)
@@ -79,7 +79,7 @@ def home(template: Path, tmp_path: Path) -> Path:
     return home
 
 
-def write_plan(home: Path) -> HomePrunePlan:
+def write_plan(home: Path) -> PrunePlan:
     """To delete all sessions but those that are gone, and the transcript of one."""
     there = {bytes.fromhex(row[2]).decode() for row in dump_all(home)["sessions"]}
     plan = planned(home, [session for session in SESSIONS if session in there], GROUPS)
@@ -87,7 +87,7 @@ def write_plan(home: Path) -> HomePrunePlan:
     if file.exists() and LARGE in there:
         found = file.stat()
         transcript = PruneAction(
-            action=Act.DELETE_FILE,
+            kind=Act.DELETE_FILE,
             policy="old_sessions",
             target=f"sessions/{file.name}",
             reason="it is old",

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from exporter.reaper.change_ends import BY_ACTION
-from exporter.reaper.execute import _intent, execute
-from exporter.reaper.plan import HomePlan
+from exporter.reaper.execute import _to_record, execute
+from exporter.reaper.plan import ReapPlan
 from exporter.runs.journal import journal_of, running
 from exporter.runs.models import ActionState, RunKind, RunOutcome
 from exporter.runs.recovery import recover
@@ -39,7 +39,7 @@ SESSIONS = tuple(f"20260101_08{number:04}_aaaaaa" for number in range(8))
 _ACT = """
 import msgspec
 from exporter.evidence.openers import KnownOpeners
-from exporter.reaper.plan import HomePlan
+from exporter.reaper.plan import ReapPlan
 from exporter.reaper.change_ends import BY_ACTION
 from exporter.reaper.execute import execute
 from exporter.reaper.reopen import undo
@@ -49,7 +49,7 @@ def act(home, what, pid):
     known = KnownOpeners((int(pid),) if pid != "0" else ())
     site = Target(home, 0, known, lock_budget_seconds=0.001, pause_seconds=0.0)
     if what == "reap":
-        plan = msgspec.json.decode(open(f"{home}-plan.json").read(), type=HomePlan)
+        plan = msgspec.json.decode(open(f"{home}-plan.json").read(), type=ReapPlan)
         execute(plan, site, end_reason="reaped")
     else:
         undo(what, site)
@@ -94,7 +94,7 @@ def done_by(home: Path, action: str) -> Counter[str]:
             for each in runs.actions(run.id):
                 assert each.state is not ActionState.INTENDED
                 taken = each.state in (ActionState.DONE, ActionState.UNDONE)
-                done[each.intent.target] += taken and each.intent.action == action
+                done[each.action.target] += taken and each.action.kind == action
     return done
 
 
@@ -130,7 +130,7 @@ def kill_again_and_again(crew: Crew, home: Path, tmp_path: Path, kills: int) -> 
 def check_reaped(home: Path, original: dict[str, dict[str, str]]) -> None:
     assert done_by(home, "end_session") == Counter(dict.fromkeys(SESSIONS, 1))
     after = dump(home)
-    plan = msgspec.json.decode(Path(f"{home}-plan.json").read_bytes(), type=HomePlan)
+    plan = msgspec.json.decode(Path(f"{home}-plan.json").read_bytes(), type=ReapPlan)
     for action in plan.actions:
         row = after[action.target]
         assert float(row["ended_at"]) == action.expected.last_activity_at
@@ -165,7 +165,7 @@ def test_what_a_killed_run_left_open_is_settled_by_the_next(home: Path) -> None:
     shutil.rmtree(home / ".hermes-exporter")
     with running(str(home), 0, "reap") as runs:
         run = runs.begin(
-            RunKind.REAP, [_intent(each, REASON, (), []) for each in (written, unwritten)]
+            RunKind.REAP, [_to_record(each, REASON, (), []) for each in (written, unwritten)]
         )
     for _ in range(2):
         with running(str(home), 0, "reap") as runs:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 from tests.real.hermes import NEWEST, python_for
 from tests.support.checkpoint_homes import Checkpoints
 from tests.support.disk_homes import make_shadow_repo
@@ -47,7 +47,7 @@ def made(template: Checkpoints, tmp_path: Path) -> Checkpoints:
     return Checkpoints(template.hermes, home, template.work)
 
 
-def planned(made: Checkpoints) -> list[Action]:
+def planned(made: Checkpoints) -> list[RecordedAction]:
     home = made.home
     files = sorted(f"sessions/{path.name}" for path in (home / "sessions").iterdir())
     actions = [planned_file(home, each, number) for number, each in enumerate(files)]
@@ -74,7 +74,7 @@ def trash_of_run(made: Checkpoints) -> Path:
 
 def kill_again_and_again(hands: Crew, made: Checkpoints, tmp_path: Path, kills: int) -> None:
     actions, refs, before = planned(made), made.refs(), outside_of_git(made)
-    kept = sorted(f"{each.number:06}-{Path(each.intent.target).name}" for each in actions)
+    kept = sorted(f"{each.number:06}-{Path(each.action.target).name}" for each in actions)
     spare = shutil.copytree(made.home, tmp_path / "spare", symlinks=True)
     spared = planned(Checkpoints(made.hermes, spare, made.work))
     chance, killed = random.Random(kills), 0
@@ -95,7 +95,9 @@ def kill_again_and_again(hands: Crew, made: Checkpoints, tmp_path: Path, kills: 
     assert len(made.snapshots("one")) == 2
 
 
-def take_killed(hands: Crew, made: Checkpoints, actions: list[Action], instants: Instants) -> int:
+def take_killed(
+    hands: Crew, made: Checkpoints, actions: list[RecordedAction], instants: Instants
+) -> int:
     """Take all as runs would: what a kill has left is found out about before the next."""
     killed, left = 0, list(actions)
     while left:
@@ -110,8 +112,8 @@ def take_killed(hands: Crew, made: Checkpoints, actions: list[Action], instants:
     return killed
 
 
-def name(action: Action) -> str:
-    return f"{action.number:06}-{Path(action.intent.target).name}"
+def name(action: RecordedAction) -> str:
+    return f"{action.number:06}-{Path(action.action.target).name}"
 
 
 def test_killed_fifteen_times_everything_is_taken_and_given_back_exactly(

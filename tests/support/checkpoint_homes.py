@@ -10,7 +10,7 @@ from typing import Any
 from git import Repo
 
 from exporter.pruner.apply.store_projects import ProjectRemover
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 from tests.real.hermes import Hermes
 from tests.support.disk_homes import git
 from tests.support.removers import picture, planned_project
@@ -46,7 +46,7 @@ class Checkpoints:
         listed = self.ask(list=[self.folder(project)])["snapshots"]
         return list(listed[self.folder(project)])
 
-    def planned(self, project: str, number: int = 0) -> Action:
+    def planned(self, project: str, number: int = 0) -> RecordedAction:
         return planned_project(self.home, self.name(project), number)
 
     def refs(self) -> dict[str, str]:

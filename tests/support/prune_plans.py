@@ -18,7 +18,7 @@ from exporter.pruner.gather.inventory_reader import (
     InventoryRequest,
     InventoryResult,
 )
-from exporter.pruner.models import Act, HomePrunePlan, PruneMemory
+from exporter.pruner.models import Act, PruneMemory, PrunePlan
 from exporter.reaper.models import ProcessFacts
 from exporter.runs.models import Filter
 from exporter.scan.disk.scanner import DiskScanner
@@ -90,9 +90,9 @@ def plan(
     by_hand: bool = True,
     pressure: Pressure | None = None,
     filter_by: Filter = EVERYTHING,
-) -> HomePrunePlan:
+) -> PrunePlan:
     how = how or settings()
-    protection = protect(found, how, by_hand=by_hand)
+    protection = protect(found, how, include_undone=filter_by.include_undone)
     return plan_prune(
         "home", found, protection, how, pressure=pressure, by_hand=by_hand, filter_by=filter_by
     )
@@ -103,11 +103,11 @@ def pressed(found: Inventory, how: Prune, memory: PruneMemory | None = None) -> 
     return assess(read_levels(found), how, memory or PruneMemory(), found.taken_at)[0]
 
 
-def targets(found: HomePrunePlan, act: Act = Act.DELETE_SESSION) -> list[str]:
-    return [action.target for action in found.actions if action.action is act]
+def targets(found: PrunePlan, act: Act = Act.DELETE_SESSION) -> list[str]:
+    return [action.target for action in found.actions if action.kind == act]
 
 
-def kept(found: HomePrunePlan) -> dict[str, int]:
+def kept(found: PrunePlan) -> dict[str, int]:
     """Return how many items each rule keeps."""
     return {each.rule: each.items for each in found.protected}
 

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from exporter.pruner.expected import ExpectedFile, as_keys
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
+from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.journal import journal_of
+from exporter.runs.models import Frees
 from tests.real.hermes import Hermes
 from tests.support.session_pruning import dump_all, planned, prunable_process
 
@@ -37,7 +38,7 @@ def transcript(session: str) -> str:
     return f"sessions/session_{session}.json"
 
 
-def plan_all(home: Path) -> HomePrunePlan:
+def plan_all(home: Path) -> PrunePlan:
     """Return a plan that takes every session with its transcript."""
     there = sessions(home)
     plan = planned(home, there)
@@ -48,7 +49,7 @@ def plan_all(home: Path) -> HomePrunePlan:
 def _transcript_action(home: Path, session: str) -> PruneAction:
     expected = ExpectedFile.of((home / transcript(session)).lstat())
     return PruneAction(
-        action=Act.DELETE_FILE,
+        kind=Act.DELETE_FILE,
         policy="old_sessions",
         target=transcript(session),
         reason="it is old",

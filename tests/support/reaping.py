@@ -16,7 +16,7 @@ from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
 from exporter.reaper.execute import execute
 from exporter.reaper.models import JudgedSession, ProcessFacts, ReaperRules
-from exporter.reaper.plan import HomePlan, JudgedHome, plan_reap
+from exporter.reaper.plan import JudgedHome, ReapPlan, plan_reap
 from exporter.reaper.possible_hosts import HostClass, ProcessKey, class_of, process_key
 from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import BootTime
@@ -97,11 +97,11 @@ def judge(
     return [history.judged(session) for session in look.sessions], found
 
 
-def planned(home: Path) -> tuple[HomePlan, Target]:
+def planned(home: Path) -> tuple[ReapPlan, Target]:
     """Return what would be reaped by hand now, and the target to reap it on."""
     judged, found = judge(home)
-    plan = plan_reap([JudgedHome("home", judged)], time.time(), by_hand=True)
-    return plan.of("home"), target_of(home, KnownOpeners.of(found))
+    plan = plan_reap(JudgedHome("home", judged), time.time(), by_hand=True)
+    return plan, target_of(home, KnownOpeners.of(found))
 
 
 def target_of(home: Path, openers: KnownOpeners | None = None, **changes: Any) -> Target:
@@ -124,7 +124,7 @@ def processes(home: Path) -> tuple[ProcessKey, ...]:
     )
 
 
-def targets(plan: HomePlan) -> list[str]:
+def targets(plan: ReapPlan) -> list[str]:
     return sorted(action.target for action in plan.actions)
 
 

@@ -24,7 +24,7 @@ from exporter.pruner.apply.repositories import RepositoryRemover
 from exporter.pruner.apply.store_projects import ProjectRemover
 from exporter.pruner.models import Act
 from exporter.runs.folder import run_folder
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 from exporter.runs.trash import trash_of
 from tests.real.hermes import REPOSITORY
 from tests.support.kill_times import Instants
@@ -36,7 +36,7 @@ class Order(msgspec.Struct):
     home: str
     do: str
     """take, taken, restore, delete (without the trash), or purge."""
-    actions: list[Action]
+    actions: list[RecordedAction]
     kill_after: float = -1.0
 
 
@@ -49,19 +49,18 @@ def obey(order: Order) -> list[Any]:
         Act.DELETE_PROJECT.value: ProjectRemover(order.home, owner),
     }
     if order.do == "delete":
-        return [removers[each.intent.action].take(each, None) for each in order.actions]
+        return [removers[each.action.kind].take(each, None) for each in order.actions]
     with run_folder(order.home, owner, create=True) as folder:
         assert folder is not None
         run = order.actions[0].run
         if order.do == "purge":
             doomed = order.actions[0]
-            intent = msgspec.structs.replace(doomed.intent, target=run)
-            return [PurgeRemover(folder).take(msgspec.structs.replace(doomed, intent=intent), None)]
+            action = msgspec.structs.replace(doomed.action, target=run)
+            return [PurgeRemover(folder).take(msgspec.structs.replace(doomed, action=action), None)]
         with trash_of(folder, run, create=True) as trash:
             assert trash is not None
             return [
-                getattr(removers[each.intent.action], order.do)(each, trash)
-                for each in order.actions
+                getattr(removers[each.action.kind], order.do)(each, trash) for each in order.actions
             ]
 
 
@@ -93,7 +92,7 @@ class Crew:
         self._process = process
 
     def ask(
-        self, home: Path, do: str, actions: Sequence[Action], kill_after: float = -1.0
+        self, home: Path, do: str, actions: Sequence[RecordedAction], kill_after: float = -1.0
     ) -> list[Any] | None:
         """Return the results of the removers; None if it was killed before."""
         order = Order(str(home), do, list(actions), kill_after)
@@ -106,7 +105,9 @@ class Crew:
         answer: list[Any] | None = msgspec.json.decode(line)
         return answer
 
-    def until_done(self, home: Path, do: str, actions: Sequence[Action], instants: Instants) -> int:
+    def until_done(
+        self, home: Path, do: str, actions: Sequence[RecordedAction], instants: Instants
+    ) -> int:
         """Repeat it, killed at random moments, until it finishes; return the number of kills."""
         for killed in range(10_000):
             said = self.ask(home, do, actions, instants.draw())

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from exporter.pruner.apply.remover import Remover
 from exporter.pruner.expected import ExpectedFile, ExpectedFolder, ExpectedProject, as_keys
 from exporter.pruner.models import Act
 from exporter.runs.folder import run_folder
-from exporter.runs.models import Action, ActionState, Intent
+from exporter.runs.models import Action, RecordedAction
 from exporter.runs.trash import RunTrash, trash_of
 
 RUN = "20260101T000000-abcd"
@@ -26,13 +28,19 @@ def action(
     policy: str = "request_dumps",
     number: int = 0,
     run: str = RUN,
-) -> Action:
+) -> RecordedAction:
     """An action as the journal knows it before it is taken."""
-    intent = Intent(act.value, target, "it is old", policy, 0, before)
-    return Action(run, number, intent, ActionState.INTENDED, "", None)
+    planned = Action(act, target, "it is old", before, policy)
+    return RecordedAction(planned, run=run, number=number)
 
 
-def planned_file(home: Path, target: str, number: int = 0, **more: Any) -> Action:
+def renamed(recorded: RecordedAction, target: str, policy: str = "") -> RecordedAction:
+    """The same action on another target."""
+    action = structs.replace(recorded.action, target=target, policy=policy)
+    return structs.replace(recorded, action=action)
+
+
+def planned_file(home: Path, target: str, number: int = 0, **more: Any) -> RecordedAction:
     """As a plan that is made now would want it."""
     more.setdefault("policy", _policy_for(target))
     before = as_keys(ExpectedFile.of(os.lstat(os.path.join(home, target))))
@@ -46,12 +54,12 @@ def _policy_for(target: str) -> str:
     return "request_dumps" if "/request_dump_" in target else "orphan_files"
 
 
-def planned_repo(home: Path, target: str, number: int = 0) -> Action:
+def planned_repo(home: Path, target: str, number: int = 0) -> RecordedAction:
     before = as_keys(ExpectedFolder.of(os.lstat(os.path.join(home, target))))
     return action(Act.DELETE_REPO, target, dict(before), policy="stale_checkpoints", number=number)
 
 
-def planned_project(home: Path, name: str, number: int = 0) -> Action:
+def planned_project(home: Path, name: str, number: int = 0) -> RecordedAction:
     before = as_keys(ExpectedProject.of(str(home / "checkpoints/store"), name))
     return action(Act.DELETE_PROJECT, name, dict(before), policy="stale_checkpoints", number=number)
 
@@ -66,18 +74,18 @@ def trash(home: Path, run: str = RUN, owner: int | None = None) -> Iterator[RunT
             yield opened
 
 
-def take(remover: Remover, home: Path, *actions: Action) -> list[str]:
+def take(remover: Remover, home: Path, *actions: RecordedAction) -> list[str]:
     """Return the remover's answer for each action; empty where it was taken."""
     with trash(home) as opened:
         return [remover.take(each, opened) for each in actions]
 
 
-def restore(remover: Remover, home: Path, *actions: Action) -> list[str]:
+def restore(remover: Remover, home: Path, *actions: RecordedAction) -> list[str]:
     with trash(home) as opened:
         return [remover.restore(each, opened) for each in actions]
 
 
-def taken(remover: Remover, home: Path, *actions: Action) -> list[bool]:
+def taken(remover: Remover, home: Path, *actions: RecordedAction) -> list[bool]:
     with trash(home) as opened:
         return [remover.was_taken(each, opened) for each in actions]
 

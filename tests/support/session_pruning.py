@@ -18,8 +18,8 @@ from exporter.hermes.schema import probe_schema
 from exporter.hermes.session_state import SessionStateReader
 from exporter.pruner.apply.execute import execute
 from exporter.pruner.beside import ProcessesAtPrune
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
-from exporter.runs.models import Outcome
+from exporter.pruner.models import Act, PruneAction, PrunePlan
+from exporter.runs.models import Frees, Outcome
 from exporter.writing.target import Target
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder
@@ -60,7 +60,7 @@ def prunable_process(
 
 def planned(
     home: Path, sessions: Sequence[str], groups: Mapping[str, int] | None = None
-) -> HomePrunePlan:
+) -> PrunePlan:
     """Return a plan to delete exactly these sessions in their current state, in this order."""
     found = {}
     with target_of(home).reading() as connection:
@@ -68,7 +68,7 @@ def planned(
         found = reader.read(connection, list(sessions))
     actions = tuple(
         PruneAction(
-            action=Act.DELETE_SESSION,
+            kind=Act.DELETE_SESSION,
             policy="old_sessions",
             target=session,
             reason="it is old",
@@ -79,12 +79,12 @@ def planned(
         )
         for session in sessions
     )
-    return HomePrunePlan(home="home", hash="a-plan", actions=actions)
+    return PrunePlan(home="home", hash="a-plan", actions=actions)
 
 
 def prune(
     home: Path,
-    plan: HomePrunePlan,
+    plan: PrunePlan,
     place: Target | None = None,
     processes_at_prune: ProcessesAtPrune | None = None,
 ) -> Outcome:

@@ -127,6 +127,7 @@ def test_a_scrape_is_understood() -> None:
         keep_alive=True,
         body_bytes=0,
         expects_continue=False,
+        query="x=1",
     )
 
 

@@ -8,19 +8,18 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from msgspec import structs
 from prometheus_client.core import GaugeMetricFamily
 
-from exporter import __version__
 from exporter.collectors.exposition import Rendered, render
 from exporter.errors import ConfigError, UsageError
-from exporter.web.landing import landing_page
-from exporter.web.published import HomeRow, Published
+from exporter.web.published import Published
 from exporter.web.request import Request
 from exporter.web.response import Response, message, pack
 from exporter.web.routes import Routes
 from tests.support.web_server import Running, receive, request, running
 
+MODE = {"reaper": "observe", "prune": "observe"}
+STATUS = json.dumps({"homes": [], "refused": 0, "agent": {"version": "1", "mode": MODE}}).encode()
 SESSIONS = [{"id": f"session-{number:06}", "verdict": "held"} for number in range(29_000)]
 
 
@@ -28,14 +27,13 @@ def metrics(value: float = 1) -> Rendered:
     return render([GaugeMetricFamily("hermes_home_up", "Up.", value)])
 
 
-def with_homes(**homes: HomeRow) -> Published:
-    """What a scan of these homes has published."""
+def with_homes() -> Published:
+    """What a scan has published."""
     published = Published()
     published.publish(
         metrics=metrics(),
-        status=b'{"homes": []}',
+        status=STATUS,
         sessions=pack(json.dumps(SESSIONS).encode() for _ in range(1)),
-        homes=tuple(homes.values()),
     )
     return published
 
@@ -103,7 +101,7 @@ def test_metrics_may_come_before_the_first_scan_is_done() -> None:
 def test_the_status_is_json(served: Running) -> None:
     response, body = served.get("/api/v1/status")
     assert response.getheader("Content-Type") == "application/json"
-    assert json.loads(body) == {"homes": []}
+    assert body == STATUS
 
 
 def test_many_sessions_arrive_whole_compressed_or_not(served: Running) -> None:
@@ -223,60 +221,6 @@ def test_the_host_header_is_not_reflected(served: Running) -> None:
         answer = served.say(asked.encode())
         assert answer
         assert b"evil" not in answer
-
-
-def test_the_landing_page_shows_the_homes() -> None:
-    published = with_homes(
-        a=HomeRow("default", up=True, sessions_open=12, sessions_ended=34_567, disk_bytes=3 << 29),
-        b=HomeRow("<script>alert(1)", False, None, None, 0),
-    )
-    with running(Routes(published)) as server:
-        response, body = server.get("/")
-    page = body.decode()
-    assert response.getheader("Content-Type") == "text/html; charset=utf-8"
-    assert f"Version {__version__}" in page
-    assert '<td>default</td><td>up</td><td class="number">12</td>' in page
-    assert "34,567" in page
-    assert "1.5 GiB" in page
-    assert "&lt;script&gt;alert(1)" in page
-    assert "<script" not in page
-    assert '<td class="down">down</td><td class="number">unknown</td>' in page
-
-
-def test_the_landing_page_tells_verdicts_blindness_and_how_old_a_scan_is() -> None:
-    well = HomeRow(
-        *("default", True, 1012, 5, 1024),
-        blind=("permissions", "clock"),
-        verdicts=(("live", 2), ("held", 0), ("dead", 1010)),
-        scanned_at=1000.0,
-    )
-    hung = HomeRow("hung", False, None, None, 0, trouble="timeout")
-    content = structs.replace(with_homes(a=well, b=hung).content, refused=2)
-    body = landing_page(content, "/metrics", clock=lambda: 1075.0).body
-    assert isinstance(body, bytes)
-    page = body.decode()
-    assert '<small class="blind">blind: permissions, clock</small>' in page
-    assert "1,012<small>2 live, 1,010 dead</small>" in page
-    assert '<td class="number">1m ago</td>' in page
-    assert '<td class="down">down<small>timeout</small></td>' in page
-    assert '<td class="number">never</td>' in page
-    assert "2 directories look like homes and are not watched" in page
-
-
-def test_the_landing_page_needs_nothing_from_elsewhere(served: Running) -> None:
-    _, body = served.get("/")
-    assert b"://" not in body
-    for path in ("/metrics", "/api/v1/status", "/api/v1/sessions", "/-/healthy", "/-/ready"):
-        assert f'href="{path}"'.encode() in body
-        assert served.get(path)[0].status == 200
-
-
-def test_the_landing_page_stays_small_with_many_homes() -> None:
-    row = HomeRow("h", up=True, sessions_open=1, sessions_ended=1, disk_bytes=1)
-    with running(Routes(with_homes(**{f"h{number}": row for number in range(1000)}))) as server:
-        _, body = server.get("/")
-    assert b"and 800 more" in body
-    assert len(body) < 65536
 
 
 def test_a_scrape_is_never_half_new() -> None:

@@ -1,6 +1,7 @@
 """Tests of `exporter/workers/`; a module without a test of its name has these:
 
 - acting: tests/stories/test_command_honesty.py, tests/pruner/apply/test_reborn.py
+- cancellation: tests/stories/test_interrupted.py
 - client: tests/stories/test_reap.py
 - frames, protocol: tests/workers/test_process.py, tests/workers/test_worker.py
 - home: tests/cli/commands/test_reap.py, tests/cli/commands/test_commands.py

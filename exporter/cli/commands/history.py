@@ -19,7 +19,10 @@ that the run took or skipped, the policy, and the reason.
   heal    reopened sessions that were ended wrongly
   prune   took what policies allow
   undo    restored what another run took
-  purge   emptied the trash; this cannot be undone"""
+  purge   emptied the trash; this cannot be undone
+
+An outcome is done, partial, failed, or interrupted: by Ctrl-C, or because its
+process is gone. A run without an outcome is under way."""
 EXAMPLES = (
     ("all runs on this host", "hermes-exporter history"),
     ("what one run took", "hermes-exporter history 20260131T093000-3f2a"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.interrupt import interruptible
 from exporter.config.prune import POLICY_NAMES
 from exporter.config.units import DURATION
 from exporter.errors import PartlyDoneError, UsageError
@@ -68,6 +69,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="with --policy orphan_files: also files whose session is not in the database and "
         "whose deletion the agent did not see; they may be last copies of conversations",
     )
+    arguments.add_include_undone(parser)
     parser.add_argument(
         "--pressure", action="store_true", help="only as much as crossed thresholds demand"
     )
@@ -98,13 +100,18 @@ def run(args: Namespace) -> int:
             sources=tuple(args.sources or ()),
             older_than_seconds=args.older_than,
             unproven=args.unproven,
+            include_undone=args.include_undone,
         ),
         by_pressure=args.pressure,
         execute=args.yes,
         plan_hash=args.plan,
     )
-    with progress_bar() as progress, host(arguments.options(args)) as service:
-        result = service.prune(command, progress)
+    with (
+        interruptible() as interrupts,
+        progress_bar() as progress,
+        host(arguments.options(args)) as service,
+    ):
+        result = service.prune(command, progress, interrupts.acting)
     output.print_errors(*result.notes)
     if args.json:
         output.show_json(result.json())
@@ -116,7 +123,12 @@ def run(args: Namespace) -> int:
             for each in result.plans
         ]
         again = arguments.repeat_options(args)
-        output.show(report.blocks(result.json(), shown, freed=result.freed, again=again))
+        go_on = arguments.repeat_command(args)
+        output.show(
+            report.blocks(result.json(), shown, freed=result.freed, again=again, go_on=go_on)
+        )
+    if result.is_interrupted:
+        return interrupts.exit_status
     if result.unread:
         unread = ", ".join(result.unread)
         raise PartlyDoneError(

@@ -6,6 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.interrupt import interruptible
 from exporter.errors import ExporterError, UsageError
 from exporter.text import escape_control
 
@@ -37,16 +38,19 @@ def run(args: Namespace) -> int:
             raise UsageError("a purge cannot be undone, and no terminal is here to ask: give --yes")
         if not _confirmed(f"Empty the trash {of}, for good?"):
             raise ExporterError("nothing was purged")
-    from exporter.pruner.models import Frees
+    from exporter.runs.models import Frees
 
-    with host(arguments.options(args)) as service:
-        result = service.purge(args.run)
+    with interruptible() as interrupts, host(arguments.options(args)) as service:
+        result = service.purge(args.run, interrupts.acting)
     if args.json:
         output.show_json(result.json())
     else:
         from exporter.cli.render import prune_plan
 
-        output.show(prune_plan.purged(result.json(), args.run, result.freed[Frees.NOW]))
+        go_on = arguments.repeat_command(args)
+        output.show(prune_plan.purged(result.json(), args.run, result.freed[Frees.NOW], go_on))
+    if result.is_interrupted:
+        return interrupts.exit_status
     return arguments.exit_status(result.json()["outcome"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.interrupt import interruptible
 from exporter.errors import PartlyDoneError, UsageError
 from exporter.text import join_words
 
@@ -43,6 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="count idle time by the timestamps that Hermes wrote, as if an agent had watched; "
         "beside a gateway, sessions idle for reaper.presume_after.server are then ended",
     )
+    arguments.add_include_undone(parser)
     arguments.add_json(parser)
 
 
@@ -51,12 +53,14 @@ def run(args: Namespace) -> int:
         raise UsageError("--plan executes a plan, so it needs --yes; without both a plan is shown")
     from exporter.agent.one_shot import host
 
-    with host(arguments.options(args)) as service:
+    with interruptible() as interrupts, host(arguments.options(args)) as service:
         result = service.reap(
             tuple(args.sources or ()),
             execute=args.yes,
             plan_hash=args.plan,
             presume=args.presume,
+            include_undone=args.include_undone,
+            acting=interrupts.acting,
         )
     output.print_errors(*result.notes)
     if args.json:
@@ -67,10 +71,13 @@ def run(args: Namespace) -> int:
         shown = plan.blocks(
             result.json(),
             again=arguments.repeat_options(args),
+            go_on=arguments.repeat_command(args),
             chosen=join_words(args.sources) if args.sources else "",
             homes=len(result.plans),
         )
         output.show(shown)
+    if result.is_interrupted:
+        return interrupts.exit_status
     if result.unread:
         unread = ", ".join(result.unread)
         raise PartlyDoneError(

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from exporter.cli import arguments, output
+from exporter.cli.interrupt import interruptible
 from exporter.errors import UsageError
 
 SUMMARY = "undo a run: restore what it took"
@@ -16,8 +17,8 @@ the trash, exactly. What Hermes changed since then is skipped and listed. For
 example, a session whose title another session has now stays in the trash:
 rename the other session and repeat the undo.
 
-For `prune.keep.undone`, automatic runs skip everything that was restored, and
-`reap` skips the reopened sessions.
+For `prune.keep.undone` (30 days), `reap`, `prune` and the agent skip what was
+given back; by hand, `--include-undone` takes it all the same.
 
 The command first says on stderr which run it undoes: its kind, when it began,
 if it was made by hand or by the agent, and in which homes."""
@@ -42,13 +43,18 @@ def run(args: Namespace) -> int:
         raise UsageError("give either the id of a run or --last; `history` lists the runs")
     from exporter.agent.one_shot import host
     from exporter.cli.render import history
-    from exporter.runs.models import Run
+    from exporter.runs.models import Run, RunOutcome
+
+    planned = 0
 
     def announce(chosen: Sequence[tuple[str, Run]], newest: Sequence[tuple[str, Run]]) -> None:
+        nonlocal planned
+        planned = sum(each.actions - each.undone for _, each in chosen)
         output.print_errors(*history.undo_announcement(chosen, newest, time.time()))
 
-    with host(arguments.options(args)) as service:
-        undone = service.undo(args.run, announce)
+    with interruptible() as interrupts, host(arguments.options(args)) as service:
+        undone = service.undo(args.run, announce, interrupts.acting)
+        held_seconds = service.undone_is_held_seconds()
     if args.json:
         output.show_json(
             {
@@ -58,7 +64,10 @@ def run(args: Namespace) -> int:
             }
         )
     else:
-        output.show(history.undo_result(undone))
+        again = arguments.repeat_options(args)
+        output.show(history.undo_result(undone, planned, again, held_seconds))
+    if undone.outcome is RunOutcome.INTERRUPTED:
+        return interrupts.exit_status
     if not undone.skipped:
         return 0
     return 3 if undone.done else 1

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import to_builtins
+
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
-from exporter.runs.models import Outcome, Run
+from exporter.cli.render.left_alone import left_alone, stopped
+from exporter.runs.models import Outcome, Run, RunOutcome
 from exporter.text import counted, format_age, format_count, format_size
 
 _COLUMNS = (
@@ -117,20 +120,14 @@ def _briefly(runs: Sequence[tuple[str, Run]], now: float) -> str:
     return f"{run.id} ({run.label} {who}, begun {format_age(max(0, now - begun))} ago)"
 
 
-def undo_result(result: Outcome) -> Iterator[Block]:
-    """Yield what an undo restored, and what it could not."""
-    if result.skipped:
-        yield Table(
-            (
-                target_column("not given back", (each.target for each in result.skipped)),
-                Column("why", least=20),
-            ),
-            tuple(
-                (Cell(each.target, Tone.STRONG), Cell(each.why, Tone.FAINT))
-                for each in result.skipped
-            ),
-        )
-        yield Line()
+def undo_result(result: Outcome, planned: int, again: str, held_seconds: float) -> Iterator[Block]:
+    """Yield what an undo restored of the planned items, and what it could not."""
+    yield from left_alone(to_builtins(result.skipped), "not given back")
+    if result.outcome is RunOutcome.INTERRUPTED:
+        done, of = format_count(len(result.done)), counted(planned, "item")
+        said = f"Interrupted: {done} of {of} of run {result.run} given back."
+        yield from stopped(said, go_on=f"hermes-exporter undo {result.run}{again}")
+        return
     if not result.is_known:
         said = f"Not known what was given back; repeat `hermes-exporter undo {result.run}`."
         yield Line((Cell(said, Tone.BAD),))
@@ -138,3 +135,6 @@ def undo_result(result: Outcome) -> Iterator[Block]:
     tone = Tone.WARN if result.skipped else Tone.GOOD
     restored = counted(len(result.done), "item")
     yield Line((Cell(f"{restored} of run {result.run} given back.", tone),))
+    if result.done:
+        held = f"Held for {format_age(held_seconds)} (prune.keep.undone): no run takes it again"
+        yield Line((Cell(f"{held} unless --include-undone says so.", Tone.FAINT),))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter.cli.render.blocks import NO_HOME, Block, Cell, Column, Line, Table, Tone
+from exporter.cli.render.left_alone import left_alone, stopped
 from exporter.text import counted, format_count
 
 _COLUMNS = (Column("home", least=8, spare=2), Column("target"), Column("why", least=20, spare=1))
@@ -13,16 +14,22 @@ _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 
 
 def blocks(
-    result: Mapping[str, Any], *, again: str = "", chosen: str = "", homes: int = 1
+    result: Mapping[str, Any],
+    *,
+    again: str = "",
+    go_on: str = "",
+    chosen: str = "",
+    homes: int = 1,
 ) -> Iterator[Block]:
     """Yield lines and tables for the value that `reap --json` prints.
 
-    `again` are the options to repeat in the next command, `chosen` are the filters of the plan,
-    `homes` is the number of homes scanned.
+    `again` are the options to repeat in the next command, `go_on` is the command that goes on where
+    this one was stopped, `chosen` are the filters of the plan, `homes` is the number of homes
+    scanned.
     """
     plan = result["plan"]
     if result["executed"] and (result["done"] or result["skipped"]):
-        yield from _executed(result, again)
+        yield from _executed(result, again, go_on)
     elif plan["actions"]:
         yield from _table(plan["actions"])
         total = counted(len(plan["actions"]), "session")
@@ -63,20 +70,26 @@ def unknown_outcome(result: Mapping[str, Any], again: str) -> Iterator[Block]:
     yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), 1, whole=True)
 
 
-def _executed(result: Mapping[str, Any], again: str) -> Iterator[Block]:
+def stopped_run(
+    result: Mapping[str, Any], noun: str, verb: str, again: str, go_on: str
+) -> Iterator[Block]:
+    """Yield the last lines of a reap or prune that a person stopped."""
+    planned = counted(len(result["plan"]["actions"]), noun)
+    run = f" by run {result['run']}" if result["run"] else ""
+    said = f"Interrupted: {format_count(result['done'])} of {planned} {verb}{run}."
+    undo = f"hermes-exporter undo {result['run']}{again}" if result["done"] else ""
+    yield from stopped(said, undo=undo, go_on=go_on)
+
+
+def _executed(result: Mapping[str, Any], again: str, go_on: str) -> Iterator[Block]:
     if result["outcome"] == "unknown":
         yield from unknown_outcome(result, again)
         return
-    if result["skipped"]:
-        yield Table(
-            (Column("left alone"), Column("why", least=20)),
-            tuple(
-                (Cell(each["target"], Tone.STRONG), Cell(each["why"], Tone.FAINT))
-                for each in result["skipped"]
-            ),
-        )
-        yield Line()
+    yield from left_alone(result["skipped"])
     outcome = result["outcome"]
+    if outcome == "interrupted":
+        yield from stopped_run(result, "session", "ended", again, go_on)
+        return
     said = f"{counted(result['done'], 'session')} ended"
     if result["skipped"]:
         said += f", {format_count(len(result['skipped']))} left alone"

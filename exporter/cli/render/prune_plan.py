@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
-from exporter.cli.render.plan import unknown_outcome
+from exporter.cli.render.left_alone import left_alone, stopped
+from exporter.cli.render.plan import stopped_run, unknown_outcome
 from exporter.config.prune import POLICY_NAMES, Prune
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
+from exporter.pruner.models import Act, PruneAction, PrunePlan
+from exporter.runs.models import Frees
 from exporter.text import counted, format_age, format_count, format_size
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
@@ -28,7 +30,7 @@ class HomePlanView:
     """The plan of one home, and the settings that say when its bytes become free."""
 
     label: str
-    plan: HomePrunePlan
+    plan: PrunePlan
     settings: Prune
 
 
@@ -38,15 +40,16 @@ def blocks(
     *,
     freed: Mapping[Frees, int] = _NOTHING,
     again: str = "",
+    go_on: str = "",
 ) -> Iterator[Block]:
     """Yield lines and tables for the value that `prune --json` prints, and its plans.
 
     `freed` are the bytes of a run by the time when they become free, `again` are the options to
-    repeat in the next command.
+    repeat in the next command, `go_on` is the command that goes on where this one was stopped.
     """
     actions = result["plan"]["actions"]
     if result["executed"] and (result["done"] or result["skipped"]):
-        yield from _executed(result, freed, again)
+        yield from _executed(result, freed, again, go_on)
     elif actions:
         yield from _totals(actions)
         yield from _when_free(plans)
@@ -132,11 +135,11 @@ def _sum(actions: Iterable[PruneAction]) -> int:
 
 
 def _waits_for_gc(action: PruneAction) -> bool:
-    return action.frees is Frees.AFTER_UPKEEP and action.action is Act.DELETE_PROJECT
+    return action.frees is Frees.AFTER_UPKEEP and action.kind == Act.DELETE_PROJECT
 
 
 def _waits_for_vacuum(action: PruneAction) -> bool:
-    return action.frees is Frees.AFTER_UPKEEP and action.action is not Act.DELETE_PROJECT
+    return action.frees is Frees.AFTER_UPKEEP and action.kind != Act.DELETE_PROJECT
 
 
 def _keep_times(settings: Sequence[Prune]) -> str:
@@ -174,7 +177,7 @@ def _items(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     yield Line()
 
 
-def _home(label: str, plan: HomePrunePlan) -> Iterator[Block]:
+def _home(label: str, plan: PrunePlan) -> Iterator[Block]:
     """Yield what a person should know of one home before confirming."""
     lines = list(_words(plan))
     if lines:
@@ -184,7 +187,7 @@ def _home(label: str, plan: HomePrunePlan) -> Iterator[Block]:
         yield Line()
 
 
-def _words(plan: HomePrunePlan) -> Iterator[tuple[str, Tone]]:
+def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
     if plan.blocked:
         yield f"blocked ({plan.blocked}): {plan.why}", Tone.BAD
     for warning in plan.warnings:
@@ -197,37 +200,43 @@ def _words(plan: HomePrunePlan) -> Iterator[tuple[str, Tone]]:
         yield f"{above} cannot be freed: {each.reason}", Tone.WARN
 
 
-def _executed(result: Mapping[str, Any], freed: Mapping[Frees, int], again: str) -> Iterator[Block]:
+def _executed(
+    result: Mapping[str, Any], freed: Mapping[Frees, int], again: str, go_on: str
+) -> Iterator[Block]:
     if result["outcome"] == "unknown":
         yield from unknown_outcome(result, again)
         return
-    yield from _left_alone(result["skipped"])
+    yield from left_alone(result["skipped"])
+    if result["outcome"] == "interrupted":
+        yield from _comes_free(freed)
+        yield from stopped_run(result, "item", "taken", again, go_on)
+        return
     said = f"{counted(result['done'], 'item')} taken"
     if result["skipped"]:
         said += f", {format_count(len(result['skipped']))} left alone"
     yield Line((Cell(f"{said}.", _OUTCOMES.get(result["outcome"], Tone.PLAIN)),))
-    parts = [f"{format_size(freed[each])} {when}" for each, when in _FREED.items() if freed[each]]
-    if parts:
-        yield Line((Cell(f"Disk comes free: {', '.join(parts)}."),))
+    yield from _comes_free(freed)
     if result["run"] is not None:
         yield Line((Cell("To take it back, while its trash is kept:", Tone.FAINT),))
         yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), 1, whole=True)
 
 
-def _left_alone(skipped: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
-    rows = tuple(
-        (Cell(each["target"], Tone.STRONG), Cell(each["why"], Tone.FAINT)) for each in skipped
-    )
-    if rows:
-        targets = target_column("left alone", (each["target"] for each in skipped))
-        yield Table((targets, Column("why", least=20)), rows)
-        yield Line()
+def _comes_free(freed: Mapping[Frees, int]) -> Iterator[Block]:
+    parts = [f"{format_size(freed[each])} {when}" for each, when in _FREED.items() if freed[each]]
+    if parts:
+        yield Line((Cell(f"Disk comes free: {', '.join(parts)}."),))
 
 
-def purged(result: Mapping[str, Any], run: str | None, freed_bytes: int) -> Iterator[Block]:
+def purged(
+    result: Mapping[str, Any], run: str | None, freed_bytes: int, go_on: str = ""
+) -> Iterator[Block]:
     """Yield what `purge` did: to one run, in every home it acted on, or to all runs."""
-    yield from _left_alone(result["skipped"])
+    yield from left_alone(result["skipped"])
     done = result["done"]
+    if result["outcome"] == "interrupted":
+        gone = f"the trash of {counted(done, 'run')} is gone, {format_size(freed_bytes)} came free"
+        yield from stopped(f"Interrupted: {gone}; the rest is as it was.", go_on=go_on)
+        return
     said = "Nothing was purged." if result["skipped"] else "The trash is empty."
     if done:
         size = format_size(freed_bytes)

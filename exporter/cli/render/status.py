@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from exporter.cli.render.blocks import VERDICT_TONES, Bar, Block, Cell, Column, Line, Table, Tone
-from exporter.text import counted, format_count, format_percent, format_pids, format_size
+from exporter.text import (
+    counted,
+    format_count,
+    format_percent,
+    format_pids,
+    format_size,
+    format_time,
+)
 
 MOST_IN_DETAIL = 3
 """With more homes than this, each has one line: the whole host fits on one screen."""
@@ -75,6 +82,8 @@ def _detail(home: HomeJson, mixed: bool) -> Iterator[Block]:
     would = _would(home)
     if would:
         yield _fact("would", Cell(would))
+    if home.get("capped"):
+        yield _fact("waits", Cell(_capped(home["capped"]), Tone.WARN))
 
 
 def _fact(name: str, *pieces: Cell) -> Line:
@@ -154,6 +163,18 @@ def _would(home: HomeJson) -> str:
         items = counted(prune["items"], "item")
         parts.append(f"prune {items}, {format_size(prune['bytes'])}")
     return "; ".join(parts)
+
+
+def _capped(capped: Mapping[str, Any]) -> str:
+    """Return what automatic runs leave for later, and until when."""
+    what = f"{counted(capped['items'], 'item')}, {format_size(capped['bytes'])}"
+    said = f"{what} wait for the daily caps (prune.caps)"
+    if capped["more_at"] is not None:
+        said += f", the next from {format_time(capped['more_at'])} on"
+    if capped["too_large"]:
+        large = format_count(capped["too_large"])
+        said += f"; {large} of them alone are above a day's caps: `prune --yes` takes them"
+    return said
 
 
 def _waiting(home: HomeJson) -> str:

@@ -26,7 +26,7 @@ from exporter.pruner.apply.session_trash import (
     write_sessions,
 )
 from exporter.runs.folder import RunError
-from exporter.runs.models import Action, ActionState, Settled, skip
+from exporter.runs.models import ActionState, RecordedAction, Settled, skip
 from exporter.runs.take_actions import AbortedError, Work
 from exporter.runs.trash import RunTrash
 from exporter.writing.connection import without_triggers
@@ -49,7 +49,7 @@ from exporter.writing.session_rows import (
 )
 from exporter.writing.target import Target, read_with_retry
 
-ActionGroup = tuple[Action, ...]
+ActionGroup = tuple[RecordedAction, ...]
 """Sessions that go together, children first."""
 Answer = TypeVar("Answer")
 
@@ -99,7 +99,7 @@ class SessionDeleter(Work):
         self._trash = trash
         self._gone = DeletedByThisRun()
 
-    def take_some(self, waiting: Sequence[Action], settled: list[Settled]) -> None:
+    def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
         """Delete a chunk: as many sessions as are written to the trash at a time."""
         try:
             self._take_chunk(_chunk(waiting), settled)
@@ -108,7 +108,7 @@ class SessionDeleter(Work):
                 f"cannot write the trash: {error.strerror}; nothing more was deleted"
             ) from error
 
-    def find_out(self, actions: Sequence[Action], why: str) -> list[Settled]:
+    def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
         return what_was_deleted(self._target, actions, self._trash, why)
 
     def _take_chunk(self, chunk: Sequence[ActionGroup], settled: list[Settled]) -> None:
@@ -119,8 +119,10 @@ class SessionDeleter(Work):
             if prepared:
                 sessions = [kept for each in prepared for kept in _kept(each)]
                 self.kept_bytes += write_sessions(self._trash, sessions)
-            while prepared:
+            while prepared and not self._target.stopping():
                 prepared = prepared[self._delete_some(recheck, prepared, settled) :]
+            for each in prepared[:1]:  # only the first can have left the text index already
+                self._index_again(recheck, each)
             checkpoint(self._target, writer)
 
     def _delete_some(
@@ -256,25 +258,25 @@ class SessionDeleter(Work):
         return step()
 
 
-def units_of(actions: Sequence[Action]) -> Iterator[ActionGroup]:
+def units_of(actions: Sequence[RecordedAction]) -> Iterator[ActionGroup]:
     """Actions that go together, or not at all, in the order of the plan."""
 
-    def key(action: Action) -> tuple[int, int]:
-        group = int(action.intent.after.get("group") or 0)
+    def key(action: RecordedAction) -> tuple[int, int]:
+        group = action.action.group
         return (group, 0) if group else (0, action.number)
 
     for _, unit in groupby(actions, key):
         yield tuple(unit)
 
 
-def _chunk(actions: Sequence[Action]) -> list[ActionGroup]:
+def _chunk(actions: Sequence[RecordedAction]) -> list[ActionGroup]:
     """The first units, as many as are written to the trash at a time; at least one."""
     chunk: list[ActionGroup] = []
     sessions = messages = size = 0
     for unit in units_of(actions):
         sessions += len(unit)
-        messages += sum(int(action.intent.before.get("rows") or 0) for action in unit)
-        size += sum(action.intent.bytes for action in unit)
+        messages += sum(int(action.action.expected.get("rows") or 0) for action in unit)
+        size += sum(action.action.bytes for action in unit)
         if chunk and (
             sessions > _CHUNK_SESSIONS or messages > _CHUNK_MESSAGES or size > _CHUNK_BYTES
         ):
@@ -296,7 +298,7 @@ def _read(
         if why:
             settled += skip(unit, why)
             continue
-        found = [read_session(connection, recheck.layout, each.intent.target) for each in unit]
+        found = [read_session(connection, recheck.layout, each.action.target) for each in unit]
         prepared.append(_Prepared(unit, [parts for parts in found if parts is not None]))
     connection.execute("COMMIT")
     return prepared
@@ -322,7 +324,7 @@ def _cut(parts: Sequence[StoredSession]) -> IndexedUpToNul:
 
 
 def what_was_deleted(
-    target: Target, actions: Sequence[Action], trash: RunTrash | None, otherwise: str
+    target: Target, actions: Sequence[RecordedAction], trash: RunTrash | None, otherwise: str
 ) -> list[Settled]:
     """Which of these sessions have been taken: those that are in the trash, and nowhere else.
 
@@ -333,8 +335,8 @@ def what_was_deleted(
         return []
     kept = overview(trash) if trash is not None else Overview()
 
-    def stays(connection: apsw.Connection, action: Action) -> bool:
-        session_id = action.intent.target
+    def stays(connection: apsw.Connection, action: RecordedAction) -> bool:
+        session_id = action.action.target
         if action.number not in kept.began_at:
             return exists(connection, session_id)
         # One that Hermes has begun anew was taken: its past is in the trash alone.
@@ -342,12 +344,12 @@ def what_was_deleted(
 
     there = read_with_retry(
         target,
-        lambda connection: {each.intent.target for each in actions if stays(connection, each)},
+        lambda connection: {each.action.target for each in actions if stays(connection, each)},
     )
     _repair_index(target, there, trash)
     settled: list[Settled] = []
     for each in actions:
-        if each.intent.target in there:
+        if each.action.target in there:
             settled += skip([each], otherwise)
         # What cannot be read may hold any of those that are gone: an undo names each.
         elif each.number in kept.began_at or kept.damage:

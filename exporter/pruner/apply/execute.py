@@ -32,15 +32,15 @@ from exporter.pruner.apply.registry import removers_for, take
 from exporter.pruner.apply.remover import Remover
 from exporter.pruner.beside import ProcessesAtPrune
 from exporter.pruner.decide.trash_wait import BESIDE, why_not_purged
-from exporter.pruner.models import Act, HomePrunePlan, PruneAction
+from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.folder import RunError, RunFolder
 from exporter.runs.journal import RunJournal, running_on
 from exporter.runs.models import (
     Action,
     ActionState,
     Frees,
-    Intent,
     Outcome,
+    RecordedAction,
     RunKind,
     RunOutcome,
     Settled,
@@ -60,7 +60,7 @@ _LEAST_MERGE_SECONDS: Final = 0.5
 
 
 def execute(
-    plan: HomePrunePlan,
+    plan: PrunePlan,
     target: Target,
     *,
     keep_seconds: float,
@@ -79,9 +79,9 @@ def execute(
     actions = chosen(plan.actions, only)
     if plan.blocked or not actions:
         return Outcome(None, RunOutcome.DONE, why=plan.why)
-    intents = [intent_of(each) for each in actions]
+    recorded = [to_record(each) for each in actions]
     gone = remove_garbage_first(
-        target.home, target.owner, intents, lambda: running_on(target, "prune")
+        target.home, target.owner, recorded, lambda: running_on(target, "prune")
     )
     record: RunRecord | None = None
     try:
@@ -92,7 +92,7 @@ def execute(
                 target, runs, record, processes_at_prune=processes_at_prune, purging=emergency
             )
             return pruning.execute(
-                actions,
+                recorded,
                 gone=gone,
                 run=run,
                 plan=plan.hash,
@@ -113,16 +113,9 @@ def chosen(actions: Sequence[PruneAction], only: Collection[str] | None) -> list
     return [each for each in actions if each.target in only and each.group not in split]
 
 
-def intent_of(action: PruneAction) -> Intent:
-    return Intent(
-        action=action.action.value,
-        target=action.target,
-        reason=action.reason,
-        policy=action.policy,
-        bytes=action.bytes,
-        before=dict(action.expected),
-        after={"frees": action.frees.value, "group": action.group},
-    )
+def to_record(action: PruneAction) -> RecordedAction:
+    """A planned action as the journal has it, with what recovery and undo need."""
+    return RecordedAction(action, {"frees": action.frees.value, "group": action.group})
 
 
 class _PruneRun:
@@ -153,19 +146,18 @@ class _PruneRun:
         self._pacer = Pacer(target)
 
     def execute(
-        self, actions: Sequence[PruneAction], *, gone: Sequence[int] = (), **run: Any
+        self, actions: Sequence[RecordedAction], *, gone: Sequence[int] = (), **run: Any
     ) -> Outcome:
         """Take these; those of the numbers `gone` had to go before anything could be noted."""
-        intents = [intent_of(each) for each in actions]
-        self._note_beside(intents)
-        taken = self._begin(intents, gone, run)
+        self._note_beside(actions)
+        taken = self._begin(actions, gone, run)
         record = self._record
         record.actions = noted = self._runs.actions(record.run)
         record.settle([Settled(number, ActionState.DONE) for number in taken])
         began = self._target.monotonic()
         deleter: SessionDeleter | None = None
         try:
-            needs_trash = any(each.frees is not Frees.NOW for each in actions)
+            needs_trash = any(each.action.frees is not Frees.NOW for each in actions)
             with trash_of(self._runs.folder, record.run, create=needs_trash) as trash:
                 deleter = SessionDeleter(self._pacer, trash) if trash is not None else None
                 for sessions, others in _parts(noted):
@@ -181,7 +173,8 @@ class _PruneRun:
             self._runs.set_not_undoable(record.run)
         note_purged(self._runs, record.run)
         outcome = record.finish()
-        if any(is_session(each) and record.is_done(each) for each in noted):
+        deleted = any(is_session(each) and record.is_done(each) for each in noted)
+        if deleted and not self._target.stopping():
             self._merge(self._target.monotonic() - began)
         return structs.replace(
             outcome,
@@ -190,36 +183,37 @@ class _PruneRun:
             longest_hold_seconds=self._pacer.longest_hold_seconds,
         )
 
-    def _note_beside(self, intents: Sequence[Intent]) -> None:
+    def _note_beside(self, actions: Sequence[RecordedAction]) -> None:
         """The trash of sessions waits for these processes."""
-        first = next((each for each in intents if each.action == Act.DELETE_SESSION.value), None)
+        first = next((each for each in actions if is_session(each)), None)
         if first is not None and self._beside is not None:
             first.after[BESIDE] = msgspec.to_builtins(self._beside)
 
     def _begin(
-        self, intents: Sequence[Intent], gone: Sequence[int], run: dict[str, Any]
+        self, actions: Sequence[RecordedAction], gone: Sequence[int], run: dict[str, Any]
     ) -> list[int]:
         """Note the run. If not even that fits on the disk, garbage goes first: its numbers."""
         taken = list(gone)
         garbage = [
             number
-            for number, each in enumerate(intents)
-            if _is_garbage(each) and number not in gone
+            for number, each in enumerate(actions)
+            if _is_garbage(each.action) and number not in gone
         ]
         while True:
             try:
-                self._record.begin(RunKind.PRUNE, intents, **run)
+                self._record.begin(RunKind.PRUNE, actions, **run)
                 return taken
             except apsw.FullError:
                 if not garbage:
                     raise
             number = garbage.pop(0)
-            each = intents[number]
-            action = Action("", number, each, ActionState.INTENDED, "", None)
-            if not take(self._removers[Act(each.action)], action, None):
+            each = actions[number]
+            if not take(self._removers[Act(each.action.kind)], each, None):
                 taken.append(number)
 
-    def _take_sessions(self, actions: Sequence[Action], deleter: SessionDeleter | None) -> None:
+    def _take_sessions(
+        self, actions: Sequence[RecordedAction], deleter: SessionDeleter | None
+    ) -> None:
         record = self._record
         if not actions:
             return
@@ -234,20 +228,24 @@ class _PruneRun:
             return
         take_all(self._target, record, actions, deleter)
 
-    def _take_others(self, actions: Sequence[Action], trash: RunTrash | None) -> None:
-        taken = {each.intent.target for each in taken_sessions(self._runs, self._record.run)}
+    def _take_others(self, actions: Sequence[RecordedAction], trash: RunTrash | None) -> None:
+        taken = {each.action.target for each in taken_sessions(self._runs, self._record.run)}
         waiting: list[Settled] = []
         for each in self._record.open(actions):
-            session = each.intent.before.get("session")
+            session = each.action.expected.get("session")
+            if session not in taken and self._target.stopping():
+                continue  # the files of deleted sessions go with them, so that none is left alone
             if session is not None and session not in taken:
                 why = "the session it belongs to was not deleted"
             else:
-                why = take(self._removers[Act(each.intent.action)], each, trash_for(each, trash))
+                why = take(self._removers[Act(each.action.kind)], each, trash_for(each, trash))
             waiting.append(Settled.of(each, why))
             if len(waiting) == _SETTLED_AT_ONCE:
                 self._record.settle(waiting)
                 waiting = []
         self._record.settle(waiting)
+        if self._target.stopping():
+            self._record.interrupt(actions)
 
     def _merge(self, took_seconds: float) -> None:
         """Deleting leaves tombstones in the text index. A merge that fails now does no harm."""
@@ -258,7 +256,7 @@ class _PruneRun:
         freed = dict.fromkeys(Frees, 0)
         for each in self._record.actions:
             if self._record.is_done(each):
-                freed[Frees(each.intent.after["frees"])] += each.intent.bytes
+                freed[each.action.frees] += each.action.bytes
         return freed
 
 
@@ -282,14 +280,16 @@ def remove_if_empty(folder: RunFolder, run: str) -> bool:
     return True
 
 
-def _parts(actions: Sequence[Action]) -> Iterator[tuple[list[Action], list[Action]]]:
+def _parts(
+    actions: Sequence[RecordedAction],
+) -> Iterator[tuple[list[RecordedAction], list[RecordedAction]]]:
     """The plan in its order: sessions, many at a time, and what follows them."""
-    sessions: list[Action] = []
-    others: list[Action] = []
+    sessions: list[RecordedAction] = []
+    others: list[RecordedAction] = []
     for unit in units_of(actions):
         deleted = [each for each in unit if is_session(each)]
         # Files of sessions lie between these; anything else is taken in its turn.
-        if deleted and any("session" not in each.intent.before for each in others):
+        if deleted and any("session" not in each.action.expected for each in others):
             yield sessions, others
             sessions, others = [], []
         sessions += deleted
@@ -297,9 +297,9 @@ def _parts(actions: Sequence[Action]) -> Iterator[tuple[list[Action], list[Actio
     yield sessions, others
 
 
-def _is_garbage(intent: Intent) -> bool:
+def _is_garbage(action: PruneAction) -> bool:
     """What may go before it is noted, for there is nothing to give back."""
-    return intent.after["frees"] == Frees.NOW.value and "session" not in intent.before
+    return action.frees is Frees.NOW and "session" not in action.expected
 
 
 def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
@@ -312,12 +312,13 @@ def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
         found = PurgeRemover(runs.folder).runs_with_trash()
         if run is not None and run not in found:
             raise RunError(f"run {run} has no trash in {target.home}; nothing was done")
-        actions = [
-            PruneAction(
-                action=Act.PURGE_TRASH,
+        actions: list[PruneAction] = [
+            Action(
+                kind=Act.PURGE_TRASH,
                 policy=EXPIRED_TRASH,
                 target=name,
                 reason="it was asked for" if by_hand else "its keep time is over",
+                expected={},
                 bytes=size,
                 frees=Frees.NOW,
             )
@@ -327,7 +328,7 @@ def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
         if not actions:
             return Outcome(None, RunOutcome.DONE)
         pruning = _PruneRun(target, runs, RunRecord(runs), purging=by_hand)
-        outcome = pruning.execute(actions, by_hand=by_hand)
+        outcome = pruning.execute([to_record(each) for each in actions], by_hand=by_hand)
         for name in unsettled.keys() & set(outcome.done):
             abandon(runs, name, "its trash was purged before it was known what it had done")
         return outcome

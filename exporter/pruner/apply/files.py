@@ -17,7 +17,7 @@ from exporter.pruner.apply.home_folder import (
 )
 from exporter.pruner.apply.move import MoveRemover
 from exporter.pruner.expected import ExpectedFile
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 
 
 class FileRemover(MoveRemover):
@@ -41,9 +41,9 @@ class FileRemover(MoveRemover):
 
     _check_after = _check_before
 
-    def _delete(self, action: Action, folder: int, name: bytes) -> None:
+    def _delete(self, action: RecordedAction, folder: int, name: bytes) -> None:
         # A transcript or dump may be a last copy: not even an emergency deletes it.
-        if not is_temporary_object(os.fsencode(action.intent.target)):
+        if not is_temporary_object(os.fsencode(action.action.target)):
             raise SkipError("only what is surely garbage may go without the trash")
         os.unlink(name, dir_fd=folder)
         sync_folders(folder)

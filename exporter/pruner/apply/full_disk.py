@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from exporter.pruner.apply.files import FileRemover
-from exporter.pruner.models import Act
+from exporter.pruner.models import Act, PruneAction
 from exporter.runs.folder import RunFullError
-from exporter.runs.models import Action, ActionState, Frees, Intent
+from exporter.runs.models import Frees, RecordedAction
 
 OpenJournal = Callable[[], AbstractContextManager[object]]
 
 
 def remove_garbage_first(
-    home: str, owner: int, intents: Sequence[Intent], opening: OpenJournal
+    home: str, owner: int, actions: Sequence[RecordedAction], opening: OpenJournal
 ) -> list[int]:
     """Make room for `opening`, the journal of the home; return the numbers of what was deleted.
 
@@ -27,7 +27,7 @@ def remove_garbage_first(
     """
     taken: list[int] = []
     remover = FileRemover(home, owner)
-    waiting = [number for number, intent in enumerate(intents) if _may_go(intent)]
+    waiting = [number for number, each in enumerate(actions) if _may_go(each.action)]
     while True:
         try:
             with opening():
@@ -36,15 +36,14 @@ def remove_garbage_first(
             if not waiting:
                 raise
         number = waiting.pop(0)
-        action = Action("", number, intents[number], ActionState.INTENDED, "", None)
-        if not remover.take(action, None):
+        if not remover.take(actions[number], None):
             taken.append(number)
 
 
-def _may_go(intent: Intent) -> bool:
+def _may_go(action: PruneAction) -> bool:
     """A file that is no half pack is refused by the remover itself."""
     return (
-        intent.action == Act.DELETE_FILE.value
-        and intent.after.get("frees") == Frees.NOW.value
-        and "session" not in intent.before
+        action.kind == Act.DELETE_FILE
+        and action.frees is Frees.NOW
+        and "session" not in action.expected
     )

@@ -22,7 +22,7 @@ from exporter.pruner.apply.home_folder import (
 )
 from exporter.pruner.apply.rename import put_back, rename_no_replace
 from exporter.pruner.decide.policies import POLICIES
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 from exporter.runs.trash import RunTrash, name_in_trash
 
 
@@ -48,16 +48,16 @@ class MoveRemover(ABC):
         """After it was moved: raise unless it is what was planned."""
 
     @abstractmethod
-    def _delete(self, action: Action, folder: int, name: bytes) -> None:
+    def _delete(self, action: RecordedAction, folder: int, name: bytes) -> None:
         """Without a trash: delete it, or raise if it is not surely garbage."""
 
-    def take(self, action: Action, trash: RunTrash | None) -> str:
-        path = os.fsencode(action.intent.target)
+    def take(self, action: RecordedAction, trash: RunTrash | None) -> str:
+        path = os.fsencode(action.action.target)
         folder_path, name = split(path)
         try:
-            self._refuse_name(action.intent.policy, path)
+            self._refuse_name(action.action.policy, path)
             with self._place.folder(folder_path) as folder:
-                self._check_before(action.intent.before, folder, name)
+                self._check_before(action.action.expected, folder, name)
                 if trash is None:
                     self._delete(action, folder, name)
                 else:
@@ -68,14 +68,14 @@ class MoveRemover(ABC):
             return move_error(error)
         return ""
 
-    def was_taken(self, action: Action, trash: RunTrash | None) -> bool:
+    def was_taken(self, action: RecordedAction, trash: RunTrash | None) -> bool:
         if trash is None:
             return self._is_gone(action)
         kept = name_in_trash(action)
         if not exists_in(trash.descriptor, kept):
             return False
         try:
-            self._check_after(action.intent.before, trash.descriptor, kept)
+            self._check_after(action.action.expected, trash.descriptor, kept)
         except SkipError:
             # Killed before it could see that it had moved something else.
             self.restore(action, trash)
@@ -83,8 +83,8 @@ class MoveRemover(ABC):
         sync_folders(trash.descriptor)
         return True
 
-    def restore(self, action: Action, trash: RunTrash) -> str:
-        folder_path, name = split(os.fsencode(action.intent.target))
+    def restore(self, action: RecordedAction, trash: RunTrash) -> str:
+        folder_path, name = split(os.fsencode(action.action.target))
         kept = name_in_trash(action)
         try:
             if not exists_in(trash.descriptor, kept):
@@ -114,23 +114,23 @@ class MoveRemover(ABC):
         if not known.may_take(path):
             raise SkipError(f"policy {policy} takes no {self._what} of this name")
 
-    def _move(self, action: Action, folder: int, name: bytes, trash: RunTrash) -> None:
+    def _move(self, action: RecordedAction, folder: int, name: bytes, trash: RunTrash) -> None:
         kept = name_in_trash(action)
         rename_no_replace(folder, name, trash.descriptor, kept)
         try:
-            self._check_after(action.intent.before, trash.descriptor, kept)
+            self._check_after(action.action.expected, trash.descriptor, kept)
         except SkipError:
             put_back(trash.descriptor, kept, folder, name)
             raise
         # One commit of the filesystem's has both folders; a name that came back is no harm.
         sync_folders(trash.descriptor)
 
-    def _is_gone(self, action: Action) -> bool:
+    def _is_gone(self, action: RecordedAction) -> bool:
         """Whether what was meant is no longer there; another thing in its place is not it."""
-        folder_path, name = split(os.fsencode(action.intent.target))
+        folder_path, name = split(os.fsencode(action.action.target))
         try:
             with self._place.folder(folder_path) as folder:
                 found = stat_in(folder, name)
         except MissingError:
             return True
-        return found.st_ino != action.intent.before.get("inode")
+        return found.st_ino != action.action.expected.get("inode")

@@ -13,7 +13,7 @@ from typing import Final
 
 from exporter.pruner.apply.home_folder import exists_in, sync_folders
 from exporter.runs.folder import RunFolder
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 from exporter.runs.remove_tree import measure_tree, remove_tree
 from exporter.runs.trash import RunTrash, is_run_id, trash_folder
 
@@ -28,9 +28,9 @@ class PurgeRemover:
         self._why_not = why_not
         """Why the trash of a run has to wait; '' if it has not."""
 
-    def take(self, action: Action, trash: RunTrash | None) -> str:
+    def take(self, action: RecordedAction, trash: RunTrash | None) -> str:
         del trash
-        run = action.intent.target
+        run = action.action.target
         if not is_run_id(run):
             return "it is no id of a run"
         if why := self._why_not(run):
@@ -44,16 +44,16 @@ class PurgeRemover:
             sync_folders(above)
         return f"not all of it could be deleted: {problems[0]}" if problems else ""
 
-    def was_taken(self, action: Action, trash: RunTrash | None) -> bool:
+    def was_taken(self, action: RecordedAction, trash: RunTrash | None) -> bool:
         """What was begun is brought to its end."""
         del trash
         with trash_folder(self._folder) as above:
             if above is None:
                 return True
             _remove_marked(above)
-            return not exists_in(above, action.intent.target.encode())
+            return not exists_in(above, action.action.target.encode())
 
-    def restore(self, action: Action, trash: RunTrash) -> str:
+    def restore(self, action: RecordedAction, trash: RunTrash) -> str:
         del action, trash
         return "what was purged is gone for good"
 

@@ -16,7 +16,7 @@ from exporter.pruner.apply.undo import RunRestorer
 from exporter.pruner.decide.trash_wait import find_reborn
 from exporter.pruner.models import Act
 from exporter.runs.journal import RunJournal, journal_of, running_on
-from exporter.runs.models import Action, ActionState, RunKind, Skipped
+from exporter.runs.models import ActionState, RecordedAction, RunKind, Skipped
 from exporter.runs.recovery import recover
 from exporter.runs.trash import trash_of
 from exporter.writing.target import Target
@@ -54,7 +54,7 @@ def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
     by_run: dict[str, None] = {
         each.run: None
         for each in runs.done_actions(_DELETION)
-        if each.intent.target in reborn and each.run != besides
+        if each.action.target in reborn and each.run != besides
     }
     healed: list[str] = []
     left: list[Skipped] = []
@@ -76,10 +76,10 @@ def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
     return HealedPrunes(tuple(dict.fromkeys(healed)), tuple(left))
 
 
-def _belongs_to(action: Action, sessions: Collection[str]) -> bool:
+def _belongs_to(action: RecordedAction, sessions: Collection[str]) -> bool:
     """True if it took one of these sessions, or a file of it, and no run restored that since."""
     if action.state is not ActionState.DONE:
         return False
-    if action.intent.action == _DELETION:
-        return action.intent.target in sessions
-    return action.intent.before.get("session") in sessions
+    if action.action.kind == _DELETION:
+        return action.action.target in sessions
+    return action.action.expected.get("session") in sessions

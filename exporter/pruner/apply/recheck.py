@@ -18,7 +18,7 @@ from exporter.hermes import database
 from exporter.hermes.routing import RoutingReader, routing_file
 from exporter.hermes.schema import schema_cookie
 from exporter.hermes.session_state import FoundSession, SessionStateReader, first_difference
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 from exporter.runs.take_actions import AbortedError
 from exporter.text import cut
 from exporter.writing.connection import Writer
@@ -126,13 +126,13 @@ class Recheck:
         file = database.file_state(routing_file(self._target.home))
         return int(self.writer.connection.pragma("data_version")), file
 
-    def why_not(self, unit: Sequence[Action]) -> str:
+    def why_not(self, unit: Sequence[RecordedAction]) -> str:
         """Why these sessions may not be deleted now; '' if they may."""
         if not self._changed:
             return ""
         connection = self.writer.connection
         now = self._target.clock()
-        ids = [action.intent.target for action in unit]
+        ids = [action.action.target for action in unit]
         found = self._expected.read(connection, ids)
         routing = self._routing.read(
             connection, self.layout.schema, now, moved=[each.row for each in found.values()]
@@ -140,7 +140,7 @@ class Recheck:
         if not routing.readable:
             raise AbortedError("it cannot be read any more which chats lead to which session")
         for action in unit:
-            session_id = action.intent.target
+            session_id = action.action.target
             if session_id not in found:
                 return _of(session_id, ids, "it is gone")
             why = self._difference(action, found[session_id])
@@ -153,7 +153,9 @@ class Recheck:
                 return _of(session_id, ids, why)
         return ""
 
-    def why_not_exactly(self, unit: Sequence[Action], parts: Sequence[StoredSession]) -> str:
+    def why_not_exactly(
+        self, unit: Sequence[RecordedAction], parts: Sequence[StoredSession]
+    ) -> str:
         """The same, and whether every row still is what is in the trash."""
         why = self.why_not(unit)
         if why or not self._changed:
@@ -164,8 +166,8 @@ class Recheck:
                 return "it has been written to since it was put into the trash"
         return ""
 
-    def _difference(self, action: Action, found: FoundSession) -> str:
-        planned = action.intent.before
+    def _difference(self, action: RecordedAction, found: FoundSession) -> str:
+        planned = action.action.expected
         missing = next((key for key in _NEEDED if key not in planned), "")
         if missing:
             return f"the plan does not say what its {missing} was"
@@ -173,7 +175,7 @@ class Recheck:
             return "it is open"
         expected = dict(found.expected)
         # What this run itself has done to the relatives of a session is no change by another.
-        session_id = action.intent.target
+        session_id = action.action.target
         expected["children"] = int(expected["children"] or 0) + self._gone.children_of(session_id)
         if expected["parent"] is None and planned.get("parent") in self._gone:
             expected["parent"] = planned["parent"]

@@ -21,7 +21,7 @@ from exporter.pruner.apply.session_trash import overview
 from exporter.pruner.models import Act
 from exporter.reaper import change_ends
 from exporter.runs.journal import RunJournal
-from exporter.runs.models import Action, ActionState, Frees, Run, Settled
+from exporter.runs.models import ActionState, Frees, RecordedAction, Run, Settled
 from exporter.runs.recovery import KILLED, FindOut
 from exporter.runs.trash import RunTrash, trash_of
 from exporter.writing.target import Target
@@ -34,18 +34,18 @@ _SESSION: Final = Act.DELETE_SESSION.value
 def note_purged(runs: RunJournal, run: str) -> None:
     """What a run has purged cannot be undone any more."""
     for each in runs.actions(run):
-        if each.intent.action == Act.PURGE_TRASH.value and each.state is ActionState.DONE:
-            runs.set_not_undoable(each.intent.target)
+        if each.action.kind == Act.PURGE_TRASH.value and each.state is ActionState.DONE:
+            runs.set_not_undoable(each.action.target)
 
 
-def trash_for(action: Action, trash: RunTrash | None) -> RunTrash | None:
+def trash_for(action: RecordedAction, trash: RunTrash | None) -> RunTrash | None:
     """Where this action puts what it takes; None if it is gone for good."""
-    return None if _frees_now(action) else trash
+    return None if action.action.frees is Frees.NOW else trash
 
 
-def restore(remover: Remover, original: Action, trash: RunTrash | None) -> str:
+def restore(remover: Remover, original: RecordedAction, trash: RunTrash | None) -> str:
     """Restore one thing that is no session; '' or why not."""
-    if trash is None or _frees_now(original):
+    if trash is None or original.action.frees is Frees.NOW:
         return "it was not put into the trash"
     try:
         return remover.restore(original, trash)
@@ -53,13 +53,13 @@ def restore(remover: Remover, original: Action, trash: RunTrash | None) -> str:
         return str(error)
 
 
-def session_of(action: Action) -> str | None:
+def session_of(action: RecordedAction) -> str | None:
     """The session that a file belongs to."""
-    session = action.intent.before.get("session")
+    session = action.action.expected.get("session")
     return session if isinstance(session, str) else None
 
 
-def taken_sessions(runs: RunJournal, run: str) -> list[Action]:
+def taken_sessions(runs: RunJournal, run: str) -> list[RecordedAction]:
     """The actions by which a run took sessions that were not restored since."""
     return [
         each for each in runs.actions(run) if is_session(each) and each.state is ActionState.DONE
@@ -72,40 +72,38 @@ def sessions_in_trash(runs: RunJournal, run: str, trash: RunTrash | None) -> set
     if not taken or trash is None:
         return set()
     kept = overview(trash).began_at
-    return {each.intent.target for each in taken if each.number in kept}
+    return {each.action.target for each in taken if each.number in kept}
 
 
-def is_session(action: Action) -> bool:
-    return action.intent.action == _SESSION
-
-
-def _frees_now(action: Action) -> bool:
-    return bool(action.intent.after.get("frees") == Frees.NOW.value)
+def is_session(action: RecordedAction) -> bool:
+    return action.action.kind == _SESSION
 
 
 # Killed runs
 
 
 def _deleted(
-    target: Target, runs: RunJournal, run: Run, actions: Sequence[Action]
+    target: Target, runs: RunJournal, run: Run, actions: Sequence[RecordedAction]
 ) -> list[Settled]:
     """Which sessions a prune has deleted."""
     with trash_of(runs.folder, run.id) as trash:
         return what_was_deleted(target, actions, trash, KILLED)
 
 
-def _taken(target: Target, runs: RunJournal, run: Run, actions: Sequence[Action]) -> list[Settled]:
+def _taken(
+    target: Target, runs: RunJournal, run: Run, actions: Sequence[RecordedAction]
+) -> list[Settled]:
     """What else a prune has taken; it takes the files of the sessions that it has deleted."""
     removers = removers_for(target, runs.folder)
-    gone = {each.intent.target for each in taken_sessions(runs, run.id)}
+    gone = {each.action.target for each in taken_sessions(runs, run.id)}
 
-    def take(action: Action, trash: RunTrash | None) -> str:
-        remover, place = removers[Act(action.intent.action)], trash_for(action, trash)
-        if place is None and not _frees_now(action):
+    def take(action: RecordedAction, trash: RunTrash | None) -> str:
+        remover, place = removers[Act(action.action.kind)], trash_for(action, trash)
+        if place is None and action.action.frees is not Frees.NOW:
             return "its trash is gone"  # and nothing is ever taken without one
         if remover.was_taken(action, place):
-            if action.intent.action == Act.PURGE_TRASH.value:
-                runs.set_not_undoable(action.intent.target)
+            if action.action.kind == Act.PURGE_TRASH.value:
+                runs.set_not_undoable(action.action.target)
             return ""
         return remover.take(action, place) if session_of(action) in gone else KILLED
 
@@ -114,7 +112,7 @@ def _taken(target: Target, runs: RunJournal, run: Run, actions: Sequence[Action]
 
 
 def _restored(
-    target: Target, runs: RunJournal, run: Run, actions: Sequence[Action]
+    target: Target, runs: RunJournal, run: Run, actions: Sequence[RecordedAction]
 ) -> list[Settled]:
     """What an undo has restored; it restores the files of the sessions that are back."""
     removers = removers_for(target, runs.folder)
@@ -138,10 +136,13 @@ def _restored(
 
 
 def _bring_back(
-    removers: Mapping[Act, Remover], away: set[str], original: Action, trash: RunTrash | None
+    removers: Mapping[Act, Remover],
+    away: set[str],
+    original: RecordedAction,
+    trash: RunTrash | None,
 ) -> str:
     """Restore one thing that is no session, unless the undo has not come to its session."""
-    remover = removers[Act(original.intent.action)]
+    remover = removers[Act(original.action.kind)]
     waits = session_of(original) in away
     if waits and trash is not None and remover.was_taken(original, trash):
         return KILLED
@@ -149,7 +150,9 @@ def _bring_back(
 
 
 def _settled(
-    action: Action, step: Callable[[Action, RunTrash | None], str], trash: RunTrash | None
+    action: RecordedAction,
+    step: Callable[[RecordedAction, RunTrash | None], str],
+    trash: RunTrash | None,
 ) -> Settled:
     """What became of one action; damage that hides it concerns no other."""
     try:
@@ -160,11 +163,11 @@ def _settled(
         return Settled(action.number, ActionState.INTENDED, f"cannot tell: {error.strerror}")
 
 
-def _reversals(actions: Sequence[Action]) -> Mapping[str, Mapping[int, Action]]:
+def _reversals(actions: Sequence[RecordedAction]) -> Mapping[str, Mapping[int, RecordedAction]]:
     """The actions of an undo by the run and the number of the action that each takes back."""
-    found: dict[str, dict[int, Action]] = {}
+    found: dict[str, dict[int, RecordedAction]] = {}
     for each in actions:
-        reversal = each.intent.reverses
+        reversal = each.reverses
         if reversal is not None:
             found.setdefault(reversal.run, {})[reversal.number] = each
     return found

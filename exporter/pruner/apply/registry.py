@@ -10,7 +10,7 @@ from exporter.pruner.apply.repositories import RepositoryRemover
 from exporter.pruner.apply.store_projects import ProjectRemover
 from exporter.pruner.models import Act
 from exporter.runs.folder import RunFolder
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 from exporter.runs.trash import RunTrash
 from exporter.writing.target import Target
 
@@ -29,7 +29,7 @@ def removers_for(target: Target, folder: RunFolder) -> dict[Act, Remover]:
     }
 
 
-def take(remover: Remover, action: Action, trash: RunTrash | None) -> str:
+def take(remover: Remover, action: RecordedAction, trash: RunTrash | None) -> str:
     """Take one action; '' or why it was left alone."""
     try:
         return remover.take(action, trash)

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 from exporter.runs.trash import RunTrash
 
 
 class Remover(Protocol):
     """Takes, and gives back, actions of one kind."""
 
-    def take(self, action: Action, trash: RunTrash | None) -> str:
+    def take(self, action: RecordedAction, trash: RunTrash | None) -> str:
         """Take it if everything expected still holds; return '' or why it was left alone.
 
         Without a trash it is gone for good: only for what is provably garbage, in an emergency.
         """
 
-    def was_taken(self, action: Action, trash: RunTrash | None) -> bool:
+    def was_taken(self, action: RecordedAction, trash: RunTrash | None) -> bool:
         """Whether a run that was killed had taken it; what was half done is finished or undone."""
 
-    def restore(self, action: Action, trash: RunTrash) -> str:
+    def restore(self, action: RecordedAction, trash: RunTrash) -> str:
         """Put it back exactly as it was; return '' or why not. Never overwrite what is newer."""

@@ -24,7 +24,7 @@ from exporter.pruner.apply.home_folder import (
 )
 from exporter.pruner.apply.move import MoveRemover
 from exporter.pruner.expected import ExpectedFolder
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 
 _MOST_ENTRIES: Final = 1_000_000
 """So many are looked at; the rest is moved unseen, and still never followed."""
@@ -75,7 +75,7 @@ class RepositoryRemover(MoveRemover):
             raise SkipError("it is no folder")
         refuse_changed(expected, ExpectedFolder.of(found))
 
-    def _delete(self, action: Action, folder: int, name: bytes) -> None:
+    def _delete(self, action: RecordedAction, folder: int, name: bytes) -> None:
         del action, folder, name
         raise SkipError("only what is surely garbage may go without the trash")
 

@@ -19,7 +19,7 @@ from exporter.hermes.schema import probe_schema
 from exporter.pruner.apply.delete_sessions import CACHE_KIBIBYTES
 from exporter.pruner.apply.merge_sessions import SessionMerger
 from exporter.pruner.apply.session_trash import read_sessions, why_missing
-from exporter.runs.models import Action, ActionState, Settled, skip
+from exporter.runs.models import ActionState, RecordedAction, Settled, skip
 from exporter.runs.take_actions import Work
 from exporter.runs.trash import RunTrash
 from exporter.writing.batch_size import BatchSize
@@ -71,8 +71,10 @@ class SessionRestorer(Work):
         self._weights: dict[str, int] = {}
         self._indexed: set[str] = set()
         """Sessions whose messages are in the text index already."""
+        self._begun: set[str] = set()
+        """Sessions of which messages were put into the text index ahead of their rows."""
 
-    def take_some(self, waiting: Sequence[Action], settled: list[Settled]) -> None:
+    def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
         """Restore what the next file of the trash holds; after the last, the rest is skipped."""
         file = next(self._files, None)
         if file is None:
@@ -85,16 +87,16 @@ class SessionRestorer(Work):
             for kept in reversed(file)
             if kept.number in by_number
         ]
-        coming = {each.intent.target for each in by_number.values()}
+        coming = {each.action.target for each in by_number.values()}
         if found:
             self._restore_file(found, coming, settled)
 
-    def find_out(self, actions: Sequence[Action], why: str) -> list[Settled]:
+    def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
         return what_was_restored(self._target, actions, self._trash, why)
 
     def _restore_file(
         self,
-        found: Sequence[tuple[Action, StoredSession]],
+        found: Sequence[tuple[RecordedAction, StoredSession]],
         coming: set[str],
         settled: list[Settled],
     ) -> None:
@@ -102,21 +104,23 @@ class SessionRestorer(Work):
             writer.connection.pragma("cache_size", -CACHE_KIBIBYTES)
             layout = probe_session_tables(writer.connection)
             waiting = list(found)
-            while waiting:
+            while waiting and not self._target.stopping():
                 some = self._restore_some(writer, layout, waiting, coming)
                 settled += some
                 waiting = waiting[len(some) :]
+            ahead = [parts for _, parts in waiting if parts.id in self._begun]
+            self._take_strays(writer, layout.index, ahead)
             checkpoint(self._target, writer)
 
     def _restore_some(
         self,
         writer: Writer,
         layout: SessionTables,
-        waiting: Sequence[tuple[Action, StoredSession]],
+        waiting: Sequence[tuple[RecordedAction, StoredSession]],
         coming: set[str],
     ) -> list[Settled]:
         """The first of these, in one transaction; what became of those that were dealt with."""
-        coming = coming | {action.intent.target for action, _ in waiting}
+        coming = coming | {action.action.target for action, _ in waiting}
         if needs_merge(writer.connection, waiting[0][1]):
             return [self._merge(writer, layout, *waiting[0], coming)]
         size = self._rows_size if layout.index.known else self._pacer.size
@@ -146,7 +150,7 @@ class SessionRestorer(Work):
         self,
         writer: Writer,
         layout: SessionTables,
-        action: Action,
+        action: RecordedAction,
         parts: StoredSession,
         coming: set[str],
     ) -> Settled:
@@ -166,7 +170,7 @@ class SessionRestorer(Work):
         self,
         writer: Writer,
         layout: SessionTables,
-        batch: Sequence[tuple[Action, StoredSession]],
+        batch: Sequence[tuple[RecordedAction, StoredSession]],
         coming: set[str],
     ) -> list[Settled]:
         new = [
@@ -174,6 +178,7 @@ class SessionRestorer(Work):
             for _, parts in batch
             if parts.id not in self._indexed and not exists(writer.connection, parts.id)
         ]
+        self._begun |= {parts.id for parts in new}
         self._take_numbers(writer, [number for parts in new for number in parts.message_ids()])
         reindex(self._pacer, writer, layout.index, new)
         self._indexed |= {parts.id for parts in new}
@@ -197,7 +202,7 @@ class SessionRestorer(Work):
         self,
         writer: Writer,
         layout: SessionTables,
-        batch: Sequence[tuple[Action, StoredSession]],
+        batch: Sequence[tuple[RecordedAction, StoredSession]],
         coming: set[str],
         size: BatchSize,
     ) -> list[Settled]:
@@ -224,7 +229,11 @@ class SessionRestorer(Work):
 
 
 def _restored(
-    writer: Writer, layout: SessionTables, action: Action, parts: StoredSession, coming: set[str]
+    writer: Writer,
+    layout: SessionTables,
+    action: RecordedAction,
+    parts: StoredSession,
+    coming: set[str],
 ) -> Settled:
     try:
         note = restore_session(writer.connection, layout, parts, coming)
@@ -237,9 +246,9 @@ def _restored(
     return Settled(action.number, ActionState.DONE, note)
 
 
-def _number_taken(action: Action) -> int:
+def _number_taken(action: RecordedAction) -> int:
     """The number of the action that took what this one restores."""
-    reversal = action.intent.reverses
+    reversal = action.reverses
     if reversal is None:
         raise ValueError("an action that restores names the one that it takes back")
     return reversal.number
@@ -264,7 +273,7 @@ def remove_orphans(
 
 
 def what_was_restored(
-    target: Target, actions: Sequence[Action], trash: RunTrash | None, otherwise: str
+    target: Target, actions: Sequence[RecordedAction], trash: RunTrash | None, otherwise: str
 ) -> list[Settled]:
     """Which of these sessions are back; what is left in the index without its rows goes.
 
@@ -273,7 +282,7 @@ def what_was_restored(
     """
     if not actions:
         return []
-    targets = {each.intent.target for each in actions}
+    targets = {each.action.target for each in actions}
     suspects = _in_trash(trash, targets)
 
     def look(connection: apsw.Connection) -> set[str]:
@@ -293,7 +302,7 @@ def what_was_restored(
     _clear_index(target, list(suspects.values()))
     return [
         Settled(each.number, ActionState.DONE)
-        if each.intent.target in there
+        if each.action.target in there
         else Settled(each.number, ActionState.SKIPPED, otherwise)
         for each in actions
     ]

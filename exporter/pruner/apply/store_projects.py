@@ -42,7 +42,7 @@ from exporter.pruner.apply.home_folder import (
 )
 from exporter.pruner.apply.rename import put_back, rename_no_replace
 from exporter.pruner.expected import ExpectedProject
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 from exporter.runs.remove_tree import remove_tree
 from exporter.runs.trash import RunTrash, name_in_trash
 
@@ -93,8 +93,8 @@ class ProjectRemover:
         self._monotonic = monotonic
         self._sleep = sleep
 
-    def take(self, action: Action, trash: RunTrash | None) -> str:
-        project = action.intent.target
+    def take(self, action: RecordedAction, trash: RunTrash | None) -> str:
+        project = action.action.target
         try:
             if not is_prunable_project(os.fsencode(project)):
                 raise SkipError("no project has such a name")
@@ -120,7 +120,7 @@ class ProjectRemover:
             return move_error(error)
         return ""
 
-    def was_taken(self, action: Action, trash: RunTrash | None) -> bool:
+    def was_taken(self, action: RecordedAction, trash: RunTrash | None) -> bool:
         if trash is None:
             return False
         kept = name_in_trash(action)
@@ -136,7 +136,7 @@ class ProjectRemover:
             about = _read_about(trash, kept)
         except _DamagedError:
             # The bundle beside it may be the last copy, so it stays. The ref tells how far it came.
-            return git_store.read_tip(self._store, action.intent.target) is None
+            return git_store.read_tip(self._store, action.action.target) is None
         if about is None:
             return False
         if not self._is_ref_deleted(about, trash, kept):
@@ -145,9 +145,9 @@ class ProjectRemover:
         self._move_files(action, trash)
         return True
 
-    def restore(self, action: Action, trash: RunTrash) -> str:
+    def restore(self, action: RecordedAction, trash: RunTrash) -> str:
         kept = name_in_trash(action)
-        project = action.intent.target
+        project = action.action.target
         try:
             about = _read_about(trash, kept)
             if about is None:
@@ -203,9 +203,9 @@ class ProjectRemover:
         self._wait_for_git()
         refuse_unfit_repository(self._store)
 
-    def _refuse_if_changed(self, action: Action) -> None:
-        project = action.intent.target
-        refuse_changed(action.intent.before, ExpectedProject.of(self._store, project))
+    def _refuse_if_changed(self, action: RecordedAction) -> None:
+        project = action.action.target
+        refuse_changed(action.action.expected, ExpectedProject.of(self._store, project))
         for path in self._present(project):
             folder_path, name = split(path)
             with self._place.folder(folder_path) as folder:
@@ -232,7 +232,7 @@ class ProjectRemover:
 
     # Taking
 
-    def _pack(self, action: Action, tip: str | None, trash: RunTrash) -> None:
+    def _pack(self, action: RecordedAction, tip: str | None, trash: RunTrash) -> None:
         """Make the folder in the trash, good and durable, under its own name."""
         kept = name_in_trash(action)
         part = kept + _PART
@@ -244,11 +244,11 @@ class ProjectRemover:
             with _folder(trash.descriptor, part) as folder:
                 place = os.path.join(trash.path, os.fsdecode(part))
                 about = _ProjectRecord(
-                    action.intent.target, tip, self._ref_time(action.intent.target)
+                    action.action.target, tip, self._ref_time(action.action.target)
                 )
                 _write(folder, _RECORD, msgspec.json.encode(about))
                 if tip is not None:
-                    self._bundle(action.intent.target, tip, folder, place)
+                    self._bundle(action.action.target, tip, folder, place)
                 os.fsync(folder)
             rename_no_replace(trash.descriptor, part, trash.descriptor, kept)
         except BaseException:
@@ -282,10 +282,10 @@ class ProjectRemover:
             if git_store.read_tip(self._store, project) is not None:
                 raise
 
-    def _move_files(self, action: Action, trash: RunTrash) -> None:
+    def _move_files(self, action: RecordedAction, trash: RunTrash) -> None:
         """Those that are as they were planned; what Hermes has written since is not ours."""
-        project = action.intent.target
-        expected = dict(_kinds(project, action.intent.before))
+        project = action.action.target
+        expected = dict(_kinds(project, action.action.expected))
         with _folder(trash.descriptor, name_in_trash(action)) as target:
             for path in self._present(project):
                 folder_path, name = split(path)

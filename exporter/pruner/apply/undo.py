@@ -24,8 +24,8 @@ from exporter.runs.models import (
     UNREADABLE,
     Action,
     ActionState,
-    Intent,
     Outcome,
+    RecordedAction,
     Reversal,
     RunKind,
     RunOutcome,
@@ -78,7 +78,7 @@ class RunRestorer:
         *,
         kind: RunKind = RunKind.UNDO,
         reason: str = "",
-        wanted: Callable[[Action], bool] = lambda _: True,
+        wanted: Callable[[RecordedAction], bool] = lambda _: True,
         progress: Progress | None = None,
     ) -> None:
         self._run = run
@@ -98,13 +98,14 @@ class RunRestorer:
 
     def restore(self, trash: RunTrash) -> Outcome:
         actions = [each for each in self._runs.actions(self._run) if self._wanted(each)]
-        earlier = _not_to_be_restored(actions)
+        earlier = _not_known(actions)
         done = [each for each in actions if each.state is ActionState.DONE][::-1]
         if not done:
-            return Outcome(self._run, RunOutcome.DONE, skipped=earlier)
+            skipped = (*_restored_before(actions), *earlier)
+            return Outcome(self._run, RunOutcome.DONE, skipped=skipped)
         record = self._record
-        intents = [_restoring(each, self._reason) for each in done]
-        record.begin(self._kind, intents, by_hand=self._kind is RunKind.UNDO)
+        restoring = [_restoring(each, self._reason) for each in done]
+        record.begin(self._kind, restoring, by_hand=self._kind is RunKind.UNDO)
         pairs = list(zip(record.actions, done, strict=True))
         try:
             # Rows, then their files: killed in between, no transcript is without its session.
@@ -122,7 +123,7 @@ class RunRestorer:
             longest_hold_seconds=self._pacer.longest_hold_seconds,
         )
 
-    def _restore_sessions(self, actions: Sequence[Action], trash: RunTrash) -> None:
+    def _restore_sessions(self, actions: Sequence[RecordedAction], trash: RunTrash) -> None:
         if not actions:
             return
         try:
@@ -133,43 +134,55 @@ class RunRestorer:
             return
         take_all(self._target, self._record, actions, SessionRestorer(self._pacer, trash))
 
-    def _restore_others(self, pairs: Sequence[tuple[Action, Action]], trash: RunTrash) -> None:
+    def _restore_others(
+        self, pairs: Sequence[tuple[RecordedAction, RecordedAction]], trash: RunTrash
+    ) -> None:
         away = sessions_in_trash(self._runs, self._run, trash)
         for each, original in pairs:
-            if session_of(original) in away:
+            session = session_of(original)
+            if self._target.stopping() and (session is None or session in away):
+                continue  # a file follows its session; the others are left to the next undo
+            if session in away:
                 why = "its session was not given back"
             else:
-                why = restore(self._removers[Act(original.intent.action)], original, trash)
+                why = restore(self._removers[Act(original.action.kind)], original, trash)
             self._record.settle([Settled.of(each, why)])
+        if self._target.stopping():
+            self._record.interrupt([each for each, _ in pairs])
 
 
-def _not_to_be_restored(actions: Sequence[Action]) -> tuple[Skipped, ...]:
-    """What this run took, or may have taken, and an undo has nothing to do with any more."""
-    restored = [
-        Skipped(each.intent.target, f"it was given back already, {each.why}")
+def _restored_before(actions: Sequence[RecordedAction]) -> tuple[Skipped, ...]:
+    """Said only if there is nothing else to restore: an undo that was stopped just goes on."""
+    return tuple(
+        Skipped(each.action.target, f"it was given back already, {each.why}")
         for each in actions
         if each.state is ActionState.UNDONE
-    ]
+    )
+
+
+def _not_known(actions: Sequence[RecordedAction]) -> tuple[Skipped, ...]:
+    """What this run may have taken, and an undo can do nothing about."""
     unknown = [
-        Skipped(each.intent.target, f"not known whether it was taken: {each.why}")
+        Skipped(each.action.target, f"not known whether it was taken: {each.why}")
         for each in actions
         if each.state is ActionState.INTENDED
     ]
     unreadable = [
-        Skipped(each.intent.target, each.why)
-        for each in actions
-        if each.intent.action == UNREADABLE
+        Skipped(each.action.target, each.why) for each in actions if each.action.kind == UNREADABLE
     ]
-    return (*restored, *unknown, *unreadable)
+    return (*unknown, *unreadable)
 
 
-def _restoring(action: Action, reason: str) -> Intent:
-    """The intent to take back an action of a prune."""
-    return Intent(
-        action=RESTORE_ACTION,
-        target=action.intent.target,
-        reason=reason,
-        policy=action.intent.policy,
-        bytes=action.intent.bytes,
-        reverses=Reversal(action.run, action.number),
+def _restoring(taken: RecordedAction, reason: str) -> RecordedAction:
+    """The action that takes back an action of a prune."""
+    return RecordedAction(
+        Action(
+            kind=RESTORE_ACTION,
+            target=taken.action.target,
+            reason=reason,
+            expected={},
+            policy=taken.action.policy,
+            bytes=taken.action.bytes,
+        ),
+        reverses=Reversal(taken.run, taken.number),
     )

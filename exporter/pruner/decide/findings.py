@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from exporter.config.prune import Policies, PolicySettings, Prune
+from exporter.config.prune import Policies, PolicySettings, Prune, ThresholdName
 from exporter.pruner.decide.inventory import Inventory, InventorySession, SessionFile
 from exporter.pruner.decide.items import Item, ItemGroup
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.protection import Protection
 from exporter.pruner.decide.thresholds import relief
-from exporter.pruner.models import Act, ThresholdName
+from exporter.pruner.models import Act
 
 
 class Scope(Struct, frozen=True):

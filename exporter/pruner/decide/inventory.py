@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.hermes.own_pruning import OwnPruning
+from exporter.pruner.decide.stores import Amount, Store
 from exporter.pruner.expected import ExpectedFolder, ExpectedProject
 from exporter.reaper.models import ProcessFacts, ReaperRules
 from exporter.snapshot import DiskKind, Filesystem, Hold
@@ -150,6 +151,16 @@ class TrashedRun(Struct, frozen=True):
     kept_until: float
 
 
+class TakenRecently(Struct, frozen=True):
+    """What automatic runs have taken in the last 24 hours, by the run journal."""
+
+    items: int = 0
+    bytes: int = 0
+    stores: Mapping[Store, Amount] = {}
+    first_at: float | None = None
+    """When the first of it was taken."""
+
+
 class Safeguards(Struct, frozen=True):
     """What protects sessions, apart from their own rows."""
 
@@ -189,3 +200,4 @@ class Inventory(Struct, frozen=True):
     awaiting_gc_bytes: int = 0
     """Bytes of deleted store projects that the next `git gc` frees."""
     filesystem: Filesystem | None = None
+    taken_recently: TakenRecently = TakenRecently()

@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from exporter.config.prune import ThresholdName
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.hermes.paths import SESSIONS
 from exporter.pruner.decide.inventory import (
@@ -17,7 +18,8 @@ from exporter.pruner.decide.inventory import (
 )
 from exporter.pruner.decide.thresholds import relief
 from exporter.pruner.expected import ExpectedFile, ExpectedOnDisk, ExpectedSession
-from exporter.pruner.models import Act, Frees, ThresholdName
+from exporter.pruner.models import Act
+from exporter.runs.models import Frees
 
 _SESSIONS_FOLDER: Final = SESSIONS.decode() + "/"
 _FILE_OF_SESSION: Final = (ThresholdName.TRANSCRIPTS,)

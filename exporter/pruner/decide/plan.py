@@ -15,6 +15,7 @@ import msgspec
 from msgspec import structs
 
 from exporter.config.prune import Prune
+from exporter.pruner.decide.caps import CappedChoice, more_than_a_day, within_caps
 from exporter.pruner.decide.findings import Finding, Scope, oldest_first
 from exporter.pruner.decide.inventory import Inventory, SessionFile
 from exporter.pruner.decide.items import Item, ItemGroup, path_of, when_freed
@@ -24,18 +25,10 @@ from exporter.pruner.decide.protection import Protection
 from exporter.pruner.decide.selection import select, unreachable
 from exporter.pruner.decide.thresholds import Pressure, for_manual_run
 from exporter.pruner.expected import as_keys
-from exporter.pruner.models import (
-    Act,
-    HomePrunePlan,
-    ProtectedCount,
-    PruneAction,
-    ThresholdName,
-)
-from exporter.runs.models import Filter
-from exporter.text import format_age, format_count, format_percent, format_size
+from exporter.pruner.models import Act, PruneAction, PrunePlan, State
+from exporter.runs.models import Action, Filter, Plan, ProtectedCount
+from exporter.text import format_age
 
-FEW: Final = 5
-"""Up to so many items no share is too large: two of three would be most of a store."""
 _HASH_DIGITS: Final = 16
 
 
@@ -52,30 +45,29 @@ def plan_prune(
     by_hand: bool = False,
     filter_by: Filter = EVERYTHING,
     findings: Mapping[str, Finding] | None = None,
-) -> HomePrunePlan:
+) -> PrunePlan:
     """Plan what to take from one home.
 
     Without `pressure` the plan has all that the policies allow; with it, what the thresholds
-    demand, by hand without grace time and cool-down. An automatic plan above the caps is empty; a
-    plan by hand has a warning instead. `findings` is the result of `find_all` if the caller has it.
+    demand, by hand without grace time and cool-down. An automatic plan has at most what the caps
+    leave of these 24 hours; a plan by hand has a warning instead. `findings` is the result of
+    `find_all` if the caller has it.
     """
     now = inventory.taken_at
     if protection.blocked:
-        return HomePrunePlan(
-            home=home, created_at=now, blocked=protection.blocked, why=protection.why[:300]
-        )
+        return Plan(home=home, created_at=now, blocked=protection.blocked, why=protection.why[:300])
     if findings is None:
         findings = find_all(inventory, protection, settings, by_hand=by_hand, filter_by=filter_by)
     if by_hand and pressure is not None:
         pressure = for_manual_run(pressure)
     chosen = choose(findings, inventory, settings, pressure)
     emergency = pressure is not None and pressure.emergency
-    actions = tuple(_actions(chosen, now, emergency=emergency))
-    over = _over_caps(chosen, inventory, settings)
+    found = CappedChoice(chosen, [], None)
+    if not by_hand:
+        found = within_caps(chosen, inventory, settings.caps, emergency=emergency)
+    actions = tuple(_actions(found.chosen, now, emergency=emergency))
     blocked, why = _blocked(findings, actions)
-    if over and not by_hand:
-        blocked, why, actions = "caps", over[0], ()
-    return HomePrunePlan(
+    return Plan(
         home=home,
         hash=_hash(home, actions),
         created_at=now,
@@ -84,14 +76,20 @@ def plan_prune(
             ProtectedCount(rule, items)
             for rule, items in sorted(_kept(findings, protection).items())
         ),
-        unreachable=unreachable(findings, chosen if actions else (), inventory, pressure),
+        unreachable=unreachable(findings, found, inventory, pressure),
         blocked=blocked,
         why=why[:300],
         warnings=tuple(
-            warning[:300] for warning in (*_policy_warnings(chosen), *over, *_refusals(findings))
+            warning[:300]
+            for warning in (
+                *_policy_warnings(chosen),
+                *more_than_a_day(chosen, inventory, settings.caps),
+                *_refusals(findings),
+            )
         )
         if by_hand
         else (),
+        capped=found.capped,
     )
 
 
@@ -208,8 +206,8 @@ def _actions(chosen: Iterable[ItemGroup], now: float, *, emergency: bool) -> Ite
         reason = group.reason.replace("{age}", format_age(now - group.clock))[:300]
         for item in group.items:
             in_family = is_family and item.kind is Act.DELETE_SESSION
-            yield PruneAction(
-                action=item.kind,
+            yield Action(
+                kind=item.kind,
                 policy=group.policy,
                 target=item.target,
                 reason=reason,
@@ -221,51 +219,21 @@ def _actions(chosen: Iterable[ItemGroup], now: float, *, emergency: bool) -> Ite
             )
 
 
-def _expected(item: Item) -> dict[str, str | int | float | None]:
+def _expected(item: Item) -> State:
     if item.expected is None:
         return {}
     if isinstance(item.expected, bytes):
-        found: dict[str, str | int | float | None] = msgspec.json.decode(item.expected)
+        found: State = msgspec.json.decode(item.expected)
         return found
     return as_keys(item.expected)
 
 
 def _hash(home: str, actions: Sequence[PruneAction]) -> str:
-    content = [(home, each.action, each.target, each.expected) for each in actions]
+    content = [(home, each.kind, each.target, each.expected) for each in actions]
     return sha256(msgspec.json.encode(content)).hexdigest()[:_HASH_DIGITS]
 
 
 # What prevents actions
-
-
-def _over_caps(chosen: Iterable[ItemGroup], inventory: Inventory, settings: Prune) -> list[str]:
-    """Return why this is more than an automatic run may take; emptied trash does not count."""
-    caps = settings.caps
-    items = [item for each in chosen for item in each.items if item.kind is not Act.PURGE_TRASH]
-    size = sum(item.bytes for item in items)
-    found: list[str] = []
-    if len(items) > caps.items:
-        found.append(
-            f"{format_count(len(items))} items, more than {format_count(caps.items)} in one run"
-        )
-    if size > caps.bytes:
-        found.append(f"{format_size(size)}, more than {format_size(caps.bytes)} in one run")
-    for store, taken, whole, count in _shares(items, inventory):
-        if count > FEW and taken > caps.share * whole:
-            share = format_percent(min(1.0, taken / whole) if whole else 1.0)
-            found.append(f"{share} of all {store}, more than {format_percent(caps.share)}")
-    return found
-
-
-def _shares(items: Sequence[Item], inventory: Inventory) -> Iterator[tuple[str, int, int, int]]:
-    """Yield for each store what would go, what there is, and how many items would go."""
-    sessions = sum(item.kind is Act.DELETE_SESSION for item in items)
-    yield "sessions", sessions, len(inventory.sessions), sessions
-    files = [item.bytes for item in items if ThresholdName.TRANSCRIPTS in item.lowers]
-    yield "transcripts", sum(files), inventory.transcripts_bytes, len(files)
-    kinds = (Act.DELETE_REPO, Act.DELETE_PROJECT)
-    checkpoints = [item.bytes for item in items if item.kind in kinds]
-    yield "checkpoints", sum(checkpoints), inventory.checkpoints_bytes or 0, len(checkpoints)
 
 
 def _blocked(findings: Mapping[str, Finding], actions: Sequence[PruneAction]) -> tuple[str, str]:

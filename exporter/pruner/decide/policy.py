@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from exporter.config.prune import ThresholdName
 from exporter.hermes.prunable_names import is_denied
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.items import ItemGroup, file_item
-from exporter.pruner.models import ThresholdName
 
 Find = Callable[[Scope, "Policy"], Finding]
 """Finds what a policy may take from a home, and changes nothing."""

@@ -36,7 +36,11 @@ class Protection(Struct, frozen=True):
 
 
 def protect(
-    inventory: Inventory, settings: Prune, *, by_hand: bool, lineages: Lineages | None = None
+    inventory: Inventory,
+    settings: Prune,
+    *,
+    include_undone: bool = False,
+    lineages: Lineages | None = None,
 ) -> Protection:
     """Return what no policy may take from this home now."""
     guards = inventory.safeguards
@@ -52,12 +56,12 @@ def protect(
                 rule = "newest"
             elif session.id in leased:
                 rule = "leased"
-            elif not by_hand and session.id in guards.restored:
+            elif not include_undone and session.id in guards.restored:
                 rule = "restored"
         if rule:
             rules[session.id] = rule
     _keep_relatives(rules, inventory.sessions, lineages or Lineages(inventory.sessions))
-    restored = frozenset() if by_hand else guards.restored
+    restored = frozenset() if include_undone else guards.restored
     return Protection(blocked, why, rules, restored)
 
 

@@ -13,8 +13,8 @@ from exporter.pruner.models import (
     REASONS_MAX,
     RULES_MAX,
     UNREACHABLE_MAX,
-    HomePrunePlan,
     PolicyReport,
+    PrunePlan,
     PruneReport,
     ThresholdReport,
 )
@@ -22,10 +22,10 @@ from exporter.pruner.models import (
 
 def report(
     inventory: Inventory, settings: Prune, pressure: Pressure
-) -> tuple[PruneReport, HomePrunePlan]:
+) -> tuple[PruneReport, PrunePlan]:
     """Return the figures of a home and its automatic plan, in which `home` is still empty."""
     lineages = Lineages(inventory.sessions)
-    protection = protect(inventory, settings, by_hand=False, lineages=lineages)
+    protection = protect(inventory, settings, lineages=lineages)
     findings = _findings(inventory, protection, settings, lineages)
     plan = plan_prune("", inventory, protection, settings, pressure=pressure, findings=findings)
     policies = [
@@ -49,6 +49,7 @@ def report(
         would_bytes=sum(action.bytes for action in plan.actions),
         protected=list(plan.protected[:RULES_MAX]),
         emergency=pressure.emergency,
+        capped=plan.capped,
     )
     return made, plan
 

@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-from exporter.config.prune import EXPIRED_TRASH, Prune
+from exporter.config.prune import EXPIRED_TRASH, Prune, ThresholdName
+from exporter.pruner.decide.caps import CappedChoice
 from exporter.pruner.decide.findings import Finding
 from exporter.pruner.decide.inventory import Inventory
 from exporter.pruner.decide.items import Item, ItemGroup, trash_item, when_freed
 from exporter.pruner.decide.policies import lowering
 from exporter.pruner.decide.thresholds import Level, Pressure, relief
-from exporter.pruner.models import Act, Frees, ThresholdName, Unreachable
+from exporter.pruner.models import Act
+from exporter.runs.models import Frees, Unreachable
 
 
 def select(
@@ -108,7 +110,7 @@ class _Choice:
 
 def unreachable(
     findings: Mapping[str, Finding],
-    chosen: Sequence[ItemGroup],
+    choice: CappedChoice,
     inventory: Inventory,
     pressure: Pressure | None,
 ) -> tuple[Unreachable, ...]:
@@ -119,8 +121,8 @@ def unreachable(
     for level in pressure.levels:
         if not level.pressing or level.reading is None or not level.reading.unit_bytes:
             continue
-        left = in_bytes(level, level.excess) - _freed_now(level, chosen, pressure)
-        for reason, amount in _reasons(level, findings, chosen, inventory, pressure):
+        left = in_bytes(level, level.excess) - _freed_now(level, choice.chosen, pressure)
+        for reason, amount in _reasons(level, findings, choice, inventory, pressure):
             part = min(left, amount)
             if part >= 1:
                 found.append(Unreachable(level.name.value, reason, round(part)))
@@ -151,11 +153,12 @@ def _freed_now(level: Level, chosen: Sequence[ItemGroup], pressure: Pressure) ->
 def _reasons(
     level: Level,
     findings: Mapping[str, Finding],
-    chosen: Sequence[ItemGroup],
+    choice: CappedChoice,
     inventory: Inventory,
     pressure: Pressure,
 ) -> Iterator[tuple[str, float]]:
     """Yield the reasons that keep bytes, and how many; the plainest reason first."""
+    chosen = choice.chosen
     freed: Counter[Frees] = Counter()
     for item in (item for each in chosen for item in each.items):
         freed[when_freed(item, emergency=pressure.emergency)] += relief(item, level.name)
@@ -165,6 +168,7 @@ def _reasons(
         yield "trash", kept + freed[Frees.AT_PURGE]
     if level.name in (ThresholdName.DISK_USED, ThresholdName.CHECKPOINTS):
         yield "upkeep", inventory.awaiting_gc_bytes + freed[Frees.AFTER_UPKEEP]
+    yield "caps", sum(each.relief(level.name) for each in choice.waiting)
     if level.held:
         yield level.held, sum(_planned(level, findings, chosen))
     yield "protected", sum(finding.protected.get(level.name, 0) for finding in _of(level, findings))

@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from msgspec import Struct, structs
 
-from exporter.config.prune import Prune, Threshold
+from exporter.config.prune import Prune, Threshold, ThresholdName
 from exporter.pruner.decide.inventory import Inventory, InventorySession
-from exporter.pruner.models import PruneMemory, ThresholdMemory, ThresholdName
+from exporter.pruner.models import PruneMemory, ThresholdMemory
 from exporter.snapshot import Filesystem
 
 _NO_HELP_SECONDS: Final = 24 * 3600.0

@@ -50,11 +50,11 @@ def find_reborn(site: Target, session_ids: Collection[str]) -> set[str]:
 
 def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
     """Return why the trash of a run must not be purged automatically yet; '' if it may be."""
-    deletions = [each for each in runs.actions(run) if each.intent.action == _DELETION]
-    deleted = {each.intent.target for each in deletions if each.state is ActionState.DONE}
+    deletions = [each for each in runs.actions(run) if each.action.kind == _DELETION]
+    deleted = {each.action.target for each in deletions if each.state is ActionState.DONE}
     if not deleted:
         return ""
-    noted = (each.intent.after.get(BESIDE) for each in deletions)
+    noted = (each.after.get(BESIDE) for each in deletions)
     found: Any = next((each for each in noted if each is not None), None)
     try:
         reborn = find_reborn(site, deleted)

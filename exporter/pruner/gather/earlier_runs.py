@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from exporter.errors import HomeError
-from exporter.pruner.decide.inventory import InventorySession, TrashedRun
+from exporter.pruner.decide.caps import WINDOW_SECONDS
+from exporter.pruner.decide.inventory import InventorySession, TakenRecently, TrashedRun
+from exporter.pruner.decide.stores import Amount, Store, store_of
 from exporter.pruner.models import ITEMS_MAX, Act
 from exporter.runs.folder import run_folder
 from exporter.runs.journal import RunJournal, journal_of
-from exporter.runs.models import ENDS, Run
+from exporter.runs.models import ENDS, Run, RunKind
 from exporter.runs.remove_tree import measure_tree
 from exporter.runs.trash import trash_folder
 
@@ -41,6 +43,8 @@ class EarlierRuns(Struct, frozen=True):
     """Everything that an undo has ever restored."""
     projects: tuple[tuple[float, int], ...] = ()
     """When each project was taken from the store, and its bytes."""
+    taken_recently: TakenRecently = TakenRecently()
+    """What automatic runs took in the last 24 hours."""
     unreadable: tuple[str, ...] = ()
 
 
@@ -63,9 +67,10 @@ def read_runs(
                 unsettled=frozenset(runs.unsettled(Act.DELETE_SESSION.value)),
                 given_back=frozenset(runs.restored()),
                 projects=tuple(
-                    (each.settled_at or 0.0, each.intent.bytes)
+                    (each.settled_at or 0.0, each.action.bytes)
                     for each in runs.done_actions(Act.DELETE_PROJECT.value)
                 ),
+                taken_recently=_taken_recently(runs, now - WINDOW_SECONDS),
             )
     except (HomeError, OSError):
         return EarlierRuns(
@@ -86,7 +91,7 @@ def _reaped(
     noted: dict[tuple[str, float | None], float] = {}
     if runs is not None and sessions:
         for each in runs.done_actions(*ENDS):
-            key = (each.intent.target, each.intent.after.get("ended_at"))
+            key = (each.action.target, each.after.get("ended_at"))
             noted.setdefault(key, each.settled_at or now)
     reaped_at: dict[str, float] = {}
     unrecorded_reaps: dict[str, float] = {}
@@ -100,6 +105,23 @@ def _reaped(
                 unrecorded_reaps[session.id] = when
         reaped_at[session.id] = when
     return reaped_at, unrecorded_reaps
+
+
+def _taken_recently(runs: RunJournal, since: float) -> TakenRecently:
+    items = size = 0
+    stores: dict[Store, Amount] = {}
+    first_at: float | None = None
+    for taken in runs.taken_automatically(RunKind.PRUNE, since):
+        if taken.frees_now or taken.action not in set(Act):
+            continue  # emptied trash, or what an emergency freed at once
+        items += 1
+        size += taken.bytes
+        first_at = taken.at if first_at is None else min(first_at, taken.at)
+        store = store_of(Act(taken.action), taken.target)
+        if store is not None:
+            amount = 1 if store is Store.SESSIONS else taken.bytes
+            stores[store] = stores.get(store, Amount()).plus(Amount(1, amount))
+    return TakenRecently(items, size, stores, first_at)
 
 
 def _trash(home: str, request: InventoryRequest, runs: Sequence[Run]) -> list[TrashedRun]:

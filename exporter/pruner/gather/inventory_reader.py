@@ -183,6 +183,7 @@ class InventoryReader:
             payload_bytes=found.payload_bytes,
             awaiting_gc_bytes=self._awaiting_gc(runs),
             filesystem=filesystem_of(self._home),
+            taken_recently=runs.taken_recently,
         )
         memory = structs.replace(
             request.memory,

@@ -168,7 +168,13 @@ def test_on_a_terminal_less_pipe_it_reads_like_a_report(where: list[str | Path])
     assert "4 sessions ended." in done
     assert "hermes-exporter undo " in done
     assert "Nothing to do" in run("reap", *where).stdout
-    assert "4 items" in run("undo", "--last", *where).stdout
+    undone = run("undo", "--last", *where).stdout
+    assert "4 items" in undone
+    assert "Held for 30d (prune.keep.undone)" in undone
+    assert run_json("reap", *where)["plan"]["actions"] == []
+    shown = run_json("reap", "--include-undone", *where)["plan"]
+    assert len(shown["actions"]) == 4
+    assert run_json("reap", "--plan", shown["hash"], "--yes", *where)["done"] == 4
 
 
 def test_signs_of_life_that_newer_releases_leave_are_heeded(

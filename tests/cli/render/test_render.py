@@ -27,7 +27,8 @@ from exporter.cli.render import (
 )
 from exporter.cli.render.blocks import Bar, Block, Cell, Column, Line, Table
 from exporter.config.prune import Prune, Trash, Upkeep
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
+from exporter.pruner.models import Act, PruneAction, PrunePlan
+from exporter.runs.models import Frees
 from exporter.text import escape_control
 from tests.real.hermes import REPOSITORY
 
@@ -326,7 +327,9 @@ def test_no_word_of_a_squeezed_table_is_cut_off(width: int) -> None:
 
 
 def taken(act: Act, policy: str, target: str, size: int, frees: Frees) -> PruneAction:
-    return PruneAction(action=act, policy=policy, target=target, reason="", bytes=size, frees=frees)
+    return PruneAction(
+        kind=act, policy=policy, target=target, reason="", expected={}, bytes=size, frees=frees
+    )
 
 
 def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
@@ -340,11 +343,9 @@ def test_a_plan_says_what_comes_free_when_and_what_that_waits_for() -> None:
         taken(Act.DELETE_SESSION, "old_sessions", "x", 5120, Frees.AFTER_UPKEEP),
     )
     plans = [
+        prune_plan.HomePlanView("a", PrunePlan("/a", actions=first), Prune(upkeep=Upkeep(gc=True))),
         prune_plan.HomePlanView(
-            "a", HomePrunePlan("/a", actions=first), Prune(upkeep=Upkeep(gc=True))
-        ),
-        prune_plan.HomePlanView(
-            "b", HomePrunePlan("/b", actions=second), Prune(trash=Trash(keep_seconds=7 * 86400))
+            "b", PrunePlan("/b", actions=second), Prune(trash=Trash(keep_seconds=7 * 86400))
         ),
     ]
     rows = [

@@ -18,12 +18,13 @@ from exporter.pruner.apply.files import FileRemover
 from exporter.pruner.decide.policies import POLICIES
 from exporter.pruner.expected import ExpectedFile, as_keys
 from exporter.pruner.models import Act
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 from exporter.runs.trash import name_in_trash
 from tests.support.removers import (
     action,
     picture,
     planned_file,
+    renamed,
     restore,
     take,
     taken,
@@ -161,15 +162,14 @@ def test_no_other_name_is_ever_taken(home: Path, remover: FileRemover, target: s
     (home / "sessions/session_a.json").write_text("precious")
     before = picture(home)
     action = planned_file(home, DUMP)
-    intent = type(action.intent)("delete_file", target, "", "orphan_files", 0, action.intent.before)
-    forged = type(action)(action.run, 0, intent, action.state, "", None)
+    forged = renamed(action, target, policy="orphan_files")
     with trash(home) as opened:
         assert remover.take(forged, opened) == "no file of this name is ever taken"
         assert remover.take(forged, None) == "no file of this name is ever taken"
     assert picture(home) == before
 
 
-def forged(home: Path, target: str, policy: str) -> Action:
+def forged(home: Path, target: str, policy: str) -> RecordedAction:
     """An action that expects exactly what is there, whatever policy it names."""
     expected = as_keys(ExpectedFile.of((home / target).lstat()))
     return action(Act.DELETE_FILE, target, expected, policy=policy)
@@ -369,7 +369,7 @@ def test_a_plan_that_does_not_say_what_to_expect_takes_nothing(
     home: Path, remover: FileRemover
 ) -> None:
     action = planned_file(home, DUMP)
-    action.intent.before.clear()
+    action.action.expected.clear()
     assert "the plan does not say" in take(remover, home, action)[0]
     assert (home / DUMP).exists()
 

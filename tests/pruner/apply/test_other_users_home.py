@@ -81,7 +81,7 @@ def test_a_hostile_home_moves_nothing_outside_of_it_and_every_refusal_says_why(
         planned_repo(home, REPO, len(FILES)),
     ]
     for target in ("../outside/victim.json", "sessions/../../outside/victim.json"):
-        before = actions[0].intent.before
+        before = actions[0].action.expected
         actions.append(action(Act.DELETE_FILE, target, before, number=len(actions)))
     actions.append(action(Act.DELETE_REPO, "checkpoints/../../outside/repo", before, number=9))
     for name in FILES[:3]:

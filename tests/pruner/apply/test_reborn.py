@@ -16,10 +16,10 @@ from exporter.pruner.apply import reborn as healing
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.beside import ProcessesAtPrune
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneAction
+from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
-from exporter.runs.models import END_SESSION, ENDS, RunKind
+from exporter.runs.models import END_SESSION, ENDS, Frees, RunKind
 from exporter.runs.summary import RunReader
 from exporter.writing import pacing
 from exporter.writing.target import Target
@@ -147,16 +147,17 @@ def test_nothing_is_healed_beside_a_run(newest: Path) -> None:
 # The trash of a session that waits for its past
 
 
-def _emptying(run: str) -> HomePrunePlan:
+def _emptying(run: str) -> PrunePlan:
     action = PruneAction(
-        action=Act.PURGE_TRASH,
+        kind=Act.PURGE_TRASH,
         policy="expired_trash",
         target=run,
         reason="its keep time is over",
+        expected={},
         bytes=1,
         frees=Frees.NOW,
     )
-    return HomePrunePlan(home="home", hash="a-plan", actions=(action,))
+    return PrunePlan(home="home", hash="a-plan", actions=(action,))
 
 
 def test_the_past_of_a_session_that_is_there_again_is_not_purged_by_a_rule(newest: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.undo import undo
-from exporter.pruner.models import HomePrunePlan
+from exporter.pruner.models import PrunePlan
 from exporter.runs.journal import journal_of
 from exporter.runs.models import RunKind
 from tests.real.agent import agent
@@ -41,7 +41,7 @@ import os, signal, sys
 import msgspec
 from exporter.pruner.apply import execute as pruning, undo as undoing
 from exporter.pruner.apply import move as moving
-from exporter.pruner.models import HomePrunePlan
+from exporter.pruner.models import PrunePlan
 from exporter.writing.target import Target
 from exporter.runs.journal import RunJournal
 home, what, last = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -62,7 +62,7 @@ RunJournal.settle, RunJournal.finish = fatal(RunJournal.settle), fatal(RunJourna
 moving.rename_no_replace, moving.put_back = fatal(moving.rename_no_replace), fatal(moving.put_back)
 site = Target(home, os.geteuid(), pause_seconds=0.001)
 if what == "prune":
-    plan = msgspec.json.decode(open(f"{home}-plan.json", "rb").read(), type=HomePrunePlan)
+    plan = msgspec.json.decode(open(f"{home}-plan.json", "rb").read(), type=PrunePlan)
     pruning.execute(plan, site, keep_seconds=3600.0)
 else:
     undoing.undo(what, site)
@@ -92,7 +92,7 @@ def dies(home: Path, what: str, step: int) -> bool:
 
 def settle(home: Path) -> None:
     """Any next run settles what the others have left; this one has nothing of its own to do."""
-    empty = HomePrunePlan(home=str(home), hash="nothing", actions=plan_all(home).actions[:0])
+    empty = PrunePlan(home=str(home), hash="nothing", actions=plan_all(home).actions[:0])
     execute(empty, target_of(home), keep_seconds=KEEP_SECONDS)
     purge_nothing(home)
 
@@ -152,7 +152,7 @@ def test_the_next_prune_by_hand_finishes_what_was_stopped(template: Path, tmp_pa
     assert (sessions(home), len(transcripts(home))) == ([], SESSIONS)
     where: list[str | Path] = ["--home", home, "--state-dir", tmp_path / "state"]
     planned = run("prune", *where)
-    assert f"run {unfinished(home)[0]} was not finished" in planned.stderr
+    assert f"prune {unfinished(home)[0]} was interrupted" in planned.stderr
     run_json("prune", "--yes", *where)
     assert transcripts(home) == []
     assert unfinished(home) == []
@@ -184,7 +184,7 @@ def test_a_session_that_hermes_goes_on_with_before_recovery_counts_as_taken(
     [run_id] = [each.id for each in history(home) if each.kind is RunKind.PRUNE]
     with journal_of(str(home), 0) as runs:
         assert runs is not None
-        states = {each.intent.target: each.state.value for each in runs.actions(run_id)}
+        states = {each.action.target: each.state.value for each in runs.actions(run_id)}
     assert {states[each] for each in session_names(SESSIONS)} == {"done"}
 
 

@@ -19,6 +19,7 @@ from tests.support.disk_homes import commit_in_repo, git, make_shadow_repo
 from tests.support.removers import (
     picture,
     planned_repo,
+    renamed,
     restore,
     take,
     taken,
@@ -111,8 +112,7 @@ def test_a_repository_that_hermes_made_anew_is_not_overwritten(
 def test_no_other_folder_is_ever_taken(home: Path, remover: RepositoryRemover, target: str) -> None:
     before = picture(home)
     action = planned_repo(home, REPO)
-    intent = type(action.intent)("delete_repo", target, "", "", 0, action.intent.before)
-    forged = type(action)(action.run, 0, intent, action.state, "", None)
+    forged = renamed(action, target)
     assert take(remover, home, forged) == ["no folder of this name is ever taken"]
     assert picture(home) == before
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from git import Repo
 
-from exporter.runs.models import Action
+from exporter.runs.models import RecordedAction
 from exporter.runs.trash import name_in_trash
 from tests.real.hermes import NEWEST, VERSIONS, python_for
 from tests.support.checkpoint_homes import Checkpoints
 from tests.support.disk_homes import git
-from tests.support.removers import picture, restore, take, taken, trash
+from tests.support.removers import picture, renamed, restore, take, taken, trash
 
 NOBODY = 65534
 
@@ -172,7 +172,7 @@ def test_a_store_that_is_gone_since_a_kill_does_not_stand_in_the_way(made: Check
     assert restore(made.remover, made.home, actions[0]) == ["checkpoints is gone"]
 
 
-def pack_by_hand(made: Checkpoints, action: Action) -> Path:
+def pack_by_hand(made: Checkpoints, action: RecordedAction) -> Path:
     """What lies in the trash before the ref is deleted."""
     with trash(made.home) as opened:
         kept = Path(opened.path, os.fsdecode(name_in_trash(action)))
@@ -303,8 +303,7 @@ def test_hooks_of_the_store_do_not_run(made: Checkpoints, tmp_path: Path) -> Non
 def test_no_other_name_is_a_project(made: Checkpoints, name: str) -> None:
     before = picture(made.home)
     action = made.planned("one")
-    intent = type(action.intent)("delete_project", name, "", "", 0, action.intent.before)
-    forged = type(action)(action.run, 0, intent, action.state, "", None)
+    forged = renamed(action, name)
     assert take(made.remover, made.home, forged) == ["no project has such a name"]
     assert picture(made.home) == before
 

@@ -10,13 +10,13 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 from msgspec import structs
 
-from exporter.config.prune import Caps, Keep, Prune, Threshold, Thresholds
+from exporter.config.prune import Caps, Keep, Prune, Threshold, ThresholdName, Thresholds
 from exporter.evidence.models import Liveness
 from exporter.pruner.decide.inventory import Inventory, InventorySession, ParentLink, Safeguards
 from exporter.pruner.decide.lineage import Lineages
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.decide.thresholds import note_run, relief_of
-from exporter.pruner.models import Act, HomePrunePlan, PruneMemory, ThresholdName
+from exporter.pruner.models import Act, PruneMemory, PrunePlan
 from exporter.reaper.models import LeaseFact
 from exporter.snapshot import DiskKind, Hold
 from tests.support.prune_plans import (
@@ -96,7 +96,7 @@ def terms(draw: st.DrawFn) -> Prune:
 @FEW_EXAMPLES
 @given(homes(), terms(), st.booleans())
 def test_nothing_protected_is_ever_planned(found: Inventory, how: Prune, by_hand: bool) -> None:
-    protection = protect(found, how, by_hand=by_hand)
+    protection = protect(found, how)
     planned = set(targets(plan(found, how, by_hand=by_hand)))
     by_name = {each.id: each for each in found.sessions}
     assert not planned & protection.rules.keys()
@@ -140,7 +140,7 @@ def test_conversations_go_whole_and_delegates_with_their_parent(
             assert each.id in planned
     assert len(targets(made)) == len(planned)
     groups = {action.target: action.group for action in made.actions if action.group}
-    numbers = [action.group for action in made.actions if action.action is Act.DELETE_SESSION]
+    numbers = [action.group for action in made.actions if action.kind == Act.DELETE_SESSION]
     assert set(groups) <= planned
     for number in set(groups.values()):
         first = numbers.index(number)
@@ -153,7 +153,7 @@ def test_conversations_go_whole_and_delegates_with_their_parent(
 def test_files_of_a_session_go_after_it_and_never_without_it(found: Inventory, how: Prune) -> None:
     taken: set[str] = set()
     for action in plan(found, how).actions:
-        if action.action is Act.DELETE_SESSION:
+        if action.kind == Act.DELETE_SESSION:
             taken.add(action.target)
         elif "session" in action.expected:
             assert action.expected["session"] in taken
@@ -207,13 +207,13 @@ def test_a_plan_under_pressure_is_a_part_of_the_whole_and_stops_at_the_low_mark(
     assert memory.last_run_at == NOW
 
 
-def _last(made: HomePrunePlan, name: str) -> float:
+def _last(made: PrunePlan, name: str) -> float:
     """An upper bound for what the last thing that was taken adds: the largest of all."""
     by_unit: dict[tuple[str, int, str], float] = {}
     for action in made.actions:
         owner = str(action.expected.get("session") or action.target)
         key = (action.policy, action.group, "" if action.group else owner)
-        of_session = action.action is Act.DELETE_SESSION
+        of_session = action.kind == Act.DELETE_SESSION
         amount = {
             "transcripts": 0 if of_session else action.bytes,
             "state_db_payload": action.bytes if of_session else 0,
@@ -223,7 +223,7 @@ def _last(made: HomePrunePlan, name: str) -> float:
     return sum(by_unit.values()) if _grouped(made) else max(by_unit.values(), default=0)
 
 
-def _grouped(made: HomePrunePlan) -> bool:
+def _grouped(made: PrunePlan) -> bool:
     """Files carry no group, and delegates may go before their parent: then only the sum bounds."""
     return any(action.group for action in made.actions) or any(
         action.policy is not made.actions[0].policy for action in made.actions

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from exporter.config.prune import POLICY_NAMES
+from exporter.config.prune import POLICY_NAMES, ThresholdName
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.decide import policies
 from exporter.pruner.decide.inventory import (
@@ -21,7 +21,8 @@ from exporter.pruner.decide.inventory import (
 )
 from exporter.pruner.decide.policies import POLICIES, lowering
 from exporter.pruner.decide.policy import Policy, files_in, find_files
-from exporter.pruner.models import Act, ThresholdName
+from exporter.pruner.models import Act
+from exporter.runs.models import Filter
 from exporter.snapshot import DiskKind
 from tests.support.prune_plans import CALM, DAY, NOW, file, inventory, kept, plan, session
 
@@ -82,7 +83,7 @@ def test_whatever_is_planned_is_something_that_its_policy_may_take_and_lower() -
     for action in found.actions:
         policy = POLICIES[action.policy]
         assert set(action.lowers) <= set(policy.lowers)
-        moved = action.action in (Act.DELETE_FILE, Act.DELETE_REPO)
+        moved = action.kind in (Act.DELETE_FILE, Act.DELETE_REPO)
         assert policy.may_take(action.target.encode()) is moved
     assert {name: sum(each.policy == name for each in found.actions) for name in names} == {
         **dict.fromkeys(names, 1),
@@ -149,7 +150,7 @@ def test_what_a_policy_gathers_goes_by_age_unless_it_is_kept(
     ]
     assert made.actions[1].expected == {"inode": 1, "size": 9, "mtime_ns": 8}
     assert kept(made) == {"not_own": 1, "restored": 1}
-    assert len(plan(found, by_hand=True).actions) == 3
+    assert len(plan(found, filter_by=Filter(include_undone=True)).actions) == 3
 
 
 def test_a_policy_that_may_take_nothing_by_name_takes_nothing_by_name() -> None:

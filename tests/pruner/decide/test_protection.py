@@ -13,6 +13,7 @@ from exporter.evidence.models import Holder, Liveness, NamedSession
 from exporter.hermes.process_kinds import NamedBy, ProcessKind
 from exporter.pruner.decide.inventory import Inventory, ParentLink, Safeguards
 from exporter.reaper.models import LeaseFact, ProcessFacts, ReaperRules
+from exporter.runs.models import Filter
 from exporter.snapshot import Hold, LockAnswer
 from tests.support.prune_plans import (
     CALM,
@@ -129,11 +130,12 @@ def test_a_reap_of_long_ago_protects_no_more() -> None:
     assert targets(plan(inventory(session("a"), safeguards=safeguards))) == ["a"]
 
 
-def test_what_an_undo_gave_back_goes_only_by_hand() -> None:
+def test_what_an_undo_gave_back_goes_only_if_a_person_includes_it() -> None:
     safeguards = structs.replace(CALM, restored=frozenset({"a"}))
     found = inventory(session("a"), safeguards=safeguards)
     assert targets(plan(found, by_hand=False)) == []
-    assert targets(plan(found, by_hand=True)) == ["a"]
+    assert targets(plan(found, by_hand=True)) == []
+    assert targets(plan(found, filter_by=Filter(include_undone=True))) == ["a"]
 
 
 @pytest.mark.parametrize(

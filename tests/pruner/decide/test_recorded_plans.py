@@ -38,7 +38,7 @@ from exporter.pruner.decide.inventory import (
 from exporter.pruner.decide.report import report
 from exporter.pruner.decide.thresholds import relief_of
 from exporter.pruner.expected import ExpectedFolder, ExpectedProject
-from exporter.pruner.models import HomePrunePlan
+from exporter.pruner.models import PrunePlan
 from exporter.runs.models import Filter
 from exporter.snapshot import DiskKind, Filesystem, Hold
 from tests.support.prune_plans import DAY, NOW, SEEN, file, inventory, plan, pressed, session
@@ -50,8 +50,10 @@ POLICIES = (
     *("empty_sessions", "trivial_sessions", "old_sessions"),
 )
 """Of that version; what newer ones find comes on top."""
-OLD_COPIES = Filter(("orphan_files",), unproven=True)
-CRON = Filter(sources=("cron",), older_than_seconds=DAY)
+UNDONE_TOO = Filter(include_undone=True)
+"""By hand, earlier versions took what an undo had given back."""
+OLD_COPIES = Filter(("orphan_files",), unproven=True, include_undone=True)
+CRON = Filter(sources=("cron",), older_than_seconds=DAY, include_undone=True)
 
 
 class Chance:
@@ -212,8 +214,8 @@ def told(seed: int) -> dict[str, Any]:
     home, how = make_home(seed), make_settings(seed)
     pressure = pressed(home, how)
     made = {
-        "by_hand": plan(home, how),
-        "by_hand_under_pressure": plan(home, how, pressure=pressure),
+        "by_hand": plan(home, how, filter_by=UNDONE_TOO),
+        "by_hand_under_pressure": plan(home, how, pressure=pressure, filter_by=UNDONE_TOO),
         "automatic": plan(home, how, pressure=pressure, by_hand=False),
         "last_copies": plan(home, how, filter_by=OLD_COPIES),
         "of_cron": plan(home, how, filter_by=CRON),
@@ -242,10 +244,13 @@ def _with_earlier_names(made: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _shown(made: HomePrunePlan) -> dict[str, Any]:
+def _shown(made: PrunePlan) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
     for action in found["actions"]:
-        del action["lowers"]  # earlier versions worked that out from the rest
+        # Earlier versions worked `lowers` out from the rest, and had these for reaps alone.
+        del action["lowers"], action["evidence"], action["proof"]
+        action["action"] = action.pop("kind")
+    del found["deferred"]
     return found
 
 

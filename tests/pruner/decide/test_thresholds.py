@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from exporter.config.prune import Keep, Prune, Threshold, Thresholds, Trash
+from exporter.config.prune import Keep, Prune, Threshold, ThresholdName, Thresholds, Trash
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.decide.inventory import (
     Checkpoint,
@@ -18,7 +18,8 @@ from exporter.pruner.decide.inventory import (
     TrashedRun,
 )
 from exporter.pruner.decide.thresholds import Pressure, Reading, assess, note_run, read_levels
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneMemory, ThresholdName
+from exporter.pruner.models import Act, PruneMemory, PrunePlan
+from exporter.runs.models import Frees
 from exporter.snapshot import DiskKind, Filesystem
 from tests.support.prune_plans import DAY, NOW, file, inventory, plan, pressed, session, targets
 
@@ -157,7 +158,7 @@ def transcripts(count: int, **more: Any) -> Inventory:
     )
 
 
-def under_pressure(found: Inventory, how: Prune, *, by_hand: bool = True) -> HomePrunePlan:
+def under_pressure(found: Inventory, how: Prune, *, by_hand: bool = True) -> PrunePlan:
     return plan(found, how, pressure=pressed(found, how), by_hand=by_hand)
 
 
@@ -316,7 +317,7 @@ class Emergency:
         )
         pressure, self.memory = assess(read_levels(found), self.how, self.memory, now)
         made = plan(found, self.how, pressure=pressure, by_hand=False)
-        return [each.target for each in made.actions if each.action is Act.PURGE_TRASH]
+        return [each.target for each in made.actions if each.kind == Act.PURGE_TRASH]
 
     def put(self, run: str, size: int, minutes: float) -> None:
         at = NOW + minutes * MINUTE

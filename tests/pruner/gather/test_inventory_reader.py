@@ -12,7 +12,7 @@ from exporter.pruner.apply.execute import execute
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.decide.inventory import Archive, Inventory, ParentLink, WorkdirState
 from exporter.pruner.gather.inventory_reader import InventoryReader
-from exporter.pruner.models import Act, HomePrunePlan, PruneMemory
+from exporter.pruner.models import Act, PruneMemory, PrunePlan
 from exporter.reaper.models import ProcessFacts
 from exporter.snapshot import DiskKind
 from tests.real.hermes import NEWEST, VERSIONS, Hermes, python_for
@@ -49,7 +49,7 @@ def inventory_of(made: MadeHome) -> Inventory:
     return read_inventory(made.path, memory, days_later=200).inventory
 
 
-def all_that_may_go(found: Inventory) -> HomePrunePlan:
+def all_that_may_go(found: Inventory) -> PrunePlan:
     return plan(found, ALL_MAY_GO)
 
 
@@ -151,7 +151,7 @@ def test_what_is_done_is_what_was_planned_and_what_comes_back_is_left_alone(
     assert undo(outcome.run, place).skipped == ()
     again = read_inventory(home.path, undone_seconds=300 * DAY, days_later=200).inventory
     assert {*targets(all_that_may_go(again))} == {*targets(planned)}
-    assert [action.action for action in plan(again, ALL_MAY_GO, by_hand=False).actions] == [
+    assert [action.kind for action in plan(again, ALL_MAY_GO, by_hand=False).actions] == [
         Act.PURGE_TRASH
     ]
 

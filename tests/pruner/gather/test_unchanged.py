@@ -14,8 +14,8 @@ from exporter.config.mode import Mode
 from exporter.config.prune import Prune, Threshold, Thresholds
 from exporter.pruner.gather.inventory_reader import InventoryReader
 from exporter.pruner.models import PruneMemory
-from exporter.pruner.planning import Planned, Seen, plan
-from exporter.pruner.requests import PruneWish
+from exporter.pruner.planning import Seen, plan
+from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
 from exporter.reaper.models import ProcessFacts, ReaperRules
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.fork_pool import is_single_threaded
@@ -55,8 +55,8 @@ class Looker:
     def _open(self) -> None:
         self.opened += 1
 
-    def look(self, *, by_hand: bool = False, aside: bool = False) -> Planned:
-        wish = PruneWish(self.settings, self._memory, by_hand=by_hand)
+    def look(self, *, by_hand: bool = False, aside: bool = False) -> PrunePlanResult:
+        wish = PrunePlanRequest(self.settings, self._memory, by_hand=by_hand)
         made = plan(wish, self.inventory_reader, self.plan_input(), aside=aside)
         self._memory = made.memory
         return made
@@ -150,7 +150,7 @@ def test_what_is_planned_aside_is_planned_as_well_and_what_was_learnt_is_kept(
     assert there.look().report.made_at == told.report.made_at
 
 
-def _but_the_disk(made: Planned) -> dict[str, float | None]:
+def _but_the_disk(made: PrunePlanResult) -> dict[str, float | None]:
     """Others write to it too."""
     thresholds = {each.name: each.value for each in made.report.thresholds}
     del thresholds["disk_used"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
-from exporter.config.prune import POLICY_NAMES
+from exporter.config.prune import POLICY_NAMES, ThresholdName
 from exporter.pruner.decide.policy import Policy
-from exporter.pruner.models import ThresholdName
 
 
 def _load(name: str) -> Policy:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from exporter.config.prune import ThresholdName
 from exporter.pruner.decide.findings import Scope
 from exporter.pruner.decide.inventory import Checkpoint
-from exporter.pruner.models import ThresholdName
 
 LOWERS: Final = (ThresholdName.CHECKPOINTS, ThresholdName.DISK_USED)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from exporter.config.prune import ThresholdName
 from exporter.hermes.prunable_names import is_session_file
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import InventorySession
 from exporter.pruner.decide.items import Item, session_file_item, session_item
 from exporter.pruner.decide.policy import Policy
-from exporter.pruner.models import ThresholdName
 
 Matches = Callable[[Sequence[InventorySession], Scope], bool]
 """True if a policy covers these sessions, of any age."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from exporter.config.prune import ThresholdName
 from exporter.pruner.decide.findings import Scope
 from exporter.pruner.decide.inventory import InventorySession
 from exporter.pruner.decide.policies.conversations import session_policy
-from exporter.pruner.models import ThresholdName
 
 
 def _is_empty(sessions: Sequence[InventorySession], scope: Scope) -> bool:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from exporter.config.prune import ThresholdName
 from exporter.hermes.prunable_names import is_session_file
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import Deletion, SessionFile
 from exporter.pruner.decide.items import ItemGroup, path_of, session_file_item
 from exporter.pruner.decide.policy import Policy
-from exporter.pruner.models import ThresholdName
 from exporter.snapshot import DiskKind
 from exporter.text import format_count
 

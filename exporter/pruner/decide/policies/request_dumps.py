@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from exporter.config.prune import ThresholdName
 from exporter.hermes.prunable_names import is_request_dump
 from exporter.pruner.decide.findings import Finding, FindingBuilder, Scope
 from exporter.pruner.decide.inventory import SessionFile
 from exporter.pruner.decide.items import path_of, session_file_item
 from exporter.pruner.decide.policy import Policy
-from exporter.pruner.models import ThresholdName
 from exporter.snapshot import DiskKind
 
 _ASKED_TO_KEEP: Final = frozenset({"pinned", "archived", "kept_source", "titled", "restored"})

@@ -15,7 +15,8 @@ import pytest
 from msgspec import structs
 
 from exporter.config.prune import Keep, Prune, Threshold, Thresholds
-from exporter.pruner.models import Act, Frees, HomePrunePlan, PruneMemory
+from exporter.pruner.models import Act, PruneMemory, PrunePlan
+from exporter.runs.models import Frees
 from exporter.snapshot import Filesystem
 from tests.real.hermes import NEWEST, python_for
 from tests.support.prune_plans import inside, plan, pressed, read_inventory
@@ -84,7 +85,7 @@ class Home:
         known = self.memory if memory is None else memory
         return transcripts_in(plan(read_inventory(self.path, known, days_later=3).inventory, TIGHT))
 
-    def under_pressure(self, memory: PruneMemory | None = None) -> HomePrunePlan:
+    def under_pressure(self, memory: PruneMemory | None = None) -> PrunePlan:
         """What an automatic run takes when transcripts press and the disk is 99% full."""
         known = self.memory if memory is None else memory
         found = read_inventory(self.path, known, days_later=3).inventory
@@ -92,11 +93,11 @@ class Home:
         return plan(full, TIGHT, pressure=pressed(full, TIGHT), by_hand=False)
 
 
-def transcripts_in(found: HomePrunePlan) -> list[str]:
+def transcripts_in(found: PrunePlan) -> list[str]:
     return sorted(
         Path(action.target).stem.removeprefix("session_")
         for action in found.actions
-        if action.action is Act.DELETE_FILE and action.policy == "orphan_files"
+        if action.kind == Act.DELETE_FILE and action.policy == "orphan_files"
     )
 
 

@@ -8,12 +8,9 @@ import pytest
 
 from exporter.config.prune import (
     POLICY_NAMES,
-    Caps,
-    Keep,
     Policies,
     PolicyOverride,
     PolicySettings,
-    Prune,
     SourcePolicies,
     Trash,
 )
@@ -29,8 +26,8 @@ from exporter.pruner.decide.inventory import (
     WorkdirState,
 )
 from exporter.pruner.decide.policies import POLICIES
-from exporter.pruner.models import Act, Frees
-from exporter.runs.models import Filter
+from exporter.pruner.models import Act
+from exporter.runs.models import Filter, Frees
 from exporter.snapshot import DiskKind
 from tests.support.prune_plans import (
     DAY,
@@ -136,7 +133,7 @@ def test_transcripts_go_with_their_session_and_after_it() -> None:
     dump = file("request_dump_a_x.json", 1, session_id="a", kind=DiskKind.REQUEST_DUMPS)
     linked = file("session_a.json", session_id="a", is_own=False)
     found = plan(inventory(session("a"), files=(mine, dump, linked, file("b.json"))))
-    assert [(each.action, each.target) for each in found.actions] == [
+    assert [(each.kind, each.target) for each in found.actions] == [
         (Act.DELETE_SESSION, "a"),
         (Act.DELETE_FILE, "sessions/a.jsonl"),
         (Act.DELETE_FILE, "sessions/request_dump_a_x.json"),
@@ -262,7 +259,7 @@ def test_checkpoints_of_folders_that_are_gone_for_long() -> None:
             )
         )
     )
-    assert [(each.action, each.target, each.frees) for each in found.actions] == [
+    assert [(each.kind, each.target, each.frees) for each in found.actions] == [
         (Act.DELETE_REPO, "checkpoints/a", Frees.AT_PURGE),
         (Act.DELETE_PROJECT, "e", Frees.AFTER_UPKEEP),
     ]
@@ -363,21 +360,6 @@ def test_the_hash_is_of_what_would_be_done_and_not_of_when() -> None:
     assert first.hash != plan(inventory(session("a"))).hash
     other = session("b", expected=b'{"rows": 21}')
     assert first.hash != plan(inventory(session("a"), other)).hash
-
-
-def test_an_automatic_plan_above_the_caps_does_nothing_and_one_by_hand_warns() -> None:
-    many = tuple(session(f"s{number}", payload_bytes=10) for number in range(10))
-    few = tuple(session(f"k{number}", days=1) for number in range(30))
-    for caps in (Caps(items=9), Caps(bytes=99), Caps(share=0.2)):
-        how = Prune(caps=caps, keep=Keep(newest=0))
-        found = inventory(*many, *few)
-        automatic = plan(found, how, by_hand=False)
-        assert (automatic.actions, automatic.blocked) == ((), "caps")
-        assert "more than" in automatic.why
-        by_hand = plan(found, how, by_hand=True)
-        assert len(by_hand.actions) == 10
-        assert by_hand.warnings == (automatic.why,)
-    assert len(plan(inventory(*many, *few), by_hand=False).actions) == 10
 
 
 def test_how_old_is_said_with_the_age_that_the_settings_allow() -> None:

@@ -1,0 +1,192 @@
+"""What pages ask the agent: it answers between two scans, in the thread that scans.
+
+Only that thread may use the workers. A page waits at most a few seconds for its turn; questions
+beyond a few are refused, so that no client can keep the agent from scanning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from exporter.agent import run_history
+from exporter.agent.scan_loop import ScanLoop
+from exporter.agent.session_list import public_id, session_row
+from exporter.agent.state_store import StateStore
+from exporter.agent.trends import trends
+from exporter.collectors.labels import LabelFamily, label_value
+from exporter.errors import ExporterError
+from exporter.hermes.session_files import is_own_id, possible_ids
+from exporter.web.queries import QueryError
+
+T = TypeVar("T")
+
+_WAITING_MAX: Final = 4
+_SECONDS: Final = 8.0
+_ITEMS_MAX: Final = 1000
+_HASHED: Final = "sha256:"
+_RUN: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
+_SAFE_TARGET: Final = re.compile(
+    r"checkpoints(/[0-9a-f]{16}|/legacy-[0-9-]{1,20}|/store)*|[0-9a-f]{16}"
+)
+
+
+class ScannerQueue:
+    """Work for the scanner's thread while it waits for its next scan."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._woken = False
+
+    def wake(self) -> None:
+        """End the wait: the next scan begins at once."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Have this done between two scans; raise QueryError if too much is waiting."""
+        future: Future[T] = Future()
+
+        def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - it belongs to the page that asked
+                future.set_exception(error)
+
+        with self._changed:
+            if len(self._jobs) >= _WAITING_MAX:
+                raise QueryError("too many questions at once; try again in a few seconds")
+            self._jobs.append(job)
+            self._changed.notify_all()
+        return future
+
+    def wait(self, seconds: float) -> None:
+        """Do what is submitted, until the time is over or `wake` is called."""
+        until = time.monotonic() + seconds
+        while True:
+            with self._changed:
+                while not self._jobs and not self._woken:
+                    left = until - time.monotonic()
+                    if left <= 0:
+                        return
+                    self._changed.wait(left)
+                if self._woken:
+                    self._woken = False
+                    return
+                job = self._jobs.popleft()
+            job()
+            if time.monotonic() >= until:
+                return
+
+
+class AgentQueries:
+    """The `HostQueries` of a running agent."""
+
+    def __init__(self, loop: ScanLoop, store: StateStore, queue: ScannerQueue) -> None:
+        self._loop = loop
+        self._store = store
+        self._queue = queue
+        # One thread of its own: a state directory that hangs blocks these pages and nothing else.
+        self._reader = ThreadPoolExecutor(1, "trends")
+        self._reading = 0
+
+    async def session(self, session_id: str) -> dict[str, Any] | None:
+        return await self._between_scans(lambda: self._explain(session_id))
+
+    async def run(self, run: str) -> list[dict[str, Any]] | None:
+        if not _RUN.fullmatch(run):
+            return None
+        return await self._between_scans(lambda: self._show_run(run))
+
+    async def trends(self) -> dict[str, Any]:
+        if self._reading >= _WAITING_MAX:
+            raise QueryError("too many questions at once; try again in a few seconds")
+        homes = [(state.home.path, state.home.label) for state in self._loop.states()]
+        self._reading += 1
+        work = self._reader.submit(trends, self._store, homes)
+        work.add_done_callback(self._read)
+        return await _in_time(work)
+
+    def _read(self, _done: Future[Any]) -> None:
+        self._reading -= 1
+
+    async def _between_scans(self, work: Callable[[], T]) -> T:
+        return await _in_time(self._queue.submit(work))
+
+    # In the scanner's thread
+
+    def _explain(self, shown_id: str) -> dict[str, Any] | None:
+        session_id = self._real_id(shown_id)
+        if session_id is None:
+            return None
+        found = self._loop.explain(session_id)
+        if not found:
+            return None
+        label, session, judgement = found[0]
+        row = session_row(label, session, judgement.verdict, judgement.evidence)
+        row["id"] = public_id(session.id)
+        row["source"] = label_value(LabelFamily.SOURCE, session.source)
+        row["rules"] = [
+            {"rule": each.rule, "holds": each.holds, "why": each.why} for each in judgement.rules
+        ]
+        return row
+
+    def _real_id(self, shown: str) -> str | None:
+        """Return the id behind what HTTP shows; a client's own id is only known by its hash."""
+        if is_own_id(shown):
+            return shown
+        if not shown.startswith(_HASHED):
+            return None
+        for state in self._loop.states():
+            for row in state.session_rows(public=False):
+                if public_id(row["id"]) == shown:
+                    return str(row["id"])
+        return None
+
+    def _show_run(self, run: str) -> list[dict[str, Any]] | None:
+        try:
+            rows = run_history.show_run(self._loop, run, [])
+        except ExporterError:
+            return None
+        for row in rows:
+            items = row["items"]
+            row["items"] = [
+                {**item, "target": public_target(item["target"])} for item in items[:_ITEMS_MAX]
+            ]
+            row["left_out"] = len(items) - len(row["items"])
+        return rows
+
+
+def public_target(target: str) -> str:
+    """Return the target of an action as HTTP may show it: no text that a client chose."""
+    folder, slash, name = target.rpartition("/")
+    if _SAFE_TARGET.fullmatch(target) or is_own_id(target):
+        return target
+    if folder in ("", "sessions") and any(is_own_id(each) for each in possible_ids(name)):
+        return target
+    top = (
+        f"{target.partition('/')[0]}/"
+        if slash and target.startswith(("sessions/", "checkpoints/"))
+        else ""
+    )
+    return top + public_id(target)
+
+
+async def _in_time(work: Future[T]) -> T:
+    try:
+        async with asyncio.timeout(_SECONDS):
+            return await asyncio.wrap_future(work)
+    except TimeoutError:
+        raise QueryError("the agent is scanning; try again in a few seconds") from None
+    except ExporterError as error:
+        raise QueryError(str(error)) from error

@@ -1,0 +1,160 @@
+"""The description of `/api/v1` in OpenAPI 3.1."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from exporter import __version__
+
+_NUMBER: Final = {"type": "number"}
+_WHOLE: Final = {"type": "integer", "minimum": 0}
+_TEXT: Final = {"type": "string"}
+_FLAG: Final = {"type": "boolean"}
+_COUNTS: Final = {"type": "object", "additionalProperties": {"type": ["integer", "null"]}}
+_MODE: Final = {"type": "object", "additionalProperties": {"enum": ["observe", "enforce"]}}
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def _list(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": schema}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_EVIDENCE: Final = _list(_object(kind=_TEXT, says=_TEXT, detail=_TEXT))
+_SESSION: Final = {
+    "home": _TEXT,
+    "id": _TEXT,
+    "source": _TEXT,
+    "started_at": _or_null(_NUMBER),
+    "last_activity_at": _or_null(_NUMBER),
+    "messages": _WHOLE,
+    "tokens": _WHOLE,
+    "verdict": {"enum": ["live", "held", "dead", "exempt", "unknown"]},
+    "evidence": _EVIDENCE,
+}
+_RUN: Final = {
+    "run": _TEXT,
+    "kind": _TEXT,
+    "home": _TEXT,
+    "started_at": _NUMBER,
+    "finished_at": _or_null(_NUMBER),
+    "outcome": _or_null(_TEXT),
+    "actions": _WHOLE,
+    "bytes": _WHOLE,
+    "undoable_until": _or_null(_NUMBER),
+}
+_SCHEMAS: Final = {
+    "Status": _object(
+        homes=_list(_ref("Home")),
+        refused=_WHOLE,
+        agent=_object(version=_TEXT, mode=_MODE, started_at=_or_null(_NUMBER), config_ok=_FLAG),
+    ),
+    "Home": _object(
+        home=_TEXT,
+        up=_FLAG,
+        trouble=_TEXT,
+        blind=_list(_TEXT),
+        mode=_MODE,
+        sessions=_COUNTS,
+        verdicts=_COUNTS,
+        disk={"type": "object", "additionalProperties": _WHOLE},
+        thresholds=_list(
+            _object(name=_TEXT, value=_or_null(_NUMBER), high=_NUMBER, low=_NUMBER, pressure=_FLAG)
+        ),
+        would_reap=_WHOLE,
+        would_prune=_object(items=_or_null(_WHOLE), bytes=_or_null(_WHOLE)),
+        scanned_at=_or_null(_NUMBER),
+    ),
+    "Session": _object(**_SESSION),
+    "Explained": _object(**_SESSION, rules=_list(_object(rule=_TEXT, holds=_FLAG, why=_TEXT))),
+    "Run": _object(**_RUN),
+    "RunInHome": _object(
+        **_RUN,
+        why=_TEXT,
+        items=_list(
+            _object(
+                action=_TEXT,
+                policy=_or_null(_TEXT),
+                target=_TEXT,
+                reason=_TEXT,
+                bytes=_WHOLE,
+                state=_TEXT,
+                why=_TEXT,
+            )
+        ),
+        left_out=_WHOLE,
+    ),
+    "Trends": _object(
+        interval_seconds=_WHOLE,
+        homes=_list(
+            _object(
+                home=_TEXT,
+                at=_list(_WHOLE),
+                open=_list(_WHOLE),
+                dead=_list(_WHOLE),
+                unknown=_list(_WHOLE),
+                tokens=_list(_NUMBER),
+                disk={"type": "object", "additionalProperties": _list(_WHOLE)},
+            )
+        ),
+    ),
+}
+
+
+def _get(summary: str, schema: dict[str, Any], parameter: str = "") -> dict[str, Any]:
+    plain = {"text/plain": {"schema": _TEXT}}
+    described: dict[str, Any] = {
+        "summary": summary,
+        "responses": {
+            "200": {"description": summary, "content": {"application/json": {"schema": schema}}},
+            "503": {"description": "Not known yet; try again.", "content": plain},
+        },
+    }
+    if parameter:
+        described["parameters"] = [
+            {"name": parameter, "in": "path", "required": True, "schema": {**_TEXT, "minLength": 1}}
+        ]
+        described["responses"]["404"] = {"description": "There is none.", "content": plain}
+    return {"get": described}
+
+
+@cache
+def document() -> bytes:
+    """Return the description as JSON."""
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "hermes-exporter",
+                "version": __version__,
+                "description": "What one agent knows of its host. Nothing here changes anything.",
+                "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            },
+            "paths": {
+                "/api/v1/status": _get("Every home in one document.", _ref("Status")),
+                "/api/v1/sessions": _get("The open sessions.", _list(_ref("Session"))),
+                "/api/v1/sessions/{id}": _get(
+                    "One open session, with each rule.", _ref("Explained"), "id"
+                ),
+                "/api/v1/runs": _get("The newest runs of each home.", _list(_ref("Run"))),
+                "/api/v1/runs/{run}": _get(
+                    "One run in each home it acted on.", _list(_ref("RunInHome")), "run"
+                ),
+                "/api/v1/trends": _get("Figures of the last 14 days.", _ref("Trends")),
+            },
+            "components": {"schemas": _SCHEMAS},
+        }
+    )

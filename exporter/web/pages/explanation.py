@@ -1,0 +1,49 @@
+"""The sentences that explain a verdict, for `explain` and for the page of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from exporter.config.settings import REAPABLE_SOURCES
+
+MEANING: Final = {
+    "live": "A process is running it, or was a moment ago.",
+    "held": "It is not running, but a chat or a handoff will return to it.",
+    "dead": "No process is running it, and none will ever end it.",
+    "exempt": "Sessions of its source are never reaped.",
+    "unknown": "Not enough is known to call it dead, so it is left alone.",
+}
+_RULES: Final = {
+    "no_sign_of_life": "there is no sign of life",
+    "not_held": "nothing will return to it",
+    "source": "sessions of its source are reaped",
+    "all_visible": "every process that could run it can be seen",
+    "idle_long_enough": "it is idle for as long as the processes here ask for",
+    "confirmed": "several scans agree",
+}
+_CHANGE: Final = {
+    "source": "naming its source under reaper.sources",
+    "not_held": "the end of what holds it (what an undo opened: of `prune.keep.undone`)",
+    "no_sign_of_life": "time without activity, or the end of the process that names it",
+    "all_visible": "what `hermes-exporter check` says to grant",
+    "idle_long_enough": "the end of that process, or so much more time without a message",
+    "confirmed": "another scan",
+}
+_NEVER: Final = "nothing, for sessions of this source are never reaped"
+
+
+def rule_sentence(rule: Mapping[str, Any]) -> str:
+    """Return one of the rules that `explain --json` prints as a sentence."""
+    return f"{_RULES.get(rule['rule'], rule['rule'])}: {rule['why']}"
+
+
+def what_would_change(found: Mapping[str, Any]) -> str:
+    """Return what would change the verdict on the session that `explain --json` prints."""
+    missing = [rule["rule"] for rule in found["rules"] if not rule["holds"]]
+    if not missing:
+        return "a message, a process that could run it, or a chat that leads to it"
+    if "source" in missing and found["source"] not in REAPABLE_SOURCES:
+        return _NEVER
+    others = [name for name in missing if name != "confirmed"]
+    return "; ".join(_CHANGE.get(name, name) for name in others or missing)

@@ -1,0 +1,68 @@
+"""Lines, axes and the table below them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from exporter.text import format_size
+from exporter.web.pages.charts import chart, home_charts
+
+START = 1_799_971_200
+
+
+def trend(points: int, step: int = 300, **lists: Any) -> dict[str, Any]:
+    zeros = [0] * points
+    made: dict[str, Any] = {
+        "at": [START + number * step for number in range(points)],
+        "open": zeros,
+        "dead": zeros,
+        "unknown": zeros,
+        "tokens": zeros,
+        "disk": {"logs": zeros},
+    }
+    return made | lists
+
+
+def test_nothing_is_drawn_before_there_is_an_hour() -> None:
+    assert home_charts(trend(1)) == []
+    assert home_charts(trend(12)) == []
+    assert len(home_charts(trend(14))) == 3
+
+
+def test_a_line_is_not_drawn_across_a_gap() -> None:
+    points = [(START + hour * 3600, 1.0) for hour in (0, 1, 2, 9, 10)]
+    drawn = chart("t", {"a": points}, str).lines[0].path
+    assert drawn.count("M") == 2
+    assert drawn.count("L") == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "top"), [(0, "4"), (3, "4"), (180, "200"), (999, "1,000"), (1001, "2,000")]
+)
+def test_the_axis_ends_at_a_round_number(value: int, top: str) -> None:
+    drawn = home_charts(trend(300, open=[value] * 300))[0]
+    assert [tick.text for tick in drawn.up][-1] == top
+
+
+def test_sizes_have_units_of_a_power_of_two() -> None:
+    points = [(START, 3.0 * (1 << 30)), (START + 3600, 5.0 * (1 << 30))]
+    assert [tick.text for tick in chart("t", {"a": points}, format_size).up][-1] == "8.0 GiB"
+
+
+def test_kinds_beyond_the_largest_are_one_line() -> None:
+    kinds = {f"kind{number}": [number + 1] * 300 for number in range(9)}
+    drawn = home_charts(trend(300) | {"disk": kinds})[1]
+    assert [line.name for line in drawn.lines] == [
+        *(f"kind{number}" for number in (8, 7, 6, 5, 4)),
+        "all other kinds",
+    ]
+    assert drawn.days[0][1][-1] == "10 B"
+
+
+def test_a_counter_that_began_anew_is_no_fall() -> None:
+    tokens = [1000 * number for number in range(150)] + [0] * 150
+    drawn = home_charts(trend(300, tokens=tokens))[2]
+    assert drawn.days
+    assert all(not value.startswith("-") for _, values in drawn.days for value in values)
