@@ -26,3 +26,5 @@ class Options:
     listen_address: str = DEFAULT_LISTEN_ADDRESS
     telemetry_path: str = DEFAULT_TELEMETRY_PATH
     enable_lifecycle: bool = False
+    private_homes: bool = False
+    """As if `reaper.private_homes` were true: the demo home has no user but the one who made it."""

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 HANG = "think for ever"
+PONDER = "ponder for ever"
+"""Hangs also where the answer is wanted whole: a cron run does not stream."""
 DELEGATE = "let a helper"
 FILL = "tell all you know"
 USE_TOOL = "use a tool"
@@ -94,6 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._answer(question)
         else:
+            if PONDER in question:
+                self.stub.half_answered.append(question)
+                self.stub.release.wait()
             message = {"role": "assistant", "content": "".join(ANSWER)}
             self._send_json(_completion("message", message, "stop"))
 

@@ -40,4 +40,6 @@ def run(args: Namespace) -> int:
         home = make(directory, now=time.time())
         state_dir = args.state_dir or os.path.join(directory, "state")
         output.emit(f"demo home: {home}\n")
-        return daemon.serve(dataclasses.replace(options, homes=(home,), state_dir=state_dir))
+        return daemon.serve(
+            dataclasses.replace(options, homes=(home,), state_dir=state_dir, private_homes=True)
+        )
