@@ -200,7 +200,7 @@ class WorkerHome:
             self._counted = self._revision()
             self._verdicts = self._history.counts(self._open)
             self._leaks = self._history.leaks(self._open)
-            self._unknown = self._history.unknown()
+            self._unknown = self._history.unknown(self._open)
 
     def _sessions_with_holds(self, request: ScanRequest) -> dict[str, OpenSession]:
         """Return the open sessions, each with its holds from other tables, files and undos."""
