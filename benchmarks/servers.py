@@ -55,8 +55,8 @@ async def _serve_ours() -> None:
     published.publish(
         metrics=render(SampleCollector().collect()), status=b"{}", sessions=pack([b"[]"])
     )
-    server = await serve("127.0.0.1:0", Routes(published))
-    print(server.address.rpartition(":")[2], flush=True)
+    server = await serve(["127.0.0.1:0"], Routes(published))
+    print(server.addresses[0].rpartition(":")[2], flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await server.drain()
 

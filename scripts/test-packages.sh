@@ -14,6 +14,7 @@ fusermount3:fuse3
 bindfs:bindfs
 mkfs.ext4:e2fsprogs
 ip:iproute2
+openssl:openssl
 unshare:util-linux
 setpriv:util-linux
 strace:strace

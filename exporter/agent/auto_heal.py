@@ -19,7 +19,9 @@ from exporter.workers import client, protocol
 from exporter.workers.pool import Pool
 
 _RETRY_SECONDS: Final = 60.0
-"""Pause after a try that healed nothing. Each try is written to the journal."""
+"""Pause after a try that could not heal. Each try is written to the journal."""
+_LOOK_SECONDS: Final = 5.0
+"""Pause after a look that found nothing to heal."""
 
 log = logs.get("pruner")
 
@@ -58,8 +60,11 @@ class AutomaticHealer:
                 home=home.label,
                 sessions=healed.healed,
             )
-            if not healed.left:
-                self._wait_until.pop(home.path, None)
+        if not healed.left:
+            pause = 0.0 if healed.healed or healed.finished else _LOOK_SECONDS
+            self._wait_until[home.path] = self._monotonic() + pause
+        if healed.finished:
+            log.info("rows of emptied sessions deleted", home=home.label, rows=healed.finished)
         self._log_obstacle(state, healed.why)
 
     def _log_obstacle(self, state: HomeState, why: str) -> None:

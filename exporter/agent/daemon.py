@@ -17,9 +17,11 @@ import msgspec
 
 from exporter import __version__, logs
 from exporter.agent import status
+from exporter.agent.command_socket import CommandSocket, open_listener
 from exporter.agent.host_queries import AgentQueries, ScannerQueue
 from exporter.agent.options import Options
 from exporter.agent.scan_loop import ScanLoop
+from exporter.agent.socket_messages import own_socket
 from exporter.agent.state_store import StateStore, state_lock
 from exporter.agent.systemd import ScanDeadline, ServiceManager
 from exporter.agent.trends import TrendRecorder
@@ -32,7 +34,9 @@ from exporter.errors import ExporterError, error_location
 from exporter.web.published import Published
 from exporter.web.response import Packed, pack
 from exporter.web.routes import Routes
+from exporter.web.security import WebSecurity
 from exporter.web.server import serve as serve_http
+from exporter.web.web_config import WebConfigFile
 
 _THREAD_SWITCH_SECONDS: Final = 0.00002
 """How long a scan may keep the interpreter lock while a scrape waits."""
@@ -52,7 +56,7 @@ def serve(options: Options) -> int:
     with state_lock(options.state_dir):
         store = StateStore.open(options.state_dir)
         try:
-            return asyncio.run(_Agent(options, settings, store).run(file))
+            return asyncio.run(_serve(options, settings, store, file))
         finally:
             store.close()
 
@@ -76,6 +80,12 @@ def find_config_file(options: Options) -> str | None:
     return None
 
 
+async def _serve(
+    options: Options, settings: Settings, store: StateStore, config_file: str | None
+) -> int:
+    return await _Agent(options, settings, store).run(config_file)
+
+
 def _has_ended(thread: threading.Thread) -> bool:
     thread.join(_EXIT_SECONDS)
     return not thread.is_alive()
@@ -85,6 +95,10 @@ class _Agent:
     def __init__(self, options: Options, settings: Settings, store: StateStore) -> None:
         self._options = options
         self._published = Published()
+        file = options.web_config_file
+        self._security = WebSecurity(
+            None if file is None else WebConfigFile(file), options.allowed_hosts
+        )
         self._metrics = MetricsRenderer(options.disabled_collectors, self._collector_failed)
         self._loop = ScanLoop(
             settings, store, named=options.homes, file_patterns=self._metrics.file_patterns
@@ -94,7 +108,7 @@ class _Agent:
         self._service = ServiceManager.from_environment()
         self._scan_deadline = ScanDeadline()
         self._queue = ScannerQueue()
-        self._queries = AgentQueries(self._loop, store, self._queue)
+        self._queries = AgentQueries(self._loop, store, self._queue, options.state_dir)
         self._trends = TrendRecorder(store, time.monotonic)
         self._started_at = time.time()
         self._stopping = False
@@ -112,14 +126,17 @@ class _Agent:
             reload=self.reload if self._options.enable_lifecycle else None,
             queries=self._queries,
         )
-        server = await serve_http(self._options.listen_address, routes)
-        log.info(
-            "listening",
-            address=server.address,
-            version=__version__,
-            config=config_file or "defaults",
-            **self._modes(),
-        )
+        server = await serve_http(self._options.listen_addresses, routes, security=self._security)
+        for address in server.addresses:
+            log.info(
+                "listening",
+                address=address,
+                tls="on" if self._security.speaks_tls else "off",
+                version=__version__,
+                config=config_file or "defaults",
+                **self._modes(),
+            )
+        commands = await self._listen_to_commands()
         scanner = threading.Thread(target=self._scan, name="scanner", daemon=True)
         scanner.start()
         self._service.ready()
@@ -130,12 +147,28 @@ class _Agent:
         alive.cancel()
         self._stopping = True
         self._queue.wake()
+        if commands is not None:
+            commands.close()
         await server.drain()
         ended = threading.Thread(target=self._stop, args=(scanner,), name="end", daemon=True)
         ended.start()
         if not await asyncio.to_thread(_has_ended, ended):
             self._exit_without_threads()
         return 0
+
+    async def _listen_to_commands(self) -> CommandSocket | None:
+        """Open the socket for commands; without it they scan by themselves."""
+        path = self._options.agent_socket
+        path = own_socket() if path is None else path
+        if not path:
+            return None
+        try:
+            commands = CommandSocket(self._queries, path)
+            await commands.listen(open_listener(path))
+        except OSError as error:
+            log.warn("no socket for commands", path=path, error=error.strerror or str(error))
+            return None
+        return commands
 
     def _stop(self, scanner: threading.Thread) -> None:
         self._loop.close()
@@ -158,8 +191,11 @@ class _Agent:
             began = time.monotonic()
             interval = self._loop.settings.scan.interval_seconds
             self._scan_deadline.expect(interval)
+            self._queries.scan_begins()
+            self._loop.web_config_in_use = not self._security.problem
             try:
                 view = self._loop.run(timeout_seconds=interval)
+                self._queries.scan_ended(view)
                 self._publish(view, ready=all(home.known for home in view.homes))
                 self._trends.record(view)
                 self._changes.changed("round", "fine")

@@ -1,7 +1,8 @@
-"""What pages ask the agent: it answers between two scans, in the thread that scans.
+"""What pages and commands ask the agent: from memory, or between two scans.
 
-Only that thread may use the workers. A page waits at most a few seconds for its turn; questions
-beyond a few are refused, so that no client can keep the agent from scanning.
+Only the thread that scans may use the workers, so it answers what needs one. A question waits at
+most a few seconds for its turn; questions beyond a few are refused, so that no client can keep the
+agent from scanning.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from exporter.agent import run_history
+from exporter.agent.memory_service import MemoryService
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.session_list import public_id, session_row
 from exporter.agent.state_store import StateStore
 from exporter.agent.trends import trends
 from exporter.collectors.labels import LabelFamily, label_value
+from exporter.collectors.view import HostView
 from exporter.errors import ExporterError
 from exporter.hermes.session_files import is_own_id, possible_ids
 from exporter.web.queries import QueryError
@@ -90,12 +93,19 @@ class ScannerQueue:
 
 
 class AgentQueries:
-    """The `HostQueries` of a running agent."""
+    """The `HostQueries` of a running agent, and the `AgentMemory` of its socket."""
 
-    def __init__(self, loop: ScanLoop, store: StateStore, queue: ScannerQueue) -> None:
+    def __init__(
+        self, loop: ScanLoop, store: StateStore, queue: ScannerQueue, state_dir: str
+    ) -> None:
         self._loop = loop
         self._store = store
         self._queue = queue
+        self._state_dir = state_dir
+        self._view: HostView | None = None
+        self._began = self._ended = 0
+        self._events = asyncio.get_running_loop()
+        self._scan_ended = asyncio.Event()
         # One thread of its own: a state directory that hangs blocks these pages and nothing else.
         self._reader = ThreadPoolExecutor(1, "trends")
         self._reading = 0
@@ -122,6 +132,41 @@ class AgentQueries:
 
     async def _between_scans(self, work: Callable[[], T]) -> T:
         return await _in_time(self._queue.submit(work))
+
+    # For the socket
+
+    def scan_begins(self) -> None:
+        """Called by the scanner."""
+        self._began += 1
+
+    def scan_ended(self, view: HostView) -> None:
+        """Called by the scanner."""
+        self._view, self._ended = view, self._began
+        self._events.call_soon_threadsafe(self._announce)
+
+    def _announce(self) -> None:
+        self._scan_ended.set()
+        self._scan_ended = asyncio.Event()
+
+    def service(self, uid: int, homes: Sequence[str]) -> MemoryService:
+        if self._view is None:
+            raise QueryError("the first scan is under way")
+        return MemoryService(self._loop, self._view, self._state_dir, uid, homes)
+
+    async def in_memory(self, work: Callable[[], T]) -> T:
+        return await asyncio.to_thread(work)
+
+    async def between_scans(self, work: Callable[[], T]) -> T:
+        return await self._between_scans(work)
+
+    async def next_scan(self) -> None:
+        wanted = self._began + 1  # one that is under way may have read a home already
+        self._queue.wake()
+        while self._ended < wanted:
+            await self._scan_ended.wait()
+
+    def seen_at(self) -> float:
+        return self._view.now if self._view is not None else 0.0
 
     # In the scanner's thread
 

@@ -141,6 +141,11 @@ class ManualPrune:
         )
         for when, size_bytes in outcome.freed.items():
             result.freed[when] += size_bytes
+        if outcome.rows_kept:
+            rows = f"the rows of {outcome.rows_kept} sessions of {escape_control(home.label)}"
+            result.notes.append(
+                f"{rows} stay, hidden, until the processes that may have them in memory have ended"
+            )
 
 
 def _switched_off(policies: Sequence[str], plans: Sequence[PlannedHome]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from exporter.agent.state_store import StateStore, copy_memories, state_lock
 from exporter.collectors.render import MetricsRenderer
 from exporter.config.load import load, read
 from exporter.config.settings import Settings
-from exporter.errors import UsageError
+from exporter.errors import ConfigError, UsageError
 
 
 @contextmanager
@@ -48,12 +48,24 @@ def check(options: Options) -> dict[str, Any]:
     settings, problems = Settings(), list[str]()
     if options.config_file is not None:
         settings, problems = read(options.config_file)
+    if options.web_config_file is not None:
+        problems = [*problems, *_web_problems(options.web_config_file)]
     if problems:
         return {"ok": False, "config": problems, "homes": []}
     with closing(StateStore.in_memory()) as store:
         copy_memories(options.state_dir, store)
         with _service(options, settings, store) as service:
             return service.check()
+
+
+def _web_problems(path: str) -> list[str]:
+    from exporter.web.web_config import load_web_config  # TLS is loaded only where it is used
+
+    try:
+        load_web_config(path)
+    except ConfigError as error:
+        return str(error).splitlines()
+    return []
 
 
 @contextmanager

@@ -23,7 +23,15 @@ class Options:
     disabled_collectors: frozenset[str] = frozenset()
     log_level: str = "info"
     log_format: str = "logfmt"
-    listen_address: str = DEFAULT_LISTEN_ADDRESS
+    agent_socket: str | None = None
+    """Of `serve`: where it listens; of a command: the agent to ask. None: the usual places."""
+    no_agent: bool = False
+    fresh: bool = False
+    is_particular: bool = False
+    """A configuration or a state directory was named: an agent with others would answer wrongly."""
+    listen_addresses: tuple[str, ...] = (DEFAULT_LISTEN_ADDRESS,)
+    web_config_file: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
     telemetry_path: str = DEFAULT_TELEMETRY_PATH
     enable_lifecycle: bool = False
     private_homes: bool = False

@@ -48,9 +48,11 @@ log = logs.get("past")
 # Listing
 
 
-def runs_of(loop: ScanLoop, unread: list[str]) -> Iterator[tuple[HomeState, Run]]:
-    """Yield all runs of all homes; add homes with an unreadable journal to `unread`."""
-    for state in loop.states():
+def runs_of(
+    loop: ScanLoop, unread: list[str], states: Sequence[HomeState] | None = None
+) -> Iterator[tuple[HomeState, Run]]:
+    """Yield the runs of these homes, or of all; `unread` gets homes with an unreadable journal."""
+    for state in loop.states() if states is None else states:
         if state.home.problem:
             unread.append(state.home.label)
             continue
@@ -72,9 +74,11 @@ def _actions(loop: ScanLoop, state: HomeState, run: str) -> list[ActionRow]:
     return loop.call(state.home, protocol.SHOW_RUN, request)
 
 
-def show_run(loop: ScanLoop, run: str, unread: list[str]) -> list[dict[str, Any]]:
+def show_run(
+    loop: ScanLoop, run: str, unread: list[str], states: Sequence[HomeState] | None = None
+) -> list[dict[str, Any]]:
     """Return one run in every home it acted on, with each of its actions."""
-    found = [(state, each) for state, each in runs_of(loop, unread) if each.id == run]
+    found = [(state, each) for state, each in runs_of(loop, unread, states) if each.id == run]
     if not found:
         raise ExporterError(_no_such_run(run, unread))
     return [

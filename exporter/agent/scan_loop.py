@@ -98,6 +98,8 @@ class ScanLoop:
     ) -> None:
         self.settings = settings
         self.config_reload_successful = True
+        self.web_config_in_use = True
+        """False while the web configuration file has a problem."""
         self._store = store
         self._pool = pool or Pool()
         self._discovery = discovery or HomeFinder(store, named=named)
@@ -456,17 +458,21 @@ class ScanLoop:
             ),
             version=__version__,
             blind=tuple(reason.value for reason in blind),
-            config_reload_successful=self.config_reload_successful,
+            config_reload_successful=self.config_reload_successful and self.web_config_in_use,
             now=now,
             limited_users=self._last_survey.limited_users if self._last_survey is not None else 0,
             slow_homes=sum(state.trouble is Trouble.TIMEOUT for state in self._states.values()),
             refused=tuple(each for each in self.census.refused if each.path not in self._states),
         )
 
-    def explain(self, session_id: str) -> list[tuple[str, OpenSession, Judgement]]:
-        """Return why the last scan judged this session so, for each home where it is open."""
+    def explain(
+        self, session_id: str, states: Sequence[HomeState] | None = None
+    ) -> list[tuple[str, OpenSession, Judgement]]:
+        """Return why the last scan judged this session so, for each of the homes where it is open;
+        without `states` in all homes.
+        """
         found: list[tuple[str, OpenSession, Judgement]] = []
-        for state in self.states():
+        for state in self.states() if states is None else states:
             if state.snapshot is None or self._worker_is_busy(state.home):
                 continue
             request = ExplainRequest(state.home.path, state.home.owner, session_id)

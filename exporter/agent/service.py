@@ -24,6 +24,7 @@ from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop, Scan
 from exporter.agent.session_list import session_row
 from exporter.agent.visibility import capabilities, is_losing_writes
 from exporter.collectors.view import HostView
+from exporter.discovery.homes import RefusedHome
 from exporter.errors import ExporterError, UsageError
 from exporter.pruner.requests import PrunePlanRequest
 from exporter.runs.models import Outcome
@@ -68,12 +69,12 @@ class HostService:
         view = self._scan(ScanPurpose(walk_disk=False, want=_NO_PLANS.want))
         rows = [
             row
-            for state in self._loop.states()
+            for state in self._states()
             for row in state.session_rows(public=False)
             if verdict in (None, row["verdict"]) and source in (None, row["source"])
         ]
         wanted = () if source is None else (source,)
-        notes = unknown_sources(wanted, (state.snapshot for state in self._loop.states()))
+        notes = unknown_sources(wanted, (state.snapshot for state in self._states()))
         incomplete = [f"{home.label} (cannot be read)" for home in view.homes if not home.up]
         incomplete += [
             f"{home.label} ({home.sessions_left_out} more are too many to list)"
@@ -86,7 +87,10 @@ class HostService:
         """Return every piece of evidence and every rule for one session."""
         view = self._scan(ScanPurpose(walk_disk=False, want=_NO_PLANS.want))
         loop = self._loop
-        found = loop.explain(session_id) or loop.explain(self._complete_id(session_id))
+        states = self._states()
+        found = loop.explain(session_id, states) or loop.explain(
+            self._complete_id(session_id), states
+        )
         if not found:
             unread = [home.label for home in view.homes if not home.up]
             hint = f"; could not read {', '.join(unread)}" if unread else ""
@@ -114,7 +118,7 @@ class HostService:
             return beginning
         ids = {
             row["id"]
-            for state in self._loop.states()
+            for state in self._states()
             for row in state.session_rows(public=False)
             if row["id"].startswith(beginning)
         }
@@ -141,7 +145,7 @@ class HostService:
                 "can": [],
                 "cannot": [{"what": "adopt", "why": refusal.why, "grant": refusal.fix}],
             }
-            for refusal in self._loop.census.refused
+            for refusal in self._refused()
             if refusal.path not in {home.path for home in view.homes}
         )
         return {
@@ -152,8 +156,8 @@ class HostService:
 
     def count_homes(self) -> int:
         """Return how many homes there are, readable or not."""
-        self._loop.discover()
-        return len(self._loop.states())
+        self._discover()
+        return len(self._states())
 
     # Acting
 
@@ -226,16 +230,16 @@ class HostService:
     def history(self) -> tuple[list[dict[str, Any]], list[str]]:
         """Return all runs in all homes, newest first, and the homes with an unreadable journal."""
         unread: list[str] = []
-        self._loop.discover()
-        runs = run_history.runs_of(self._loop, unread)
+        self._discover()
+        runs = run_history.runs_of(self._loop, unread, self._states())
         rows = [run.row(state.home.label) for state, run in runs]
         return sorted(rows, key=lambda row: (row["started_at"], row["run"]), reverse=True), unread
 
     def show_run(self, run: str) -> tuple[list[dict[str, Any]], list[str]]:
         """Return one run in every home it acted on, and the homes whose journal cannot be read."""
         unread: list[str] = []
-        self._loop.discover()
-        return run_history.show_run(self._loop, run, unread), unread
+        self._discover()
+        return run_history.show_run(self._loop, run, unread, self._states()), unread
 
     def undo(
         self,
@@ -275,7 +279,16 @@ class HostService:
             )
         return result
 
-    # Scanning
+    # Scanning; `MemoryService` answers from what the agent knows instead
+
+    def _states(self) -> list[HomeState]:
+        return self._loop.states()
+
+    def _refused(self) -> Sequence[RefusedHome]:
+        return self._loop.census.refused
+
+    def _discover(self) -> None:
+        self._loop.discover()
 
     def _scan(
         self, purpose: ScanPurpose, pause_seconds: float = _BETWEEN_SCANS_SECONDS

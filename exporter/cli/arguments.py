@@ -7,7 +7,7 @@ import os
 import shlex
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from exporter import logs
 from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_TELEMETRY_PATH, Options
@@ -64,6 +64,23 @@ def add_common(parser: ArgumentParser, *, takes_homes: bool = True) -> None:
     )
 
 
+def add_agent(parser: ArgumentParser) -> None:
+    """Add the options of commands that ask a running agent."""
+    group = parser.add_argument_group("agent options")
+    group.add_argument(
+        "--agent.socket",
+        dest="agent_socket",
+        metavar="PATH",
+        help="ask the agent on this socket (default: the agent of this host or of this user)",
+    )
+    group.add_argument(
+        "--fresh", action="store_true", help="have the agent scan now, before it answers"
+    )
+    group.add_argument(
+        "--no-agent", dest="no_agent", action="store_true", help="scan without an agent"
+    )
+
+
 def add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON with stable keys")
 
@@ -117,20 +134,29 @@ def exit_status(outcome: str | None, *, did_nothing: bool = False) -> int:
 
 def add_web(parser: ArgumentParser) -> None:
     """Add the options of the HTTP server."""
-    from exporter.web.listen import parse_listen_address
+    from exporter.web.listen import check_listen_address
 
     def listen_address(text: str) -> str:
-        parse_listen_address(text)
+        check_listen_address(text)
         return text
 
     group = parser.add_argument_group("web options")
     group.add_argument(
         "--web.listen-address",
-        dest="listen_address",
-        metavar="HOST:PORT",
+        dest="listen_addresses",
+        metavar="ADDRESS",
+        action="append",
         type=listen_address,
-        default=DEFAULT_LISTEN_ADDRESS,
-        help="address to listen on; `:PORT` for every interface (default: %(default)s)",
+        help="HOST:PORT, `:PORT` for every interface, or unix:PATH; may be repeated "
+        f"(default: {DEFAULT_LISTEN_ADDRESS})",
+    )
+    group.add_argument(
+        "--web.allowed-host",
+        dest="allowed_hosts",
+        metavar="NAME",
+        action="append",
+        help="a further name by which a loopback address may be asked, as behind a proxy; "
+        "may be repeated",
     )
     group.add_argument(
         "--web.telemetry-path",
@@ -138,6 +164,13 @@ def add_web(parser: ArgumentParser) -> None:
         metavar="PATH",
         default=DEFAULT_TELEMETRY_PATH,
         help="path of the metrics (default: %(default)s)",
+    )
+    group.add_argument(
+        "--agent.socket",
+        dest="agent_socket",
+        metavar="PATH",
+        help="Unix socket on which commands ask this agent; empty for none (default: "
+        "/run/hermes-exporter/agent.sock for root, below $XDG_RUNTIME_DIR for a user)",
     )
     group.add_argument(
         "--web.enable-lifecycle",
@@ -153,15 +186,10 @@ def add_web_config(parser: ArgumentParser) -> None:
 
 
 def _web_config_file() -> dict[str, Any]:
-    """Return the settings of a flag that is refused, not ignored.
-
-    An operator who gives it must not get a server without authentication.
-    """
     return {
         "dest": "web_config_file",
         "metavar": "FILE",
-        "type": _unsupported,
-        "help": "TLS and authentication: not in this version; the option is refused",
+        "help": "TLS, client certificates and users, in the format of node_exporter's file",
     }
 
 
@@ -193,10 +221,14 @@ def options(args: Namespace) -> Options:
         given = {**given, "config_file": _service_config_file()}
     shared = {field.name for field in dataclasses.fields(Options)} & given.keys()
     off = {name for name, on in given.items() if name.startswith(_COLLECTOR) and not on}
+    repeated = {"homes", "listen_addresses", "allowed_hosts"} & shared
     return dataclasses.replace(
-        Options(state_dir=args.state_dir or paths.default_state_dir()),
-        **{name: given[name] for name in shared - {"homes", "state_dir"}},
-        homes=tuple(args.homes or ()),
+        Options(
+            state_dir=args.state_dir or paths.default_state_dir(),
+            is_particular=args.config_file is not None or args.state_dir is not None,
+        ),
+        **{name: given[name] for name in shared - repeated - {"state_dir"}},
+        **cast(Any, {name: tuple(given[name]) for name in repeated if given[name]}),
         disabled_collectors=frozenset(name.removeprefix(_COLLECTOR) for name in off),
     )
 
@@ -231,10 +263,3 @@ def directory(text: str) -> str:
     if not text or "\0" in text:
         raise ArgumentTypeError("expected a directory")
     return os.path.abspath(os.path.expanduser(text))
-
-
-def _unsupported(text: str) -> str:
-    raise ArgumentTypeError(
-        f"TLS and authentication are not in this version, cannot use {quoted(text)}; "
-        "listen on 127.0.0.1 or put a proxy in front"
-    )

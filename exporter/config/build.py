@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exporter.config.document import MappingNode, Node, ScalarNode, SequenceNode
-from exporter.config.table import Leaf, ListOf, Section, SectionList, SectionsByName, Spec
+from exporter.config.table import (
+    Leaf,
+    ListOf,
+    Section,
+    SectionList,
+    SectionsByName,
+    Spec,
+    ValuesByName,
+)
 from exporter.text import closest_match, escape_control, join_words, quoted, shortened
 
 _OFF = ("off", "false")
@@ -90,6 +98,8 @@ class Builder:
                 return self.section(spec, node, base, key)
             case SectionsByName():
                 return self._per_name(spec, node, base, key)
+            case ValuesByName():
+                return self._named_values(spec, node, base, key)
             case SectionList():
                 return self._section_list(spec, node, around, key)
 
@@ -116,12 +126,28 @@ class Builder:
         )
 
     def _per_name(self, spec: SectionsByName, node: Node, base: Any, key: str) -> Any:
-        if isinstance(node, ScalarNode) and node.null:
-            return base
-        if not isinstance(node, MappingNode):
-            self._wrong_type(node, key, "names with keys of their own")
-            return base
         values = dict(base)
+        for name, value, where in self._names(spec, node, key, "names with keys of their own"):
+            start = base.get(name, spec.section.kind())
+            values[name] = self.section(spec.section, value, start, where)
+        return values
+
+    def _named_values(self, spec: ValuesByName, node: Node, base: Any, key: str) -> Any:
+        leaf = Leaf(spec.unit, None)
+        values = dict(base)
+        for name, value, where in self._names(spec, node, key, "names with a value each"):
+            values[name] = self._leaf(leaf, value, None, where)
+        return values
+
+    def _names(
+        self, spec: SectionsByName | ValuesByName, node: Node, key: str, expected: str
+    ) -> Iterator[tuple[str, Node, str]]:
+        """Yield the names of a mapping, each with its value and its key for an error line."""
+        if isinstance(node, ScalarNode) and node.null:
+            return
+        if not isinstance(node, MappingNode):
+            self._wrong_type(node, key, expected)
+            return
         lines: dict[str, int] = {}
         for name, value in node.entries:
             where = _join(key, name.text)
@@ -130,9 +156,7 @@ class Builder:
                 continue
             lines[name.text] = name.line
             self._leaf(Leaf(spec.name, None), name, None, where)
-            start = base.get(name.text, spec.section.kind())
-            values[name.text] = self.section(spec.section, value, start, where)
-        return values
+            yield name.text, value, where
 
     def _section_list(self, spec: SectionList, node: Node, around: Any, key: str) -> Any:
         if isinstance(node, ScalarNode) and node.null:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from exporter.config.settings import Settings
 from exporter.errors import ConfigError
@@ -12,6 +12,8 @@ from exporter.text import escape_control
 
 if TYPE_CHECKING:
     from exporter.config.build import Problem
+
+T = TypeVar("T")
 
 MAX_BYTES = 1024 * 1024
 MAX_PROBLEMS = 20
@@ -32,7 +34,12 @@ def load(path: str | None) -> Settings:
 
 
 def read(path: str) -> tuple[Settings, list[str]]:
-    """Return the settings of a file and its problems; with a problem, do not use the settings.
+    """Return the settings of a file and its problems; with a problem, do not use the settings."""
+    return read_settings(path, Settings, "--config.file", "scan:")
+
+
+def read_settings(path: str, kind: type[T], flag: str, example: str) -> tuple[T, list[str]]:
+    """Return what a file of this kind says, and its problems; the flag has named the file.
 
     A line is `FILE:LINE: key: what is wrong, and the fix`, or `FILE: why` if it cannot be read.
     """
@@ -42,20 +49,20 @@ def read(path: str) -> tuple[Settings, list[str]]:
     from exporter.config.table import section_of
 
     name = escape_control(path)
-    defaults = Settings()
+    defaults = kind()
     try:
         root = parse(_text(path))
     except OSError as error:
-        return defaults, [f"{name}: cannot be read: {error.strerror}; check --config.file"]
+        return defaults, [f"{name}: cannot be read: {error.strerror}; check {flag}"]
     except DocumentError as error:
         where = name if error.line is None else f"{name}:{error.line}"
         return defaults, [f"{where}: {escape_control(error.reason)}"]
     if root is None:
         return defaults, []
     if not isinstance(root, MappingNode):
-        return defaults, [f"{name}:{root.line}: expected keys, e.g. 'scan:', at the top"]
+        return defaults, [f"{name}:{root.line}: expected keys, e.g. '{example}', at the top"]
     builder = Builder()
-    settings: Settings = builder.section(section_of(Settings), root, defaults, "")
+    settings: T = builder.section(section_of(kind), root, defaults, "")
     return settings, _lines(name, builder.problems)
 
 

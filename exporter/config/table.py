@@ -68,6 +68,15 @@ class SectionsByName:
 
 
 @dataclass(frozen=True, slots=True)
+class ValuesByName:
+    """A key whose keys are names that the user chooses, each with one value."""
+
+    name: Unit[str]
+    unit: Unit[Any]
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
 class SectionList:
     """A key with a list of sections. Each may override some keys of the surrounding section."""
 
@@ -78,7 +87,7 @@ class SectionList:
     about: str
 
 
-Spec = Leaf | ListOf | Section | SectionsByName | SectionList
+Spec = Leaf | ListOf | Section | SectionsByName | ValuesByName | SectionList
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +153,13 @@ def per_name(name: Unit[str], kind: type[T], about: str, noun: str = "key") -> M
     """Declare sections with names that the user chooses; none by default."""
     empty: Mapping[str, T] = {}
     spec = SectionsByName(name, dataclasses.replace(section_of(kind), noun=noun), about)
+    return dataclasses.field(default_factory=lambda: empty, metadata={"spec": spec})
+
+
+def named_values(name: Unit[str], unit: Unit[T], about: str) -> Mapping[str, T]:
+    """Declare values with names that the user chooses; none by default."""
+    empty: Mapping[str, T] = {}
+    spec = ValuesByName(name, unit, about)
     return dataclasses.field(default_factory=lambda: empty, metadata={"spec": spec})
 
 

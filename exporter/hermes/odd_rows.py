@@ -26,6 +26,10 @@ TOKEN_COLUMNS: Final = (
     "reasoning_tokens",
 )
 COST_COLUMNS: Final = ("estimated_cost_usd", "actual_cost_usd")
+EMPTIED: Final = 2
+"""What `archived` is in a row that a prune has emptied. Hermes hides every row with another value
+than 0, and itself writes only 0 and 1: so ours is never taken for a person's, nor theirs for ours.
+"""
 
 FIT_ID: Final = (
     f"typeof(id) = 'text' AND octet_length(id) <= {ID_BYTES} AND length(id) <= {ID_CHARACTERS} "
@@ -33,6 +37,11 @@ FIT_ID: Final = (
     "AND NOT instr(id, char(0))"
 )
 """SQL: True if the id of a `sessions` row can identify its session. UTF-8 is not checked here."""
+
+
+def is_emptied(schema: Schema) -> str:
+    """Return SQL: True if a prune has emptied the row and left it there."""
+    return f"{schema.expression('sessions', 'archived', '0')} IS {EMPTIED}"
 
 
 def session_expressions(schema: Schema) -> list[str]:
@@ -62,6 +71,7 @@ def session_expressions(schema: Schema) -> list[str]:
         _bytes(known("parent_session_id"), ID_BYTES),
         _word(known("handoff_state")),
         f"COALESCE({known('pinned', '0')}, 0) IS NOT 0",
+        is_emptied(schema),
         " AND ".join(f"typeof({name}) IN ('text', 'null')" for name in ("source", *names)),
     ]
 

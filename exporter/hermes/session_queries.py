@@ -27,6 +27,7 @@ from exporter.hermes.odd_rows import (
     TOKEN_COLUMNS,
     WORD_CHARACTERS,
     decoded,
+    is_emptied,
     session_expressions,
     usage_expressions,
 )
@@ -79,6 +80,8 @@ class SessionRow(NamedTuple):
     parent_id: str | None
     handoff_state: str
     pinned: _Count
+    emptied: int = 0
+    """1 if a prune has emptied it: the row waits for the processes that may have it in memory."""
     intact: int = 1
     """0 if Hermes cannot have written the row: text is not UTF-8, or a value has another type."""
 
@@ -135,6 +138,12 @@ class SessionRecord(NamedTuple):
     row: SessionRow
     messages: MessageStats
     usage: Sequence[UsageRow]
+
+    @property
+    def is_emptied(self) -> bool:
+        """True if only the row is left of it, as a prune has left it."""
+        row, messages, _ = self
+        return bool(row.emptied and not row.is_open and not messages.rows)
 
     def used_anything(self) -> bool:
         row, messages, usage = self
@@ -461,6 +470,7 @@ def _plain_expressions(schema: Schema) -> list[str]:
         f"substr({known('parent_session_id')}, 1, {ID_CHARACTERS})",
         text(known("handoff_state")),
         number("pinned"),
+        is_emptied(schema),
         "1",
     ]
 

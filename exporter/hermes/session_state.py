@@ -12,13 +12,14 @@ from typing import Final, NamedTuple
 
 import apsw
 
+from exporter.hermes.odd_rows import EMPTIED
 from exporter.hermes.schema import Schema
 from exporter.hermes.session_queries import SessionQueries, SessionRecord, SessionRow
 
 EndedSessionState = dict[str, str | int | float | None]
 
-ARCHIVED: Final = "COALESCE({0}, 0) IS NOT 0"
-"""SQL: True if a session is archived. The argument is the column `archived`, or 0."""
+ARCHIVED: Final = f"COALESCE({{0}}, 0) NOT IN (0, {EMPTIED})"
+"""SQL: True if a person archived a session. The argument is the column `archived`, or 0."""
 TITLED: Final = "COALESCE({0}, '') IS NOT ''"
 
 

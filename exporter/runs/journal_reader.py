@@ -12,12 +12,14 @@ from msgspec import Struct
 
 from exporter.runs.folder import JournalDamagedError, RunError
 from exporter.runs.models import (
+    FINISH_ROW,
     WHY_MAX,
     Action,
     ActionState,
     BreakerTrip,
     Evidence,
     Frees,
+    KeptRows,
     Reaps,
     RecordedAction,
     Reopening,
@@ -146,6 +148,21 @@ class JournalReader:
         ).fetchall()
         return frozenset(target for (target,) in rows)
 
+    def kept_rows(self, action: str) -> list[KeptRows]:
+        """What actions of this name emptied, and no run has finished or given back; by run."""
+        found: dict[str, dict[str, int]] = {}
+        for run, number, target in self._connection.execute(_KEPT_ROWS, (action, FINISH_ROW)):
+            found.setdefault(run, {})[target] = number
+        beside: dict[str, Any] = {}
+        for run in found:
+            noted = self._connection.execute(
+                "SELECT json_extract(after, '$.beside') FROM actions WHERE run = ? "
+                "AND json_extract(after, '$.beside') IS NOT NULL LIMIT 1",
+                (run,),
+            ).get
+            beside[run] = msgspec.json.decode(noted) if isinstance(noted, str) else None
+        return [KeptRows(run, sessions, beside[run]) for run, sessions in found.items()]
+
     def _actions(self, condition: str, *values: str) -> list[RecordedAction]:
         rows: list[Any] = self._connection.execute(_ACTIONS + condition, values).fetchall()
         with _damage_as_error():
@@ -248,14 +265,14 @@ class JournalReader:
         )
 
     def count_healed(self, action: str) -> int:
-        """How many actions of this name were taken back by healing."""
+        """How many actions of this name were taken back by healing, for their own sake."""
         return int(
             self._connection.execute(
                 "SELECT COUNT(*) FROM runs JOIN actions AS later ON later.run = runs.id "
                 "JOIN actions AS first "
                 "ON first.run = later.reverses_run AND first.number = later.reverses_number "
                 "WHERE runs.kind = 'heal' AND later.state IN ('done', 'undone') "
-                "AND first.action = ?",
+                "AND first.action = ? AND json_extract(later.before, '$.relative') IS NULL",
                 (action,),
             ).get
         )
@@ -285,6 +302,12 @@ class JournalReader:
         return {(str(source or ""), str(proof)): count for source, proof, count in rows}
 
 
+_KEPT_ROWS: Final = """
+    SELECT run, number, target FROM actions
+     WHERE state = 'done' AND action = ? AND json_extract(after, '$.row') = 'kept'
+    EXCEPT
+    SELECT json_extract(before, '$.run'), json_extract(before, '$.number'), target FROM actions
+     WHERE state = 'done' AND action = ?"""
 _RUNS: Final = """
     SELECT runs.id, kind, plan, by_hand, started_at, finished_at, outcome, runs.why, undoable_until,
            SUM(state IN ('done', 'undone')), SUM(bytes * (state IN ('done', 'undone'))),

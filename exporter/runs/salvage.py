@@ -18,7 +18,7 @@ import msgspec
 
 from exporter.runs.folder import RunFolder
 from exporter.runs.journal_file import FILE, opened, prepare, transaction
-from exporter.runs.models import UNREADABLE, ActionState, RunKind, RunOutcome
+from exporter.runs.models import FINISH_ROW, UNREADABLE, ActionState, RunKind, RunOutcome
 
 DAMAGED: Final = f"{FILE}.damaged"
 _NEW: Final = f"{FILE}.new"
@@ -128,6 +128,7 @@ def _run_of(run: object, actions: Sequence[Sequence[Any]], now: float) -> Sequen
     if not isinstance(run, str) or not names:
         return None
     kind = RunKind.PRUNE if any(name.startswith(("delete_", "purge_")) for name in names) else None
+    kind = kind or (RunKind.HEAL if FINISH_ROW in names else None)
     kind = kind or (RunKind.REAP if "end_session" in names else RunKind.UNDO)
     left_open = any(row[12] == ActionState.INTENDED.value for row in actions)
     outcome = None if left_open else RunOutcome.PARTIAL.value

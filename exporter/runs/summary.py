@@ -12,7 +12,15 @@ from msgspec import Meta, Struct
 
 from exporter.runs.folder import NAME, RunError
 from exporter.runs.journal import FILE, journal_of
-from exporter.runs.models import BreakerTrip, Reaps, Reopening, Run, RunKind, RunOutcome
+from exporter.runs.models import (
+    BreakerTrip,
+    KeptRows,
+    Reaps,
+    Reopening,
+    Run,
+    RunKind,
+    RunOutcome,
+)
 from exporter.snapshot import Count, Timestamp, Word
 from exporter.text import cut
 
@@ -83,6 +91,8 @@ class KnownRuns(Struct, frozen=True):
     """Sessions that may still carry an end which we wrote."""
     in_trash: frozenset[str] = frozenset()
     """Sessions whose rows are in the trash: one that exists was made again by Hermes."""
+    kept_rows: tuple[KeptRows, ...] = ()
+    """Sessions that were emptied, and whose rows wait for processes to end."""
     automatic_reaps: tuple[Reaps, ...] = ()
     reopenings: tuple[Reopening, ...] = ()
     readable: bool = True
@@ -149,6 +159,7 @@ class RunReader:
                     msgspec.convert(runs.restored(), dict[str, float]),
                     runs.done_targets(*self._ends),
                     in_trash=runs.targets_in_trash(self._deletion),
+                    kept_rows=tuple(runs.kept_rows(self._deletion)),
                     automatic_reaps=tuple(runs.automatic_reaps(self._action)),
                     reopenings=tuple(runs.reopenings(*self._ends)),
                 )

@@ -109,6 +109,11 @@ class StateReader:
         self.integrity: bool | None = None
         """The result of the last quick_check."""
 
+    @property
+    def writes_turns_late(self) -> bool:
+        """True for Hermes up to 0.17, which stores nothing of a turn before its end."""
+        return self._schema is not None and not self._schema.has("messages", "compacted")
+
     def _read_stamp(self, main: database.FileState, files: database.DatabaseFiles) -> ChangeStamp:
         """Read the change stamp. Call it only while no connection is open."""
         return ChangeStamp(

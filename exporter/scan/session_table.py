@@ -49,7 +49,9 @@ _CONTRIBUTION_BITS: Final = 42
 """A session's contribution to the sums: two flags, numbers of source and reason, messages."""
 _CONTRIBUTION_MASK: Final = (1 << _CONTRIBUTION_BITS) - 1
 _IS_OPEN: Final = 1
-"""The lower of the two flags."""
+_IS_WRITTEN_AFTER_END: Final = 2
+_EMPTIED: Final = 3
+"""Both flags, which no other session has: only the row is left, and it counts as no session."""
 
 
 class _WordNumbers:
@@ -140,6 +142,11 @@ class SessionTable:
         """True if it existed when it was last read; a deletion may be noticed later."""
         return hash(session_id) in self._packed
 
+    def is_emptied(self, session_id: str) -> bool:
+        """True if only its row is left, as a prune has left it."""
+        packed = self._packed.get(hash(session_id), 0)
+        return packed & _CONTRIBUTION_MASK == _EMPTIED
+
     def __len__(self) -> int:
         return len(self._packed)
 
@@ -176,7 +183,7 @@ class SessionTable:
                     if (packed ^ before) >> _CONTRIBUTION_BITS:
                         changed.append(record)
             if row.is_open:
-                if before is not None and not before & _IS_OPEN:
+                if before is not None and before & _EMPTIED != _IS_OPEN:
                     self.reopened.add(session_id)
                 conversation = conversations.get(session_id, NO_CONVERSATION)
                 self._put_open(open_session(record, conversation, now), now)
@@ -188,10 +195,14 @@ class SessionTable:
     def _pack(self, records: Sequence[SessionRecord]) -> Iterator[int]:
         """Yield for each session its contribution, and above that the fingerprint of its usage."""
         source_of, reason_of = self._sources.number, self._reasons.number
-        for (row, messages, _), used in zip(records, fingerprints(records), strict=True):
+        for record, used in zip(records, fingerprints(records), strict=True):
+            if record.is_emptied:
+                yield used << _CONTRIBUTION_BITS | _EMPTIED
+                continue
+            row, messages, _ = record
             flags, ended_at, newest = row.is_open, row.ended_at, messages.newest
             if ended_at is not None and newest is not None and newest > ended_at:
-                flags |= 2
+                flags |= _IS_WRITTEN_AFTER_END
             numbers = min(messages.active, _ACTIVE_MAX) << 8 | reason_of(row.end_reason)
             contribution = (numbers << 8 | source_of(row.source)) << 2
             yield used << _CONTRIBUTION_BITS | contribution | flags
@@ -253,6 +264,8 @@ class SessionTable:
             return
         self._summary = None
         for contribution, sessions in self._unsettled.items():
+            if contribution == _EMPTIED:
+                continue
             source, reason = contribution >> 2 & 0xFF, contribution >> 10 & 0xFF
             active = contribution >> 18
             self._sizes[source, active] += sessions
@@ -262,7 +275,7 @@ class SessionTable:
             else:
                 self._ended[source, reason] += sessions
                 self._ended_sizes[active] += sessions
-                if contribution & 2:
+                if contribution & _IS_WRITTEN_AFTER_END:
                     self._written_after_end[reason] += sessions
         self._unsettled.clear()
 

@@ -10,7 +10,7 @@ requests and reads no responses fills its own socket, not our memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum, auto
 from typing import Protocol, cast
 
@@ -34,7 +34,6 @@ class Application(Protocol):
 class ServerSide(Protocol):
     """What a connection needs from its server."""
 
-    application: Application
     limits: Limits
     loop: asyncio.AbstractEventLoop
     read_buffer: memoryview
@@ -60,8 +59,14 @@ class ConnectionState(Enum):
 class Connection(asyncio.BufferedProtocol):
     """All connections read into one buffer of the server, so an idle one takes little memory."""
 
-    def __init__(self, host: ServerSide) -> None:
+    def __init__(
+        self, host: ServerSide, application: Application, outdated: Callable[[], bool] | None = None
+    ) -> None:
+        """`outdated` says that the connection was let in by rules that have changed since."""
         self._host = host
+        self._application = application
+        self._outdated = outdated
+        self._client = ""
         self._transport: asyncio.Transport | None = None
         self._received = b""
         self._searched = 0
@@ -80,7 +85,6 @@ class Connection(asyncio.BufferedProtocol):
         self._discarded = 0
         self._task: asyncio.Task[None] | None = None
         self.state = ConnectionState.WAITING
-        self.served = False
         self.stalled_since: float | None = None
         """Since when the client has not taken what was written last."""
         self.waiting_since = host.loop.time()
@@ -93,6 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         # With these limits `resume_writing` means that everything is sent. The upper limit is 1,
         # because with 0 an empty buffer would count as full under TLS.
         self._transport.set_write_buffer_limits(high=1, low=0)
+        peer = self._transport.get_extra_info("peername")
+        self._client = peer[0] if isinstance(peer, tuple) else ""
         if not self._host.admit(self):
             self._refuse(message(503, "too many connections", ("Retry-After", "1")))
 
@@ -144,6 +150,13 @@ class Connection(asyncio.BufferedProtocol):
             self._leave()
 
     @property
+    def inactive_since(self) -> float | None:
+        """Since when the client has left us waiting; None while a response is made or taken."""
+        if self.state is ConnectionState.WAITING:
+            return self.waiting_since
+        return self.stalled_since
+
+    @property
     def idle(self) -> bool:
         """True if no byte of a request has arrived."""
         return (
@@ -193,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
         if end is None:
             self._searched = len(self._received)
             return None
-        self._request = parse_head(self._received[:end], self._host.limits)
+        self._request = parse_head(self._received[:end], self._host.limits, self._client)
         self._received = self._received[end + 4 :]
         self._searched = 0
         return self._request
@@ -201,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
     def _work(self, request: Request) -> None:
         self.state = ConnectionState.WORKING
         try:
-            answer = self._host.application.respond(request)
+            answer = self._application.respond(request)
         except Exception as error:  # noqa: BLE001 - one failing page must not end the server
             self._answer(request, _failed(request, error))
             return
@@ -223,8 +236,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, request: Request, response: Response) -> None:
         self.state = ConnectionState.SENDING
-        self.served = True
-        self._keep_alive = request.keep_alive and not self._host.draining
+        self._keep_alive = (
+            request.keep_alive
+            and not self._host.draining
+            and not (self._outdated is not None and self._outdated())
+        )
         head = response.head(self._host.date(), "keep-alive" if self._keep_alive else "close")
         body = response.body
         if request.method == "HEAD":

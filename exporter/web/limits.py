@@ -14,12 +14,7 @@ class Limits(Struct, frozen=True):
     body_bytes: int = 4096
     """No path reads a body; it is dropped, so that the next request is found."""
     connections: int = 512
-    silent_seconds: float = 0.1
-    """When all connections are taken, one that sends no request for so long gives way."""
-    stalled_seconds: float = 1.0
-    """The same for one that does not take the next 64 KiB of its response for so long."""
-    unused_seconds: float = 5.0
-    """The same for one that was served before and sends no further request for so long."""
+    """When all are taken, the one that has been inactive longest gives way to a new one."""
     request_seconds: float = 10.0
     """For a request to arrive: the first since the connection, others since their first byte."""
     idle_seconds: float = 150.0

@@ -1,22 +1,88 @@
-"""The listening socket: opened on an address, or inherited from a service manager."""
+"""The listening sockets: opened on addresses, or inherited from a service manager."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
-from collections.abc import MutableMapping
+import stat
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from exporter.errors import ExporterError, UsageError
+from exporter.web.hosts import is_loopback
 
 BACKLOG = 256
+UNIX: Final = "unix:"
 _FIRST_LISTEN_FD: Final = 3
+_MOST_INHERITED: Final = 64
+_SOCKET_MODE: Final = 0o660
 _HINTS = {
     errno.EADDRINUSE: "; another program has it, choose one with --web.listen-address",
     errno.EACCES: "; ports below 1024 need root, choose one with --web.listen-address",
     errno.EADDRNOTAVAIL: "; this host has no such address",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listening socket."""
+
+    socket: socket.socket
+    address: str
+    """HOST:PORT or unix:PATH."""
+    path: str = ""
+    """Of a Unix socket."""
+    identity: tuple[int, ...] | None = None
+    """Which file its socket file is, if this process has made it."""
+
+    @property
+    def loopback(self) -> bool:
+        """True if only programs on this host can connect to its port."""
+        return not self.path and is_loopback(self.socket.getsockname()[0])
+
+    def remove(self) -> None:
+        """Delete the socket file, unless another process has made its own there."""
+        if self.identity is not None and _identity(self.path) == self.identity:
+            os.unlink(self.path)
+
+
+def check_listen_address(text: str) -> None:
+    """Raise UsageError unless the text is HOST:PORT, :PORT or unix:PATH."""
+    if text.startswith(UNIX):
+        _unix_path(text)
+    else:
+        parse_listen_address(text)
+
+
+def open_listeners(addresses: Sequence[str]) -> list[Listener]:
+    """Return the sockets that a service manager has opened; if there are none, open these."""
+    if inherited := inherited_listeners():
+        return [_described(each) for each in inherited]
+    opened: list[Listener] = []
+    try:
+        for address in addresses:
+            opened.append(_open(address))  # noqa: PERF401 - those before a failure are closed
+    except BaseException:
+        for listener in opened:
+            listener.socket.close()
+            listener.remove()
+        raise
+    return opened
+
+
+def _open(address: str) -> Listener:
+    if address.startswith(UNIX):
+        return _open_unix(address)
+    return _described(open_listener(address))
+
+
+def _described(listener: socket.socket) -> Listener:
+    if listener.family == socket.AF_UNIX:
+        path = str(listener.getsockname())
+        return Listener(listener, UNIX + path, path)
+    return Listener(listener, format_address(listener))
 
 
 def parse_listen_address(text: str) -> tuple[str, int]:
@@ -37,20 +103,88 @@ def format_address(listener: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def inherited_listener(environment: MutableMapping[str, str] | None = None) -> socket.socket | None:
-    """Return the listening socket that a service manager opened for this process, if any."""
+def inherited_listeners(
+    environment: MutableMapping[str, str] | None = None, first: int = _FIRST_LISTEN_FD
+) -> list[socket.socket]:
+    """Return the listening sockets that a service manager opened for this process."""
     variables = os.environ if environment is None else environment
     count = variables.pop("LISTEN_FDS", "")
     meant_for = variables.pop("LISTEN_PID", "")
     variables.pop("LISTEN_FDNAMES", "")
     if meant_for != str(os.getpid()) or not count.isdecimal() or count == "0":
-        return None
-    if count != "1":
-        raise ExporterError(f"the service manager opened {count} sockets; give one ListenStream=")
-    listener = socket.socket(fileno=_FIRST_LISTEN_FD)
+        return []
+    if int(count) > _MOST_INHERITED:
+        raise ExporterError(f"the service manager opened {count} sockets; that is too many")
+    return [_inherited(descriptor) for descriptor in range(first, first + int(count))]
+
+
+def _inherited(descriptor: int) -> socket.socket:
+    try:
+        listener = socket.socket(fileno=descriptor)
+        accepts = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise ExporterError(
+            f"the service manager's descriptor {descriptor} is no socket: {error.strerror}"
+        ) from error
+    if listener.type != socket.SOCK_STREAM or not accepts:
+        listener.close()
+        raise ExporterError(
+            f"the service manager's socket {descriptor} accepts no connections; use ListenStream="
+        )
     listener.set_inheritable(False)
     listener.setblocking(False)
     return listener
+
+
+def _open_unix(text: str) -> Listener:
+    """Return a listener whose socket file only its owner and group may connect to."""
+    path = _unix_path(text)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(path)
+        listener.bind(path)
+        os.chmod(path, _SOCKET_MODE)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException as error:
+        listener.close()
+        if not isinstance(error, OSError):
+            raise
+        raise ExporterError(f"cannot listen on {text}: {error.strerror or error}") from error
+    return Listener(listener, text, path, _identity(path))
+
+
+def _unix_path(text: str) -> str:
+    path = text.removeprefix(UNIX)
+    if not os.path.isabs(path) or "\0" in path:
+        raise UsageError(f"bad listen address {text!r}: expected unix:/an/absolute/path")
+    if len(os.fsencode(path)) > 107:  # the kernel's limit
+        raise UsageError(f"bad listen address {text!r}: the path is longer than 107 bytes")
+    return path
+
+
+def _remove_stale(path: str) -> None:
+    """Remove the socket file of a process that is gone; OSError if the path is in use."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise OSError(errno.EEXIST, "a file that is no socket is there; choose another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        if probe.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT):
+            raise OSError(errno.EADDRINUSE, "another program listens there")
+    os.unlink(path)
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    # With the time, because the next file may get the same inode.
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def open_listener(text: str) -> socket.socket:

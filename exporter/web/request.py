@@ -42,6 +42,8 @@ class Request(Struct, frozen=True):
     keep_alive: bool
     body_bytes: int
     expects_continue: bool
+    client: str = ""
+    """The address of the client; empty on a Unix socket."""
     query: str = ""
     """What follows the `?`, as the client wrote it."""
 
@@ -73,7 +75,7 @@ def find_head_end(data: bytes, searched: int, limits: Limits) -> int | None:
     return end if end >= 0 else None
 
 
-def parse_head(head: bytes, limits: Limits) -> Request:
+def parse_head(head: bytes, limits: Limits, client: str = "") -> Request:
     """Return the request whose head `find_head_end` has found; `head` ends before that place."""
     if head.count(b"\r\n") > limits.headers:
         raise RequestError(431, f"more than {limits.headers} request headers")
@@ -91,6 +93,7 @@ def parse_head(head: bytes, limits: Limits) -> Request:
         keep_alive=_keeps_alive(headers.get("connection", ""), modern=modern),
         body_bytes=_body_bytes(head, headers, limits),
         expects_continue=modern and _expects_continue(headers),
+        client=client,
         query=query,
     )
 

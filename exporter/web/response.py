@@ -22,7 +22,6 @@ _ALWAYS = (
     "Server: hermes-exporter\r\n"
     "Cache-Control: no-store\r\n"
     "X-Content-Type-Options: nosniff\r\n"
-    "X-Frame-Options: DENY\r\n"
     "Referrer-Policy: no-referrer\r\n"
     "Cross-Origin-Resource-Policy: same-origin\r\n"
 )
@@ -70,6 +69,7 @@ class Response(Struct, frozen=True):
     content_type: str = TEXT
     headers: tuple[tuple[str, str], ...] = ()
     security_policy: str = _NOTHING_BUT_TEXT
+    frame_options: str = "DENY"
 
     @property
     def length(self) -> int:
@@ -81,6 +81,7 @@ class Response(Struct, frozen=True):
         extra = "".join(f"{name}: {value}\r\n" for name, value in self.headers)
         return (
             f"{_STATUS_LINES[self.status]}Date: {date}\r\n{_ALWAYS}"
+            f"X-Frame-Options: {self.frame_options}\r\n"
             f"Content-Security-Policy: {self.security_policy}\r\n"
             f"Content-Type: {self.content_type}\r\nContent-Length: {self.length}\r\n"
             f"{extra}Connection: {connection}\r\n\r\n"

@@ -28,8 +28,6 @@ from exporter.web.response import JSON, Response, message
 
 Reload = Callable[[], None]
 """Reads the settings again; raises ExporterError if they are bad, and keeps the old ones."""
-Authorise = Callable[[Request], Response | None]
-"""Returns the response that refuses a client, or None to serve it."""
 
 _READ = ("GET", "HEAD")
 _CHANGE = ("POST", "PUT")
@@ -53,14 +51,12 @@ class Routes:
         *,
         telemetry_path: str = "/metrics",
         reload: Reload | None = None,
-        authorise: Authorise | None = None,
         queries: HostQueries | None = None,
     ) -> None:
         self._published = published
         self._telemetry_path = telemetry_path
         self._reload = reload
         self._reloading = asyncio.Lock()
-        self._authorise = authorise
         self._queries = queries
         self._rendering = asyncio.Semaphore(_RENDERING_MAX)
         self._routes = {
@@ -94,8 +90,6 @@ class Routes:
 
     def respond(self, request: Request) -> Response | Awaitable[Response]:
         """Answer one request."""
-        if self._authorise is not None and (refusal := self._authorise(request)) is not None:
-            return refusal
         route = self._routes.get(request.path) or self._below(request.path)
         if route is None:
             return message(404, _NOT_HERE)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import ssl
 import time
+from collections.abc import Sequence
 
 import msgspec
 
-from exporter.web.connection import Application, Connection, ConnectionState
+from exporter.web.connection import Application, Connection
 from exporter.web.limits import DEFAULT_LIMITS, Limits
-from exporter.web.listen import BACKLOG, format_address, inherited_listener, open_listener
+from exporter.web.listen import BACKLOG, Listener, open_listeners
 from exporter.web.response import http_date
+from exporter.web.security import WebSecurity
+from exporter.web.tls import TlsConnection
 
 _READ_BYTES = 16384
 _ACCEPT_AT_A_TIME = 16
@@ -21,15 +23,14 @@ _ACCEPT_AT_A_TIME = 16
 class Server:
     """A listening server. `serve` makes it."""
 
-    def __init__(self, application: Application, limits: Limits) -> None:
-        self.application = application
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.read_buffer = memoryview(bytearray(_READ_BYTES))
         self.draining = False
-        self.address = ""
-        """HOST:PORT as bound, with the real port if port 0 was asked for."""
-        self._listener: asyncio.Server | None = None
+        self.addresses: tuple[str, ...] = ()
+        """HOST:PORT or unix:PATH as bound, with the real port if port 0 was asked for."""
+        self._listeners: list[tuple[Listener, asyncio.Server]] = []
         self._serving: set[Connection] = set()
         self._leaving: set[Connection] = set()
         self._all_gone = asyncio.Event()
@@ -38,24 +39,36 @@ class Server:
         self._date = ""
         self._date_second = 0
 
-    async def listen(self, address: str, ssl_context: ssl.SSLContext | None) -> None:
-        """Start to accept, on the socket that a service manager has opened if there is one."""
-        listener = inherited_listener() or open_listener(address)
-        self.address = format_address(listener)
+    async def listen(
+        self, listener: Listener, application: Application, security: WebSecurity | None
+    ) -> None:
+        """Start to accept on a socket."""
+
+        def accept() -> asyncio.BaseProtocol:
+            if security is None or not security.speaks_tls:
+                return Connection(self, application)
+            contexts = security.tls_contexts()
+            connection = Connection(
+                self, application, outdated=lambda: security.tls_contexts() is not contexts
+            )
+            return TlsConnection(connection, contexts, self.loop)
+
+        self.addresses += (listener.address,)
         # asyncio accepts `backlog` connections at a time, some turns of the loop before `admit` is
         # asked about them. Many at a time use up all descriptors, and then asyncio writes a
         # traceback for each and accepts nothing for a second.
         at_a_time = max(1, min(_ACCEPT_AT_A_TIME, self.limits.connections // 32))
-        self._listener = await self.loop.create_server(
-            lambda: Connection(self), sock=listener, backlog=at_a_time, ssl=ssl_context
-        )
-        listener.listen(BACKLOG)  # asyncio has made the kernel's queue as short as that
+        create = self.loop.create_unix_server if listener.path else self.loop.create_server
+        accepting = await create(accept, sock=listener.socket, backlog=at_a_time)
+        listener.socket.listen(BACKLOG)  # asyncio has made the kernel's queue as short as that
+        self._listeners.append((listener, accepting))
 
     async def drain(self, grace_seconds: float = 5.0) -> None:
         """Accept no more and finish the responses under way; reset what is not done in time."""
         self.draining = True
-        if self._listener is not None:
-            self._listener.close()
+        for listener, accepting in self._listeners:
+            accepting.close()
+            listener.remove()
         # Requests that are in their sockets already are read in the next turns of the loop.
         for _ in range(3):
             await asyncio.sleep(0)
@@ -79,14 +92,15 @@ class Server:
     # What connections call.
 
     def admit(self, connection: Connection) -> bool:
-        """Take a new connection in; when all places are taken, an inactive one gives way to it.
+        """Take a new connection in; when all places are taken, the one that has been inactive
+        longest gives way to it.
 
         So thousands of clients that send nothing, or read nothing, cannot keep a scraper out.
         """
         if self._sweeper is None:
             self._sweeper = self.loop.call_later(self._sweep_seconds, self._sweep)
         if len(self._serving) >= self.limits.connections:
-            inactive = self._first_to_give_way()
+            inactive = self._longest_inactive()
             if inactive is None:
                 return False
             inactive.make_room()
@@ -113,22 +127,16 @@ class Server:
             self._date_second, self._date = now, http_date(now)
         return self._date
 
-    def _first_to_give_way(self) -> Connection | None:
-        """Those that never asked go first, then those that take no answer, then unused ones."""
-        limits = self.limits
-        patience = (limits.silent_seconds, limits.stalled_seconds, limits.unused_seconds)
-        now = self.loop.time()
-        candidates: list[tuple[int, float, Connection]] = []
-        for each in self._serving:
-            if each.state is ConnectionState.WAITING:
-                order, since = (2 if each.served else 0), each.waiting_since
-            elif each.stalled_since is not None:
-                order, since = 1, each.stalled_since
-            else:
-                continue
-            if now - since >= patience[order]:
-                candidates.append((order, since, each))
-        return min(candidates, key=lambda each: each[:2], default=(0, 0, None))[2]
+    def _longest_inactive(self) -> Connection | None:
+        """Return the connection whose client has left us waiting longest: for its request, or to
+        take its response. Whose address it has does not matter.
+
+        One that was served and is idle counts too: a scraper connects anew for its next request.
+        """
+        waiting = (
+            (since, each) for each in self._serving if (since := each.inactive_since) is not None
+        )
+        return min(waiting, key=lambda pair: pair[0], default=(0.0, None))[1]
 
     def _sweep(self) -> None:
         """End connections past their deadline; one timer for all costs a request nothing."""
@@ -144,15 +152,22 @@ class Server:
 
 
 async def serve(
-    listen: str,
+    addresses: Sequence[str],
     application: Application,
     *,
     limits: Limits = DEFAULT_LIMITS,
-    ssl_context: ssl.SSLContext | None = None,
+    security: WebSecurity | None = None,
 ) -> Server:
-    """Start a server on the address `listen` in the running loop; `drain` ends it."""
-    server = Server(application, _affordable(limits))
-    await server.listen(listen, ssl_context)
+    """Start a server in the running loop; `drain` ends it.
+
+    It listens on the sockets that a service manager has opened, or else on the addresses.
+    """
+    server = Server(_affordable(limits))
+    for listener in open_listeners(addresses):
+        guarded = application
+        if security is not None:
+            guarded = security.guard(application, loopback=listener.loopback)
+        await server.listen(listener, guarded, security)
     return server
 
 

@@ -100,11 +100,12 @@ def undo(home: WorkerHome, request: UndoRequest, reporter: Reporter) -> Outcome:
 
 
 def heal(home: WorkerHome, request: HealRequest, reporter: Reporter) -> HealReply:
-    """Restore the history that a prune took from sessions that exist again."""
-    del home
+    """Restore the history that a prune took from sessions that Hermes has gone on with."""
     healed = heal_reborn(_target(request, reporter))
+    if not healed.left:
+        home.healed_prunes()
     why = healed.left[0].why if healed.left else ""
-    return HealReply(len(healed.sessions), len(healed.left), why[:300])
+    return HealReply(len(healed.sessions), len(healed.left), why[:300], healed.finished)
 
 
 def settle(home: WorkerHome, request: RecoverRequest, reporter: Reporter) -> RecoverReply:

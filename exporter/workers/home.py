@@ -86,6 +86,8 @@ class WorkerHome:
         self.suspects: frozenset[str] | None = frozenset()
         """Sessions that we ended and that may have been used since; None: any of them."""
         self._known_ended: frozenset[str] = frozenset()
+        self._used_rows = True
+        """An emptied row, or a child of it, may have changed since the last healing."""
         self._moved: set[str] | None = set()
         """Sessions that changed since the journal was last read; None: all."""
         self._grown: set[str] = set()
@@ -157,6 +159,7 @@ class WorkerHome:
     def _find_suspects(self) -> None:
         """Find sessions that we ended and that may be in use again: they or a child changed."""
         moved = self._scanner.state.table.take_moved()
+        self._used_rows |= moved is None or not moved.isdisjoint(self._runs.in_trash)
         self._grown |= moved or set()
         self._moved = None if moved is None or self._moved is None else self._moved | moved
         if not self._runs.readable:
@@ -177,6 +180,9 @@ class WorkerHome:
     def healed(self) -> None:
         self.suspects = frozenset()
 
+    def healed_prunes(self) -> None:
+        self._used_rows = False
+
     def _mark_reborn(self, usage: SessionUsage) -> SessionUsage:
         """Mark the usage of a session that exists again without its history: it is incomplete."""
         if self._runs.in_trash is not self._in_trash:
@@ -185,11 +191,24 @@ class WorkerHome:
         return structs.replace(usage, reborn=True) if usage.key in self._keys_in_trash else usage
 
     def _has_reborn(self) -> bool:
-        """True if a session that a prune deleted seems to exist while its history is in the trash.
+        """True if there seems to be work for `exporter.pruner.apply.reborn`.
 
-        Only healing reads the rows: this runs at every scan and must be cheap.
+        A pruned session exists while its history is in the trash, its emptied row may have been
+        used, or no process can need that row any more. Only healing reads the rows: this runs at
+        every scan and must be cheap.
         """
-        return any(session_id in self._scanner.state.table for session_id in self._runs.in_trash)
+        table = self._scanner.state.table
+        present = [each for each in self._runs.in_trash if each in table]
+        emptied = [each for each in present if table.is_emptied(each)]
+        if len(emptied) < len(present) or (emptied and self._used_rows):
+            return True
+        return bool(self._runs.kept_rows) and self._has_rows_to_finish()
+
+    def _has_rows_to_finish(self) -> bool:
+        from exporter.pruner.apply.emptied import rows_that_may_go  # only after such a prune
+
+        state = self._scanner.state
+        return any(rows_that_may_go(self._runs.kept_rows, lambda: state.writes_turns_late))
 
     def _revision(self) -> tuple[int, int]:
         """Changes when a session or a verdict changes."""

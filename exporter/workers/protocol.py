@@ -209,6 +209,8 @@ class HealReply(Struct, frozen=True):
     left: Count = 0
     why: Text = ""
     """Why the first session that was not healed was skipped."""
+    finished: Count = 0
+    """Rows of emptied sessions that were no longer needed, and are gone."""
 
 
 class UpkeepRequest(Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 Hermes counts what a session uses in its row and in `session_model_usage`. A row that was made again
 has counted from nothing, so the old figures are added. A row with the start of the old one has them
-already: an import or a restored backup brought it back, or an earlier part of this merge.
+already: an import or a restored backup brought it back, an earlier part of this merge did, or it
+was only emptied.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import apsw
 import msgspec
 
 from exporter.hermes.merge_plan import MergePlan, plan_merge, renumbered
+from exporter.hermes.odd_rows import EMPTIED
 from exporter.hermes.table_rows import TableRows, parameter, placeholder, quoted, read_rows
 from exporter.writing.search_index import (
     IndexedUpToNul,
@@ -115,7 +117,7 @@ def plan_for(
 def is_restored(connection: apsw.Connection, layout: SessionTables, parts: StoredSession) -> bool:
     """Whether all of a session is there, whatever was added to it since."""
     row = _row(connection, layout, parts.id)
-    if row is None or not _is_same_row(parts, row):
+    if row is None or not _is_same_row(parts, row) or row.get("archived") == EMPTIED:
         return False
     plan = plan_for(connection, layout, parts)
     return not plan.missing.rows and not plan.needs_numbers
@@ -134,7 +136,10 @@ def merge_row(
         return restore_session(connection, layout, parts, coming, with_messages=False)
     old = parts.tables[SESSIONS].named(0)
     adds_up = not _is_same_row(parts, present)
-    values, note = _merged(connection, old, present, plan, coming) if adds_up else ({}, "")
+    if adds_up:
+        values, note = _merged(connection, old, present, plan, coming)
+    else:
+        values, note = _refilled(connection, old, present), ""
     _update(connection, parts.id, values)
     for table, rows in parts.tables.items():
         if table == _USAGE and adds_up:
@@ -143,6 +148,23 @@ def merge_row(
             put_rows(connection, layout, table, rows, present_wins=True)
     relink_children(connection, parts)
     return note
+
+
+def _refilled(
+    connection: apsw.Connection, old: dict[str, Any], present: dict[str, Any]
+) -> dict[str, Any]:
+    """What an emptied row gets back beside its messages; of another row nothing changes.
+
+    It has counted on, so nothing is added up. A person who has archived or shown it meanwhile has
+    written another value than ours, which stays.
+    """
+    if present.get("archived") != EMPTIED:
+        return {}
+    values = {"archived": old.get("archived", 0)}
+    parent = old.get("parent_session_id")
+    if present.get("parent_session_id") is None and parent is not None:
+        values |= {"parent_session_id": parent} if exists(connection, parent) else {}
+    return values
 
 
 def _row(

@@ -14,6 +14,7 @@ import apsw
 from msgspec import Struct
 from msgspec.msgpack import Ext
 
+from exporter.hermes.odd_rows import is_emptied
 from exporter.hermes.schema import Schema, probe_schema
 from exporter.hermes.table_rows import (
     ROWID,
@@ -146,10 +147,24 @@ def read_session(
     return StoredSession(session_id, tables, _children(connection, session_id), cut)
 
 
-def has_begun_at(connection: apsw.Connection, session_id: str, began_at: object) -> bool:
-    """Whether the session is the one that began then; Hermes may have begun it anew since."""
-    found = connection.execute("SELECT started_at FROM sessions WHERE id = ?", (session_id,)).get
-    return bool(found == began_at)
+def is_same_and_whole(
+    connection: apsw.Connection, session_id: str, began_at: object, message_id: int | None
+) -> bool:
+    """Whether the session is the one that began then, and still has this message of its own.
+
+    Hermes may have begun it anew since, or a prune has emptied it. One without messages is told by
+    the mark that a prune leaves.
+    """
+    schema = probe_schema(connection)
+    found = connection.execute(
+        f"SELECT started_at, {is_emptied(schema)} FROM sessions WHERE id = ?", (session_id,)
+    ).fetchone()
+    if found is None or found[0] != began_at:
+        return False
+    if message_id is None:
+        return not found[1]
+    query = "SELECT 1 FROM messages WHERE id = ? AND session_id = ?"
+    return connection.execute(query, (message_id, session_id)).fetchone() is not None
 
 
 def _children(connection: apsw.Connection, session_id: str) -> list[str]:
@@ -190,8 +205,12 @@ def delete_session(
     connection: apsw.Connection, layout: SessionTables, parts: StoredSession
 ) -> None:
     """Delete it with all its rows, in a transaction of its caller."""
-    session_id = parts.id
     truncate_indexed_texts(connection, parts.cut)
+    delete_rows(connection, layout, parts.id)
+
+
+def delete_rows(connection: apsw.Connection, layout: SessionTables, session_id: str) -> None:
+    """Delete the rows of a session of which the text index has every message, or which has none."""
     connection.execute(
         "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?", (session_id,)
     )

@@ -7,6 +7,7 @@
 - home_state: tests/agent/test_scan_loop.py, tests/stories/test_command_honesty.py
 - label_limits: tests/agent/test_state_store.py
 - manual_prune: tests/stories/test_prune.py
+- memory_service, socket_messages: tests/agent/test_command_socket.py
 - manual_reap, manual_run, run_result: tests/cli/commands/test_reap.py
 - one_shot: tests/cli/commands/test_commands.py
 - options: tests/cli/test_main.py

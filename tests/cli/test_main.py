@@ -138,12 +138,10 @@ BAD_USAGE = {
     "serve --no-collector.dsk": "unknown option '--no-collector.dsk', "
     "did you mean '--no-collector.disk'? (see 'hermes-exporter serve --help')",
     "serve --web.listen-address=9749": "bad listen address '9749': expected HOST:PORT or :PORT",
-    "serve --web.config.file=web.yaml": "argument --web.config.file: TLS and authentication are "
-    "not in this version, cannot use 'web.yaml'; listen on 127.0.0.1 or put a proxy in front "
-    "(see 'hermes-exporter serve --help')",
-    "check --web.config.file=web.yaml": "argument --web.config.file: TLS and authentication are "
-    "not in this version, cannot use 'web.yaml'; listen on 127.0.0.1 or put a proxy in front "
-    "(see 'hermes-exporter check --help')",
+    "serve --web.listen-address=unix:here": "bad listen address 'unix:here': "
+    "expected unix:/an/absolute/path",
+    "serve --web.config.file=/nowhere/web.yaml": "/nowhere/web.yaml: cannot be read: "
+    "No such file or directory; check --web.config.file",
     "status --\x1b[31m": "unknown option '--\\x1b[31m' (see 'hermes-exporter status --help')",
 }
 
@@ -173,7 +171,7 @@ def test_options_cannot_be_abbreviated() -> None:
 
 
 def test_options_default_to_what_help_says() -> None:
-    assert parsed("demo", "--state-dir", "/s") == Options(state_dir="/s")
+    assert parsed("demo", "--state-dir", "/s") == Options(state_dir="/s", is_particular=True)
 
 
 def test_options_reach_the_command() -> None:
@@ -195,11 +193,12 @@ def test_options_reach_the_command() -> None:
     ) == Options(
         config_file="c.yaml",
         looks_for_config=True,
+        is_particular=True,
         homes=("/a", "/b"),
         state_dir="/s",
         log_level="debug",
         log_format="json",
-        listen_address="[::1]:0",
+        listen_addresses=("[::1]:0",),
         telemetry_path="/m",
         enable_lifecycle=True,
         disabled_collectors=frozenset({"disk"}),

@@ -154,6 +154,7 @@ def agent(
     log = folder / "agent.log"
     command = [*program, "serve", "--web.listen-address", "127.0.0.1:0"]
     command += ["--config.file", str(file), "--state-dir", str(folder / "state")]
+    command += ["--agent.socket="]  # none, unless a test names one: commands of others would ask it
     for home in homes:
         command += ["--home", str(home)]
     with (

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from exporter.web.connection import Application
 from exporter.web.limits import DEFAULT_LIMITS, Limits
+from exporter.web.security import WebSecurity
 from exporter.web.server import Server, serve
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ class Running:
     def __init__(self, loop: asyncio.AbstractEventLoop, server: Server) -> None:
         self._loop = loop
         self.server = server
-        host, _, port = server.address.rpartition(":")
+        host, _, port = server.addresses[0].rpartition(":")
         self.address = (host.strip("[]"), int(port))
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -55,13 +56,16 @@ class Running:
 
 @contextmanager
 def running(
-    application: Application, limits: Limits = DEFAULT_LIMITS, listen: str = "127.0.0.1:0"
+    application: Application,
+    limits: Limits = DEFAULT_LIMITS,
+    listen: str = "127.0.0.1:0",
+    security: WebSecurity | None = None,
 ) -> Iterator[Running]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        coroutine = serve(listen, application, limits=limits)
+        coroutine = serve([listen], application, limits=limits, security=security)
         server = asyncio.run_coroutine_threadsafe(coroutine, loop).result(DEADLINE_SECONDS)
         served = Running(loop, server)
         try:
@@ -76,7 +80,7 @@ def running(
 
 
 def request(path: str, headers: dict[str, str] | None = None, method: str = "GET") -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: test"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     return "\r\n".join([*lines, "", ""]).encode()
 

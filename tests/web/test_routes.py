@@ -13,8 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from exporter.collectors.exposition import Rendered, render
 from exporter.errors import ConfigError, UsageError
 from exporter.web.published import Published
-from exporter.web.request import Request
-from exporter.web.response import Response, message, pack
+from exporter.web.response import pack
 from exporter.web.routes import Routes
 from tests.support.web_server import Running, receive, request, running
 
@@ -191,16 +190,6 @@ def test_a_web_page_cannot_reload() -> None:
         headers = {"Origin": "https://evil.example"}
         assert server.get("/-/reload", headers, method="POST")[0].status == 403
     assert reloads == []
-
-
-def test_the_hook_can_keep_a_client_out_of_everything() -> None:
-    def authorise(request: Request) -> Response | None:
-        return None if "authorization" in request.headers else message(401, "who are you?")
-
-    with running(Routes(with_homes(), authorise=authorise)) as server:
-        for path in ("/", "/metrics", "/api/v1/sessions", "/nowhere"):
-            assert server.get(path)[0].status == 401
-        assert server.get("/metrics", {"Authorization": "Basic x"})[0].status == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1/status", "/nowhere"])

@@ -389,78 +389,74 @@ def test_a_client_that_left_before_it_is_refused_is_no_error(
 
 
 def test_two_thousand_silent_connections_do_not_keep_a_scraper_out() -> None:
-    limits = Limits(connections=200, unused_seconds=1000)
-    with running(Pages(), limits) as server, ExitStack() as stack:
-        scraper = stack.enter_context(server.connect())
-        scraper.sendall(request("/first"))
-        receive(scraper)
+    with running(Pages(), Limits(connections=200)) as server, ExitStack() as stack:
         for number in range(2000):
             stack.enter_context(server.connect())
             if number % 100 == 0:
-                scraper.sendall(request("/kept"))
-                assert receive(scraper)[1] == b"/kept"
+                assert server.get("/new")[1] == b"/new"
         assert len(server.server._serving) <= 200
-        eventually(lambda: server.get("/new")[0].status == 200)
-        scraper.sendall(request("/kept"))
-        assert receive(scraper)[1] == b"/kept"
 
 
-def test_when_all_are_in_service_a_newcomer_is_politely_refused() -> None:
-    limits = Limits(connections=4, silent_seconds=1000, unused_seconds=1000)
-    with running(Pages(), limits) as server, ExitStack() as stack:
+def test_when_all_are_being_served_a_newcomer_is_politely_refused() -> None:
+    pages = Pages()
+    with running(pages, Limits(connections=4)) as server, ExitStack() as stack:
         clients = [stack.enter_context(server.connect()) for _ in range(4)]
         for client in clients:
-            client.sendall(request("/one"))
-            receive(client)
+            client.sendall(request("/slow"))
+        eventually(lambda: pages.paths == ["/slow"] * 4)
         response, _ = server.get("/new")
         assert response.status == 503
         assert response.getheader("Retry-After") == "1"
         assert response.getheader("Connection") == "close"
+        pages.release.set()
         for client in clients:
-            client.sendall(request("/two"))
-            assert receive(client)[1] == b"/two"
-        clients[0].close()
-        eventually(lambda: server.get("/new")[0].status == 200)
+            assert receive(client)[1] == b"at last\n"
+        assert server.get("/new")[0].status == 200
 
 
-def test_the_connection_that_waited_longest_gives_way() -> None:
-    limits = Limits(connections=3, silent_seconds=0, unused_seconds=1000)
-    with running(Pages(), limits) as server, ExitStack() as stack:
-        scraper = stack.enter_context(server.connect())
-        scraper.sendall(request("/one"))
-        receive(scraper)
-        silent = stack.enter_context(server.connect())
-        partial = stack.enter_context(server.connect())
+def test_the_connection_that_was_inactive_longest_gives_way() -> None:
+    with running(Pages(), Limits(connections=3)) as server, ExitStack() as stack:
+        partial, silent, served = (stack.enter_context(server.connect()) for _ in range(3))
         partial.sendall(b"GET /half")
         eventually(lambda: any(each._received for each in list(server.server._serving)))
+        served.sendall(request("/one"))
+        receive(served)
+        kept = []
         for _ in range(2):
             newcomer = stack.enter_context(server.connect())
             newcomer.sendall(request("/new"))
             assert receive(newcomer)[0].status == 200
-        assert read_to_end(silent) == b""
+            kept.append(newcomer)
         assert status_of(read_to_end(partial)) == 503
-        scraper.sendall(request("/two"))
-        assert receive(scraper)[1] == b"/two"
+        assert read_to_end(silent) == b""
+        for client in (served, *kept):
+            client.sendall(request("/two"))
+            assert receive(client)[1] == b"/two"
 
 
-def test_connections_that_lie_unused_give_way() -> None:
-    limits = Limits(connections=2, unused_seconds=0.2)
-    with running(Pages(), limits) as server, ExitStack() as stack:
-        for _ in range(2):
-            client = stack.enter_context(server.connect())
-            client.sendall(request("/one"))
-            receive(client)
-        eventually(lambda: server.get("/new")[0].status == 200)
+def test_a_header_now_and_then_does_not_keep_a_place() -> None:
+    with running(Pages(), Limits(connections=2)) as server, ExitStack() as stack:
+        slow, served = (stack.enter_context(server.connect()) for _ in range(2))
+        slow.sendall(b"GET /one HTTP/1.1\r\n")
+        served.sendall(request("/one"))
+        receive(served)
+        slow.sendall(b"Host: a\r\n")
+        eventually(lambda: any(b"Host" in each._received for each in list(server.server._serving)))
+        assert server.get("/new")[0].status == 200
+        assert status_of(read_to_end(slow)) == 503
 
 
-def test_clients_that_never_read_give_way() -> None:
-    limits = Limits(connections=8, stalled_seconds=0.1)
+def test_clients_that_never_read_give_way_at_once() -> None:
     pages = Pages()
-    with running(pages, limits) as server, ExitStack() as stack:
+    with running(pages, Limits(connections=8)) as server, ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(server.connect()).sendall(request("/large"))
-        eventually(lambda: pages.paths == ["/large"] * 8)
-        eventually(lambda: server.get("/new")[0].status == 200)
+        eventually(
+            lambda: (
+                [each.stalled_since is None for each in list(server.server._serving)] == [False] * 8
+            )
+        )
+        assert server.get("/new")[0].status == 200
 
 
 def test_a_flood_of_connections_does_not_use_up_the_descriptors() -> None:
@@ -472,8 +468,8 @@ def test_a_flood_of_connections_does_not_use_up_the_descriptors() -> None:
         "class Pages:\n"
         "    def respond(self, _request): return message(200, 'here')\n"
         "async def main():\n"
-        "    server = await serve('127.0.0.1:0', Pages())\n"
-        "    print(server.address, flush=True)\n"
+        "    server = await serve(['127.0.0.1:0'], Pages())\n"
+        "    print(server.addresses[0], flush=True)\n"
         "    await asyncio.to_thread(sys.stdin.read)\n"
         "    await server.drain(0.0)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))\n"
@@ -505,15 +501,15 @@ def test_a_flood_of_connections_does_not_use_up_the_descriptors() -> None:
 
 
 def test_the_bound_address_is_shown(served: Running) -> None:
-    assert served.server.address == f"127.0.0.1:{served.address[1]}"
+    assert served.server.addresses[0] == f"127.0.0.1:{served.address[1]}"
     with running(Pages(), listen="[::1]:0") as server:
-        assert server.server.address.startswith("[::1]:")
+        assert server.server.addresses[0].startswith("[::1]:")
         assert server.get("/one")[0].status == 200
 
 
 def test_a_taken_address_is_an_error(served: Running) -> None:
     with pytest.raises(ExporterError, match="cannot listen"):
-        served.call(serve(served.server.address, Pages()))
+        served.call(serve(served.server.addresses, Pages()))
 
 
 def test_a_drain_finishes_what_is_under_way() -> None:

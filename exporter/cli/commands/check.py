@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.connect import ask
 from exporter.errors import ConfigError
 
 SUMMARY = "check the configuration and what the agent can see on this host"
@@ -25,13 +26,15 @@ EXAMPLES = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_json(parser)
+    arguments.add_agent(parser)
     arguments.add_web_config(parser)
 
 
 def run(args: Namespace) -> int:
     from exporter.agent import one_shot
 
-    report = one_shot.check(arguments.options(args))
+    options = arguments.options(args)
+    report = ask(options, "check") or one_shot.check(options)
     if args.json:
         output.show_json(report)
     else:

@@ -6,6 +6,7 @@ import time
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.connect import ask
 
 SUMMARY = "show all evidence and rules for one open session"
 DESCRIPTION = """\
@@ -20,13 +21,17 @@ EXAMPLES = (
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("session", metavar="ID", help="id of an open session, or its beginning")
     arguments.add_json(parser)
+    arguments.add_agent(parser)
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent.one_shot import host
+    options = arguments.options(args)
+    found = ask(options, "explain", session=args.session)
+    if found is None:
+        from exporter.agent.one_shot import host
 
-    with host(arguments.options(args)) as service:
-        found = service.explain(args.session)
+        with host(options) as service:
+            found = service.explain(args.session)
     if args.json:
         output.show_json(found)
     else:

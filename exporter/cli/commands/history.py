@@ -6,6 +6,7 @@ import time
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.connect import ask
 from exporter.cli.render.blocks import NO_HOME
 from exporter.errors import PartlyDoneError
 
@@ -32,14 +33,20 @@ EXAMPLES = (
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help="the id of a run (default: all)")
     arguments.add_json(parser)
+    arguments.add_agent(parser)
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent.one_shot import host
+    options = arguments.options(args)
+    told = ask(options, "history", run=args.run)
+    if told is not None:
+        rows, unread, homes = told
+    else:
+        from exporter.agent.one_shot import host
 
-    with host(arguments.options(args)) as service:
-        rows, unread = service.history() if args.run is None else service.show_run(args.run)
-        homes = service.count_homes()
+        with host(options) as service:
+            rows, unread = service.history() if args.run is None else service.show_run(args.run)
+            homes = service.count_homes()
     if args.json:
         output.show_json(rows)
     elif not rows and homes <= len(unread):

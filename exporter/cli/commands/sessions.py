@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from argparse import ArgumentParser, Namespace
 
+import msgspec
+
 from exporter.cli import arguments, output
+from exporter.cli.connect import ask
 from exporter.cli.render.blocks import VERDICT_TONES
 from exporter.errors import PartlyDoneError
 
@@ -36,13 +39,21 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--source", metavar="SOURCE", help="only this source, e.g. cli, cron, telegram"
     )
     arguments.add_json(parser)
+    arguments.add_agent(parser)
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent.one_shot import host
+    from exporter.agent.service import OpenSessions
 
-    with host(arguments.options(args)) as service:
-        found = service.sessions(verdict=args.verdict, source=args.source)
+    options = arguments.options(args)
+    told = ask(options, "sessions", verdict=args.verdict, source=args.source)
+    if told is not None:
+        found = msgspec.convert(told, OpenSessions)
+    else:
+        from exporter.agent.one_shot import host
+
+        with host(options) as service:
+            found = service.sessions(verdict=args.verdict, source=args.source)
     output.print_errors(*found.notes)
     if args.json:
         output.show_json(found.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from exporter.cli import arguments, output
+from exporter.cli.connect import ask
 from exporter.errors import PartlyDoneError
 
 SUMMARY = "one screen: each home, its sessions, disk, and what would be done"
@@ -21,13 +22,17 @@ EXAMPLES = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_json(parser)
+    arguments.add_agent(parser)
 
 
 def run(args: Namespace) -> int:
-    from exporter.agent.one_shot import host
+    options = arguments.options(args)
+    report = ask(options, "status")
+    if report is None:
+        from exporter.agent.one_shot import host
 
-    with host(arguments.options(args)) as service:
-        report = service.status()
+        with host(options) as service:
+            report = service.status()
     if args.json:
         output.show_json(report)
     else:

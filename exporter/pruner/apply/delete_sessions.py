@@ -1,5 +1,8 @@
 """Deleting sessions: first written to the trash, then deleted in transactions within `lock_budget`.
 
+Beside a process that may have a session in memory its row stays, hidden, and only its messages go:
+`exporter.pruner.apply.emptied` deletes the row when the process has ended.
+
 What the plan was made from is compared again under the write lock. A unit, which is a session or a
 group of them, is deleted in one transaction, so that Hermes sees all of it or nothing. A unit that
 would not fit into the budget is first taken out of the text index, slice by slice. If Hermes
@@ -30,6 +33,7 @@ from exporter.runs.models import ActionState, RecordedAction, Settled, skip
 from exporter.runs.take_actions import AbortedError, Work
 from exporter.runs.trash import RunTrash
 from exporter.writing.connection import without_triggers
+from exporter.writing.emptied_rows import empty_session
 from exporter.writing.index_upkeep import back_off, in_slices, reindex, until_due
 from exporter.writing.pacing import ALONE_AFTER, ATTEMPTS, Pacer, checkpoint
 from exporter.writing.search_index import (
@@ -43,7 +47,7 @@ from exporter.writing.session_rows import (
     StoredSession,
     delete_session,
     exists,
-    has_begun_at,
+    is_same_and_whole,
     probe_session_tables,
     read_session,
 )
@@ -91,13 +95,15 @@ class SessionDeleter(Work):
     rows, and a unit that does not fit needs several. The trash is written before the first.
     """
 
-    def __init__(self, pacer: Pacer, trash: RunTrash) -> None:
+    def __init__(self, pacer: Pacer, trash: RunTrash, *, keeps_rows: bool = False) -> None:
+        """With `keeps_rows` sessions are emptied, and their rows stay."""
         self.kept_bytes = 0
         """What the sessions take in the trash."""
         self._pacer = pacer
         self._target = pacer.target
         self._trash = trash
-        self._gone = DeletedByThisRun()
+        self._keeps_rows = keeps_rows
+        self._gone = DeletedByThisRun(rows_stay=keeps_rows)
 
     def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
         """Delete a chunk: as many sessions as are written to the trash at a time."""
@@ -170,11 +176,19 @@ class SessionDeleter(Work):
                     break
                 why = recheck.why_not_exactly(each.unit, each.parts)
                 if not why:
-                    for parts in each.parts:
-                        delete_session(writer.connection, recheck.layout, parts)
+                    self._take(recheck, each)
                     transaction.done += 0 if thin else each.weight + 1
                 results.append(why)
         return results
+
+    def _take(self, recheck: Recheck, each: _Prepared) -> None:
+        connection = recheck.writer.connection
+        together = {parts.id for parts in each.parts}
+        for parts in each.parts:
+            if self._keeps_rows:
+                empty_session(connection, parts, together)
+            else:
+                delete_session(connection, recheck.layout, parts)
 
     def _too_long(
         self, recheck: Recheck, batch: Sequence[_Prepared], settled: list[Settled]
@@ -337,10 +351,11 @@ def what_was_deleted(
 
     def stays(connection: apsw.Connection, action: RecordedAction) -> bool:
         session_id = action.action.target
-        if action.number not in kept.began_at:
+        if action.number not in kept.sessions:
             return exists(connection, session_id)
-        # One that Hermes has begun anew was taken: its past is in the trash alone.
-        return has_begun_at(connection, session_id, kept.began_at[action.number])
+        # One that Hermes has begun anew, or whose row is empty, was taken: its past is in the trash
+        # alone.
+        return is_same_and_whole(connection, session_id, *kept.sessions[action.number])
 
     there = read_with_retry(
         target,
@@ -352,7 +367,7 @@ def what_was_deleted(
         if each.action.target in there:
             settled += skip([each], otherwise)
         # What cannot be read may hold any of those that are gone: an undo names each.
-        elif each.number in kept.began_at or kept.damage:
+        elif each.number in kept.sessions or kept.damage:
             settled.append(Settled(each.number, ActionState.DONE))
         else:
             settled += skip([each], "it is gone")

@@ -18,7 +18,9 @@ from msgspec import structs
 
 from exporter.config.prune import EXPIRED_TRASH
 from exporter.errors import DatabaseError
+from exporter.hermes.schema import probe_schema
 from exporter.pruner.apply.delete_sessions import SessionDeleter, units_of
+from exporter.pruner.apply.emptied import finish_rows
 from exporter.pruner.apply.full_disk import remove_garbage_first
 from exporter.pruner.apply.purge import PurgeRemover
 from exporter.pruner.apply.recovery import (
@@ -51,7 +53,7 @@ from exporter.runs.take_actions import Progress, RunRecord, take_all
 from exporter.runs.trash import RunTrash, trash_folder, trash_of
 from exporter.writing.index_upkeep import merge_index
 from exporter.writing.pacing import Pacer
-from exporter.writing.target import Target
+from exporter.writing.target import Target, read_with_retry
 
 _SETTLED_AT_ONCE: Final = 64
 _MERGE_SHARE: Final = 0.15
@@ -144,6 +146,8 @@ class _PruneRun:
                 runs.folder, lambda run: why_not_purged(target, runs, run)
             )
         self._pacer = Pacer(target)
+        self._keeps_rows = False
+        """Sessions are emptied, and their rows stay for the processes that may need them."""
 
     def execute(
         self, actions: Sequence[RecordedAction], *, gone: Sequence[int] = (), **run: Any
@@ -159,7 +163,8 @@ class _PruneRun:
         try:
             needs_trash = any(each.action.frees is not Frees.NOW for each in actions)
             with trash_of(self._runs.folder, record.run, create=needs_trash) as trash:
-                deleter = SessionDeleter(self._pacer, trash) if trash is not None else None
+                if trash is not None:
+                    deleter = SessionDeleter(self._pacer, trash, keeps_rows=self._keeps_rows)
                 for sessions, others in _parts(noted):
                     self._take_sessions(sessions, deleter)
                     self._take_others(others, trash)
@@ -173,21 +178,26 @@ class _PruneRun:
             self._runs.set_not_undoable(record.run)
         note_purged(self._runs, record.run)
         outcome = record.finish()
-        deleted = any(is_session(each) and record.is_done(each) for each in noted)
+        deleted = sum(is_session(each) and record.is_done(each) for each in noted)
         if deleted and not self._target.stopping():
             self._merge(self._target.monotonic() - began)
         return structs.replace(
             outcome,
             freed=self._freed(),
             kept_bytes=deleter.kept_bytes if deleter is not None else 0,
+            rows_kept=deleted if self._keeps_rows else 0,
             longest_hold_seconds=self._pacer.longest_hold_seconds,
         )
 
     def _note_beside(self, actions: Sequence[RecordedAction]) -> None:
-        """The trash of sessions waits for these processes."""
-        first = next((each for each in actions if is_session(each)), None)
-        if first is not None and self._beside is not None:
-            first.after[BESIDE] = msgspec.to_builtins(self._beside)
+        """The trash of sessions waits for these processes, and so do the rows of sessions."""
+        sessions = [each for each in actions if is_session(each)]
+        if not sessions or self._beside is None:
+            return
+        sessions[0].after[BESIDE] = msgspec.to_builtins(self._beside)
+        self._keeps_rows = _can_hide_rows(self._target)
+        for each in sessions if self._keeps_rows else ():
+            each.after["row"] = "kept"
 
     def _begin(
         self, actions: Sequence[RecordedAction], gone: Sequence[int], run: dict[str, Any]
@@ -219,6 +229,10 @@ class _PruneRun:
             return
         if deleter is None:
             record.settle(skip(actions, "no session is deleted without the trash"))
+            return
+        if self._beside is not None and self._beside.chats and not self._keeps_rows:
+            why = f"process {self._beside.chats[0][0]} may need its row, which cannot be hidden"
+            record.settle(skip(actions, why))
             return
         try:
             self._target.refuse_unwritable()
@@ -258,6 +272,14 @@ class _PruneRun:
             if self._record.is_done(each):
                 freed[each.action.frees] += each.action.bytes
         return freed
+
+
+def _can_hide_rows(target: Target) -> bool:
+    """Whether the schema has `archived`; Hermes up to 0.15 has not."""
+    try:
+        return read_with_retry(target, lambda each: probe_schema(each).has("sessions", "archived"))
+    except DatabaseError:
+        return True  # then nothing can be deleted either
 
 
 def unknown(record: RunRecord, error: Exception) -> Outcome:
@@ -327,6 +349,8 @@ def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
         ]
         if not actions:
             return Outcome(None, RunOutcome.DONE)
+        if by_hand:  # and what is left of its sessions, whatever process may need it
+            finish_rows(target, runs, purged={each.target for each in actions})
         pruning = _PruneRun(target, runs, RunRecord(runs), purging=by_hand)
         outcome = pruning.execute([to_record(each) for each in actions], by_hand=by_hand)
         for name in unsettled.keys() & set(outcome.done):

@@ -1,16 +1,21 @@
-"""Healing prunes: a deleted session that exists again gets its past back by itself.
+"""Healing prunes: a pruned session that Hermes goes on with gets its past back by itself.
 
 A process that had the session in memory went on with it, or a client came back to its id. Hermes
-made the row again, with only what is new. As long as the past is in the trash it is merged in, in
-every mode: the journal says that we took it. Only a turn that began before the merge has missed it.
+has written to the emptied row, or made the row again with only what is new. As long as the past is
+in the trash it is merged in, in every mode: the journal says that we took it. Only a turn that
+began before the merge has missed it. What was pruned together comes back together: a conversation
+of several sessions, or a session with its delegates. Emptied rows that no process can need any more
+go at the same time, see `exporter.pruner.apply.emptied`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from exporter.pruner.apply.emptied import finish_rows, has_rows_to_finish
 from exporter.pruner.apply.recovery import BY_ACTION
 from exporter.pruner.apply.undo import RunRestorer
 from exporter.pruner.decide.trash_wait import find_reborn
@@ -31,6 +36,8 @@ class HealedPrunes(Struct, frozen=True):
     """These have their past again."""
     left: tuple[Skipped, ...] = ()
     """These do not yet."""
+    finished: int = 0
+    """So many rows of emptied sessions were no longer needed, and are gone."""
 
 
 def heal_reborn(target: Target, *, besides: str = "") -> HealedPrunes:
@@ -41,11 +48,18 @@ def heal_reborn(target: Target, *, besides: str = "") -> HealedPrunes:
     be used: then they are found again the next time.
     """
     with journal_of(target.home, target.owner, target.clock) as journal:
-        if journal is None or not find_reborn(target, journal.targets_in_trash(_DELETION)):
+        if journal is None or not _has_work(target, journal):
             return HealedPrunes()
     with running_on(target, "heal") as runs:
         recover(target, runs, BY_ACTION)
-        return _heal(target, runs, besides)
+        healed = _heal(target, runs, besides)
+        return structs.replace(healed, finished=finish_rows(target, runs, besides=besides))
+
+
+def _has_work(target: Target, journal: RunJournal) -> bool:
+    if find_reborn(target, journal.targets_in_trash(_DELETION)):
+        return True
+    return has_rows_to_finish(target, journal)
 
 
 def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
@@ -59,6 +73,7 @@ def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
     healed: list[str] = []
     left: list[Skipped] = []
     for run in by_run:  # the newest first; ids of runs of one second say nothing
+        relatives = _pruned_together(runs.actions(run), reborn)
         with trash_of(runs.folder, run) as trash:
             if trash is None:
                 continue  # it was purged: there is no past any more
@@ -68,12 +83,24 @@ def _heal(target: Target, runs: RunJournal, besides: str) -> HealedPrunes:
                 runs,
                 kind=RunKind.HEAL,
                 reason="Hermes has gone on with the session",
-                wanted=lambda action: _belongs_to(action, reborn),
+                wanted=partial(_belongs_to, sessions=reborn | relatives),
+                relatives=relatives,
             )
             outcome = restorer.restore(trash)
         healed += [each for each in outcome.done if each in reborn]
         left += [each for each in outcome.skipped if each.target in reborn]
     return HealedPrunes(tuple(dict.fromkeys(healed)), tuple(left))
+
+
+def _pruned_together(actions: Sequence[RecordedAction], sessions: set[str]) -> set[str]:
+    """The other sessions of the groups that these are in."""
+    deletions = [each for each in actions if each.action.kind == _DELETION]
+    groups = {_group(each) for each in deletions if each.action.target in sessions} - {0}
+    return {each.action.target for each in deletions if _group(each) in groups} - sessions
+
+
+def _group(action: RecordedAction) -> int:
+    return int(action.after.get("group") or 0)
 
 
 def _belongs_to(action: RecordedAction, sessions: Collection[str]) -> bool:

@@ -55,12 +55,15 @@ _CHANGES: Final = {
 class DeletedByThisRun:
     """Sessions that this run itself has deleted: their absence is no change by another process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, rows_stay: bool = False) -> None:
+        self._rows_stay = rows_stay
         self._ids: set[str] = set()
         self._children: Counter[Any] = Counter()
 
     def add(self, parts: StoredSession) -> None:
         self._ids.add(parts.id)
+        if self._rows_stay:
+            return  # its row still names its parent
         self._children[parts.tables[SESSIONS].named(0).get("parent_session_id")] += 1
 
     def __contains__(self, session_id: object) -> bool:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from exporter.errors import HomeError
+from exporter.pruner.apply import emptied
 from exporter.pruner.apply.delete_sessions import what_was_deleted
 from exporter.pruner.apply.registry import removers_for
 from exporter.pruner.apply.remover import Remover
@@ -71,7 +72,7 @@ def sessions_in_trash(runs: RunJournal, run: str, trash: RunTrash | None) -> set
     taken = taken_sessions(runs, run)
     if not taken or trash is None:
         return set()
-    kept = overview(trash).began_at
+    kept = overview(trash).sessions
     return {each.action.target for each in taken if each.number in kept}
 
 
@@ -178,5 +179,6 @@ BY_ACTION: Final[dict[str, FindOut]] = {
     _SESSION: _deleted,  # before the files that belong to sessions
     **dict.fromkeys((each.value for each in Act if each is not Act.DELETE_SESSION), _taken),
     RESTORE_ACTION: _restored,
+    **emptied.BY_ACTION,
 }
 """How actions of any run are settled after a kill; see `exporter.runs.recovery`."""

@@ -99,21 +99,22 @@ def read_sessions(trash: RunTrash, *, newest_only: bool = False) -> Iterator[lis
 class Overview(Struct, frozen=True):
     """What the trash of a run has of sessions, without the sessions."""
 
-    began_at: dict[int, object] = {}
-    """When each began, by the number of its action."""
+    sessions: dict[int, tuple[object, int | None]] = {}
+    """When each began, and one of its messages if it has any; by the number of its action."""
     damage: str = ""
     """What cannot be read, if anything; the first of it."""
 
 
 def overview(trash: RunTrash) -> Overview:
     """Which sessions can be read, and what is damaged."""
-    began_at: dict[int, object] = {}
+    sessions: dict[int, tuple[object, int | None]] = {}
     damage = ""
     for file in _kept_files(trash):
         damage = damage or file.damage
         for kept in file.sessions:
-            began_at.setdefault(kept.number, kept.parts.began_at)
-    return Overview(began_at, damage)
+            message = next(iter(kept.parts.message_ids()), None)
+            sessions.setdefault(kept.number, (kept.parts.began_at, message))
+    return Overview(sessions, damage)
 
 
 def why_missing(trash: RunTrash) -> str:

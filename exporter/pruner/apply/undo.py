@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import structs
 
@@ -79,10 +79,13 @@ class RunRestorer:
         kind: RunKind = RunKind.UNDO,
         reason: str = "",
         wanted: Callable[[RecordedAction], bool] = lambda _: True,
+        relatives: Collection[str] = (),
         progress: Progress | None = None,
     ) -> None:
+        """`relatives` are sessions that come back only because others do."""
         self._run = run
         self._kind = kind
+        self._relatives = relatives
         self._reason = reason or f"undo of {run}"
         self._wanted = wanted
         self._target = target
@@ -104,7 +107,7 @@ class RunRestorer:
             skipped = (*_restored_before(actions), *earlier)
             return Outcome(self._run, RunOutcome.DONE, skipped=skipped)
         record = self._record
-        restoring = [_restoring(each, self._reason) for each in done]
+        restoring = [self._restoring(each) for each in done]
         record.begin(self._kind, restoring, by_hand=self._kind is RunKind.UNDO)
         pairs = list(zip(record.actions, done, strict=True))
         try:
@@ -121,6 +124,21 @@ class RunRestorer:
             run=self._run,
             skipped=(*outcome.skipped, *earlier),
             longest_hold_seconds=self._pacer.longest_hold_seconds,
+        )
+
+    def _restoring(self, taken: RecordedAction) -> RecordedAction:
+        """The action that takes back an action of a prune."""
+        is_relative = taken.action.target in self._relatives
+        return RecordedAction(
+            Action(
+                kind=RESTORE_ACTION,
+                target=taken.action.target,
+                reason=self._reason,
+                expected={"relative": True} if is_relative else {},
+                policy=taken.action.policy,
+                bytes=taken.action.bytes,
+            ),
+            reverses=Reversal(taken.run, taken.number),
         )
 
     def _restore_sessions(self, actions: Sequence[RecordedAction], trash: RunTrash) -> None:
@@ -171,18 +189,3 @@ def _not_known(actions: Sequence[RecordedAction]) -> tuple[Skipped, ...]:
         Skipped(each.action.target, each.why) for each in actions if each.action.kind == UNREADABLE
     ]
     return (*unknown, *unreadable)
-
-
-def _restoring(taken: RecordedAction, reason: str) -> RecordedAction:
-    """The action that takes back an action of a prune."""
-    return RecordedAction(
-        Action(
-            kind=RESTORE_ACTION,
-            target=taken.action.target,
-            reason=reason,
-            expected={},
-            policy=taken.action.policy,
-            bytes=taken.action.bytes,
-        ),
-        reverses=Reversal(taken.run, taken.number),
-    )

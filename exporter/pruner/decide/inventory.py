@@ -54,6 +54,9 @@ class InventorySession(Struct, frozen=True, gc=False):
     parent_id: str | None = None
     link: ParentLink = ParentLink.NONE
     archived: bool = False
+    """A person archived it."""
+    emptied: bool = False
+    """A prune took its past, and Hermes has gone on with its row: it waits for its past."""
     pinned: bool = False
     titled: bool = False
     handed_off: bool = False
@@ -173,6 +176,8 @@ class Safeguards(Struct, frozen=True):
     """Targets that an undo restored within `keep.undone`."""
     reaped_at: Mapping[str, float] = {}
     """When we reaped each session that still has the end that we wrote."""
+    can_hide_rows: bool = True
+    """The schema has `archived`: a pruned row can stay hidden for a process that may need it."""
     unreadable: tuple[str, ...] = ()
     """Sources of protection that could not be read; if there is one, nothing is pruned."""
 

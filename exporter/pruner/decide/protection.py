@@ -81,7 +81,10 @@ class _IdleBesideProcesses:
             None if line is HostClass.CLEARED else required_idle_seconds(line, rules)
         )
         off = line is not HostClass.CLEARED and self._needed_seconds is None
-        self._never = off or bool(hosts.stopped)  # time beside a stopped process is no idleness
+        # A chat goes on with the row that it has in memory; without `archived` none can be left.
+        rowless = not guards.can_hide_rows and line not in (HostClass.CLEARED, HostClass.SERVER)
+        # Time beside a stopped process is no idleness.
+        self._never = off or rowless or bool(hosts.stopped)
 
     def may_be_used(self, session: InventorySession, now: float) -> bool:
         if self._never or session.id in self._named:
@@ -113,6 +116,8 @@ def _rule(
         return "clocks"
     if not session.id or len(session.id) >= _ID_CHARACTERS:
         return "unfit_id"
+    if session.emptied:
+        return "emptied"
     if session.pinned:
         return "pinned"
     if session.archived and keep.archived:

@@ -11,7 +11,8 @@ Automatic purges wait for this. A `purge` by hand and an emergency do not.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Final
 
 import apsw
@@ -26,6 +27,7 @@ from exporter.pruner.models import Act
 from exporter.reaper.watched_idleness import read_boot_time
 from exporter.runs.journal import RunJournal
 from exporter.runs.models import ActionState
+from exporter.writing.emptied_rows import RowState, row_states
 from exporter.writing.target import Target, read_with_retry
 
 _DELETION: Final = Act.DELETE_SESSION.value
@@ -34,18 +36,22 @@ BESIDE: Final = "beside"
 
 
 def find_reborn(site: Target, session_ids: Collection[str]) -> set[str]:
-    """Return which of these sessions, all deleted by us, are in the database again."""
+    """Return which of these sessions, all pruned by us, Hermes has gone on with.
+
+    They are in the database again, or their emptied rows are not as we left them.
+    """
     if not session_ids or database.file_state(site.database) is None:
         return set()
-    listed = msgspec.json.encode(list(session_ids)).decode()
 
-    def there(connection: apsw.Connection) -> set[str]:
-        found = connection.execute(
-            "SELECT id FROM sessions WHERE id IN (SELECT value FROM json_each(?))", (listed,)
-        )
-        return {session_id for (session_id,) in found}
+    def used(connection: apsw.Connection) -> set[str]:
+        states = row_states(connection, probe_schema(connection), session_ids)
+        return {
+            session_id
+            for session_id, state in states.items()
+            if state not in (RowState.GONE, RowState.UNTOUCHED)
+        }
 
-    return read_with_retry(site, there)
+    return read_with_retry(site, used)
 
 
 def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
@@ -58,7 +64,7 @@ def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
     found: Any = next((each for each in noted if each is not None), None)
     try:
         reborn = find_reborn(site, deleted)
-        waits_for = _waits_for(site, msgspec.convert(found, ProcessesAtPrune)) if found else None
+        waits_for = waits_for_process(site.proc, found, partial(writes_turns_late, site))
     except (DatabaseError, OSError, msgspec.ValidationError) as error:
         return f"whether a session of it is still in use cannot be told: {error}"[:300]
     if reborn:
@@ -68,34 +74,36 @@ def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
     return ""
 
 
-def _waits_for(site: Target, processes_at_prune: ProcessesAtPrune) -> int | None:
-    """Return the PID of a process that the trash waits for; None if there is none."""
+def waits_for_process(proc: str, noted: Any, writes_turns_late: Callable[[], bool]) -> int | None:
+    """Return the PID of a process that trash and emptied rows wait for; None if there is none.
+
+    `noted` is what the journal has of the processes at the prune; raise ValidationError if that is
+    nothing that a run writes. `writes_turns_late` is asked only if it matters.
+    """
+    if noted is None:
+        return None
+    beside = msgspec.convert(noted, ProcessesAtPrune)
     now = read_boot_time()
-    if now.boot_id != processes_at_prune.boot_id:
+    if now.boot_id != beside.boot_id:
         return None  # every process of an earlier boot has ended
-    for pid, start_ticks in processes_at_prune.chats:
-        if _lives(site, pid, start_ticks):
+    for pid, start_ticks in beside.chats:
+        if _lives(proc, pid, start_ticks):
             return pid
-    servers = [
-        pid for pid, start_ticks in processes_at_prune.servers if _lives(site, pid, start_ticks)
-    ]
+    servers = [pid for pid, start_ticks in beside.servers if _lives(proc, pid, start_ticks)]
     if not servers:
         return None
-    waited = now.monotonic - processes_at_prune.monotonic
-    if (
-        processes_at_prune.server_seconds is not None
-        and waited >= processes_at_prune.server_seconds
-    ):
-        return servers[0] if _writes_turns_late(site) else None
+    waited = now.monotonic - beside.monotonic
+    if beside.server_seconds is not None and waited >= beside.server_seconds:
+        return servers[0] if writes_turns_late() else None
     return servers[0]
 
 
-def _lives(site: Target, pid: int, start_ticks: int) -> bool:
-    stat = read_stat(site.proc, pid)
+def _lives(proc: str, pid: int, start_ticks: int) -> bool:
+    stat = read_stat(proc, pid)
     return stat is not None and not stat.dead and stat.start_ticks == start_ticks
 
 
-def _writes_turns_late(site: Target) -> bool:
+def writes_turns_late(site: Target) -> bool:
     """True for Hermes up to 0.17, which stores nothing of a turn before its end."""
     if database.file_state(site.database) is None:
         return False

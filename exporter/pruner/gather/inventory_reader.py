@@ -113,6 +113,7 @@ class _DatabaseFacts(Struct):
     """The session of each file that has one in the database, by the name of the file."""
     newest: Mapping[str, int] = {}
     payload_bytes: int | None = 0
+    can_hide_rows: bool = True
     unreadable: tuple[str, ...] = ()
 
 
@@ -175,6 +176,7 @@ class InventoryReader:
                 turn_leases=found.turn_leases,
                 restored=runs.restored,
                 reaped_at=runs.reaped_at,
+                can_hide_rows=found.can_hide_rows,
                 unreadable=(*found.unreadable, *runs.unreadable),
             ),
             self_pruning=found.self_pruning,
@@ -252,6 +254,7 @@ class InventoryReader:
             turn_leases=leases,
             self_pruning=self_pruning,
             payload_bytes=sum(session.payload_bytes for session in sessions),
+            can_hide_rows=schema.has("sessions", "archived"),
             unreadable=() if routing.readable else ("routing",),
         )
 
@@ -265,6 +268,8 @@ class InventoryReader:
         reasons: dict[str, str] = {}
         for part in PruneQueries(schema).slices(connection):
             for record, extras in part:
+                if record.is_emptied:
+                    continue  # pruned already: only its row waits for a process to end
                 row, rows = record.row, record.messages.rows
                 reasons[row.id] = sys.intern(row.end_reason)
                 if row.parent_id is not None:
@@ -376,6 +381,7 @@ def _session(
         ended_at=row.ended_at,
         parent_id=row.parent_id,
         archived=extras.archived,
+        emptied=bool(row.emptied),
         pinned=bool(row.pinned),
         titled=extras.titled,
         handed_off=row.handoff_state in ("pending", "running"),

@@ -51,7 +51,7 @@ def options(tmp_path: Path, home: Path) -> Words:
 def test_status_has_the_keys_that_scripts_rely_on(options: Words, home: Path) -> None:
     status = run_json("status", *options)
     assert status.keys() == {"homes", "refused", "agent"}
-    assert status["agent"].keys() == {"version", "mode"}
+    assert status["agent"].keys() == {"version", "mode", "started_at", "blind", "config_ok"}
     assert status["agent"]["mode"] == {"reaper": "observe", "prune": "observe"}
     first, profile = status["homes"]
     assert (first["path"], profile["home"]) == (str(home), "default/work")
@@ -59,7 +59,7 @@ def test_status_has_the_keys_that_scripts_rely_on(options: Words, home: Path) ->
         *("deleted_wal_pids", "lockless_pids", "mode"),
         *("home", "path", "up", "trouble", "blind", "sessions", "verdicts", "disk"),
         *("not_listed", "thresholds", "breaker", "would_reap", "slow_start", "would_prune"),
-        "capped",
+        *("capped", "scanned_at", "leaked", "unknown", "policies", "prune_blocked", "unreachable"),
         "waiting",
     }
     assert first["up"] is True
@@ -77,7 +77,7 @@ def test_sessions_have_the_keys_that_scripts_rely_on(options: Words) -> None:
     for session in sessions:
         assert session.keys() == {
             *("home", "id", "source", "started_at", "last_activity_at", "messages"),
-            *("verdict", "evidence"),
+            *("tokens", "verdict", "evidence"),
         }
         for evidence in session["evidence"]:
             assert evidence.keys() == {"kind", "says", "detail"}

@@ -71,6 +71,7 @@ def test_an_old_ended_session_goes() -> None:
     [
         ({"pinned": True}, "pinned"),
         ({"archived": True}, "archived"),
+        ({"emptied": True}, "emptied"),
         ({"handed_off": True}, "held"),
         ({"clocks_sane": False}, "clocks"),
         ({"last_activity_at": NOW + 10 * DAY}, None),
@@ -203,6 +204,16 @@ def test_with_plugins_a_server_counts_as_a_chat() -> None:
     for days, expected in ((2.0, []), (4.0, ["a"])):
         found = inventory(session("a", days=days), safeguards=Safeguards(facts))
         assert targets(plan(found, EAGER)) == expected
+
+
+def test_where_a_row_cannot_be_hidden_sessions_stay_beside_a_chat() -> None:
+    """Hermes up to 0.15. A server keeps nothing between turns, so beside it they go."""
+    chat = beside(holder(ProcessKind.CLI, 1), can_hide_rows=False)
+    assert kept(plan(chat)) == {"possible_host": 2}
+    program = beside(holder(ProcessKind.OTHER, 1), can_hide_rows=False)
+    assert kept(plan(program)) == {"possible_host": 2}
+    server = beside(holder(ProcessKind.GATEWAY, 1), can_hide_rows=False)
+    assert targets(plan(server)) == ["older", "old"]
 
 
 def test_a_maintenance_command_and_our_own_processes_are_in_no_way() -> None:

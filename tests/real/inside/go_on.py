@@ -93,6 +93,29 @@ class Holder(hold_prunable.Holder):
         ).fetchall()
         return {row[0]: row[1] for row in found}
 
+    def lists(self) -> dict[str, Any]:
+        """What this release shows of its sessions, in every way in which it lists them."""
+        listed = self._database.list_sessions_rich
+        shown = [row["id"] for row in listed(limit=100)]
+        if not self.can_archive():
+            return {"shown": shown, "archived": [], "total": self._database.session_count()}
+        return {
+            "shown": shown,
+            "archived": [row["id"] for row in listed(limit=100, archived_only=True)],
+            "total": self._database.session_count(),
+            "empty": self._database.count_empty_sessions(),
+        }
+
+    def can_archive(self) -> bool:
+        return hasattr(self._database, "set_session_archived")
+
+    def archive(self, session: str, archived: bool) -> None:
+        """What a person does in the dashboard, or by `hermes sessions archive`."""
+        self._database.set_session_archived(session, archived)
+
+    def reopen(self, session: str) -> None:
+        self._database.reopen_session(session)
+
     def bear(self, session: str, parent: str) -> None:
         self._database.create_session(session, "cli", parent_session_id=parent)
 

@@ -1,0 +1,67 @@
+"""A `HostService` that answers from what a running agent knows, for one user of its socket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from exporter.agent.home_state import HomeState
+from exporter.agent.scan_loop import ScanLoop, ScanPurpose
+from exporter.agent.service import HostService
+from exporter.collectors.view import HostView
+from exporter.discovery.homes import RefusedHome
+from exporter.errors import ExporterError
+
+
+class UnwatchedError(ExporterError):
+    """The agent watches no home that this user asks about."""
+
+
+class MemoryService(HostService):
+    """Only the reading methods are of use. What needs a worker (`explain`, `history`) must run in
+    the scanner's thread.
+    """
+
+    def __init__(
+        self, loop: ScanLoop, view: HostView, state_dir: str, uid: int, paths: Sequence[str]
+    ) -> None:
+        """`paths` narrows it to these homes; empty means all that this user may see."""
+        super().__init__(loop, state_dir)
+        shown = {home.path for home in view.homes}
+        self._mine = [
+            state
+            for state in loop.states()
+            if uid in (0, state.home.owner) and state.home.path in shown
+        ]
+        self._view = view
+        self._sees_all = uid == 0
+        if paths:
+            wanted = {os.path.normpath(path) for path in paths}
+            self._sees_all = False
+            self._mine = [state for state in self._mine if state.home.path in wanted]
+            if {state.home.path for state in self._mine} != wanted:
+                raise UnwatchedError("the agent does not watch every home that was named")
+        if not self._mine:
+            raise UnwatchedError("the agent watches no home of this user")
+
+    def _states(self) -> list[HomeState]:
+        return self._mine
+
+    def _refused(self) -> Sequence[RefusedHome]:
+        return self._view.refused if self._sees_all else ()
+
+    def _discover(self) -> None:
+        """The agent has done it."""
+
+    def _scan(self, _purpose: ScanPurpose, _pause_seconds: float = 0.0) -> HostView:
+        return self._seen()
+
+    def _scan_with_prune_figures(self) -> HostView:
+        return self._seen()
+
+    def _seen(self) -> HostView:
+        mine = {state.home.path for state in self._mine}
+        homes = tuple(home for home in self._view.homes if home.path in mine)
+        return structs.replace(self._view, homes=homes, refused=tuple(self._refused()))

@@ -1,0 +1,63 @@
+"""What a command and an agent say to each other over the Unix socket.
+
+One request and one reply for each connection. Each is a length of 4 bytes and JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+REQUEST_BYTES_MAX: Final = 64 * 1024
+REPLY_BYTES_MAX: Final = 256 * 1024 * 1024
+LENGTH: Final = struct.Struct("!I")
+_CREDENTIALS: Final = struct.Struct("3i")
+
+SYSTEM_SOCKET: Final = "/run/hermes-exporter/agent.sock"
+
+
+class Question(Struct, frozen=True):
+    """What a command asks."""
+
+    version: Annotated[str, Meta(max_length=64)]
+    command: Annotated[str, Meta(max_length=32)]
+    arguments: dict[str, Any] = {}
+    homes: Annotated[list[Annotated[str, Meta(max_length=4096)]], Meta(max_length=256)] = []
+    """Paths of the homes that the person named; empty: all that this user may see."""
+    fresh: bool = False
+    """Scan first."""
+
+
+class Reply(Struct, frozen=True):
+    """What the agent answers: a result, or an error of this kind."""
+
+    version: str
+    kind: str = ""
+    """Empty: `result` is the answer. `unwatched`, `version`, `busy`: the command must scan by
+    itself. `failed`, `usage`: the command fails with `error`."""
+    error: str = ""
+    result: Any = None
+    seen_at: float = 0.0
+    """When the agent finished the scan that this shows."""
+
+
+def own_socket() -> str | None:
+    """Return where an agent of this user listens; None if this user has no such place."""
+    if os.geteuid() == 0:
+        return SYSTEM_SOCKET
+    folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    return os.path.join(folder, "hermes-exporter", "agent.sock") if os.path.isabs(folder) else None
+
+
+def peer_uid(connection: socket.socket) -> int | None:
+    """Return the uid of the process at the other end, as the kernel noted it; None if unknown."""
+    try:
+        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except (OSError, AttributeError):  # only Linux has it
+        return None
+    _pid, uid, _gid = _CREDENTIALS.unpack(found)
+    return int(uid)

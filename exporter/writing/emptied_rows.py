@@ -1,0 +1,79 @@
+"""Rows of emptied sessions: they stay, hidden, for a process that may have them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container
+from enum import StrEnum
+
+import apsw
+import msgspec
+
+from exporter.hermes.odd_rows import EMPTIED, is_emptied
+from exporter.hermes.schema import Schema
+from exporter.writing.search_index import truncate_indexed_texts
+from exporter.writing.session_rows import StoredSession
+
+
+class RowState(StrEnum):
+    """What has become of an emptied row."""
+
+    UNTOUCHED = "untouched"
+    GONE = "gone"
+    USED = "used"
+    """Hermes has gone on with it, and it is still hidden."""
+    SHOWN = "shown"
+    """A person has archived it or shows it again: it is theirs."""
+
+
+def empty_session(
+    connection: apsw.Connection, parts: StoredSession, together: Container[str]
+) -> None:
+    """Delete its messages and hide its row, in a transaction of its caller.
+
+    A process that has the session in memory goes on with this row, which keeps what else names it.
+    Children that are not emptied together with it lose their parent, as by a deletion: so a child
+    that it has afterwards is a new one.
+    """
+    truncate_indexed_texts(connection, parts.cut)
+    for child in parts.children:
+        if child not in together:
+            connection.execute(
+                "UPDATE sessions SET parent_session_id = NULL "
+                "WHERE id = ? AND parent_session_id = ?",
+                (child, parts.id),
+            )
+    connection.execute("DELETE FROM messages WHERE session_id = ?", (parts.id,))
+    connection.execute("UPDATE sessions SET archived = ? WHERE id = ?", (EMPTIED, parts.id))
+
+
+def row_states(
+    connection: apsw.Connection, schema: Schema, session_ids: Collection[str]
+) -> dict[str, RowState]:
+    """Return what has become of these sessions, all pruned by us; also of those without a row."""
+    untouched = "0"
+    if schema.has("sessions", "archived", "parent_session_id"):
+        untouched = (
+            f"sessions.archived IS {EMPTIED} AND sessions.ended_at IS NOT NULL "
+            "AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.session_id = sessions.id) "
+            # A child that goes on: a continuation or a branch by a process that had it in memory.
+            "AND NOT EXISTS (SELECT 1 FROM sessions AS child "
+            "WHERE child.parent_session_id = sessions.id "
+            f"AND child.archived IS NOT {EMPTIED})"
+        )
+    found = connection.execute(
+        f"SELECT id, {untouched}, {is_emptied(schema)} FROM sessions "
+        "WHERE id IN (SELECT value FROM json_each(?))",
+        (msgspec.json.encode(list(session_ids)).decode(),),
+    )
+    states = dict.fromkeys(session_ids, RowState.GONE)
+    for session_id, is_untouched, is_hidden in found:
+        used = RowState.USED if is_hidden else RowState.SHOWN
+        states[session_id] = RowState.UNTOUCHED if is_untouched else used
+    return states
+
+
+def show_row(connection: apsw.Connection, session_id: str) -> None:
+    """Have Hermes list a session again that it has gone on with; its past is gone for good."""
+    connection.execute(
+        "UPDATE sessions SET archived = 0 WHERE id = ? AND archived IS ?", (session_id, EMPTIED)
+    )

@@ -1,0 +1,136 @@
+"""What is in a home: rows, tokens of messages, files and trash, and the journal.
+
+Read from copies of the files, so that looking changes nothing and takes no lock. Only for a process
+that has none of these databases open.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from pathlib import Path
+
+import apsw
+
+from tests.trust.model import ActionRow, Observation, Row
+
+TOKEN = re.compile(rb"tok[0-9a-f]{8}x")
+_OURS = ".hermes-exporter"
+
+
+class Observer:
+    """Looks at homes again and again; what has not changed is not read again."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        scratch.mkdir(exist_ok=True)
+        self._rows: dict[str, tuple[object, dict[str, Row]]] = {}
+        self._journals: dict[str, tuple[object, tuple[dict[tuple[str, int], ActionRow], bool]]] = {}
+        self._tokens: dict[tuple[str, int, int, int], frozenset[str]] = {}
+
+    def look(self, home: Path) -> Observation:
+        database = self._copy(home / "state.db", "-wal")
+        known = self._rows.get(str(home))
+        if known is None or known[0] != database:
+            known = self._rows[str(home)] = (database, self._read_rows())
+        actions, tripped = self._journal(home)
+        trash = home / _OURS / "backups" / "trash"
+        return Observation(
+            rows=known[1],
+            files={
+                **self._tokens_below(home / "sessions", home),
+                **self._tokens_below(home / "checkpoints", home),
+            },
+            trash=self._tokens_below(trash, trash) if trash.is_dir() else {},
+            actions=actions,
+            tripped=tripped,
+            database=database,
+        )
+
+    def _copy(self, file: Path, side: str) -> object:
+        copy = self._scratch / "copy.db"
+        found: list[bytes | None] = []
+        for suffix in ("", side):
+            try:
+                content = Path(f"{file}{suffix}").read_bytes()
+            except FileNotFoundError:
+                Path(f"{copy}{suffix}").unlink(missing_ok=True)
+                found.append(None)
+            else:
+                Path(f"{copy}{suffix}").write_bytes(content)
+                found.append(content)
+        for suffix in {"-wal", "-shm", "-journal"} - {side}:
+            Path(f"{copy}{suffix}").unlink(missing_ok=True)
+        return tuple(found)
+
+    def _read_rows(self) -> dict[str, Row]:
+        connection = apsw.Connection(str(self._scratch / "copy.db"))
+        try:
+            names = [row[1] for row in connection.execute("PRAGMA table_info(sessions)")]
+            if not names:
+                return {}
+            archived = "archived" if "archived" in names else "0"
+            tokens: dict[str, list[str]] = {}
+            for session, content in connection.execute(
+                "SELECT session_id, CAST(content AS BLOB) FROM messages ORDER BY id"
+            ):
+                found = TOKEN.search(content or b"")
+                if found:
+                    tokens.setdefault(session, []).append(found[0].decode())
+            return {
+                session: Row(ended_at, reason, bool(put_away), tuple(tokens.get(session, ())))
+                for session, ended_at, reason, put_away in connection.execute(
+                    f"SELECT id, ended_at, end_reason, {archived} FROM sessions"
+                )
+            }
+        finally:
+            connection.close()
+
+    def _journal(self, home: Path) -> tuple[dict[tuple[str, int], ActionRow], bool]:
+        file = home / _OURS / "journal.db"
+        if not file.exists():
+            return {}, False
+        content = self._copy(file, "-journal")
+        known = self._journals.get(str(home))
+        if known is None or known[0] != content:
+            known = self._journals[str(home)] = (content, self._read_journal())
+        return known[1]
+
+    def _read_journal(self) -> tuple[dict[tuple[str, int], ActionRow], bool]:
+        connection = apsw.Connection(str(self._scratch / "copy.db"))
+        try:
+            found = {
+                (run, number): ActionRow(run, action, target, state, proof)
+                for run, number, action, target, state, proof in connection.execute(
+                    "SELECT run, number, action, target, state, json_extract(after, '$.proof') "
+                    "FROM actions ORDER BY run, number"
+                )
+            }
+            return found, bool(list(connection.execute("SELECT 1 FROM breaker")))
+        except apsw.Error:
+            return {}, False  # it is new, or the test has damaged it
+        finally:
+            connection.close()
+
+    def _tokens_below(self, folder: Path, home: Path) -> dict[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        for where, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(where, name)
+                found[os.path.relpath(path, home)] = self._tokens_of(path)
+        return found
+
+    def _tokens_of(self, path: str) -> frozenset[str]:
+        status = os.lstat(path)
+        key = (path, status.st_ino, status.st_size, status.st_mtime_ns)
+        if key not in self._tokens:
+            content = Path(path).read_bytes()
+            if content[:2] == b"\x1f\x8b":
+                try:
+                    content = gzip.decompress(content)
+                except (OSError, EOFError, zlib.error):
+                    content = b""
+            self._tokens[key] = frozenset(each.decode() for each in TOKEN.findall(content))
+        return self._tokens[key]
