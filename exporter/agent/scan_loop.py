@@ -110,6 +110,7 @@ class ScanLoop:
         self._read_seconds = read_seconds
         self._every_session = every_session
         self._purpose = _AUTOMATIC
+        self._acting = acting
         self._file_patterns = file_patterns
         self._scheduler = Scheduler(self._handle_bug)
         self._healer = AutomaticHealer(self._pool, monotonic) if acting else None
@@ -390,6 +391,8 @@ class ScanLoop:
         """Log one line when a home's state changes, and none while it is unchanged."""
         if not self._changes.changed(state.home.path, state.trouble, assumed=Trouble.NONE):
             return
+        if not self._acting:
+            return  # a command says so itself
         if state.trouble is Trouble.NONE:
             log.info("home is readable again", home=state.home.label)
         else:
@@ -535,8 +538,6 @@ class ScanLoop:
             if planned is not None:
                 state.prune = planned.report
                 self._store.keep_prune_memory(state.home.path, planned.memory)
-            elif state.plans.problem:
-                log.warn("no plan", home=state.home.label, why=state.plans.problem)
         return self._view()
 
     def states(self) -> list[HomeState]:

@@ -22,14 +22,16 @@ from exporter.agent.run_history import RunInHome
 from exporter.agent.run_result import RunResult, unknown_sources
 from exporter.agent.scan_loop import PROBE_SECONDS, READ_SECONDS, ScanLoop, ScanPurpose
 from exporter.agent.session_list import session_row
-from exporter.agent.visibility import capabilities, is_losing_writes
-from exporter.collectors.view import HostView
+from exporter.agent.visibility import capabilities, needs_attention
+from exporter.collectors.view import HomeView, HostView
 from exporter.discovery.homes import RefusedHome
-from exporter.errors import ExporterError, UsageError
+from exporter.errors import ExporterError, HomeError, UsageError, WorkerError
 from exporter.pruner.requests import PrunePlanRequest
 from exporter.runs.models import Outcome
+from exporter.scan.access import DeniedPart
 from exporter.text import counted, escape_control
-from exporter.workers.protocol import Want
+from exporter.workers import protocol
+from exporter.workers.protocol import ProbeRequest, RunsRequest, Want
 
 _SCAN_SECONDS: Final = PROBE_SECONDS + READ_SECONDS
 _BETWEEN_SCANS_SECONDS: Final = 1.0
@@ -137,7 +139,9 @@ class HostService:
     def check(self) -> dict[str, Any]:
         """Return what can be seen of each home."""
         view = self._scan(_NO_PLANS)
-        homes = [capabilities(home) for home in view.homes]
+        states = {state.home.path: state for state in self._states()}
+        homes = [self._capabilities(home, states[home.path]) for home in view.homes]
+        refused = [each for each in self._refused() if each.path not in states]
         homes.extend(
             {
                 "home": None,
@@ -145,14 +149,29 @@ class HostService:
                 "can": [],
                 "cannot": [{"what": "adopt", "why": refusal.why, "grant": refusal.fix}],
             }
-            for refusal in self._refused()
-            if refusal.path not in {home.path for home in view.homes}
+            for refusal in refused
         )
+        seen = not any(needs_attention(home) for home in view.homes)
         return {
-            "ok": all(home.up and not is_losing_writes(home) for home in view.homes),
+            "ok": seen and not any(each.own for each in refused),
             "config": [],
             "homes": homes,
         }
+
+    def _capabilities(self, view: HomeView, state: HomeState) -> dict[str, Any]:
+        home, denied, journal = state.home, list[DeniedPart](), ""
+        if not view.up or view.blind:
+            try:
+                request = ProbeRequest(home.path, home.owner)
+                denied = self._loop.call(home, protocol.ACCESS, request)
+                if "run_journal" in view.blind and not denied:
+                    runs = RunsRequest(home.path, home.owner)
+                    self._loop.call(home, protocol.LIST_RUNS, runs)
+            except HomeError as error:
+                journal = str(error)
+            except (WorkerError, TimeoutError):
+                pass  # then the report says already that the home cannot be read
+        return capabilities(view, home.owner_name or f"uid {home.owner}", denied, journal)
 
     def count_homes(self) -> int:
         """Return how many homes there are, readable or not."""

@@ -21,7 +21,10 @@ def status(
 
     `started_at` is when the agent that answers began; None for a command without an agent.
     """
-    refused = [{"path": each.path, "why": each.why, "fix": each.fix} for each in view.refused]
+    refused = [
+        {"path": each.path, "why": each.why, "fix": each.fix, "own": each.own}
+        for each in view.refused
+    ]
     return {
         "homes": [_home(home, public=public) for home in view.homes],
         "refused": len(refused) if public else refused,
@@ -189,8 +192,8 @@ def _verdicts(home: HomeView, open_now: int | None) -> dict[str, int | None]:
 
 
 def disk_bytes(home: HomeView) -> dict[str, int]:
-    """Return allocated bytes by kind; empty if nothing is known."""
-    if home.snapshot is None:
+    """Return allocated bytes by kind; empty if not all of them are known."""
+    if home.snapshot is None or not home.up:
         return {}
     usage = home.snapshot.disk.usage
     return {kind.value: usage.get(kind, DiskUsage()).allocated_bytes for kind in DiskKind}

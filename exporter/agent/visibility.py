@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shlex
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from exporter.collectors.view import HomeView
+from exporter.scan.access import DeniedPart
 from exporter.snapshot import LockAnswer, Trouble
 from exporter.text import format_pids
 
@@ -78,13 +81,12 @@ _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
     "run_journal": (
         "know what earlier runs did and what an undo gave back",
         ".hermes-exporter/journal.db is in use for long, of a newer version, or broken",
-        "upgrade hermes-exporter, or move the folder .hermes-exporter away, trash and all",
+        "upgrade hermes-exporter if a newer one wrote it; `prune --yes` mends a broken one",
     ),
 }
 
 _TROUBLES: Final[dict[Trouble, str]] = {
     Trouble.PERMISSION: "run as the home's owner or as root",
-    Trouble.FOREIGN_OWNER: "give all parts of the home to one owner (chown)",
     Trouble.NOT_A_FILE: "move away what is in the place of state.db",
     Trouble.CORRUPT: "stop Hermes, keep a copy, and let `hermes doctor` repair it",
     Trouble.NOT_A_DATABASE: "stop Hermes, keep a copy, and restore state.db from a snapshot",
@@ -100,17 +102,31 @@ _CAPABILITIES: Final = (
 )
 
 
-def capabilities(home: HomeView) -> dict[str, Any]:
-    """Return one home's entry in the report of `check`."""
+_FOLLOW_FROM_DENIAL: Final = frozenset({"database", "leases", "routing", "run_journal"})
+"""What cannot be known of a home because a part of it may not be read."""
+
+
+def capabilities(
+    home: HomeView, owner: str = "its owner", denied: Sequence[DeniedPart] = (), journal: str = ""
+) -> dict[str, Any]:
+    """Return one home's entry in the report of `check`, the root cause first.
+
+    `denied` are the parts that the owner may not read; what only follows from them is left out.
+    `journal` says why the run journal cannot be read.
+    """
     can: list[str] = []
-    cannot: list[dict[str, str]] = []
+    cannot = [_denial(home.path, owner, part) for part in denied]
     if home.up and home.snapshot is not None and not home.snapshot.database_present:
         why = "there is no state.db; is this a HERMES_HOME?"
         cannot.append(_entry("read a database", why, "Hermes makes it when it first starts"))
     elif home.up:
         can.append("read the database")
-    else:
+    elif not denied:
         fix = _TROUBLES.get(home.trouble, "try again; the log of serve tells when it recovers")
+        if home.trouble is Trouble.FOREIGN_OWNER:
+            fix = f"chown -R {shlex.quote(owner)} {shlex.quote(home.path)}"
+        elif home.trouble is Trouble.PERMISSION and os.geteuid() == 0:
+            fix = "look at its mount and at the security modules of this host: root may not read it"
         if home.trouble is Trouble.WORKER_DIED and "lacks CAP_" in home.detail:
             fix = _CAPABILITIES
         cannot.append(_entry("read the database", home.detail or home.trouble.value, fix))
@@ -119,8 +135,32 @@ def capabilities(home: HomeView) -> dict[str, Any]:
     if home.evidence is not None and not home.evidence.blind:
         can.append("see every process that has it open")
     cannot.extend(_losses(home))
-    cannot.extend(_entry(*_CANNOT[reason]) for reason in home.blind if reason in _CANNOT)
+    follow = _FOLLOW_FROM_DENIAL if denied else frozenset[str]()
+    if any(not part.name for part in denied):
+        follow |= {"unknown_fs"}
+    for reason in home.blind:
+        if reason in _CANNOT and reason not in follow:
+            what, why, grant = _CANNOT[reason]
+            cannot.append(_entry(what, journal or why if reason == "run_journal" else why, grant))
     return {"home": home.label, "path": home.path, "can": can, "cannot": cannot}
+
+
+def needs_attention(home: HomeView) -> bool:
+    """True if something cannot be seen that verdicts and runs need, or writes are being lost."""
+    return not home.up or bool(home.blind) or is_losing_writes(home)
+
+
+def _denial(home: str, owner: str, part: DeniedPart) -> dict[str, str]:
+    path = part.path(home)
+    if part.levels_up:
+        why = f"{owner} may not enter {path}"
+        return _entry("reach the home", why, f"chmod o+x {shlex.quote(path)}")
+    verb = "enter" if part.is_folder else "read"
+    return _entry(
+        f"read {part.name or 'the home'}",
+        f"{owner} may not {verb} {path} (mode {part.mode:04o})",
+        f"chmod {'u+rwx' if part.is_folder else 'u+rw'} {shlex.quote(path)}",
+    )
 
 
 def is_losing_writes(home: HomeView) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
@@ -88,6 +89,8 @@ class RefusedHome(Struct, frozen=True):
     path: str
     why: str
     fix: str
+    own: bool = False
+    """True if the operator named it, or it belongs to the user of this process."""
 
 
 class Census(Struct, frozen=True):
@@ -276,8 +279,14 @@ class CensusTaker:
             )
         hidden = candidate.origin is Origin.USER and seen.identity is None and seen.unreadable
         if candidate.origin is Origin.NAMED or (seen.exists and not hidden):
-            fix = "run as root, or as its owner" if seen.unreadable else _fix(candidate, path)
-            self._note_refusal(candidate.named_by_uid, RefusedHome(path, why, fix))
+            mine = candidate.origin in (Origin.NAMED, Origin.OWN) or seen.owner == self._own_uid
+            own = mine and (seen.looks_like_home or bool(seen.unreadable))
+            fix = _fix(candidate, path)
+            if seen.unreadable and seen.owner == self._own_uid:
+                fix = f"chmod u+rwx {shlex.quote(path)}"
+            elif seen.unreadable:
+                fix = "run as root, or as its owner"
+            self._note_refusal(candidate.named_by_uid, RefusedHome(path, why, fix, own))
 
     def _note_refusal(self, named_by_uid: int | None, refusal: RefusedHome) -> None:
         """Note a limited number of refusals per user; a user could name any number of paths."""

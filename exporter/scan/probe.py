@@ -89,7 +89,9 @@ def trouble_of(home: str, error: DatabaseError | OSError) -> tuple[Trouble, str]
     """Return what an error means for the home, and one line about it."""
     if isinstance(error, DatabaseError):
         return error.trouble, str(error)[:300]
-    return Trouble.IO_ERROR, f"cannot read {home}: {error.strerror}"[:300]
+    where = error.filename if isinstance(error.filename, str) else home
+    trouble = Trouble.PERMISSION if isinstance(error, PermissionError) else Trouble.IO_ERROR
+    return trouble, f"cannot read {where}: {error.strerror}"[:300]
 
 
 def _probe_database(home: str, name: str) -> DatabaseProbe:

@@ -27,6 +27,7 @@ from exporter.reaper.verdict_history import VerdictHistory
 from exporter.reaper.watched_idleness import BootTime, read_boot_time
 from exporter.runs.models import END_SESSION, ENDS
 from exporter.runs.summary import KnownRuns, RunReader
+from exporter.scan.access import DeniedPart, denied_parts
 from exporter.scan.home import HomeScanner
 from exporter.scan.probe import STATE, probe_home, trouble_of
 from exporter.scan.session_table import SessionTable, session_key, with_holds
@@ -300,6 +301,8 @@ class WorkerHome:
             prune = self._plan_prune(request, want.prune) if want.prune else None
         except HomeError as error:
             return Plans(problem=str(error)[:300])
+        except OSError as error:
+            return Plans(problem=trouble_of(self._home, error)[1])
         return Plans(reap, prune)
 
     def _refuse_old_verdicts(self) -> None:
@@ -419,6 +422,11 @@ def scan(home: WorkerHome, request: ScanRequest, reporter: Reporter) -> Plans:
     if request.want != Want():
         reporter.progress(0, 1)  # the reading is delivered: the plans have their own time limit
     return home.plans(request)
+
+
+def access(home: WorkerHome, request: ProbeRequest, reporter: Reporter) -> list[DeniedPart]:
+    del home, reporter
+    return denied_parts(request.home)
 
 
 def explain(home: WorkerHome, request: ExplainRequest, reporter: Reporter) -> ExplainReply:

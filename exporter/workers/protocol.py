@@ -32,6 +32,7 @@ from exporter.reaper.requests import ReapRequest
 from exporter.reaper.slow_start import SlowStart
 from exporter.runs.models import ActionState, Outcome, Run, Skipped, TargetName
 from exporter.runs.summary import RunSummary
+from exporter.scan.access import DeniedPart
 from exporter.scan.home import ScanOptions
 from exporter.snapshot import (
     Bytes,
@@ -379,6 +380,9 @@ SCAN: Final[Call[ScanRequest, ScanPart, Plans]] = Call(
     parts=ScanPart,
     reply_bytes_max=PLAN_BYTES_MAX,
 )
+ACCESS: Final[Call[ProbeRequest, None, list[DeniedPart]]] = Call(
+    "access", ProbeRequest, list[DeniedPart], f"{_HOME}:access", seconds=_PROBE_SECONDS
+)
 EXPLAIN: Final[Call[ExplainRequest, None, ExplainReply]] = Call(
     "explain", ExplainRequest, ExplainReply, f"{_HOME}:explain", seconds=_PROBE_SECONDS
 )
@@ -416,7 +420,7 @@ UPKEEP: Final[Call[UpkeepRequest, None, list[UpkeepDone]]] = _acting(
 CALLS: Final[dict[str, Call[Any, Any, Any]]] = {
     call.name: call
     for call in (
-        *(PROBE, SCAN, EXPLAIN, LIST_RUNS, SHOW_RUN),
+        *(PROBE, SCAN, ACCESS, EXPLAIN, LIST_RUNS, SHOW_RUN),
         *(REAP, PRUNE, UNDO, PURGE, SETTLE, HEAL, UPKEEP),
     )
 }

@@ -14,7 +14,8 @@ Check the configuration file, then each home. For each home, show what this user
 can see, what it cannot see, why, and how to grant it. Nothing is changed.
 
 Exit status 2: the configuration has a problem. Exit status 1: something that is
-needed cannot be seen, or a Hermes process loses its writes or is about to."""
+needed cannot be seen, a home of yours is refused, or a Hermes process loses its
+writes or is about to."""
 EXAMPLES = (
     (
         "check a new configuration before the agent reads it",

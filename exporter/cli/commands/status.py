@@ -13,7 +13,8 @@ DESCRIPTION = """\
 Scan each home once and show: if its database can be read, its open and ended
 sessions, the verdicts on the open ones, its bytes on disk by kind, and what the
 agent cannot see. With more than three homes, one line for each. The exit status
-is 3 if a home cannot be read."""
+is 3 if a home cannot be read, something needed cannot be seen, or a home of
+yours is refused; `check` says why and what to do."""
 EXAMPLES = (
     ("this host", "hermes-exporter status"),
     ("one home, for a script", "hermes-exporter status --home ~/.hermes --json"),
@@ -39,9 +40,14 @@ def run(args: Namespace) -> int:
         from exporter.cli.render import status
 
         output.show(status.blocks(report))
-    down = [home["home"] for home in report["homes"] if not home["up"]]
-    if down:
-        raise PartlyDoneError(
-            f"cannot be read: {', '.join(down)}; `hermes-exporter check` tells why"
-        )
+    told = {
+        "cannot be read": [home["home"] for home in report["homes"] if not home["up"]],
+        "not seen completely": [
+            home["home"] for home in report["homes"] if home["up"] and home["blind"]
+        ],
+        "refused": [each["path"] for each in report["refused"] if each.get("own")],
+    }
+    troubles = [f"{what}: {', '.join(which)}" for what, which in told.items() if which]
+    if troubles:
+        raise PartlyDoneError(f"{'; '.join(troubles)}; `hermes-exporter check` tells why")
     return 0

@@ -73,7 +73,7 @@ def _detail(home: HomeJson, mixed: bool) -> Iterator[Block]:
     yield _fact("verdicts", *_verdicts(home))
     for each in home.get("waiting") or ():
         yield _fact("unknown", Cell(_waits_for(each, home.get("scanned_at"))))
-    if home["blind"]:
+    if home["blind"] and home["up"]:
         yield _fact("blind", _blind(home))
     if home.get("breaker"):
         yield _fact("breaker", Cell(f"{home['breaker']}; reap by hand to go on", Tone.BAD))
@@ -262,7 +262,7 @@ def _troubles(homes: list[HomeJson]) -> Iterator[Line]:
             yield Line((name, Cell("is"), _up(home), *_why_down(home)))
         for loss in _losses(home):
             yield Line((name, Cell("warning:"), Cell(loss, Tone.BAD)))
-        if home["blind"]:
+        if home["blind"] and home["up"]:
             yield Line((name, Cell("is blind to"), _blind(home)))
         if home.get("breaker"):
             yield Line((name, Cell("reaps no more:"), Cell(home["breaker"], Tone.BAD)))
