@@ -4,7 +4,7 @@ PYTHON_IN_VENV = .venv/bin/python
 # Tests that share something costly name it as their group, and run in one process.
 PYTEST = $(PYTHON_IN_VENV) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help setup run test test-full test-kit bench lint types docs screenshots dist lock clean
+.PHONY: help setup setup-run run test test-full test-kit bench lint types docs screenshots dist lock clean
 
 help:
 	@echo 'make run        serve the Hermes homes of this host, or a demo home if it has none'
@@ -21,9 +21,12 @@ help:
 	@echo 'make clean      remove .venv, caches and build leftovers'
 
 setup:
+	@scripts/setup.sh dev
+
+setup-run:
 	@scripts/setup.sh
 
-run: setup
+run: setup-run
 	@scripts/run.sh $(ARGS)
 
 # The programs and the real hermes-agent releases that the tests run against.

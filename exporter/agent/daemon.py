@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final, NoReturn
 
 import msgspec
@@ -52,20 +51,13 @@ def serve(options: Options) -> int:
     sys.setswitchinterval(_THREAD_SWITCH_SECONDS)
     gc.freeze()  # objects loaded so far stay: no garbage collection has to visit them
     file = find_config_file(options)
-    settings = _load(file, options)
+    settings = load(file)
     with state_lock(options.state_dir):
         store = StateStore.open(options.state_dir)
         try:
             return asyncio.run(_serve(options, settings, store, file))
         finally:
             store.close()
-
-
-def _load(file: str | None, options: Options) -> Settings:
-    settings = load(file)
-    if not options.private_homes:
-        return settings
-    return replace(settings, reaper=replace(settings.reaper, private_homes=True))
 
 
 def find_config_file(options: Options) -> str | None:
@@ -268,7 +260,7 @@ class _Agent:
     def _reload(self) -> None:
         try:
             file = find_config_file(self._options)
-            self._loop.settings = _load(file, self._options)
+            self._loop.settings = load(file)
         except ExporterError as error:
             self._loop.config_reload_successful = False
             log.error("configuration not reloaded", error=str(error))

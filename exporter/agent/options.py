@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from exporter.config.paths import default_state_dir
 
-DEFAULT_LISTEN_ADDRESS = "127.0.0.1:9749"
+DEFAULT_PORT = 10749
+"""9100 to 9999 are taken by other exporters, and 9749 by a tool beside coding agents."""
+DEFAULT_LISTEN_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
 DEFAULT_TELEMETRY_PATH = "/metrics"
 
 
@@ -34,5 +36,3 @@ class Options:
     allowed_hosts: tuple[str, ...] = ()
     telemetry_path: str = DEFAULT_TELEMETRY_PATH
     enable_lifecycle: bool = False
-    private_homes: bool = False
-    """As if `reaper.private_homes` were true: the demo home has no user but the one who made it."""

@@ -19,7 +19,7 @@ _FIRST_LISTEN_FD: Final = 3
 _MOST_INHERITED: Final = 64
 _SOCKET_MODE: Final = 0o660
 _HINTS = {
-    errno.EADDRINUSE: "; another program has it, choose one with --web.listen-address",
+    errno.EADDRINUSE: "; another program has it, choose one with --web.listen-address HOST:PORT",
     errno.EACCES: "; ports below 1024 need root, choose one with --web.listen-address",
     errno.EADDRNOTAVAIL: "; this host has no such address",
 }
@@ -86,7 +86,7 @@ def _described(listener: socket.socket) -> Listener:
 
 
 def parse_listen_address(text: str) -> tuple[str, int]:
-    """Return host and port of `127.0.0.1:9749`, `[::1]:9749`, or `:9749` for all interfaces."""
+    """Return host and port of `127.0.0.1:10749`, `[::1]:10749`, or `:10749` for all interfaces."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
         raise UsageError(f"bad listen address {text!r}: expected HOST:PORT or :PORT")

@@ -24,11 +24,11 @@ from exporter.web.listen import (
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [
-        ("127.0.0.1:9749", ("127.0.0.1", 9749)),
-        (":9749", ("", 9749)),
-        ("[::1]:9749", ("::1", 9749)),
+        ("127.0.0.1:10749", ("127.0.0.1", 10749)),
+        (":10749", ("", 10749)),
+        ("[::1]:10749", ("::1", 10749)),
         ("[::]:0", ("::", 0)),
-        ("localhost:9749", ("localhost", 9749)),
+        ("localhost:10749", ("localhost", 10749)),
     ],
 )
 def test_the_forms_of_an_address(text: str, parsed: tuple[str, int]) -> None:
@@ -38,14 +38,14 @@ def test_the_forms_of_an_address(text: str, parsed: tuple[str, int]) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("9749", "HOST:PORT"),
+        ("10749", "HOST:PORT"),
         ("", "HOST:PORT"),
         ("localhost", "HOST:PORT"),
         ("localhost:http", "HOST:PORT"),
         ("127.0.0.1:65536", "HOST:PORT"),
         ("127.0.0.1:-1", "HOST:PORT"),
         ("127.0.0.1:²", "HOST:PORT"),
-        ("::1:9749", r"\[::1\]:9749"),
+        ("::1:10749", r"\[::1\]:10749"),
     ],
 )
 def test_a_bad_address_is_told_how_to_write_it(text: str, told: str) -> None:

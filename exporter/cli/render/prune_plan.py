@@ -19,9 +19,8 @@ _LISTED = 20
 """How many items are listed one by one; `--json` lists all."""
 _NOTHING: Mapping[Frees, int] = dict.fromkeys(Frees, 0)
 _FREED = {
-    Frees.NOW: "now",
-    Frees.AT_PURGE: "when the trash is emptied",
-    Frees.AFTER_UPKEEP: "after VACUUM or git gc",
+    Frees.AT_PURGE: "when the trash is emptied, after prune.trash.keep or by `purge`",
+    Frees.AFTER_UPKEEP: "by VACUUM or git gc",
 }
 
 
@@ -215,16 +214,18 @@ def _executed(
     if result["skipped"]:
         said += f", {format_count(len(result['skipped']))} left alone"
     yield Line((Cell(f"{said}.", _OUTCOMES.get(result["outcome"], Tone.PLAIN)),))
-    yield from _comes_free(freed)
     if result["run"] is not None:
         yield Line((Cell("To take it back, while its trash is kept:", Tone.FAINT),))
         yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), 1, whole=True)
+    yield from _comes_free(freed)
 
 
 def _comes_free(freed: Mapping[Frees, int]) -> Iterator[Block]:
-    parts = [f"{format_size(freed[each])} {when}" for each, when in _FREED.items() if freed[each]]
-    if parts:
-        yield Line((Cell(f"Disk comes free: {', '.join(parts)}."),))
+    """Yield how much came free now, and how much comes free when."""
+    later = [f"{format_size(freed[each])} {when}" for each, when in _FREED.items() if freed[each]]
+    if later or freed[Frees.NOW]:
+        now = f"{format_size(freed[Frees.NOW])} came free now"
+        yield Line((Cell(f"{'; '.join((now, *later))}."),))
 
 
 def purged(
