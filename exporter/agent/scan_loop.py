@@ -300,8 +300,8 @@ class ScanLoop:
         if self._ask_worker(state, scan, seconds):
             state.finish(self._clock(), self._monotonic())
             self._log_state(state)
+            self._act(state)  # by the worker that knows what this scan saw
             self._handle_uncounted(state)
-            self._act(state)
 
     def _scan_request(
         self, state: HomeState, look: Probe, surveyed: Mapping[str, HomeEvidence]

@@ -170,7 +170,9 @@ def _remedy(
         children_of(connection, session_id) if schema.has("sessions", "parent_session_id") else []
     )
     rows = int(ended.action.expected.get("rows", 0))
-    is_active = active_since(connection, schema, session_id, end, rows)
+    # A continuation's start is the end of its parent, which may have been written to since.
+    since = max(end.ended_at, float(ended.after.get("active_at") or 0.0))
+    is_active = active_since(connection, schema, session_id, since, rows)
     known = ended.after.get("children")
     new = [each for each in children if known is not None and each not in known]
     if not (is_active or new) or end_of(connection, session_id) != end:
@@ -183,12 +185,18 @@ def _remedy(
     for child in new:
         relation, began_at = relation_of(connection, schema, session_id, child)
         if relation in (Relation.CONTINUATION, Relation.BRANCH):
+            # Not later, whatever was written since: Hermes takes a child that began before the end
+            # of its parent for no continuation.
             moment = began_at if _is_time(began_at) else end.ended_at
-            corrected = End(max(moment, newest or moment), relation.value)
-            if corrected == end and count == rows:
+            corrected = End(moment, relation.value)
+            if corrected == end and count == rows and (newest or 0.0) <= since:
                 return None  # the end says so already
             reason = f"{cut(child, 64)} goes on from it"
-            return _new_end(CORRECT_END, ended, corrected, reason, count, [*clear, child], mistake)
+            remedy = _new_end(
+                CORRECT_END, ended, corrected, reason, count, [*clear, child], mistake
+            )
+            remedy.after["active_at"] = newest
+            return remedy
         if relation is not Relation.NOT_YET:
             clear.append(child)
     if not is_active:
@@ -237,7 +245,7 @@ def _new_end(
         "mistake": mistake,
         "proof": old.get("proof", Proof.PROVEN.value),
     }
-    after = {**old, **end._asdict(), "children": list(children[:CHILDREN_MAX])}
+    after = {**old, **end._asdict(), "children": list(children[:CHILDREN_MAX]), "active_at": None}
     return RecordedAction(
         Action(kind=kind, target=ended.action.target, reason=reason, expected=expected),
         after=after,

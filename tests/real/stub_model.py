@@ -9,6 +9,7 @@ that contains FILL gets an answer that is longer than Hermes keeps without compr
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 HANG = "think for ever"
-PONDER = "ponder for ever"
-"""Hangs also where the answer is wanted whole: a cron run does not stream."""
 DELEGATE = "let a helper"
 FILL = "tell all you know"
 USE_TOOL = "use a tool"
@@ -27,6 +26,7 @@ TOOL_COMMAND = "sleep 3600"
 LONG_ANSWER = "All that I know, and more. " * 10_000
 """About 67,000 tokens by Hermes's own estimate: above the least threshold, which is 64,000."""
 _LARGE_REQUEST_BYTES = 200_000
+_ENDS_HANGING = re.compile(rf"{HANG} \d+$")
 
 
 class StubModel:
@@ -96,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._answer(question)
         else:
-            if PONDER in question:
+            if _ENDS_HANGING.search(question):  # cron jobs do not stream, nor do helpers of Hermes
                 self.stub.half_answered.append(question)
                 self.stub.release.wait()
             message = {"role": "assistant", "content": "".join(ANSWER)}

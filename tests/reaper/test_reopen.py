@@ -288,6 +288,27 @@ def test_a_session_that_grew_right_before_it_went_on_in_a_child_is_corrected_onc
         assert healed(home) == NOTHING
 
 
+def test_a_session_that_is_written_to_after_it_went_on_in_a_child_is_corrected_once(
+    home: Path, version: str
+) -> None:
+    """An editor's server up to 0.16 stores the whole conversation in the old session too.
+
+    Hermes follows a child only if it did not begin before its parent's end.
+    """
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        child(home, "20260101_100000_bbbbbb", SUMMARY)
+        hermes.ask("append", session=FIRST)
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
+        rows = dump(home)
+        assert rows[FIRST]["end_reason"] == "'compression'"
+        assert rows[FIRST]["ended_at"] == rows["20260101_100000_bbbbbb"]["started_at"]
+        assert healed(home) == NOTHING
+        hermes.ask("append", session=FIRST)
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
+        assert dump(home)[FIRST]["end_reason"] == "NULL"
+
+
 def test_a_child_whose_start_is_no_time_leaves_the_end_where_it_was(home: Path) -> None:
     reap(home)
     before = dump(home)[FIRST]["ended_at"]

@@ -24,7 +24,7 @@ from tests.real.cli import Chat, ask, chat, chat_once, gateway, kanban_worker, n
 from tests.real.cli import user_environment as environment_of
 from tests.real.hermes import REPOSITORY, VERSIONS, Hermes, python_for
 from tests.real.holders import holder
-from tests.real.stub_model import DELEGATE, HANG, PONDER, StubModel, stub_model
+from tests.real.stub_model import DELEGATE, HANG, StubModel, stub_model
 from tests.real.terminal import PATIENCE_SECONDS
 from tests.real.waiting import wait_until
 from tests.support.verdicts import Watch, watching
@@ -95,7 +95,7 @@ def _delegate(window: Chat, model: StubModel) -> None:
 
 def _killed_gateway(hermes: Hermes, home: Path, model: StubModel) -> dict[str, str]:
     """A gateway that is killed in the middle of a cron run and of a subagent's answer."""
-    line = numbered(PONDER)
+    line = numbered(HANG)
     _run(hermes, home, "cron", "create", "every 2h", line, "--deliver", "local")
     _make_due(home / "cron" / "jobs.json")
     parent = chat_once(hermes, home, words="a session that a client goes on with")

@@ -400,7 +400,7 @@ def test_a_time_that_is_no_number_counts_as_activity(home: Path) -> None:
     sql(home, f"UPDATE messages SET timestamp = 'soon' WHERE session_id = '{FIRST}';")
     with writer(home) as found:
         schema = probe_schema(found.connection)
-        assert active_since(found.connection, schema, FIRST, End(9e9, "reaped"), 2)
+        assert active_since(found.connection, schema, FIRST, 9e9, 2)
 
 
 def test_a_turn_under_way_is_seen_where_hermes_notes_it() -> None:
