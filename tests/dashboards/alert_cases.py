@@ -388,7 +388,7 @@ def _overdue(reason: str) -> str:
 
 def _unjudged(reason: str) -> str:
     return (
-        "25 open session(s) of home ann/dev on web-1:9749 have had no verdict for a day beyond the "
+        "25 open session(s) of home ann/dev on web1:10749 have had no verdict for a day beyond the "
         f"time that reaper.presume_after asks (reason: {reason}). They are neither shown as leaks "
         "nor ended. hermes-exporter status says what they wait for."
     )

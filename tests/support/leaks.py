@@ -51,7 +51,7 @@ _PRESUME = f"presume_after: {{server: {SERVER_SECONDS:g}s, chat: {CHAT_SECONDS:g
 
 
 class Cell(NamedTuple):
-    """How a leak ends beside a neighbour, and how many seconds the agent had watched by then."""
+    """How a leak ends beside a neighbour, and after how many seconds."""
 
     verdict: str
     """`proven`, `presumed`, or what is in the way of either."""
@@ -187,12 +187,11 @@ def measure(
             model.configure(folder / "leaks")
             made = folder / "leaks", make_leaks(hermes, folder / "leaks", model, *leaks)
         shutil.copytree(made[0], home, symlinks=True)
-        with (
-            neighbour(kind, hermes, home, model),
-            watching(folder / f"agent-{home.name}", home, reaper=_PRESUME) as watch,
-        ):
-            watch.scans(1)
-            cells = wait_for_ends(watch, made[1].values())
+        with neighbour(kind, hermes, home, model):
+            began = time.monotonic()
+            with watching(folder / f"agent-{home.name}", home, reaper=_PRESUME) as watch:
+                watch.scans(1)
+                cells = wait_for_ends(watch, made[1].values(), began)
         found |= {(leak, kind): cells[session] for leak, session in made[1].items()}
     return found
 
@@ -209,14 +208,18 @@ def _measure_beside_older_chat(
     ):
         watch.scans(3)
         sessions = make_leaks(hermes, home, model, *leaks)
+        began = time.monotonic()
         watch.scans(1)
-        cells = wait_for_ends(watch, sessions.values())
+        cells = wait_for_ends(watch, sessions.values(), began)
     return {(leak, OLDER_CHAT): cells[session] for leak, session in sessions.items()}
 
 
-def wait_for_ends(watch: Watch, sessions: Iterable[str]) -> dict[str, Cell]:
-    """Return when all of these are dead, exempt or ended by Hermes itself, and how."""
-    began, found, wanted = time.monotonic(), dict[str, Cell](), list(sessions)
+def wait_for_ends(watch: Watch, sessions: Iterable[str], began: float) -> dict[str, Cell]:
+    """Return when all of these are dead, exempt or ended by Hermes itself, and how.
+
+    `began` is when the agent was started, or the last of the leaks was made.
+    """
+    found, wanted = dict[str, Cell](), list(sessions)
 
     def all_have_ended() -> bool:
         for session in wanted:
@@ -277,7 +280,7 @@ def page(by_version: dict[str, dict[tuple[str, str], Cell]]) -> str:
     )
     lines.append(
         f"Measured with hermes-agent {', '.join(by_version)}, `min_idle` 1 s, `presume_after` "
-        f"{SERVER_SECONDS:g} s and {CHAT_SECONDS:g} s: {measured} of watching."
+        f"{SERVER_SECONDS:g} s and {CHAT_SECONDS:g} s, from the start of the agent: {measured}."
     )
     return "\n".join(lines) + "\n"
 
