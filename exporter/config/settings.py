@@ -140,7 +140,9 @@ class ScanLimits:
 
 @settings
 class Alerts:
-    runbook_base: str = setting(ADDRESS, "", "beginning of the runbook links in alerts")
+    runbook_base: str = setting(
+        ADDRESS, "", "beginning of the runbook links in alerts; empty: the pages of the agents"
+    )
     dashboard_base: str = setting(ADDRESS, "", "beginning of the dashboard links in alerts")
 
 

@@ -46,6 +46,8 @@ class Case:
     quiet: tuple[Quiet, ...]
     step: int = 1
     """Minutes from one sample to the next."""
+    runbook: str = ""
+    """The link, if it is not that of the agent which the alert is about."""
     scraped: bool = True
     """A failed scrape takes the series away for a moment; Prometheus's own stay."""
     annotations: dict[str, str] = field(init=False)
@@ -57,7 +59,8 @@ class Case:
             {
                 "summary": self.summary,
                 "description": self.description,
-                "runbook_url": f"dashboards/runbooks/{self.alert}.md",
+                "runbook_url": self.runbook
+                or f"http://{self.labels['instance']}/runbooks/{self.alert}",
                 "dashboard_url": self.page,
             },
         )
@@ -81,7 +84,11 @@ AGENTS = (
     Case(
         alert="HermesAgentDown",
         severity="warning",
-        series={f"up{{{AGENT}}}": run((10, 1), (30, 0))},
+        series={
+            f"up{{{AGENT}}}": run((10, 1), (30, 0)),
+            'up{job="eu/hermes-exporter",instance="web-3:1"}': run((40, 1)),
+        },
+        runbook="http://web-3:1/runbooks/HermesAgentDown",
         first=20,
         labels=AGENT_LABELS,
         page=AGENT_PAGE,
@@ -99,6 +106,7 @@ AGENTS = (
         alert="HermesAgentAbsent",
         severity="critical",
         series={'up{job="node",instance="web-1:9100"}': run((40, 1))},
+        runbook="dashboards/runbooks/HermesAgentAbsent.md",
         first=10,
         labels={},
         page=FLEET_PAGE,
@@ -119,6 +127,7 @@ AGENTS = (
         alert="HermesAgentsVanished",
         severity="warning",
         series=_vanishing(10, 3),
+        runbook="http://web3:10749/runbooks/HermesAgentsVanished",
         first=105,
         labels={"job": "hermes-exporter"},
         page=FLEET_PAGE,
