@@ -57,12 +57,12 @@ ALERTS = (
     ),
     # Not for `cooldown` and `trash`, which pass by themselves (after trash.min_keep at the latest),
     # nor for `no_help` and `caps`, which have their own alerts (HermesPruneDidNotHelp,
-    # HermesPruneCapped).
+    # HermesPruneCapped), nor for what other homes are asked for: they say by themselves.
     Alert(
         name="HermesPruneThresholdUnreachable",
         expression="""
             max_over_time(
-              hermes_prune_unreachable_bytes{reason!~"cooldown|trash|no_help|caps"}[10m]
+              hermes_prune_unreachable_bytes{reason!~"cooldown|trash|no_help|caps|other_homes"}[10m]
             ) > 0
             and on (job, instance, home, threshold)
             max_over_time(hermes_prune_pressure[10m]) == 1

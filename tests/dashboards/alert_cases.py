@@ -1069,7 +1069,7 @@ DISK = (
         labels={**HOME_LABELS, "policy": "old_sessions"},
         page=HOST_PAGE,
         summary="Retention is configured, but old items stay.",
-        description="12 item(s) of home ann/dev on web-1:9749 are old enough for the policy "
+        description="12 item(s) of home ann/dev on web1:10749 are old enough for the policy "
         "old_sessions, the oldest for more than a week.",
         quiet=(
             Quiet(

@@ -68,24 +68,24 @@ def blocks(
 
 
 def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+    """Yield for each policy how many items go, and when their bytes come free."""
     rows = []
     for policy in POLICY_NAMES:
         chosen = [each for each in actions if each["policy"] == policy]
         if chosen:
-            size = sum(each["bytes"] for each in chosen)
-            rows.append(
-                (
-                    Cell(policy, Tone.STRONG),
-                    Cell(format_count(len(chosen))),
-                    Cell(format_size(size)),
-                )
-            )
-    total = sum(each["bytes"] for each in actions)
-    rows.append((Cell("all"), Cell(format_count(len(actions))), Cell(format_size(total))))
-    yield Table(
-        (Column("policy"), Column("items", right=True), Column("bytes", right=True)), tuple(rows)
-    )
+            rows.append((Cell(policy, Tone.STRONG), *_amounts(chosen)))
+    rows.append((Cell("all"), *_amounts(actions)))
+    titles = ("items", "bytes", "free now", "at purge", "after upkeep")
+    yield Table((Column("policy"), *(Column(title, right=True) for title in titles)), tuple(rows))
     yield Line()
+
+
+def _amounts(actions: Sequence[Mapping[str, Any]]) -> Iterator[Cell]:
+    yield Cell(format_count(len(actions)))
+    yield Cell(format_size(sum(each["bytes"] for each in actions)))
+    for when in Frees:
+        size = sum(each["bytes"] for each in actions if each.get("frees") == when.value)
+        yield Cell(format_size(size)) if size else Cell("-", Tone.FAINT)
 
 
 def _when_free(plans: Sequence[HomePlanView]) -> Iterator[Block]:

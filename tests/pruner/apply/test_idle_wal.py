@@ -9,12 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from exporter.evidence.openers import KnownOpeners
+from exporter.pruner.apply.execute import purge
 from exporter.pruner.apply.undo import undo
+from exporter.pruner.apply.upkeep import vacuum_database
+from exporter.runs.models import Frees
 from exporter.writing import connection
 from tests.real.hermes import NEWEST, python_for
 from tests.support.evidence import evidence
+from tests.support.prune_plans import plan, read_inventory
 from tests.support.reaping import inodes, target_of
 from tests.support.session_pruning import beside_all, dump_all, planned, prunable_process, prune
 
@@ -138,3 +143,17 @@ def test_a_survey_that_could_not_see_every_process_proves_nothing(home: Path) ->
     unseen = target_of(home, KnownOpeners())
     prune(home, planned(home, SESSIONS[:2]), unseen)
     assert wal_size(home) > 0
+
+
+def test_the_home_grows_by_the_stated_trash_and_shrinks_by_what_the_plan_said(home: Path) -> None:
+    made = structs.replace(plan(read_inventory(home).inventory), home=str(home))
+    assert len(made.actions) == len(SESSIONS)
+    size = size_of(home)
+    prune(home, made)
+    assert size - MIB < size_of(home) <= size + made.rows_trash_bytes
+    purge(None, beside_all(home))
+    known = KnownOpeners.of(evidence(home))
+    done = vacuum_database(str(home), home.stat().st_uid, known, quiet=known.quiet)
+    assert done.why == ""
+    said = sum(each.bytes for each in made.actions if each.frees is Frees.AFTER_UPKEEP)
+    assert size - size_of(home) >= said > MIB
