@@ -330,9 +330,9 @@ def _marathons() -> Panel:
 def _verdicts() -> Panel:
     return graph_panel(
         "Open sessions by verdict",
-        "What is known of all open sessions. Dead ones that only grow: reaping is off. Many "
-        "unknown ones: agents are blind, see the list above, or wait for chats and programs; on "
-        "the host `hermes-exporter status` says for which.",
+        "Verdicts on all open sessions. Dead sessions that only increase: reaping is off. Many "
+        "unknown: agents are blind, see the list above, or wait for chats and programs; on the "
+        "host `hermes-exporter status` says for which.",
         Query(
             "sum by (verdict) (job:hermes_sessions_open_by_verdict:sum{<job>})",
             "{{verdict}}",

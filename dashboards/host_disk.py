@@ -198,9 +198,9 @@ def _thresholds() -> Panel:
 def _unreachable() -> Panel:
     return graph_panel(
         "Bytes that no policy may free",
-        "Above the low watermark and kept, by threshold and reason. `trash`: it comes free after "
-        "trash.min_keep; `caps`: it follows the next day. Otherwise widen a policy, raise the watermark "
-        "or add space: no run will help.",
+        "Bytes above the low watermark that stay, by threshold and reason. `trash`: free after "
+        "trash.min_keep; `caps`: taken the next day. Otherwise extend a policy, raise the "
+        "watermark or add space: no run can help.",
         Query(
             "sum by (threshold, reason) (hermes_prune_unreachable_bytes{<home>})",
             "{{threshold}}: {{reason}}",
