@@ -83,7 +83,7 @@ def asked(path: str) -> bytes:
 
 def never_reading(attack: Attack, size: Size) -> None:
     """More metrics than the kernel buffers, or some pages, which the agent has to make first."""
-    wanted = (asked("/metrics") * 60, asked("/") * 2, asked("/sessions") * 2)
+    wanted = (asked("/metrics") * 400, asked("/") * 2, asked("/sessions") * 2)
     attack.each(
         size.never_reading, lambda number: attack.client().sendall(wanted[number % len(wanted)])
     )
@@ -177,11 +177,15 @@ class Scraper:
         self._thread.start()
         try:
             yield
-            enough = self.answers + 2
-            wait_until(lambda: self.answers >= enough or self.failures, "more scrapes")
+            self.more(2)
         finally:
             self._over.set()
             self._thread.join()
+
+    def more(self, count: int) -> None:
+        """Return after so many more scrapes."""
+        enough = self.answers + count
+        wait_until(lambda: self.answers >= enough or self.failures, "more scrapes")
 
     def scrape(self) -> int:
         connection: http.client.HTTPConnection
@@ -258,6 +262,7 @@ def withstand(
                 for attack in ATTACKS:
                     with ExitStack() as stack:
                         attack(Attack(port, stack, context), size)
+                        scraper.more(2)  # while the clients hold on to what they have
                         assert scraper.failures == [], attack.__name__
             assert scraper.failures == []
             wait_until(
