@@ -36,7 +36,7 @@ def test_a_folder_can_be_copied_and_a_slip_is_told(tmp_path: Path) -> None:
     assert (tmp_path / "rules" / "alerts.yaml").read_bytes() == alerts.read_bytes()
     assert refusal("files", "rules/alert.yaml") == (
         2,
-        "hermes-exporter: there is no file 'rules/alert.yaml', did you mean 'rules/alerts.yaml'?\n",
+        "hermes-exporter: there is no file 'rules/alert.yaml', did you mean 'rules/alerts.yaml'?",
     )
 
 
