@@ -174,6 +174,7 @@ complete -c hermes-exporter -n '__fish_seen_subcommand_from check' -l json -d 'p
 complete -c hermes-exporter -n '__fish_seen_subcommand_from check' -l agent.socket -r -F -d 'ask the agent on this socket (default: the agent of this host or of this user)'
 complete -c hermes-exporter -n '__fish_seen_subcommand_from check' -l fresh -d 'have the agent scan now, before it answers'
 complete -c hermes-exporter -n '__fish_seen_subcommand_from check' -l no-agent -d 'scan without an agent'
+complete -c hermes-exporter -n '__fish_seen_subcommand_from check' -l web.listen-address -x -d 'HOST:PORT, `:PORT` for every interface, or unix:PATH; may be repeated (default: 127.0.0.1:10749)'
 complete -c hermes-exporter -n '__fish_seen_subcommand_from check' -l web.config.file -r -F -d 'TLS, client certificates and users, in the format of node_exporter\'s file'
 complete -c hermes-exporter -n '__fish_seen_subcommand_from files' -s h -d 'show this help message and exit'
 complete -c hermes-exporter -n '__fish_seen_subcommand_from files' -l help -d 'show this help message and exit'
