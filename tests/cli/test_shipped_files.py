@@ -54,7 +54,7 @@ def test_the_wheel_has_them_in_a_bare_environment(tmp_path: Path) -> None:
     python = tmp_path / "bare" / "bin" / "python"
     site = next((tmp_path / "bare" / "lib").glob("python*/site-packages"))
     install = ["install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel]
-    subprocess.run([sys.executable, "-m", "pip", *install], check=True)
+    subprocess.run([sys.executable, "-m", "pip", *map(str, install)], check=True)
     environment = {**os.environ, "PYTHONPATH": f"{site}:{sysconfig.get_path('purelib')}"}
     told = subprocess.run(
         [python, "-m", "exporter", "files", "--json"],
