@@ -113,7 +113,7 @@ def completion(shell: str) -> str:
     """The script for bash, zsh or fish."""
     if shell == "fish":
         return "".join(f"complete -c {PROGRAM} {line}\n" for line in _fish())
-    written = shtab.complete(program(), shell, preamble=_PREAMBLE)
+    written = shtab.complete(program(), shell, preamble=_PREAMBLE[shell])
     return written + (_EQUALS_SIGN if shell == "bash" else "\n")
 
 
