@@ -11,13 +11,8 @@ import os
 import threading
 import time
 from collections import Counter
-<<<<<<< HEAD
 from collections.abc import Callable, Collection
-from typing import Final
-=======
-from collections.abc import Callable
 from typing import Final, NamedTuple
->>>>>>> box-next
 
 import apsw
 from msgspec import structs
@@ -276,21 +271,16 @@ class AutomaticPruner:
         pruned = worker.call(protocol.PRUNE, request)
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
-<<<<<<< HEAD
-        policies = Counter(each.policy for each in done)
-        self._log_run(state, pruned, planned.pressure, policies, by_age=by_age)
+        failed = pruned.outcome is RunOutcome.FAILED
+        self._note_result(state, (pruned.why or "nothing could be taken") if failed else "")
+        if not failed:
+            policies = Counter(each.policy for each in done)
+            self._log_run(state, pruned, planned.pressure, policies, by_age=by_age)
         memory = note_done(planned.memory, planned.pressure, done, self._clock())
         self._remember(state, self._with_clean_up(memory, cleaned=by_age))
 
     def _with_clean_up(self, memory: PruneMemory, *, cleaned: bool) -> PruneMemory:
         return structs.replace(memory, cleaned_at=self._clock()) if cleaned else memory
-=======
-        failed = pruned.outcome is RunOutcome.FAILED
-        self._note_result(state, (pruned.why or "nothing could be taken") if failed else "")
-        if not failed:
-            self._log_run(state, pruned, planned.pressure, Counter(each.policy for each in done))
-        self._remember(state, note_done(planned.memory, planned.pressure, done, self._clock()))
->>>>>>> box-next
 
     def _upkeep_is_due(self, state: HomeState, own: HomeSettings) -> bool:
         """True once a day, if upkeep is configured and no process uses the home."""
