@@ -101,7 +101,7 @@ def _killed_gateway(hermes: Hermes, home: Path, model: StubModel) -> dict[str, s
     parent = chat_once(hermes, home, words="a session that a client goes on with")
     helped = numbered(HANG)
     with api_server(hermes, home) as server:
-        server.chat(parent, f"{DELEGATE} {helped}")
+        server.start_run(parent, f"{DELEGATE} {helped}")
         _wait_until_half_answered(model, helped)
         _wait_until_half_answered(model, line)
         server.process.kill()
@@ -109,7 +109,10 @@ def _killed_gateway(hermes: Hermes, home: Path, model: StubModel) -> dict[str, s
     (home / "cron" / "jobs.json").unlink()
     (home / ".env").unlink()
     (cron,) = ask(home, "SELECT id FROM sessions WHERE source = 'cron' AND ended_at IS NULL")
-    (child,) = ask(home, f"SELECT id FROM sessions WHERE parent_session_id = '{parent}'")
+    (child,) = ask(
+        home,
+        "SELECT id FROM sessions WHERE parent_session_id IS NOT NULL ORDER BY rowid DESC LIMIT 1",
+    )
     return {CRON: cron["id"], SUBAGENT: child["id"]}
 
 
