@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,11 +14,12 @@ from exporter.agent.session_list import SessionList
 from exporter.agent.state_store import StateStore
 from exporter.collectors.labels import AllowedValues, LabelFamily, label_value, most_used_first
 from exporter.collectors.view import CounterValue, HomeView
-from exporter.config.mode import Mode
+from exporter.config.mode import Mode, When
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
 from exporter.evidence.liveness import StartTimes
 from exporter.evidence.models import HomeEvidence
+from exporter.pruner.decide.daily import next_clean_up
 from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
 from exporter.reaper.slow_start import HourlyLimit, SlowStart
@@ -256,6 +259,9 @@ class HomeState:
             sessions_left_out=self._sessions.left_out,
             reaper_enforcing=own.reaper.mode is Mode.ENFORCE and self.home.may_write,
             prune_enforcing=own.prune.mode is Mode.ENFORCE and self.home.may_write,
+            next_clean_up_at=next_clean_up(time.time(), os.uname().nodename)
+            if When.AGE in own.prune.when
+            else None,
         )
 
     def _blind(self) -> tuple[str, ...]:

@@ -330,7 +330,9 @@ class ScanLoop:
         """Return the plans that are due by the configuration."""
         return Want(
             self._reaper.want(state, self.settings) if self._reaper is not None else None,
-            self._pruner.want(state, self.settings) if self._pruner is not None else None,
+            self._pruner.want(state, self.settings, list(self._states.values()))
+            if self._pruner is not None
+            else None,
         )
 
     def _act(self, state: HomeState) -> None:

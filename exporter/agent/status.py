@@ -90,6 +90,7 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
         "unknown": {each.reason.value: each.sessions for each in home.unknown},
         "waiting": [_waiting(each, public=public) for each in home.unknown],
         "capped": _capped(home),
+        "next_clean_up_at": home.next_clean_up_at,
         **_prune_figures(home),
     }
 

@@ -782,12 +782,15 @@ def _pruned(*, value: Values, pressure: Values, at: float) -> Series:
     }
 
 
-def _retention(oldest: Values, *, eligible: int, enforcing: int) -> Series:
+def _retention(
+    oldest: Values, *, eligible: int, by_age: int = 0, deleted: Values | None = None
+) -> Series:
     of = f'{HOME},policy="old_sessions"'
     return {
         f"hermes_retention_eligible{{{of}}}": run((len(oldest), eligible)),
         f"hermes_retention_oldest_timestamp_seconds{{{of}}}": oldest,
-        f"hermes_prune_enforcing{{{HOME}}}": run((len(oldest), enforcing)),
+        f"hermes_prune_by_age{{{HOME}}}": run((len(oldest), by_age)),
+        f"hermes_prune_deleted_total{{{of}}}": deleted or run((len(oldest), 40)),
     }
 
 
@@ -881,6 +884,7 @@ DISK = (
             Quiet("another threshold is crossed", _unreachable(3 * GIB, 0)),
             Quiet("the next run is soon", _unreachable(3 * GIB, 1, "cooldown")),
             Quiet("the rest follows tomorrow", _unreachable(3 * GIB, 1, "caps")),
+            Quiet("the trash is emptied soon", _unreachable(3 * GIB, 1, "trash")),
         ),
     ),
     Case(
@@ -982,6 +986,19 @@ DISK = (
         description="transcripts of home ann/dev on web1:10749 is at 150% of its high mark "
         "although a prune ran within the last day.",
         quiet=(
+            *(
+                Quiet(
+                    f"bytes are on their way: {reason}",
+                    {
+                        **_pruned(
+                            value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=3600
+                        ),
+                        f'hermes_prune_unreachable_bytes{{{HOME},threshold="transcripts",'
+                        f'reason="{reason}"}}': run((120, GIB)),
+                    },
+                )
+                for reason in ("trash", "caps")
+            ),
             Quiet(
                 "it was made more than a day ago",
                 _pruned(value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=-86400),
@@ -1016,7 +1033,7 @@ DISK = (
     Case(
         alert="HermesRetentionInert",
         severity="warning",
-        series=_retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, enforcing=1),
+        series=_retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, by_age=1),
         first=7 * DAY + 64,
         step=8,
         labels={**HOME_LABELS, "policy": "old_sessions"},
@@ -1027,15 +1044,41 @@ DISK = (
         quiet=(
             Quiet(
                 "the oldest ones do go",
-                _retention(ramp(_WEEK_AND_MORE, -9_000_000, 600), eligible=12, enforcing=1),
+                _retention(ramp(_WEEK_AND_MORE, -9_000_000, 600), eligible=12, by_age=1),
             ),
             Quiet(
-                "it only observes",
-                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, enforcing=0),
+                "only thresholds start runs, and none took of this policy",
+                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12),
             ),
             Quiet(
                 "none is past its policy",
-                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=0, enforcing=1),
+                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=0, by_age=1),
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesRetentionInert",
+        severity="warning",
+        series=_retention(
+            run((_WEEK_AND_MORE, -9_000_000)),
+            eligible=12,
+            deleted=ramp(_WEEK_AND_MORE, 40, 1),
+        ),
+        first=7 * DAY + 64,
+        step=8,
+        labels={**HOME_LABELS, "policy": "old_sessions"},
+        page=HOST_PAGE,
+        summary="Retention is configured, but old items stay.",
+        description="12 item(s) of home ann/dev on web1:10749 are old enough for the policy "
+        "old_sessions, the oldest for more than a week.",
+        quiet=(
+            Quiet(
+                "a person took the oldest",
+                _retention(
+                    ramp(_WEEK_AND_MORE, -9_000_000, 600),
+                    eligible=12,
+                    deleted=ramp(_WEEK_AND_MORE, 40, 1),
+                ),
             ),
         ),
     ),

@@ -487,6 +487,7 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
         "hermes_prune_unreachable_bytes", _always(trash), threshold="transcripts", reason="trash"
     )
     yield _plain("hermes_prune_blocked", _always(home.pressed > 1), reason="too_many_orphans")
+    yield _plain("hermes_prune_by_age", _always(home.prunes))
     yield _plain("hermes_prune_capped_items", _always(40 * (home.pressed > 1)))
 
 

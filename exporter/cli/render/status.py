@@ -85,6 +85,12 @@ def _detail(home: HomeJson, mixed: bool) -> Iterator[Block]:
     would = _would(home)
     if would:
         yield _fact("would", Cell(would))
+    if home.get("next_clean_up_at") is not None:
+        when = format_time(home["next_clean_up_at"])
+        what = (
+            "the next clean-up by age" if home["mode"]["prune"] == "enforce" else "by age, a plan"
+        )
+        yield _fact("retention", Cell(f"{what}: {when}"))
     if home.get("capped"):
         yield _fact("waits", Cell(_capped(home["capped"]), Tone.WARN))
 

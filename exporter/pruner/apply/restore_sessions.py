@@ -25,7 +25,7 @@ from exporter.runs.trash import RunTrash
 from exporter.writing.batch_size import BatchSize
 from exporter.writing.connection import Writer, without_triggers
 from exporter.writing.index_upkeep import change_index, reindex
-from exporter.writing.pacing import ALONE_AFTER, ATTEMPTS, Pacer, checkpoint
+from exporter.writing.pacing import ALONE_AFTER, ATTEMPTS, Pacer
 from exporter.writing.search_index import (
     SearchIndex,
     add_to_index,
@@ -110,7 +110,6 @@ class SessionRestorer(Work):
                 waiting = waiting[len(some) :]
             ahead = [parts for _, parts in waiting if parts.id in self._begun]
             self._take_strays(writer, layout.index, ahead)
-            checkpoint(self._target, writer)
 
     def _restore_some(
         self,
