@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.hermes import NEWEST, python_for
+from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.stub_model import StubModel, stub_model
 from tests.support.leaks import (
+    BEGIN,
     CHAT_SECONDS,
     DELEGATING,
+    END,
     GATEWAY,
     LEAKS,
     NEIGHBOURS,
@@ -62,3 +64,13 @@ def test_every_leak_ends_beside_every_neighbour(
     found = measure(python_for(version), tmp_path, model)
     assert len(found) == len(LEAKS) * len(NEIGHBOURS)
     check(found, version)
+
+
+def test_the_page_says_how_every_leak_ends() -> None:
+    """`python -m tests.support.leaks` writes the table from what it measured."""
+    page = (REPOSITORY / "docs" / "safety.md").read_text().partition(BEGIN)[2].partition(END)[0]
+    rows = [line for line in page.splitlines() if line.startswith("| ")][2:]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == list(LEAKS)
+    cells = [cell for row in rows for cell in row.strip("| ").split(" | ")[1:]]
+    assert len(cells) == len(LEAKS) * len(NEIGHBOURS)
+    assert all(cell.startswith(("proven", "presumed")) for cell in cells), cells
