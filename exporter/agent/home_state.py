@@ -58,6 +58,7 @@ class HomeState:
         self._scan_seconds = 0.0
         self._counters: tuple[CounterValue, ...] = tuple(store.counters(home.path))
         self._sources = self._histogram_sources = self._ended = self._end_reasons = _NO_VALUES
+        self._weights: dict[LabelFamily, dict[tuple[str, ...], float]] = {}
         self._verdicts: tuple[VerdictCount, ...] = ()
         self._leaks: tuple[LeakCount, ...] = ()
         self._unknown: tuple[UnknownCount, ...] = ()
@@ -167,7 +168,15 @@ class HomeState:
         self._end_reasons = self._allowed_values(LabelFamily.END_REASON, after_end)
 
     def _allowed_values(self, family: LabelFamily, weights: Weights) -> AllowedValues:
-        return self._store.admit(self.home.path, family, most_used_first(weights))
+        """Return the values that are shown. A value is active if it has more than a scan ago."""
+        before = self._weights.get(family)
+        active = (
+            [value for value, weight in weights.items() if weight > before.get(value, 0)]
+            if before is not None
+            else []
+        )
+        self._weights[family] = dict(weights)
+        return self._store.admit(self.home.path, family, most_used_first(weights), active)
 
     def finish(self, now: float, monotonic: float) -> None:
         self._scanned_at = now

@@ -269,7 +269,10 @@ class ScanLoop:
     def _scan_dedicated(self, state: HomeState) -> None:
         self._probe_one(state)
         if state.new_probe is not None:
-            self._read(state, self._survey(survey_targets(state.home, state.new_probe)).homes)
+            self._read(state, self._survey(self._targets(state.home, state.new_probe)).homes)
+
+    def _targets(self, home: Home, look: Probe) -> list[HomeFiles]:
+        return survey_targets(home, look, self.settings)
 
     def _probe_one(self, state: HomeState) -> None:
         state.begin(self._monotonic())
@@ -438,7 +441,7 @@ class ScanLoop:
                 each
                 for state in states
                 if state.new_probe
-                for each in survey_targets(state.home, state.new_probe)
+                for each in self._targets(state.home, state.new_probe)
             ]
         )
         self._process_candidates = found.candidates

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from exporter.errors import DatabaseError
+from exporter.evidence.liveness import LivingOwners
 from exporter.hermes import database
 from exporter.hermes.continuity import (
     DatabaseFingerprint,
@@ -246,7 +247,7 @@ class InventoryReader:
 
     def _read(self, connection: apsw.Connection, now: float, *, thorough: bool) -> _DatabaseFacts:
         schema = probe_schema(connection)
-        routing = read_routing(self._home, connection, schema, now)
+        routing = read_routing(self._home, connection, schema, now, LivingOwners())
         turns = read_life_signs(connection, schema).turns
         leases = frozenset(session_id for session_id, until in turns.items() if until > now)
         self_pruning = read_own_pruning(self._home, connection, schema)
