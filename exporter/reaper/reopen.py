@@ -111,12 +111,16 @@ def reopen_active(
 
 
 def current_ends(journal: RunJournal, only: Collection[str] | None) -> list[RecordedAction]:
-    """For each session the last end that we wrote and did not take back."""
-    newest: dict[str, RecordedAction] = {}
+    """The ends that we wrote and did not take back; only one of a session can be its present one.
+
+    Hermes may have reopened a session that we ended again later. Which of both is the later one the
+    times do not tell, since the clock may have been set back: the row itself tells.
+    """
+    ends: dict[tuple[str, End], RecordedAction] = {}
     for each in journal.done_actions(*ENDS):  # the newest first
         if only is None or each.action.target in only:
-            newest.setdefault(each.action.target, each)
-    return list(newest.values())
+            ends.setdefault((each.action.target, written_end(each)), each)
+    return list(ends.values())
 
 
 def _stop_if_proven(runs: RunJournal, healed: Sequence[RecordedAction]) -> None:

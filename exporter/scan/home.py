@@ -161,7 +161,11 @@ class HomeScanner:
 
     def has_plugins(self) -> bool:
         """True if plugins or hooks may run agents in threads of any Hermes process."""
-        return self._home_config().enables_plugins or home_facts.has_plugin_folders(self._home)
+        return (
+            self._home_config().enables_plugins
+            or home_facts.has_plugin_folders(self._home)
+            or home_facts.host_enables_plugins()
+        )
 
     def _disk_scanner(self, options: ScanOptions) -> DiskScanner:
         """Return the scanner that knows the home from earlier scans; a new one for new settings."""
