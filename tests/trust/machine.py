@@ -39,14 +39,15 @@ WEIGHTS = {
     "go_on": 2,
     "api_turn": 4,
     "cron": 2,
-    "route": 2,
-    "hold": 1,
+    "route": 3,
+    "hold": 2,
     "let_go": 2,
     "plugins": 1,
     "dump": 2,
     "checkpoint": 1,
     "remove_work": 1,
     "old_sessions": 2,
+    "come_back": 4,
     "scan": 18,
     "scans": 8,
     "wait": 12,
@@ -438,6 +439,29 @@ class Machine:
                 self._leave(made, "cli_close")
         self.stage.end(made, killed=step.c % 2 == 0)
 
+    def _come_back(self, step: Step) -> None:
+        """A conversation stands still so long that it is ended and pruned; then it goes on."""
+        home = self._home(step.a)
+        made = self.stage.start(home, ("chat", "program", "tui", "chat", "visitor")[step.b % 5])
+        if made.kind == "visitor":
+            made.has_database = False
+            self._sync(home)
+        self._say_in(made)
+        for _ in range(2):
+            self._old_sessions(step)  # newer ones: the newest are always kept
+        self._check()
+        for hours, scans in ((0, 1), (74, 4), (10 * 24, 3), (80 if step.c % 2 else 0, 3)):
+            self.clock.advance(hours * HOUR)
+            for _ in range(scans):
+                self.clock.advance(61)
+                self._scan_with(self.stage.agents[0])
+            if hours == 10 * 24:
+                self._prune(step)
+        self._say_in(made)
+        self._check()
+        self.clock.advance(15)
+        self._scan_with(self.stage.agents[0])
+
     # Time
 
     def _wait(self, step: Step) -> None:
@@ -466,7 +490,8 @@ class Machine:
             raise BrokenPromiseError(f"counters fell: {fallen}")
         faulty = self._faulty
         for home in self.homes:
-            self.model.scanned(home, main=agent is self.stage.agents[0])
+            rows = self.seen[home.path].rows
+            self.model.scanned(home, rows, main=agent is self.stage.agents[0])
             if not faulty and agent.up[home.path]:
                 self.model.check_healed(home, self.seen[home.path])
                 if agent is self.stage.agents[0]:
