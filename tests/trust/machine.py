@@ -39,15 +39,14 @@ WEIGHTS = {
     "go_on": 2,
     "api_turn": 4,
     "cron": 2,
-    "route": 3,
-    "hold": 2,
+    "route": 2,
+    "hold": 1,
     "let_go": 2,
     "plugins": 1,
     "dump": 2,
     "checkpoint": 1,
     "remove_work": 1,
     "old_sessions": 2,
-    "come_back": 4,
     "scan": 18,
     "scans": 8,
     "wait": 12,
@@ -71,6 +70,11 @@ CLOCK_STEPS = (-7200, -1800, -45, 45, 1800, 7200, 3 * 86400)
 KINDS = ("chat", "chat", "chat", "oneshot", "gateway", "tui", "program", "visitor", "maintenance")
 SOURCES = {"tui": "tui", "gateway": "telegram"}
 FAULTS = ("kill", "kill", "kill", "ENOSPC", "EIO", "EMFILE", "EROFS")
+
+
+def draw_episode(seed: int, steps: int) -> list[Step]:
+    """The script of an episode: at its end a conversation comes back, which takes weeks."""
+    return [*draw(seed, steps)[:-1], Step("come_back", seed, seed // 3, seed // 5)]
 
 
 def draw(seed: int, steps: int, weights: dict[str, int] | None = None) -> list[Step]:
@@ -700,4 +704,4 @@ def parse(text: str) -> list[Step]:
     return found
 
 
-__all__ = ["WEIGHTS", "Machine", "Step", "draw", "lines", "parse", "shrink"]
+__all__ = ["WEIGHTS", "Machine", "Step", "draw", "draw_episode", "lines", "parse", "shrink"]
