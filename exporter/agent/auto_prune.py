@@ -7,27 +7,31 @@ time.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
 
 import apsw
+from msgspec import structs
 
 from exporter import logs
 from exporter.agent.act_request import prune_request, settle_request
 from exporter.agent.home_state import HomeState
 from exporter.agent.state_store import StateStore
-from exporter.config.mode import Mode
+from exporter.config.mode import Mode, When
+from exporter.config.prune import Prune
 from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, error_location
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
+from exporter.pruner.decide.daily import is_clean_up_due
 from exporter.pruner.decide.thresholds import Pressure, note_done
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
-from exporter.runs.models import Capped, Frees, Outcome
+from exporter.runs.models import Capped, Frees, Outcome, RunOutcome
 from exporter.snapshot import Trouble
 from exporter.workers import protocol
 from exporter.workers.pool import Pool
@@ -35,10 +39,21 @@ from exporter.workers.process import Worker
 from exporter.workers.protocol import UpkeepRequest
 
 _NOTHING: Final = ""
+_CLEAN_UP_CHECK_SECONDS: Final = 60.0
+"""While the daily clean-up is due, it is tried again after so long."""
 _UPKEEP_SECONDS: Final = 24 * 3600.0
+_RETRY_SECONDS_MAX: Final = 3600.0
 Job = Callable[[Worker], None]
 
 log = logs.get("pruner")
+
+
+class _Failure(NamedTuple):
+    """Runs of a home that failed one after another."""
+
+    times: int
+    retry_at: float
+    """By the monotonic clock: no run is tried before."""
 
 
 class AutomaticPruner:
@@ -63,7 +78,11 @@ class AutomaticPruner:
         self._changes = logs.StateChange()
         self._locks: dict[int, threading.Lock] = {}
         self._busy: set[str] = set()
+        self._failed: dict[str, _Failure] = {}
         self._stopping = False
+        self._host = os.uname().nodename
+        self._by_age: set[str] = set()
+        """Homes whose scan in progress plans the daily clean-up."""
         self._settings = Settings()
         """The current settings. A run that waits for its turn checks them again before it acts."""
 
@@ -75,21 +94,44 @@ class AutomaticPruner:
         self._settings = settings
         if state.snapshot is None or state.home.path in self._busy:
             return False
+        own = settings.for_home(state.home).prune
+        interval = own.interval_seconds
+        if self._clean_up_is_due(state, own):
+            interval = min(interval, _CLEAN_UP_CHECK_SECONDS)
         last = self._last_check.get(state.home.path)
-        interval = settings.for_home(state.home).prune.interval_seconds
         return last is None or self._monotonic() - last >= interval
+
+    def _clean_up_is_due(self, state: HomeState, own: Prune) -> bool:
+        if When.AGE not in own.when:
+            return False
+        last = self._store.prune_memory(state.home.path).cleaned_at
+        return is_clean_up_due(self._clock(), last, self._host)
 
     def is_new(self, state: HomeState) -> bool:
         """True if the home had only its first scan so far, without a check of the thresholds."""
         return state.home.path not in self._checked_homes
 
-    def want(self, state: HomeState, settings: Settings) -> PrunePlanRequest | None:
-        """Return what the next scan must plan; None if no check is due."""
+    def want(
+        self, state: HomeState, settings: Settings, homes: Collection[HomeState] = ()
+    ) -> PrunePlanRequest | None:
+        """Return what the next scan must plan; None if no check is due.
+
+        `homes` are all that are watched: a full filesystem asks each for its share alone.
+        """
         if not self.is_due(state, settings):
             return None
         own = settings.for_home(state.home)
         memory = self._store.prune_memory(state.home.path)
-        return PrunePlanRequest(own.prune, memory, own.reaper.end_reason)
+        by_age = self._clean_up_is_due(state, own.prune)
+        if by_age:
+            self._by_age.add(state.home.path)
+        return PrunePlanRequest(
+            own.prune,
+            memory,
+            own.reaper.end_reason,
+            by_pressure=not by_age,
+            disk_share=disk_share(state, homes),
+        )
 
     def act(self, state: HomeState, settings: Settings) -> None:
         """Take the plan that the scan made, and start a run if one is due."""
@@ -99,6 +141,8 @@ class AutomaticPruner:
         if planned is None and not state.plans.problem:
             return
         home, own = state.home, settings.for_home(state.home)
+        by_age = home.path in self._by_age
+        self._by_age.discard(home.path)
         self._last_check[home.path] = self._monotonic()
         self._checked_homes.add(home.path)
         # A plan made before a killed run is settled may be wrong: the next check plans again.
@@ -108,10 +152,15 @@ class AutomaticPruner:
             self._log_obstacle(state, state.plans.problem)
             return
         state.prune = planned.report
-        self._remember(state, planned.memory)
+        acts = own.prune.mode is Mode.ENFORCE and home.may_write and bool(planned.plan.actions)
+        # A clean-up that has something to do is done only after its run; until then it is due.
+        cleaned = by_age and not acts and not planned.plan.blocked
+        self._remember(state, self._with_clean_up(planned.memory, cleaned=cleaned))
         self._log_obstacle(state, planned.plan.why if planned.plan.blocked else _NOTHING)
         self._log_caps(state, planned.plan.capped)
         if own.prune.mode is not Mode.ENFORCE or not home.may_write:
+            return
+        if planned.plan.actions and not self._may_try(home.path):
             return
         if planned.plan.actions:
             # A process that opens the database from now on is not part of this evidence: it counts
@@ -119,7 +168,9 @@ class AutomaticPruner:
             evidence, planned_at = state.evidence, self._monotonic()
             self._start_run(
                 state,
-                lambda worker: self._prune(worker, state, own, planned, evidence, planned_at),
+                lambda worker: self._prune(
+                    worker, state, own, planned, evidence, planned_at, by_age=by_age
+                ),
             )
         elif self._upkeep_is_due(state, own):
             self._last_upkeep[home.path] = self._monotonic()
@@ -169,13 +220,37 @@ class AutomaticPruner:
             with self._lock_of(home.owner), self._pool.temporary(home.owner) as worker:
                 job(worker)
         except (ExporterError, TimeoutError) as error:
-            if not self._stopping:
-                self._log_obstacle(state, str(error))
+            self._note_result(state, str(error))
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the agent
-            log.error("prune failed", home=home.label, error=error_location(error))
+            self._note_result(state, f"internal error: {error_location(error)}")
         finally:
             self._busy.discard(home.path)
-            self._last_check.pop(home.path, None)
+            if home.path not in self._failed:
+                self._last_check.pop(home.path, None)  # the next scan shows what came of it
+
+    def _may_try(self, path: str) -> bool:
+        failure = self._failed.get(path)
+        return failure is None or self._monotonic() >= failure.retry_at
+
+    def _note_result(self, state: HomeState, why: str) -> None:
+        """Note how a run went. After a failure the next try waits, longer each time; a run costs a
+        process, and a disk that is read-only stays so. One line is logged per change of state.
+        """
+        path = state.home.path
+        if self._stopping:
+            return
+        if why:
+            interval = self._settings.for_home(state.home).prune.interval_seconds
+            times = self._failed[path].times + 1 if path in self._failed else 1
+            pause = min(interval * 2.0**times, _RETRY_SECONDS_MAX)
+            self._failed[path] = _Failure(times, self._monotonic() + pause)
+        else:
+            self._failed.pop(path, None)
+        if self._changes.changed((path, "run"), why, assumed=_NOTHING):
+            if why:
+                log.warn("prune failed, tried again later", home=state.home.label, why=why)
+            else:
+                log.info("prunes succeed again", home=state.home.label)
 
     def _prune(
         self,
@@ -185,6 +260,8 @@ class AutomaticPruner:
         planned: PrunePlanResult,
         evidence: HomeEvidence,
         planned_at: float,
+        *,
+        by_age: bool,
     ) -> None:
         wanted = self._settings.for_home(state.home).prune.mode is Mode.ENFORCE
         waited = self._monotonic() - planned_at
@@ -194,8 +271,16 @@ class AutomaticPruner:
         pruned = worker.call(protocol.PRUNE, request)
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
-        self._log_run(state, pruned, planned.pressure, Counter(each.policy for each in done))
-        self._remember(state, note_done(planned.memory, planned.pressure, done, self._clock()))
+        failed = pruned.outcome is RunOutcome.FAILED
+        self._note_result(state, (pruned.why or "nothing could be taken") if failed else "")
+        if not failed:
+            policies = Counter(each.policy for each in done)
+            self._log_run(state, pruned, planned.pressure, policies, by_age=by_age)
+        memory = note_done(planned.memory, planned.pressure, done, self._clock())
+        self._remember(state, self._with_clean_up(memory, cleaned=by_age))
+
+    def _with_clean_up(self, memory: PruneMemory, *, cleaned: bool) -> PruneMemory:
+        return structs.replace(memory, cleaned_at=self._clock()) if cleaned else memory
 
     def _upkeep_is_due(self, state: HomeState, own: HomeSettings) -> bool:
         """True once a day, if upkeep is configured and no process uses the home."""
@@ -234,7 +319,13 @@ class AutomaticPruner:
             )
 
     def _log_run(
-        self, state: HomeState, outcome: Outcome, pressure: Pressure, by_policy: Counter[str]
+        self,
+        state: HomeState,
+        outcome: Outcome,
+        pressure: Pressure,
+        by_policy: Counter[str],
+        *,
+        by_age: bool,
     ) -> None:
         due = [level.name.value for level in pressure.levels if level.due]
         log.info(
@@ -243,13 +334,15 @@ class AutomaticPruner:
             run=outcome.run,
             outcome=outcome.outcome.value,
             thresholds=",".join(due),
+            when=When.AGE.value if by_age else When.PRESSURE.value,
             policies=",".join(f"{name}:{items}" for name, items in by_policy.items()),
             items=len(outcome.done),
             skipped=len(outcome.skipped),
             freed_bytes=outcome.freed.get(Frees.NOW, 0),
             in_trash_bytes=outcome.freed.get(Frees.AT_PURGE, 0),
         )
-        self._log_obstacle(state, outcome.why)
+        if outcome.why:
+            log.warn("part was not pruned", home=state.home.label, why=outcome.why)
 
     def _log_obstacle(self, state: HomeState, why: str) -> None:
         """Log one line when something blocks pruning, and one when it no longer does."""
@@ -278,3 +371,29 @@ class AutomaticPruner:
     def close(self) -> None:
         """Stop. A run in progress ends with its worker; the next run finds out what it had done."""
         self._stopping = True
+
+
+def disk_share(state: HomeState, homes: Collection[HomeState]) -> float:
+    """Return how much of what the watched homes have on its filesystem a home has: 0 to 1.
+
+    A home that was not walked yet has an unknown size; then the others count without it.
+    """
+    device = _device_of(state)
+    sizes = {
+        each.home.path: _size_of(each)
+        for each in (state, *homes)
+        if each is state or (device is not None and _device_of(each) == device)
+    }
+    total = sum(sizes.values())
+    return sizes[state.home.path] / total if total else 1.0
+
+
+def _device_of(state: HomeState) -> int | None:
+    found = state.probe.state.database if state.probe is not None else None
+    return found.device if found is not None else None
+
+
+def _size_of(state: HomeState) -> int:
+    if state.snapshot is None:
+        return 0
+    return sum(usage.allocated_bytes for usage in state.snapshot.disk.usage.values())

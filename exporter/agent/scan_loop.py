@@ -269,7 +269,10 @@ class ScanLoop:
     def _scan_dedicated(self, state: HomeState) -> None:
         self._probe_one(state)
         if state.new_probe is not None:
-            self._read(state, self._survey(survey_targets(state.home, state.new_probe)).homes)
+            self._read(state, self._survey(self._targets(state.home, state.new_probe)).homes)
+
+    def _targets(self, home: Home, look: Probe) -> list[HomeFiles]:
+        return survey_targets(home, look, self.settings)
 
     def _probe_one(self, state: HomeState) -> None:
         state.begin(self._monotonic())
@@ -327,7 +330,9 @@ class ScanLoop:
         """Return the plans that are due by the configuration."""
         return Want(
             self._reaper.want(state, self.settings) if self._reaper is not None else None,
-            self._pruner.want(state, self.settings) if self._pruner is not None else None,
+            self._pruner.want(state, self.settings, list(self._states.values()))
+            if self._pruner is not None
+            else None,
         )
 
     def _act(self, state: HomeState) -> None:
@@ -368,7 +373,7 @@ class ScanLoop:
     def _lacks_only_plans(self, state: HomeState, why: str) -> bool:
         """True if the worker delivered its reading and failed only at the plans: the home is up."""
         if state.was_read:
-            state.plans = Plans(problem=f"could not take stock: {why}"[:300])
+            state.plans = Plans(problem=f"the scan could not make a plan: {why}"[:300])
         return state.was_read
 
     def _timed_out(self, state: HomeState, why: str) -> bool:
@@ -436,7 +441,7 @@ class ScanLoop:
                 each
                 for state in states
                 if state.new_probe
-                for each in survey_targets(state.home, state.new_probe)
+                for each in self._targets(state.home, state.new_probe)
             ]
         )
         self._process_candidates = found.candidates

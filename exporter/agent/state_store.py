@@ -13,20 +13,21 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import apsw
 import msgspec
 
+from exporter.agent import label_limits
 from exporter.agent.label_limits import allow
 from exporter.agent.usage_counters import UsageCounter
 from exporter.collectors.labels import AllowedValues, LabelFamily
 from exporter.collectors.view import CounterValue
 from exporter.errors import StateError
 from exporter.pruner.models import PruneMemory
-from exporter.snapshot import SessionUsage
+from exporter.snapshot import OTHER, SessionUsage
 
 STATE_VERSION: Final = 2
 """Raised when an older agent could not read what this one writes."""
@@ -88,7 +89,21 @@ CREATE TABLE IF NOT EXISTS trends (
 """
 """A ring of figures for the host page, also outside the versioned tables."""
 
+_SHOWN_COUNTERS: Final = """
+SELECT name, source, model, kind, counters.value FROM counters
+JOIN homes ON homes.id = counters.home WHERE path = :path AND (
+    (source = :other AND model IN ('', :other))
+    OR EXISTS (
+        SELECT 1 FROM admitted WHERE admitted.home = homes.id
+        AND family = iif(model = '', 'source', 'source-model')
+        AND admitted.value = iif(model = '', source, source || char(31) || model)
+    )
+)
+ORDER BY name, source, model, kind
+"""
+
 _FORGET_HOME: Final = """
+DELETE FROM label_activity WHERE home = :home;
 DELETE FROM trends WHERE home = :home;
 DELETE FROM watched WHERE home = :home;
 DELETE FROM model_counted WHERE home = :home;
@@ -132,10 +147,11 @@ class StateStore:
         try:
             os.makedirs(state_dir, mode=0o700, exist_ok=True)
             _make_private(path)
-            connection = apsw.Connection(path)
-            connection.set_busy_timeout(5000)
-            connection.pragma("journal_mode", "wal")
-            connection.pragma("synchronous", "NORMAL")
+            connection = _connect(path)
+            # A bad page may be met only hours later, in a scan: better a line at the start.
+            damage = connection.execute("PRAGMA quick_check(1)").get
+            if damage != "ok":
+                raise apsw.CorruptError(f"it is damaged ({str(damage).splitlines()[-1]})")
             return cls(connection, path, clock)
         except OSError as error:
             raise StateError(f"cannot use state directory {state_dir}: {error.strerror}") from error
@@ -162,12 +178,29 @@ class StateStore:
             self._connection.pragma("user_version", STATE_VERSION)
         self._connection.execute(_WATCHED)
         self._connection.execute(_TRENDS)
+        self._connection.execute(label_limits.SCHEMA)
 
     def _today(self) -> int:
         return int(self._clock() // _DAY_SECONDS)
 
     def close(self) -> None:
         self._connection.close()
+
+    def write_anew_if_gone(self) -> bool:
+        """If the file was deleted under the agent, write it anew from memory; True if so."""
+        if self.path == ":memory:" or os.path.exists(self.path):
+            return False
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        with self._lock:
+            kept = apsw.Connection(":memory:")
+            _copy(self._connection, kept)
+            # Closed before there is a new file: SQLite would remove the -wal file of that name.
+            self._connection.close()
+            _make_private(self.path)
+            self._connection = _connect(self.path)
+            _copy(kept, self._connection)
+            kept.close()
+        return True
 
     # Labels
 
@@ -281,12 +314,10 @@ class StateStore:
             self._connection.execute(_FORGET_SESSIONS, last)
 
     def counters(self, path: str) -> list[CounterValue]:
+        """Return the counters of values that have a place, and of `other`."""
         with self._lock:
             rows: list[Any] = self._connection.execute(
-                "SELECT name, source, model, kind, value FROM counters "
-                "JOIN homes ON homes.id = counters.home WHERE path = ? "
-                "ORDER BY name, source, model, kind",
-                (path,),
+                _SHOWN_COUNTERS, {"path": path, "other": OTHER}
             ).fetchall()
         return [CounterValue(*values) for values in rows]
 
@@ -357,14 +388,38 @@ class StateStore:
     # Bounded label values
 
     def admit(
-        self, path: str, family: LabelFamily, values: Iterable[tuple[str, ...]]
+        self,
+        path: str,
+        family: LabelFamily,
+        values: Iterable[tuple[str, ...]],
+        active: Collection[tuple[str, ...]] = (),
     ) -> AllowedValues:
-        """Return which of these label values have a place; the first seen keep theirs."""
+        """Return which of these label values have a place; the first seen keep theirs in use."""
         with self._lock:
-            return allow(self._connection, self._home(path), family, values)
+            return allow(
+                self._connection,
+                self._home(path),
+                family,
+                values,
+                active=active,
+                today=self._today(),
+            )
 
     def _home(self, path: str) -> int:
         return int(self._connection.execute("SELECT id FROM homes WHERE path = ?", (path,)).get)
+
+
+def _connect(path: str) -> apsw.Connection:
+    connection = apsw.Connection(path)
+    connection.set_busy_timeout(5000)
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "NORMAL")
+    return connection
+
+
+def _copy(source: apsw.Connection, target: apsw.Connection) -> None:
+    with target.backup("main", source, "main") as copy:
+        copy.step()
 
 
 @contextmanager

@@ -12,11 +12,15 @@ from exporter.scan.access import DeniedPart
 from exporter.snapshot import LockAnswer, Trouble
 from exporter.text import format_pids
 
+_ROOT_WITHOUT_RIGHTS: Final = (
+    "the agent is root without CAP_SYS_PTRACE, so other users' processes hide their descriptors",
+    "give it CAP_SYS_PTRACE: CapabilityBoundingSet= of its unit, docker run --cap-add SYS_PTRACE",
+)
 _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
     "permissions": (
         "see who has the database open",
         "some processes belong to other users and hide their descriptors",
-        "run as root",
+        "run as root; in a home of mode 0700, `reaper.private_homes: true` may do",
     ),
     "hidepid": (
         "see other users' processes",
@@ -35,7 +39,7 @@ _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "unreadable": (
         "see every process that may have the database open",
-        "a look at a process failed: a call is denied to the agent, or it lacks memory or files",
+        "a process could not be examined: a system call is denied, or memory or files run out",
         "allow statx in its sandbox; raise LimitNOFILE= of its unit",
     ),
     "overlay": (
@@ -141,6 +145,8 @@ def capabilities(
     for reason in home.blind:
         if reason in _CANNOT and reason not in follow:
             what, why, grant = _CANNOT[reason]
+            if reason == "permissions" and os.geteuid() == 0:
+                why, grant = _ROOT_WITHOUT_RIGHTS
             cannot.append(_entry(what, journal or why if reason == "run_journal" else why, grant))
     return {"home": home.label, "path": home.path, "can": can, "cannot": cannot}
 

@@ -25,6 +25,7 @@ _SEEN_DAYS_AGO: Final = 2.0
 
 _SETTINGS: Final = """\
 # Of the demo. `hermes-exporter check` and docs/configuration.md tell what there is.
+reaper: {private_homes: true}  # this home is the user's own, so root is not needed
 prune:
   thresholds:
     checkpoints: {high: 4MiB, low: 3MiB}

@@ -1,7 +1,7 @@
-"""Opening reaped sessions again: by an undo, or because the reap turns out to have been wrong.
+"""Reopens reaped sessions: by an undo, or because the reap was wrong.
 
-Healing puts a wrong reap right within one scan. While a session still carries exactly the end that
-we wrote:
+Healing corrects a wrong reap within one scan, while the session still has exactly the end that we
+wrote:
 
 1. A new child that continues it gives it the end `compression`, one that branched off `branched`,
    as Hermes would have done; `ended_at` becomes the child's start.
@@ -60,27 +60,27 @@ from exporter.writing.session_end import (
 from exporter.writing.target import Target
 
 _AT_ONCE: Final = 200
-"""Sessions looked at in one read transaction: a long one would keep the WAL from restarting."""
+"""Sessions read in one transaction: a long transaction would keep the WAL from restarting."""
 
 
 # Healing
 
 
 class HealedReaps(Struct, frozen=True):
-    """What was put right."""
+    """What was corrected."""
 
     mistakes: tuple[str, ...] = ()
     """Sessions that a process was running when we ended them."""
     resumed: tuple[str, ...] = ()
     """Sessions that a client resumed later."""
     complete: bool = True
-    """False if something is left to be put right: the database could not be written."""
+    """False if something is left to correct: the database could not be written."""
 
 
 def reopen_active(
     target: Target, processes: Collection[ProcessKey], only: Collection[str] | None = None
 ) -> HealedReaps:
-    """Put right what was ended wrongly; `processes` have the database open and are not cleared.
+    """Correct wrong reaps; `processes` have the database open and are not cleared.
 
     `only` these sessions are looked at; None: all that carry an end of ours. In a process of the
     home's owner without a connection. Raise DatabaseError or RunError if the home cannot be read or
@@ -111,16 +111,20 @@ def reopen_active(
 
 
 def current_ends(journal: RunJournal, only: Collection[str] | None) -> list[RecordedAction]:
-    """For each session the last end that we wrote and did not take back."""
-    newest: dict[str, RecordedAction] = {}
+    """The ends that we wrote and did not take back; only one of a session can be its present one.
+
+    Hermes may have reopened a session that we ended again later. Which of both is the later one the
+    times do not tell, since the clock may have been set back: the row itself tells.
+    """
+    ends: dict[tuple[str, End], RecordedAction] = {}
     for each in journal.done_actions(*ENDS):  # the newest first
         if only is None or each.action.target in only:
-            newest.setdefault(each.action.target, each)
-    return list(newest.values())
+            ends.setdefault((each.action.target, written_end(each)), each)
+    return list(ends.values())
 
 
 def _stop_if_proven(runs: RunJournal, healed: Sequence[RecordedAction]) -> None:
-    """A wrong proof means that we do not see all processes: a person has to look."""
+    """Stop automatic reaping after a wrong proof: we do not see all processes."""
     wrong = [
         each
         for each in (remedy.action.expected for remedy in healed)
@@ -133,7 +137,7 @@ def _stop_if_proven(runs: RunJournal, healed: Sequence[RecordedAction]) -> None:
 def _find(
     target: Target, ends: Sequence[RecordedAction], processes: Collection[ProcessKey]
 ) -> list[RecordedAction]:
-    """What is to be done about the sessions whose ends these are."""
+    """Return the actions that correct the sessions with these ends."""
     if not ends or database.file_state(target.database) is None:
         return []
     found: list[RecordedAction | None] = []
@@ -151,7 +155,7 @@ def _remedy_or_none(
     ended: RecordedAction,
     processes: Collection[ProcessKey],
 ) -> RecordedAction | None:
-    """A row with text that is not UTF-8 must not keep other sessions from being healed."""
+    """Return the same as `_remedy`; None if its rows are not UTF-8, so that others are healed."""
     try:
         return _remedy(connection, schema, ended, processes)
     except UnicodeDecodeError:
@@ -164,13 +168,15 @@ def _remedy(
     ended: RecordedAction,
     processes: Collection[ProcessKey],
 ) -> RecordedAction | None:
-    """What puts one session right; None if nothing is wrong, or the end is not ours any more."""
+    """Return what corrects one session; None if nothing is wrong, or the end is not ours now."""
     session_id, end = ended.action.target, written_end(ended)
     children = (
         children_of(connection, session_id) if schema.has("sessions", "parent_session_id") else []
     )
     rows = int(ended.action.expected.get("rows", 0))
-    is_active = active_since(connection, schema, session_id, end, rows)
+    # A continuation's start is the end of its parent, which may have been written to since.
+    since = max(end.ended_at, float(ended.after.get("active_at") or 0.0))
+    is_active = active_since(connection, schema, session_id, since, rows)
     known = ended.after.get("children")
     new = [each for each in children if known is not None and each not in known]
     if not (is_active or new) or end_of(connection, session_id) != end:
@@ -183,12 +189,18 @@ def _remedy(
     for child in new:
         relation, began_at = relation_of(connection, schema, session_id, child)
         if relation in (Relation.CONTINUATION, Relation.BRANCH):
+            # Not later, whatever was written since: Hermes takes a child that began before the end
+            # of its parent for no continuation.
             moment = began_at if _is_time(began_at) else end.ended_at
-            corrected = End(max(moment, newest or moment), relation.value)
-            if corrected == end and count == rows:
+            corrected = End(moment, relation.value)
+            if corrected == end and count == rows and (newest or 0.0) <= since:
                 return None  # the end says so already
             reason = f"{cut(child, 64)} goes on from it"
-            return _new_end(CORRECT_END, ended, corrected, reason, count, [*clear, child], mistake)
+            remedy = _new_end(
+                CORRECT_END, ended, corrected, reason, count, [*clear, child], mistake
+            )
+            remedy.after["active_at"] = newest
+            return remedy
         if relation is not Relation.NOT_YET:
             clear.append(child)
     if not is_active:
@@ -206,7 +218,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _was_there(ended: RecordedAction, processes: Collection[ProcessKey]) -> bool:
-    """Whether a process that had the database open at the reap has it open now."""
+    """True if a process that had the database open at the reap has it open now."""
     then = ended.after.get("holders")
     if then is None:  # an older journal does not say
         return bool(processes)
@@ -237,7 +249,7 @@ def _new_end(
         "mistake": mistake,
         "proof": old.get("proof", Proof.PROVEN.value),
     }
-    after = {**old, **end._asdict(), "children": list(children[:CHILDREN_MAX])}
+    after = {**old, **end._asdict(), "children": list(children[:CHILDREN_MAX]), "active_at": None}
     return RecordedAction(
         Action(kind=kind, target=ended.action.target, reason=reason, expected=expected),
         after=after,
@@ -283,7 +295,7 @@ def undo(run: str, target: Target) -> Outcome:
 def _still_as_reaped(
     run: str, target: Target, runs: RunJournal
 ) -> tuple[list[RecordedAction], tuple[Skipped, ...]]:
-    """What to do about sessions that are as the reap left them; the others, and why not."""
+    """Return what reopens the sessions that are as the reap left them, and the others with why."""
     moved = {
         (each.reverses.run, each.reverses.number): each
         for each in runs.named(MOVE_END)
@@ -317,7 +329,7 @@ def _still_as_reaped(
 def _as_it_stands(
     action: RecordedAction, moved: Mapping[tuple[str, int], RecordedAction]
 ) -> RecordedAction:
-    """The action that wrote the end which a session has now: healing may have moved it."""
+    """Return the action that wrote the present end of a session: healing may have moved it."""
     while action.state is ActionState.UNDONE and (action.run, action.number) in moved:
         action = moved[action.run, action.number]
     return action
@@ -332,7 +344,7 @@ def _refuse_unless_reap(run: str, kind: RunKind) -> None:
 
 
 def _reopening(ended: RecordedAction, reason: str) -> RecordedAction:
-    """The action that takes back one that ended a session."""
+    """Return the action that reverses the end of a session."""
     return RecordedAction(
         Action(
             kind=REOPEN_SESSION,
@@ -345,7 +357,7 @@ def _reopening(ended: RecordedAction, reason: str) -> RecordedAction:
 
 
 class _Replacing(Change):
-    """Changes ends that are still ours, or takes them away."""
+    """Changes or removes ends that are still ours."""
 
     def check(self, writer: Writer) -> None:
         writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm

@@ -56,6 +56,14 @@ def check_listen_address(text: str) -> None:
         parse_listen_address(text)
 
 
+def is_local(address: str) -> bool:
+    """True if only programs on this host can connect to this address."""
+    if address.startswith(UNIX):
+        return True
+    host, _ = parse_listen_address(address)
+    return host == "localhost" or is_loopback(host)
+
+
 def open_listeners(addresses: Sequence[str]) -> list[Listener]:
     """Return the sockets that a service manager has opened; if there are none, open these."""
     if inherited := inherited_listeners():

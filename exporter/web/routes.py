@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -20,6 +20,7 @@ from exporter.web.negotiation import accepts_gzip, choose_form
 from exporter.web.openapi import document
 from exporter.web.pages.environment import page, static_file
 from exporter.web.pages.host import host_page
+from exporter.web.pages.runbooks import runbook_page, runbooks_page
 from exporter.web.pages.sessions import filters, run_page, session_page, sessions_page
 from exporter.web.published import Published
 from exporter.web.queries import HostQueries, QueryError
@@ -33,13 +34,18 @@ _READ = ("GET", "HEAD")
 _CHANGE = ("POST", "PUT")
 _NO_SCAN_YET = "the first scan is under way"
 _NOT_HERE = "not found; / shows what there is"
+_NO_RUNBOOK = "there is no such runbook; /runbooks/ lists them"
 _RETRY = ("Retry-After", "5")
 _RENDERING_MAX: Final = 2
+_PENDING_MAX: Final = 64
+"""Answers that take time. A connection that waits for one gives way to none, so with more of them
+all connections could be taken, and a scrape be refused.
+"""
 
 
 class _Route(Struct, frozen=True):
     methods: tuple[str, ...]
-    respond: Callable[[Request], Response | Awaitable[Response]]
+    respond: Callable[[Request], Response | Coroutine[Any, Any, Response]]
 
 
 class Routes:
@@ -58,6 +64,7 @@ class Routes:
         self._reload = reload
         self._reloading = asyncio.Lock()
         self._queries = queries
+        self._pending = 0
         self._rendering = asyncio.Semaphore(_RENDERING_MAX)
         self._routes = {
             "/": _Route(_READ, self._host_page),
@@ -70,11 +77,14 @@ class Routes:
             "/api/v1/trends": _Route(_READ, self._trends),
             "/api/v1/openapi.json": _Route(_READ, lambda _: Response(200, document(), JSON)),
             "/sessions": _Route(_READ, self._sessions_page),
+            "/runbooks": _Route(_READ, self._runbooks_page),
+            "/runbooks/": _Route(_READ, self._runbooks_page),
         }
         self._prefixes = {
             "/static/": _Route(_READ, self._static),
             "/sessions/": _Route(_READ, self._session_page),
             "/runs/": _Route(_READ, self._run_page),
+            "/runbooks/": _Route(_READ, self._runbook_page),
             "/api/v1/sessions/": _Route(_READ, self._session),
             "/api/v1/runs/": _Route(_READ, self._run),
         }
@@ -96,7 +106,20 @@ class Routes:
         if request.method not in route.methods:
             allowed = ", ".join(route.methods)
             return message(405, f"only {allowed} here", ("Allow", allowed))
-        return route.respond(request)
+        answer = route.respond(request)
+        if isinstance(answer, Response):
+            return answer
+        if self._pending >= _PENDING_MAX:
+            answer.close()
+            return message(503, "too many requests at once", _RETRY)
+        self._pending += 1
+        return self._counted(answer)
+
+    async def _counted(self, answer: Coroutine[Any, Any, Response]) -> Response:
+        try:
+            return await answer
+        finally:
+            self._pending -= 1
 
     def _metrics(self, request: Request) -> Response:
         rendered = self._published.content.metrics
@@ -184,6 +207,13 @@ class Routes:
     async def _run_page(self, request: Request) -> Response:
         return await self._answer(request, lambda ask, name: ask.run(name), run_page)
 
+    async def _runbooks_page(self, _request: Request) -> Response:
+        return await self._render(runbooks_page)
+
+    async def _runbook_page(self, request: Request) -> Response:
+        name = _last_part(request).removesuffix(".md")
+        return await self._render(lambda: runbook_page(name) or _sorry(404, _NO_RUNBOOK))
+
     async def _answer(
         self,
         request: Request,
@@ -214,7 +244,7 @@ class Routes:
         prefix, _, name = path.rpartition("/")
         return self._prefixes.get(f"{prefix}/") if name else None
 
-    def _try_reload(self, request: Request) -> Response | Awaitable[Response]:
+    def _try_reload(self, request: Request) -> Response | Coroutine[Any, Any, Response]:
         if self._reload is None:
             return message(403, "reload is off; start serve with --web.enable-lifecycle")
         if "origin" in request.headers:
@@ -243,7 +273,7 @@ def _as_json(_name: str, found: Any) -> Response:
     return _json(msgspec.json.encode(found))
 
 
-def _sorry(status: int, why: str, *, in_json: bool) -> Response:
+def _sorry(status: int, why: str, *, in_json: bool = False) -> Response:
     headers = (_RETRY,) if status == 503 else ()
     if in_json:
         return message(status, why, *headers)

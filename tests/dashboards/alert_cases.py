@@ -46,6 +46,8 @@ class Case:
     quiet: tuple[Quiet, ...]
     step: int = 1
     """Minutes from one sample to the next."""
+    runbook: str = ""
+    """The link, if it is not that of the agent which the alert is about."""
     scraped: bool = True
     """A failed scrape takes the series away for a moment; Prometheus's own stay."""
     annotations: dict[str, str] = field(init=False)
@@ -57,7 +59,8 @@ class Case:
             {
                 "summary": self.summary,
                 "description": self.description,
-                "runbook_url": f"dashboards/runbooks/{self.alert}.md",
+                "runbook_url": self.runbook
+                or f"http://{self.labels['instance']}/runbooks/{self.alert}",
                 "dashboard_url": self.page,
             },
         )
@@ -81,7 +84,11 @@ AGENTS = (
     Case(
         alert="HermesAgentDown",
         severity="warning",
-        series={f"up{{{AGENT}}}": run((10, 1), (30, 0))},
+        series={
+            f"up{{{AGENT}}}": run((10, 1), (30, 0)),
+            'up{job="eu/hermes-exporter",instance="web-3:1"}': run((40, 1)),
+        },
+        runbook="http://web-3:1/runbooks/HermesAgentDown",
         first=20,
         labels=AGENT_LABELS,
         page=AGENT_PAGE,
@@ -99,6 +106,7 @@ AGENTS = (
         alert="HermesAgentAbsent",
         severity="critical",
         series={'up{job="node",instance="web-1:9100"}': run((40, 1))},
+        runbook="dashboards/runbooks/HermesAgentAbsent.md",
         first=10,
         labels={},
         page=FLEET_PAGE,
@@ -119,6 +127,7 @@ AGENTS = (
         alert="HermesAgentsVanished",
         severity="warning",
         series=_vanishing(10, 3),
+        runbook="http://web3:10749/runbooks/HermesAgentsVanished",
         first=105,
         labels={"job": "hermes-exporter"},
         page=FLEET_PAGE,
@@ -375,6 +384,25 @@ def _reaped(per_minute: float) -> Series:
     }
 
 
+_UNJUDGED = "Many sessions of a Hermes home stay without a verdict."
+_NO_CHATS = {
+    f'hermes_sessions_overdue{{{HOME},reason="{reason}"}}': run((320, 0))
+    for reason in ("chat", "unknown_program")
+}
+
+
+def _overdue(reason: str) -> str:
+    return f'hermes_sessions_overdue{{{HOME},reason="{reason}"}}'
+
+
+def _unjudged(reason: str) -> str:
+    return (
+        "25 open session(s) of home ann/dev on web1:10749 have had no verdict for a day beyond the "
+        f"time that reaper.presume_after asks (reason: {reason}). They are neither shown as leaks "
+        "nor ended. hermes-exporter status says what they wait for."
+    )
+
+
 def _streak(name: str, length: int, *, calls: float) -> Series:
     return {
         f"{name}{{{HOME}}}": run((10, 0), (30, length)),
@@ -448,6 +476,37 @@ SESSIONS = (
         ),
     ),
     Case(
+        alert="HermesSessionsUnjudged",
+        severity="warning",
+        series={_overdue("stopped"): run((10, 0), (310, 25)), **_NO_CHATS},
+        first=10 * 5 + DAY,
+        step=5,
+        labels={**HOME_LABELS, "reason": "stopped"},
+        page=HOST_PAGE,
+        summary=_UNJUDGED,
+        description=_unjudged("stopped"),
+        quiet=(
+            Quiet("not so many", {_overdue("server"): run((400, 19))}),
+            Quiet("for less than a day", {_overdue("blind"): run((10, 0), (200, 99), (100, 0))}),
+            Quiet(
+                "beside a chat, and the agent still has to watch for three days",
+                {_overdue("chat"): run((10, 0), (800, 99))},
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesSessionsUnjudged",
+        severity="warning",
+        series={_overdue("chat"): run((10, 0), (1200, 25))},
+        first=10 * 5 + 4 * DAY,
+        step=5,
+        labels={**HOME_LABELS, "reason": "chat"},
+        page=HOST_PAGE,
+        summary=_UNJUDGED,
+        description=_unjudged("chat"),
+        quiet=(),
+    ),
+    Case(
         alert="HermesReapStorm",
         severity="warning",
         series=_reaped(5),
@@ -457,7 +516,19 @@ SESSIONS = (
         summary="Very many sessions of a Hermes home were reaped within an hour.",
         description="230 sessions of home ann/dev on web1:10749 were ended with the reason reaped "
         "within an hour. Either Hermes is killed again and again, or a reaper is wrong.",
-        quiet=(Quiet("not quite so many", _reaped(3.3)),),
+        quiet=(
+            Quiet("not quite so many", _reaped(3.3)),
+            Quiet(
+                "a backlog of long ago is drained",
+                {
+                    **_reaped(5),
+                    f'hermes_sessions_leaked{{{HOME},source="cli",cause="empty"}}': [
+                        *run((70, 900)),
+                        *ramp(80, 895, -5),
+                    ],
+                },
+            ),
+        ),
     ),
     Case(
         alert="HermesReapStorm",
@@ -711,12 +782,15 @@ def _pruned(*, value: Values, pressure: Values, at: float) -> Series:
     }
 
 
-def _retention(oldest: Values, *, eligible: int, enforcing: int) -> Series:
+def _retention(
+    oldest: Values, *, eligible: int, by_age: int = 0, deleted: Values | None = None
+) -> Series:
     of = f'{HOME},policy="old_sessions"'
     return {
         f"hermes_retention_eligible{{{of}}}": run((len(oldest), eligible)),
         f"hermes_retention_oldest_timestamp_seconds{{{of}}}": oldest,
-        f"hermes_prune_enforcing{{{HOME}}}": run((len(oldest), enforcing)),
+        f"hermes_prune_by_age{{{HOME}}}": run((len(oldest), by_age)),
+        f"hermes_prune_deleted_total{{{of}}}": deleted or run((len(oldest), 40)),
     }
 
 
@@ -803,13 +877,14 @@ DISK = (
         labels={**HOME_LABELS, "threshold": "transcripts", "reason": "protected"},
         page=HOST_PAGE,
         summary="The policies cannot free as much as a threshold demands.",
-        description="3GiB above the low mark of transcripts of home ann/dev on web1:10749 cannot "
-        "be freed by any policy (reason: protected).",
+        description="3GiB above the low watermark of transcripts of home ann/dev on web1:10749 "
+        "cannot be freed by any policy (reason: protected).",
         quiet=(
             Quiet("all can be freed", _unreachable(0, 1)),
             Quiet("another threshold is crossed", _unreachable(3 * GIB, 0)),
             Quiet("the next run is soon", _unreachable(3 * GIB, 1, "cooldown")),
             Quiet("the rest follows tomorrow", _unreachable(3 * GIB, 1, "caps")),
+            Quiet("the trash is emptied soon", _unreachable(3 * GIB, 1, "trash")),
         ),
     ),
     Case(
@@ -908,9 +983,22 @@ DISK = (
         labels={**HOME_LABELS, "threshold": "transcripts"},
         page=HOST_PAGE,
         summary="A prune ran and did not help.",
-        description="transcripts of home ann/dev on web1:10749 is at 150% of its high mark "
+        description="transcripts of home ann/dev on web1:10749 is at 150% of its high watermark "
         "although a prune ran within the last day.",
         quiet=(
+            *(
+                Quiet(
+                    f"bytes are on their way: {reason}",
+                    {
+                        **_pruned(
+                            value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=3600
+                        ),
+                        f'hermes_prune_unreachable_bytes{{{HOME},threshold="transcripts",'
+                        f'reason="{reason}"}}': run((120, GIB)),
+                    },
+                )
+                for reason in ("trash", "caps")
+            ),
             Quiet(
                 "it was made more than a day ago",
                 _pruned(value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=-86400),
@@ -927,7 +1015,7 @@ DISK = (
                 _pruned(value=run((120, 3 * GIB)), pressure=run((60, 0), (60, 1)), at=3600),
             ),
             Quiet(
-                "it is below the high mark, on its way to the low one",
+                "it is below the high watermark, on its way to the low one",
                 _pruned(value=run((120, 2 * GIB)), pressure=run((10, 0), (110, 1)), at=3600),
             ),
             Quiet(
@@ -945,7 +1033,7 @@ DISK = (
     Case(
         alert="HermesRetentionInert",
         severity="warning",
-        series=_retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, enforcing=1),
+        series=_retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, by_age=1),
         first=7 * DAY + 64,
         step=8,
         labels={**HOME_LABELS, "policy": "old_sessions"},
@@ -956,15 +1044,41 @@ DISK = (
         quiet=(
             Quiet(
                 "the oldest ones do go",
-                _retention(ramp(_WEEK_AND_MORE, -9_000_000, 600), eligible=12, enforcing=1),
+                _retention(ramp(_WEEK_AND_MORE, -9_000_000, 600), eligible=12, by_age=1),
             ),
             Quiet(
-                "it only observes",
-                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, enforcing=0),
+                "only thresholds start runs, and none took of this policy",
+                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12),
             ),
             Quiet(
                 "none is past its policy",
-                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=0, enforcing=1),
+                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=0, by_age=1),
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesRetentionInert",
+        severity="warning",
+        series=_retention(
+            run((_WEEK_AND_MORE, -9_000_000)),
+            eligible=12,
+            deleted=ramp(_WEEK_AND_MORE, 40, 1),
+        ),
+        first=7 * DAY + 64,
+        step=8,
+        labels={**HOME_LABELS, "policy": "old_sessions"},
+        page=HOST_PAGE,
+        summary="Retention is configured, but old items stay.",
+        description="12 item(s) of home ann/dev on web1:10749 are old enough for the policy "
+        "old_sessions, the oldest for more than a week.",
+        quiet=(
+            Quiet(
+                "a person took the oldest",
+                _retention(
+                    ramp(_WEEK_AND_MORE, -9_000_000, 600),
+                    eligible=12,
+                    deleted=ramp(_WEEK_AND_MORE, 40, 1),
+                ),
             ),
         ),
     ),

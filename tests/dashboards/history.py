@@ -45,7 +45,7 @@ class Home:
     growth_per_day: float = 0.1 * GIB
     fills_in_days: float = 400.0
     pressed: float = 0.6
-    """The value of the fullest threshold, as a share of its high mark."""
+    """The value of the fullest threshold, as a share of its high watermark."""
     blind: str = ""
     unreadable_since: float | None = None
     """How many seconds ago."""
@@ -487,6 +487,7 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
         "hermes_prune_unreachable_bytes", _always(trash), threshold="transcripts", reason="trash"
     )
     yield _plain("hermes_prune_blocked", _always(home.pressed > 1), reason="too_many_orphans")
+    yield _plain("hermes_prune_by_age", _always(home.prunes))
     yield _plain("hermes_prune_capped_items", _always(40 * (home.pressed > 1)))
 
 

@@ -15,6 +15,7 @@ from exporter.web.listen import (
     check_listen_address,
     format_address,
     inherited_listeners,
+    is_local,
     open_listener,
     open_listeners,
     parse_listen_address,
@@ -172,3 +173,10 @@ def test_a_descriptor_that_cannot_be_listened_on_is_one_clear_line(tmp_path: Pat
 def test_sockets_for_another_process_are_not_taken() -> None:
     assert inherited_listeners({"LISTEN_FDS": "1", "LISTEN_PID": "1"}) == []
     assert inherited_listeners({}) == []
+
+
+def test_which_addresses_only_this_host_can_open() -> None:
+    for address in ("127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/run/web.sock"):
+        assert is_local(address)
+    for address in (":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "web1:1"):
+        assert not is_local(address)

@@ -121,6 +121,17 @@ def test_plain_http_on_the_tls_port_is_told_so(folder: Path) -> None:
         assert b"/one" not in answer
 
 
+def test_the_plain_link_of_an_alert_leads_on_to_https(folder: Path) -> None:
+    with running(Pages(), security=security(folder)) as server:
+        answer = server.say(request("/runbooks/HermesAgentDown"))
+        assert status_of(answer) == 307
+        assert b"\r\nLocation: https://localhost/runbooks/HermesAgentDown\r\n" in answer
+        for path in ("/metrics", "/runbooks/../metrics", "/runbooks/a/b"):
+            assert status_of(server.say(request(path))) == 400
+        split = request("/runbooks/A", {"X": "\r\nHost: evil"})
+        assert b"Location: https://localhost/" in server.say(split)
+
+
 @settings(max_examples=60)
 @given(data=st.binary(min_size=1, max_size=300))
 def test_random_bytes_are_no_handshake(folder: Path, data: bytes) -> None:
@@ -257,6 +268,21 @@ def test_the_curves_of_a_real_client_are_found_in_pieces_too() -> None:
 @given(st.binary(max_size=100), st.integers(0, len(HELLO)))
 def test_no_bytes_break_the_search_for_curves(data: bytes, kept: int) -> None:
     offered_groups(HELLO[:kept] + data)
+
+
+def test_tls_1_2_clients_that_come_and_go_leave_nothing_behind(folder: Path) -> None:
+    """OpenSSL would keep a session of each."""
+    rules = security(folder)
+    context = client_context(folder)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with running(Pages(), security=rules) as server:
+        for _ in range(300):
+            with connect(server, context) as client:
+                client.sendall(request("/one", {"Connection": "close"}))
+                assert status_of(read_to_end(client)) == 200
+        contexts = rules.tls_contexts()
+        assert contexts is not None
+        assert contexts.choose(()).session_stats()["number"] < 100
 
 
 # Rotation, and a file that breaks.

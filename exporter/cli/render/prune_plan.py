@@ -11,7 +11,7 @@ from exporter.cli.render.left_alone import left_alone, stopped
 from exporter.cli.render.plan import stopped_run, unknown_outcome
 from exporter.config.prune import POLICY_NAMES, Prune
 from exporter.pruner.models import Act, PruneAction, PrunePlan
-from exporter.runs.models import Frees
+from exporter.runs.models import Frees, NotYet
 from exporter.text import counted, format_age, format_count, format_size
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
@@ -68,24 +68,24 @@ def blocks(
 
 
 def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+    """Yield for each policy how many items go, and when their bytes come free."""
     rows = []
     for policy in POLICY_NAMES:
         chosen = [each for each in actions if each["policy"] == policy]
         if chosen:
-            size = sum(each["bytes"] for each in chosen)
-            rows.append(
-                (
-                    Cell(policy, Tone.STRONG),
-                    Cell(format_count(len(chosen))),
-                    Cell(format_size(size)),
-                )
-            )
-    total = sum(each["bytes"] for each in actions)
-    rows.append((Cell("all"), Cell(format_count(len(actions))), Cell(format_size(total))))
-    yield Table(
-        (Column("policy"), Column("items", right=True), Column("bytes", right=True)), tuple(rows)
-    )
+            rows.append((Cell(policy, Tone.STRONG), *_amounts(chosen)))
+    rows.append((Cell("all"), *_amounts(actions)))
+    titles = ("items", "bytes", "free now", "at purge", "after upkeep")
+    yield Table((Column("policy"), *(Column(title, right=True) for title in titles)), tuple(rows))
     yield Line()
+
+
+def _amounts(actions: Sequence[Mapping[str, Any]]) -> Iterator[Cell]:
+    yield Cell(format_count(len(actions)))
+    yield Cell(format_size(sum(each["bytes"] for each in actions)))
+    for when in Frees:
+        size = sum(each["bytes"] for each in actions if each.get("frees") == when.value)
+        yield Cell(format_size(size)) if size else Cell("-", Tone.FAINT)
 
 
 def _when_free(plans: Sequence[HomePlanView]) -> Iterator[Block]:
@@ -194,9 +194,21 @@ def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
     if plan.protected:
         kept = ", ".join(f"{format_count(each.items)} {each.rule}" for each in plan.protected)
         yield f"protected: {kept}", Tone.PLAIN
+    if plan.rows_trash_bytes:
+        most = format_size(plan.rows_trash_bytes)
+        yield f"until the trash is emptied, compressed rows take at most {most}", Tone.PLAIN
+    for coming in plan.not_yet:
+        yield _eligible_later(coming, plan.created_at), Tone.PLAIN
     for each in plan.unreachable:
-        above = f"{each.threshold}: {format_size(each.bytes)} above its low mark"
+        above = f"{each.threshold}: {format_size(each.bytes)} above its low watermark"
         yield f"{above} cannot be freed: {each.reason}", Tone.WARN
+
+
+def _eligible_later(coming: NotYet, now: float) -> str:
+    """Return `2 orphan checkpoints, eligible in 23h`."""
+    what = f"{format_count(coming.items)} {coming.policy.replace('_', ' ')}"
+    first, last = (format_age(max(0.0, each - now)) for each in (coming.first_at, coming.last_at))
+    return f"{what}, eligible in {first}" + (f" to {last}" if last != first else "")
 
 
 def _executed(

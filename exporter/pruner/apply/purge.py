@@ -1,8 +1,8 @@
-"""Emptying the trash for good: what its keep time or size no longer allows, or a person purges.
+"""Delete the trash of runs: after its keep time, for space, or because a person asked for it.
 
 The trash of a run is first renamed, so that no undo takes half of it for the whole. After a kill in
 between, the next purge deletes what was renamed; what still has its name is whole, and can be
-undone.
+undone. Rows of sessions that a process may still have in memory stay; the rest of their run goes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from exporter.pruner.apply.home_folder import exists_in, sync_folders
 from exporter.runs.folder import RunFolder
 from exporter.runs.models import RecordedAction
 from exporter.runs.remove_tree import measure_tree, remove_tree
-from exporter.runs.trash import RunTrash, is_run_id, trash_folder
+from exporter.runs.trash import RunTrash, holds_rows, is_run_id, trash_folder, trash_of
 
 _MARKED: Final = "purging-"
 
@@ -26,7 +26,7 @@ class PurgeRemover:
     def __init__(self, folder: RunFolder, why_not: Callable[[str], str] = lambda _: "") -> None:
         self._folder = folder
         self._why_not = why_not
-        """Why the trash of a run has to wait; '' if it has not."""
+        """Returns why the trash of a run must be kept; '' if it may be deleted."""
 
     def take(self, action: RecordedAction, trash: RunTrash | None) -> str:
         del trash
@@ -34,7 +34,7 @@ class PurgeRemover:
         if not is_run_id(run):
             return "it is no id of a run"
         if why := self._why_not(run):
-            return why
+            return self._remove_all_but_rows(run, why)
         with trash_folder(self._folder) as above:
             if above is None:
                 return ""
@@ -44,8 +44,21 @@ class PurgeRemover:
             sync_folders(above)
         return f"not all of it could be deleted: {problems[0]}" if problems else ""
 
+    def _remove_all_but_rows(self, run: str, why: str) -> str:
+        """Empty what can wait for no process: the rows suffice to give a session its past back."""
+        with trash_of(self._folder, run) as trash:
+            names = os.listdir(trash.descriptor) if trash is not None else []
+            others = [name for name in names if not holds_rows(name)]
+            if trash is None or not others:
+                return why
+            problems: list[str] = []
+            for name in others:
+                problems += remove_tree(trash.descriptor, os.fsencode(name)).problems
+            sync_folders(trash.descriptor)
+        return f"not all of it could be deleted: {problems[0]}" if problems else ""
+
     def was_taken(self, action: RecordedAction, trash: RunTrash | None) -> bool:
-        """What was begun is brought to its end."""
+        """Finish what a killed purge had begun; True if the trash is gone."""
         del trash
         with trash_folder(self._folder) as above:
             if above is None:
@@ -58,7 +71,7 @@ class PurgeRemover:
         return "what was purged is gone for good"
 
     def runs_with_trash(self) -> dict[str, int]:
-        """Every run that has trash, and how many bytes of disk that takes."""
+        """Return the runs that have trash, and the bytes of each on disk."""
         with trash_folder(self._folder) as above:
             if above is None:
                 return {}
@@ -78,7 +91,7 @@ def _mark_for_removal(above: int, run: str) -> None:
 
 
 def _remove_marked(above: int) -> list[str]:
-    """Delete what this purge, or one that was killed, has begun with; return the problems."""
+    """Delete what this purge, or a killed one, has renamed; return the problems."""
     problems: list[str] = []
     for name in os.listdir(above):
         if name.startswith(_MARKED):
