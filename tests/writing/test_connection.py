@@ -303,6 +303,14 @@ def test_a_commit_that_may_be_lost_is_told(home: Path, monkeypatch: pytest.Monke
     assert "the disk is broken" in str(error.value)
 
 
+def test_closing_writes_nothing_into_the_database_file(home: Path) -> None:
+    """A checkpoint at our close would be Hermes's own affair, and may come at a bad moment."""
+    before = (home / "state.db").read_bytes()
+    write(home)
+    assert (home / "state.db").read_bytes() == before
+    assert (home / "state.db-wal").stat().st_size > 0
+
+
 # What is refused
 
 

@@ -127,6 +127,15 @@ def test_a_parent_may_go_before_or_after_its_child(home: Path) -> None:
     assert dump_all(home, *WORDS) == before
 
 
+def test_once_it_cannot_be_read_where_chats_lead_nothing_is_deleted(home: Path) -> None:
+    plan = planned(home, [FIRST, SECOND])
+    (home / "sessions").mkdir(exist_ok=True)
+    (home / "sessions" / "sessions.json").write_text("{")
+    outcome = prune(home, plan, target_of(home, sleep=lambda seconds: None))
+    assert outcome.done == ()
+    assert all("which chats lead to which session" in left.why for left in outcome.skipped)
+
+
 def test_a_process_that_came_while_the_write_lock_was_awaited_calls_it_off(home: Path) -> None:
     """The check before the lock is old by then, so it is made again under the lock."""
     clock = [0.0]
