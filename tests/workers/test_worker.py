@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -35,6 +36,8 @@ from tests.support.running_agent import (
 from tests.support.small_homes import small_home
 
 ADA, BOB = 54321, 54322
+IN_A_GROUP = "import os, sys; os.setgroups([4]); os.execvp(sys.argv[1], sys.argv[1:])"
+"""Starts a program with a supplementary group, which a worker must not keep."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,10 @@ def running(homes: dict[int, Path], tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("agent")
     named = {f"user{user}": home for user, home in homes.items()}
     secret = {"SECRET_TOKEN": "sk-secret", "LD_PRELOAD": "", "PYTHONPATH": "/nonexistent"}
-    with agent(folder, configuration=configuration(named), environment=secret) as started:
+    in_a_group = (sys.executable, "-I", "-c", IN_A_GROUP)
+    with agent(
+        folder, configuration=configuration(named), environment=secret, wrapper=in_a_group
+    ) as started:
         when_up(started, *named)
         yield started
 
@@ -75,6 +81,7 @@ def status_of(worker: psutil.Process) -> dict[str, list[str]]:
 
 def test_each_worker_runs_as_the_owner_with_no_way_back(running: Agent) -> None:
     assert workers(running).keys() == {ADA, BOB}
+    assert status_of(psutil.Process(running.process.pid))["Groups"] == ["4"]
     for user, worker in workers(running).items():
         status = status_of(worker)
         assert status["Uid"] == status["Gid"] == [str(user)] * 4
