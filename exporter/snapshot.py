@@ -143,6 +143,7 @@ class SessionSummary(Struct, frozen=True):
     empty: Count
     trivial: Count
     marathon_near: Count
+    """Of the live and held ones: nothing more is sent to a model in the others."""
     marathon_over: Count
     messages_max: Count
     open_oldest_started_at: Timestamp | None
@@ -151,6 +152,8 @@ class SessionSummary(Struct, frozen=True):
     written_after_end: Annotated[dict[Word, Count], Meta(max_length=64)]
     unreadable: Count = 0
     """Rows that no figure includes: their id cannot identify a session."""
+    marathon_limit: Count = 0
+    """Messages above which a session is over the limit."""
 
 
 class TurnState(StrEnum):

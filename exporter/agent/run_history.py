@@ -161,7 +161,7 @@ def undo(
     """
     unread: list[str] = []
     runs = list(runs_of(loop, unread))
-    chosen = run or _last([each for _, each in runs])
+    chosen = run or _last([each for _, each in runs], unread)
     states = [state for state, each in runs if each.id == chosen]
     if not states:
         raise ExporterError(_no_such_run(chosen, unread))
@@ -214,8 +214,16 @@ def _in_homes(runs: Sequence[tuple[HomeState, Run]], run: str) -> list[RunInHome
     return [(state.home.label, each) for state, each in runs if each.id == run]
 
 
-def _last(runs: list[Run]) -> str:
-    """Return the id of the last run that can be undone; a purge of the trash cannot."""
+def _last(runs: list[Run], unread: Sequence[str]) -> str:
+    """Return the id of the last run that can be undone; a purge of the trash cannot.
+
+    Where a history cannot be read, the last run may be there: nothing is guessed.
+    """
+    if unread:
+        raise ExporterError(
+            f"not known which run was the last: the history of {', '.join(unread)} cannot be read; "
+            "`hermes-exporter check` tells why, and `undo RUN` undoes one that `history` lists"
+        )
     acted = [each for each in runs if each.kind in _UNDOABLE and _may_have_acted(each)]
     taken = [
         each

@@ -22,6 +22,8 @@ class PrunePlanRequest(Struct, frozen=True):
     by_pressure: bool = True
     """Only what crossed thresholds demand; otherwise all that the policies allow."""
     filter_by: Filter = Filter()
+    figures_by_hand: bool = False
+    """The figures are those of `prune` and `prune --pressure` by hand, for `status`."""
 
 
 class PrunePlanResult(Struct, frozen=True):

@@ -125,7 +125,14 @@ def run(args: Namespace) -> int:
         again = arguments.repeat_options(args)
         go_on = arguments.repeat_command(args)
         output.show(
-            report.blocks(result.json(), shown, freed=result.freed, again=again, go_on=go_on)
+            report.blocks(
+                result.json(),
+                shown,
+                freed=result.freed,
+                again=again,
+                go_on=go_on,
+                in_the_way=result.in_the_way,
+            )
         )
     if result.is_interrupted:
         return interrupts.exit_status
@@ -134,4 +141,6 @@ def run(args: Namespace) -> int:
         raise PartlyDoneError(
             f"not done for {unread}: cannot be read; `hermes-exporter check` tells why"
         )
+    if result.could_not_see:
+        return 3
     return arguments.exit_status(result.json()["outcome"], did_nothing=result.did_nothing)

@@ -74,6 +74,7 @@ def run(args: Namespace) -> int:
             go_on=arguments.repeat_command(args),
             chosen=join_words(args.sources) if args.sources else "",
             homes=len(result.plans),
+            in_the_way=result.in_the_way,
         )
         output.show(shown)
     if result.is_interrupted:
@@ -83,4 +84,6 @@ def run(args: Namespace) -> int:
         raise PartlyDoneError(
             f"not done for {unread}: cannot be read; `hermes-exporter check` tells why"
         )
+    if result.could_not_see:
+        return 3
     return arguments.exit_status(result.json()["outcome"], did_nothing=result.did_nothing)

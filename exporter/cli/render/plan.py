@@ -20,12 +20,13 @@ def blocks(
     go_on: str = "",
     chosen: str = "",
     homes: int = 1,
+    in_the_way: str = "",
 ) -> Iterator[Block]:
     """Yield lines and tables for the value that `reap --json` prints.
 
     `again` are the options to repeat in the next command, `go_on` is the command that goes on where
     this one was stopped, `chosen` are the filters of the plan, `homes` is the number of homes
-    scanned.
+    scanned, `in_the_way` says why nothing is planned although there may be something.
     """
     plan = result["plan"]
     if result["executed"] and (result["done"] or result["skipped"]):
@@ -42,7 +43,10 @@ def blocks(
         yield NO_HOME
     else:
         none = f"no session of {chosen}" if chosen else "no session"
-        yield Line((Cell(f"Nothing to do: {none} is proven dead.", Tone.FAINT),))
+        if in_the_way:
+            yield Line((Cell(f"Nothing can be done now: {in_the_way}.", Tone.WARN),))
+        else:
+            yield Line((Cell(f"Nothing to do: {none} is dead.", Tone.FAINT),))
 
 
 def _table(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:

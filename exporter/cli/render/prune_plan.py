@@ -41,6 +41,7 @@ def blocks(
     freed: Mapping[Frees, int] = _NOTHING,
     again: str = "",
     go_on: str = "",
+    in_the_way: str = "",
 ) -> Iterator[Block]:
     """Yield lines and tables for the value that `prune --json` prints, and its plans.
 
@@ -65,7 +66,10 @@ def blocks(
     else:
         for each in plans:
             yield from _home(each.label, each.plan)
-        yield Line((Cell("Nothing to do: no policy may take anything.", Tone.FAINT),))
+        if in_the_way:
+            yield Line((Cell(f"Nothing can be done now: {in_the_way}.", Tone.WARN),))
+        else:
+            yield Line((Cell("Nothing to do: no policy may take anything.", Tone.FAINT),))
 
 
 def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
