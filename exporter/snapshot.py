@@ -105,6 +105,8 @@ class Filesystem(Struct, frozen=True):
     """The name in /proc/self/mountinfo; `unknown` if there is none."""
     used_bytes: Bytes = 0
     """The sum with `avail_bytes` is less than the size if some space is reserved for root."""
+    identity: Annotated[str, Meta(pattern="^([0-9a-f]{8})?$")] = ""
+    """The same for all homes on this filesystem, and for no others; empty if it is not known."""
 
 
 class DatabaseHealth(Struct, frozen=True):
