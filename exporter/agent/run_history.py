@@ -30,13 +30,14 @@ from exporter.runs.models import (
     outcome_of,
 )
 from exporter.runs.recovery import not_known
-from exporter.text import counted, escape_control
+from exporter.text import counted, escape_control, format_size
 from exporter.workers import protocol
 from exporter.workers.cancellation import Cancellation
 from exporter.workers.protocol import ActionRow, RunActionsRequest, RunsRequest
 
 _SESSION: Final = "delete_session"
 _UNDOABLE: Final = frozenset({RunKind.REAP, RunKind.PRUNE})
+_RUNS_NAMED: Final = 3
 _NOT_SEEN: Final = "it could not be seen who uses this home"
 
 RunInHome = tuple[str, Run]
@@ -255,7 +256,7 @@ def _may_have_acted(run: Run) -> bool:
 def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
     """Return lines about what a purge of this run, or of all runs, makes impossible to restore."""
     sessions = others = 0
-    lines: list[str] = []
+    lines = list(_trash_by_home(loop, run))
     for state, each in runs_of(loop, []):
         if each.kind is not RunKind.PRUNE or run not in (None, each.id):
             continue
@@ -276,6 +277,25 @@ def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
     if parts:
         lines.append(f"{' and '.join(parts)} can then no longer be given back")
     return lines
+
+
+def _trash_by_home(loop: ScanLoop, run: str | None) -> Iterator[str]:
+    """Yield what a purge empties, home by home, and what stays."""
+    homes: dict[str, list[Run]] = {}
+    others = 0
+    for state, each in runs_of(loop, []):
+        has_trash = each.kind is RunKind.PRUNE and each.undoable_until and not each.is_purge
+        if has_trash and run in (None, each.id):
+            homes.setdefault(state.home.label, []).append(each)
+        elif has_trash:
+            others += 1
+    for label, runs in homes.items():
+        size = format_size(sum(each.bytes for each in runs))
+        some = ", ".join(each.id for each in runs[:_RUNS_NAMED])
+        more = f" and {len(runs) - _RUNS_NAMED} more" if len(runs) > _RUNS_NAMED else ""
+        yield f"{label}: the trash of {counted(len(runs), 'run')} ({some}{more}), which took {size}"
+    if others and homes:
+        yield f"the trash of {counted(others, 'other run')} stays"
 
 
 def purge(

@@ -73,7 +73,7 @@ class PruneReport(Struct, frozen=True):
     """Of the plan that an automatic run would execute now."""
     would_bytes: Bytes = 0
     could_items: Count | None = None
-    """Of the plan that `prune` by hand would make now; None if nobody asked."""
+    """Of the plan that `prune` by hand would make now; None if it was not asked for."""
     could_bytes: Bytes = 0
     protected: Annotated[list[ProtectedCount], Meta(max_length=RULES_MAX)] = []
     emergency: bool = False

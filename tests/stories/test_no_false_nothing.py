@@ -84,7 +84,7 @@ def marathons(tmp_path: Path, where: list[str]) -> tuple[int, list[str]]:
 def test_status_and_prune_agree_by_thresholds_and_in_all(tmp_path: Path) -> None:
     home = old_sessions(tmp_path / "home", 60)
     config = tmp_path / "marks.yml"
-    config.write_text("prune: {thresholds: {transcripts: {high: 120KiB, low: 60KiB}}}\n")
+    config.write_text("prune: {thresholds: {transcripts: {high: 180KiB, low: 140KiB}}}\n")
     where = [*options(home), "--config.file", str(config)]
     (shown,) = run_json("status", *where)["homes"]
     assert [each["name"] for each in shown["thresholds"] if each["pressure"]] == ["transcripts"]

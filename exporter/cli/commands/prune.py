@@ -114,6 +114,7 @@ def run(args: Namespace) -> int:
         result = service.prune(command, progress, interrupts.acting)
     output.print_errors(*result.notes)
     if args.json:
+        output.print_errors(*filter(None, [result.in_the_way]))
         output.show_json(result.json())
     else:
         from exporter.cli.render import prune_plan as report
@@ -132,6 +133,7 @@ def run(args: Namespace) -> int:
                 again=again,
                 go_on=go_on,
                 in_the_way=result.in_the_way,
+                list_all=args.all,
             )
         )
     if result.is_interrupted:

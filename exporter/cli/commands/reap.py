@@ -64,6 +64,7 @@ def run(args: Namespace) -> int:
         )
     output.print_errors(*result.notes)
     if args.json:
+        output.print_errors(*filter(None, [result.in_the_way]))
         output.show_json(result.json())
     else:
         from exporter.cli.render import plan
@@ -75,6 +76,9 @@ def run(args: Namespace) -> int:
             chosen=join_words(args.sources) if args.sources else "",
             homes=len(result.plans),
             in_the_way=result.in_the_way,
+            plans=[(each.state.home.label, each.actions) for each in result.plans],
+            now=result.created_at,
+            list_all=args.all,
         )
         output.show(shown)
     if result.is_interrupted:

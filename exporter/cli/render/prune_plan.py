@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
+from exporter.cli.render.kept import kept_in_words
 from exporter.cli.render.left_alone import left_alone, stopped
 from exporter.cli.render.plan import stopped_run, unknown_outcome
 from exporter.config.prune import POLICY_NAMES, Prune
@@ -16,7 +17,7 @@ from exporter.text import counted, format_age, format_count, format_size
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 _LISTED = 20
-"""How many items are listed one by one; `--json` lists all."""
+"""How many items are listed one by one; `--all` lists all."""
 _NOTHING: Mapping[Frees, int] = dict.fromkeys(Frees, 0)
 _FREED = {
     Frees.NOW: "now",
@@ -42,6 +43,7 @@ def blocks(
     again: str = "",
     go_on: str = "",
     in_the_way: str = "",
+    list_all: bool = False,
 ) -> Iterator[Block]:
     """Yield lines and tables for the value that `prune --json` prints, and its plans.
 
@@ -54,7 +56,7 @@ def blocks(
     elif actions:
         yield from _totals(actions)
         yield from _when_free(plans)
-        yield from _items(actions)
+        yield from _items(actions, list_all=list_all)
         for each in plans:
             yield from _home(each.label, each.plan)
         yield Line((Cell("Nothing was changed.", Tone.STRONG),))
@@ -73,23 +75,35 @@ def blocks(
 
 
 def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
-    rows = []
-    for policy in POLICY_NAMES:
-        chosen = [each for each in actions if each["policy"] == policy]
-        if chosen:
-            size = sum(each["bytes"] for each in chosen)
-            rows.append(
-                (
-                    Cell(policy, Tone.STRONG),
-                    Cell(format_count(len(chosen))),
-                    Cell(format_size(size)),
-                )
-            )
+    """Yield the sums by home and policy; one home needs no column."""
+    homes = list(dict.fromkeys(each["home"] for each in actions))
+    sums: dict[tuple[str, str], list[int]] = {}
+    for each in actions:
+        sums.setdefault((each["home"], each["policy"]), []).append(each["bytes"])
+    rows = [
+        (
+            Cell(home),
+            Cell(policy, Tone.STRONG),
+            Cell(format_count(len(sums[home, policy]))),
+            Cell(format_size(sum(sums[home, policy]))),
+        )
+        for home in homes
+        for policy in POLICY_NAMES
+        if (home, policy) in sums
+    ]
     total = sum(each["bytes"] for each in actions)
-    rows.append((Cell("all"), Cell(format_count(len(actions))), Cell(format_size(total))))
-    yield Table(
-        (Column("policy"), Column("items", right=True), Column("bytes", right=True)), tuple(rows)
+    rows.append((Cell("all"), Cell(""), Cell(format_count(len(actions))), Cell(format_size(total))))
+    columns = (
+        Column("home"),
+        Column("policy"),
+        Column("items", right=True),
+        Column("bytes", right=True),
     )
+    if len(homes) == 1:
+        rows[-1] = (Cell(""), Cell("all"), *rows[-1][2:])
+        yield Table(columns[1:], tuple(row[1:] for row in rows))
+    else:
+        yield Table(columns, tuple(rows))
     yield Line()
 
 
@@ -157,27 +171,35 @@ def _allowed(key: str, switches: Sequence[bool]) -> str:
     return f"(prune.upkeep.{key} is {state})"
 
 
-def _items(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
-    yield Table(
-        (
-            Column("home", least=8, spare=2),
-            target_column("target", (each["target"] for each in actions[:_LISTED])),
-            Column("bytes", right=True),
-            Column("why", least=20, spare=1),
-        ),
-        tuple(
-            (
-                Cell(each["home"]),
-                Cell(each["target"]),
-                Cell(format_size(each["bytes"])),
-                Cell(each["reason"], Tone.FAINT),
-            )
-            for each in actions[:_LISTED]
-        ),
-    )
-    if len(actions) > _LISTED:
-        more = format_count(len(actions) - _LISTED)
-        yield Line((Cell(f"and {more} more; --json lists them all", Tone.FAINT),))
+def _items(actions: Sequence[Mapping[str, Any]], *, list_all: bool) -> Iterator[Block]:
+    """Yield the largest items with their policy; a reason that repeats is said once."""
+    largest = sorted(actions, key=lambda each: -each["bytes"])
+    shown = largest if list_all else largest[:_LISTED]
+    homes = len({each["home"] for each in actions})
+    columns = [
+        target_column("largest first", (each["target"] for each in shown)),
+        Column("bytes", right=True),
+        Column("policy", spare=2),
+        Column("why", least=20, spare=1),
+    ]
+    reasons = ["", *(each["reason"] for each in shown)]
+    rows = [
+        [
+            Cell(each["target"]),
+            Cell(format_size(each["bytes"])),
+            Cell(each["policy"]),
+            Cell('"' if each["reason"] == above else each["reason"], Tone.FAINT),
+        ]
+        for above, each in zip(reasons, shown, strict=False)
+    ]
+    if homes > 1:
+        columns.insert(0, Column("home", least=8, spare=3))
+        for row, each in zip(rows, shown, strict=True):
+            row.insert(0, Cell(each["home"]))
+    yield Table(tuple(columns), tuple(map(tuple, rows)))
+    if len(shown) < len(actions):
+        more = format_count(len(actions) - len(shown))
+        yield Line((Cell(f"and {more} more; --all lists them", Tone.FAINT),))
     yield Line()
 
 
@@ -197,8 +219,7 @@ def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
     for warning in plan.warnings:
         yield f"warning: {warning}", Tone.WARN
     if plan.protected:
-        kept = ", ".join(f"{format_count(each.items)} {each.rule}" for each in plan.protected)
-        yield f"protected: {kept}", Tone.PLAIN
+        yield f"kept: {kept_in_words(plan.protected)}", Tone.PLAIN
     for each in plan.unreachable:
         above = f"{each.threshold}: {format_size(each.bytes)} above its low mark"
         yield f"{above} cannot be freed: {each.reason}", Tone.WARN

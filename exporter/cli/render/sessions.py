@@ -20,14 +20,14 @@ from exporter.text import counted, format_age, format_count
 Session = Mapping[str, Any]
 
 _COLUMNS = (
-    Column("home", least=8, spare=6),
+    Column("home", least=8, spare=3),
     Column("session"),
-    Column("source", spare=5),
+    Column("source", spare=4),
     Column("age", right=True, spare=1),
-    Column("idle", right=True, spare=4),
-    Column("msgs", right=True, spare=2),
+    Column("idle", right=True, spare=2),
+    Column("msgs", right=True, spare=5),
     Column("verdict"),
-    Column("evidence", least=20, spare=3),
+    Column("evidence", least=20, spare=6),
 )
 
 

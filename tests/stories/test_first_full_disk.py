@@ -1,0 +1,49 @@
+"""A disk that is full to the last byte, in a home that never had a run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real.command import run
+from tests.support.old_sessions import old_sessions
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home on a small tmpfs without a free byte."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", folder], check=True)
+        try:
+            home = old_sessions(Path(folder) / "home", 30)
+            (home / "logs").mkdir()
+            (home / "logs" / "agent.log").write_bytes(b"x" * 6_000_000)
+            fill(Path(folder) / "filler")
+            yield home
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+
+def fill(file: Path) -> None:
+    with file.open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
+        while filler.write(b"x" * 4096):
+            pass
+    assert os.statvfs(file).f_bavail == 0
+
+
+def test_the_first_run_says_what_to_free_and_then_works(home: Path, tmp_path: Path) -> None:
+    options = ["--home", str(home), "--state-dir", str(tmp_path / "state")]
+    full = run("prune", "--yes", *options)
+    assert full.returncode == 1
+    said = full.stdout + full.stderr
+    assert said.count("the disk of") == 1
+    command = said.partition("`")[2].partition("`")[0]
+    assert command == f"truncate -s 0 {home}/logs/agent.log"
+    subprocess.run(shlex.split(command), check=True)
+    assert run("prune", "--yes", *options).returncode == 0
