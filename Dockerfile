@@ -37,12 +37,12 @@ ENV PATH=/opt/hermes-exporter/bin:$PATH \
     # Where a home is mounted, and where counters are kept by whatever user.
     HERMES_HOME=/hermes \
     XDG_STATE_HOME=/var/lib \
-    HEALTH_URL=http://127.0.0.1:9749/-/healthy
+    HEALTH_URL=http://127.0.0.1:10749/-/healthy
 VOLUME /var/lib/hermes-exporter
-EXPOSE 9749
+EXPOSE 10749
 # Nobody's number: give --user the owner of the home instead.
 USER 65532:65532
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 \
     CMD ["python3", "-I", "-c", "import os, urllib.request; urllib.request.urlopen(os.environ['HEALTH_URL'], timeout=4)"]
 ENTRYPOINT ["hermes-exporter"]
-CMD ["serve", "--web.listen-address=:9749"]
+CMD ["serve", "--web.listen-address=:10749"]

@@ -4,12 +4,13 @@ PYTHON_IN_VENV = .venv/bin/python
 # Tests that share something costly name it as their group, and run in one process.
 PYTEST = $(PYTHON_IN_VENV) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help setup run test test-full test-kit bench lint types docs screenshots dist lock clean
+.PHONY: help setup setup-run run test test-full trust test-kit bench lint types docs screenshots dist lock clean
 
 help:
 	@echo 'make run        serve the Hermes homes of this host, or a demo home if it has none'
 	@echo 'make test       all tests (installs what they need when run as root on Debian)'
 	@echo 'make test-full  the same, and the figures at full size'
+	@echo 'make trust      the long campaign: 50,000 steps, 1,000 of real processes; harm table (hours)'
 	@echo 'make bench      benchmarks against their peers'
 	@echo 'make lint       ruff check, ruff format --check'
 	@echo 'make types      mypy --strict'
@@ -21,9 +22,12 @@ help:
 	@echo 'make clean      remove .venv, caches and build leftovers'
 
 setup:
+	@scripts/setup.sh dev
+
+setup-run:
 	@scripts/setup.sh
 
-run: setup
+run: setup-run
 	@scripts/run.sh $(ARGS)
 
 # The programs and the real hermes-agent releases that the tests run against.
@@ -37,6 +41,14 @@ test: test-kit
 test-full: test-kit
 	@scripts/test-packages.sh full
 	$(PYTEST) --timeout 3600 $(ARGS)
+
+# Seeds are printed; ARGS='--seed N' runs one again. What the campaign itself can find is shown by
+# `python -m tests.trust.mutations`.
+trust: test-kit
+	@scripts/test-packages.sh full
+	$(PYTHON_IN_VENV) -m tests.trust.fast --steps 50000 $(ARGS)
+	$(PYTHON_IN_VENV) -m tests.trust.real --steps 1020 $(ARGS)
+	$(PYTEST) --timeout 3600 tests/stories tests/reaper/test_verdict_processes.py
 
 bench: test-kit
 	$(PYTHON_IN_VENV) -m benchmarks $(ARGS)

@@ -29,7 +29,7 @@ from dashboards.words import COLLECTORS, NO_AGENT, RELOADED, UP
 
 RAW = VariableSources("hermes_exporter_build_info", "hermes_exporter_build_info", "hermes_home_up")
 SERIES_LIMIT = 400
-"""Per home; see the README."""
+"""Per home; see docs/using.md."""
 
 
 def dashboard() -> model.Dashboard:

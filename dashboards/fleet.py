@@ -156,7 +156,8 @@ def _worst(
 def _leaky() -> Panel:
     return _worst(
         "Leaked sessions",
-        "Homes with the most dead open sessions. Many at once after an upgrade: a release leaks. "
+        "Homes with the most dead open sessions, and how many more have no verdict yet. Many at "
+        "once after an upgrade: a release leaks. A blind home has no value here. "
         "On the host: `hermes-exporter sessions --verdict dead`, then `hermes-exporter reap`.",
         [
             Column(
@@ -165,7 +166,13 @@ def _leaky() -> Panel:
                 decimals=0,
                 steps=TROUBLE,
                 bar=True,
-            )
+            ),
+            Column(
+                "Unknown",
+                "max by (instance, home) (home:hermes_sessions_unknown:sum{<home>}) and "
+                "topk(10, max by (instance, home) (home:hermes_sessions_leaked:sum{<home>} > 0))",
+                decimals=0,
+            ),
         ],
         "No leaked sessions",
     )
@@ -323,7 +330,8 @@ def _verdicts() -> Panel:
     return graph_panel(
         "Open sessions by verdict",
         "What is known of all open sessions. Dead ones that only grow: reaping is off. Many "
-        "unknown ones: agents are blind, see the list above.",
+        "unknown ones: agents are blind, see the list above, or wait for chats and programs; on "
+        "the host `hermes-exporter status` says for which.",
         Query(
             "sum by (verdict) (job:hermes_sessions_open_by_verdict:sum{<job>})",
             "{{verdict}}",

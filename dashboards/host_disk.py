@@ -198,9 +198,9 @@ def _thresholds() -> Panel:
 def _unreachable() -> Panel:
     return graph_panel(
         "Bytes that no policy may free",
-        "Above the low mark and kept, by threshold and reason. `trash`: it waits for its keep "
-        "time; `hermes-exporter purge` empties it now. Otherwise widen a policy, raise the mark or "
-        "add space: no run will help.",
+        "Above the low mark and kept, by threshold and reason. `trash`: it comes free after "
+        "trash.min_keep; `caps`: it follows the next day. Otherwise widen a policy, raise the mark "
+        "or add space: no run will help.",
         Query(
             "sum by (threshold, reason) (hermes_prune_unreachable_bytes{<home>})",
             "{{threshold}}: {{reason}}",

@@ -47,10 +47,13 @@ def _unknown() -> Panel:
         "What stands in the way of a verdict. A server, chat or unknown program has the database "
         "open: its sessions are presumed dead after `reaper.presume_after`, or when it ends; "
         "`hermes-exporter explain ID` names it. Stopped: a process is suspended. Blind, routing: "
-        "`hermes-exporter check` says what to grant.",
-        Query("sum by (reason) (hermes_sessions_unknown{<home>})", "{{reason}}"),
-        stacked=True,
-        colours=WAITS_FOR,
+        "`hermes-exporter check` says what to grant. Overdue: idle for longer than the time "
+        "beside that process; if they stay, see the runbook of HermesSessionsUnjudged.",
+        [
+            Query("sum by (reason) (hermes_sessions_unknown{<home>})", "{{reason}}"),
+            Query("sum(hermes_sessions_overdue{<home>})", "overdue"),
+        ],
+        colours={**WAITS_FOR, "overdue": LOOK},
         no_data=NO_AGENT,
     )
 

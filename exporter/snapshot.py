@@ -307,6 +307,8 @@ class Probe(Struct, frozen=True):
     leases: Annotated[list[Lease], Meta(max_length=512)]
     leases_readable: bool
     filesystem: Filesystem | None
+    private: bool = False
+    """True if only the home's owner and root can enter it, or replace it."""
 
 
 class MatchedFiles(Struct, frozen=True):

@@ -6,7 +6,7 @@
 # One package serves every Python that Debian and Ubuntu ship: the dependencies' wheels for each are
 # unpacked side by side, and Python picks its own. Nothing is compiled, so either architecture can
 # be built on the other. They are bundled because Debian's own are too old for what protects a live
-# database (see "Dependencies" in the README).
+# database (see "Dependencies" in CONTRIBUTING.md).
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -4,17 +4,24 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-url='open http://127.0.0.1:9749/'
+address=$(.venv/bin/python -c 'from exporter.agent.options import *; print(DEFAULT_LISTEN_ADDRESS)')
+url="open http://$address/"
+program=$PWD/.venv/bin/hermes-exporter
 named=
+homes=
+before=
 for word in "$@"; do
+    if [ "$before" = --home ]; then homes="$homes --home '$word'"; fi
+    before=$word
     case $word in
-        --home | --home=*) named=yes ;;
+        --home) named=yes ;;
+        --home=*) named=yes homes="$homes '$word'" ;;
         --web.listen-address | --web.listen-address=*) url='its address is in the log below' ;;
     esac
 done
 tell() {
-    echo "run: $url"
-    echo 'run: in another terminal: .venv/bin/hermes-exporter status --home PATH'
+    echo "run: $url (another port: make run ARGS='--web.listen-address 127.0.0.1:PORT')"
+    echo "run: in another terminal: $program status$homes"
 }
 if [ -n "$named" ]; then
     tell
@@ -54,5 +61,5 @@ case $report in
     *'"adopt"'*) echo 'run: every Hermes home that was found is refused (see above); serving a demo home' ;;
     *) echo 'run: found no Hermes home on this host; serving a demo home' ;;
 esac
-tell
+echo "run: $url (another port: make run ARGS='--web.listen-address 127.0.0.1:PORT')"
 exec .venv/bin/hermes-exporter demo "$@"

@@ -61,7 +61,7 @@ def test_a_home_that_is_refused_is_told_with_the_way_to_have_it_all_the_same(
     assert "writable by others" in refusal
     assert refusal.endswith(f'make run ARGS="--home {open_to_all}"')
     assert "found no Hermes home" not in said
-    assert ".venv/bin/hermes-exporter status --home PATH" in said
+    assert "another port: make run ARGS='--web.listen-address 127.0.0.1:PORT'" in said
 
 
 def test_a_home_that_is_named_is_served(tmp_path: Path, open_to_all: Path) -> None:
@@ -69,3 +69,7 @@ def test_a_home_that_is_named_is_served(tmp_path: Path, open_to_all: Path) -> No
     assert "msg=listening" in said
     assert "demo" not in said
     assert "refused" not in said
+    (line,) = [each for each in said.splitlines() if "in another terminal: " in each]
+    command = line.partition("in another terminal: ")[2]
+    shown = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert str(open_to_all) in shown.stdout, "the line can be pasted anywhere"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -39,6 +41,12 @@ class _Round(Struct, frozen=True):
     peer_wait: float
     failures: int
     messages: int
+    wal_beside: int
+    """How much larger the WAL got beside a writing Hermes, at any moment."""
+    wal_idle: int
+    """The same in a home that no process has open."""
+    wal_left: int
+    """What was left of it there."""
 
 
 def run(setting: Setting) -> Iterator[Line]:
@@ -70,6 +78,21 @@ def run(setting: Setting) -> Iterator[Line]:
         2.0,
         f"{_s(rounds, 'undo_seconds')}, longest hold {_ms(rounds, 'undo_hold')}",
         peer="the prune itself",
+    )
+    for where, name in (("beside a writer", "wal_beside"), ("no process there", "wal_idle")):
+        yield Line(
+            f"prune and undo: growth of the WAL, {where}",
+            achieved=max(getattr(each, name) for each in rounds) / 2**20,
+            limit=64,
+            unit="MiB",
+            peer="nothing",
+        )
+    yield Line(
+        "prune and undo: left of the WAL, no process there",
+        achieved=max(each.wal_left for each in rounds),
+        limit=0,
+        unit="bytes",
+        peer="nothing",
     )
     yield Line(
         "prune and undo: errors that reach the writer",
@@ -107,7 +130,7 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
     plan = planned(home, sessions)
     outcomes: list[Outcome] = []
     returns: list[Outcome] = []
-    with maintaining_hermes(home) as writer:
+    with maintaining_hermes(home) as writer, _wal_watched(home) as beside:
         site = Target(str(home), home.stat().st_uid, KnownOpeners.of(evidence(home)))
         writer.ask("start", session="beside-the-prune")
         seconds = timed(lambda: outcomes.append(execute(plan, site, keep_seconds=3600.0)))
@@ -115,6 +138,8 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
         writer.ask("start", session="beside-the-undo")
         undo_seconds = timed(lambda: returns.append(undo(outcomes[0].run or "", site)))
         undoing = writer.ask("stop")
+    home, sessions, messages = _copy(source, place, scale)
+    wal_idle, wal_left = _in_idle_home(home, sessions)
     left = len(outcomes[0].skipped) + len(returns[0].skipped)
     if left > len(sessions) / 100:
         raise RuntimeError(f"not all was done: {_left(outcomes[0], returns[0])}")
@@ -128,7 +153,47 @@ def _round(source: Path, place: Path, scale: float) -> _Round:
         peer_wait=peer_wait,
         failures=len(pruning["failures"]) + len(undoing["failures"]),
         messages=messages,
+        wal_beside=beside[0],
+        wal_idle=wal_idle,
+        wal_left=wal_left,
     )
+
+
+def _in_idle_home(home: Path, sessions: list[str]) -> tuple[int, int]:
+    """Return how large the WAL got, and what was left of it."""
+    with _wal_watched(home) as largest:
+        for act in ("prune", "undo"):
+            site = Target(str(home), home.stat().st_uid, KnownOpeners.of(evidence(home)))
+            if act == "prune":
+                run = execute(planned(home, sessions), site, keep_seconds=3600.0).run or ""
+            else:
+                undo(run, site)
+    return largest[0], _wal_bytes(home)
+
+
+@contextmanager
+def _wal_watched(home: Path) -> Iterator[list[int]]:
+    """Yield by how much the WAL has grown at most, looked at every 20 ms."""
+    before, largest, stop = _wal_bytes(home), [0], threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.02):
+            largest[0] = max(largest[0], _wal_bytes(home) - before)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield largest
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _wal_bytes(home: Path) -> int:
+    try:
+        return (home / "state.db-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _left(outcome: Outcome, returned: Outcome) -> str:

@@ -1,9 +1,11 @@
 """Prints the alerts as a rule file for Prometheus.
 
     python -m dashboards.alerts --config.file hermes-exporter.yml >alerts.yaml
+    python -m dashboards.alerts --runbook-base https://wiki.example.org/runbooks >alerts.yaml
 
-Links begin with `alerts.runbook_base` and `alerts.dashboard_base` of that file. Without a file they
-are paths in this repository and in Grafana; `make docs` writes `dashboards/rules/alerts.yaml` so.
+Links begin with `alerts.runbook_base` and `alerts.dashboard_base` of that file, or with those of
+the command line. Without them runbooks are those of the agents, and dashboards are paths in
+Grafana; `make docs` writes `dashboards/rules/alerts.yaml` so.
 """
 
 from __future__ import annotations
@@ -32,12 +34,17 @@ def rules(links: Links) -> str:
 def main(words: list[str] | None = None) -> int:
     parser = ArgumentParser(prog="python -m dashboards.alerts", allow_abbrev=False)
     parser.add_argument("--config.file", dest="config_file", metavar="FILE")
+    parser.add_argument("--runbook-base", metavar="URL")
+    parser.add_argument("--dashboard-base", metavar="URL")
+    args = parser.parse_args(words)
     try:
-        settings = load(parser.parse_args(words).config_file).alerts
+        settings = load(args.config_file).alerts
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status
-    sys.stdout.write(rules(Links(settings.runbook_base, settings.dashboard_base)))
+    runbook_base = settings.runbook_base if args.runbook_base is None else args.runbook_base
+    dashboard_base = settings.dashboard_base if args.dashboard_base is None else args.dashboard_base
+    sys.stdout.write(rules(Links(runbook_base, dashboard_base)))
     return 0
 
 

@@ -18,6 +18,7 @@ ALERTS = (
             {{ $value | humanizePercentage }} of the scrapes in the last 10 minutes. The homes on
             that host are not watched.""",
         dashboard=Dashboard.AGENT,
+        agent_answers=False,
     ),
     # An agent in textfile mode is scraped as part of node_exporter.
     Alert(

@@ -1,7 +1,7 @@
 """The type of an alert, and the text of the rule file that Prometheus reads.
 
-An alert's runbook is `dashboards/runbooks/NAME.md`, and its dashboard link opens the host and home
-of the alert. Both links are made here, so they always match.
+An alert's runbook is `dashboards/runbooks/NAME.md`, which every agent shows at `/runbooks/NAME`.
+Its dashboard link opens the host and home of the alert. Both are made here, so they match.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from enum import StrEnum
 from textwrap import dedent, indent
 
 RUNBOOKS = "dashboards/runbooks"
-"""Where runbooks are in this repository; the beginning of their links where none is configured."""
+"""Where runbooks are in this repository."""
+
+_THIS_AGENT = "http://{{ $labels.instance }}/runbooks/NAME"
+_ANOTHER_AGENT = (
+    '{{ with printf "up{job=~\\".*hermes-exporter.*\\",instance!=%q} == 1" $labels.instance'
+    " | query }}"
+    'http://{{ . | sortByLabel "instance" | first | label "instance" }}/runbooks/NAME'
+    f"{{{{ else }}}}{RUNBOOKS}/NAME.md{{{{ end }}}}"
+)
+"""Prometheus looks for an agent that answers; where there is none, the link is a path."""
 
 
 class Severity(StrEnum):
@@ -51,6 +60,8 @@ class Alert:
     description: str
     """With the labels and the value."""
     dashboard: Dashboard
+    agent_answers: bool = True
+    """False for an alert that fires because the agent of its `instance` does not answer."""
     of_home: bool = True
     """False if it has no label `home`: the dashboard is then opened with all homes."""
 
@@ -71,13 +82,20 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """How the links of alerts begin; both may be empty."""
+    """How the links of alerts begin; both may be empty.
+
+    Without a base a runbook is shown by the agent that the alert is about, or by another one if
+    that agent does not answer or the alert is about none.
+    """
 
     runbook_base: str = ""
     dashboard_base: str = ""
 
     def runbook(self, alert: Alert) -> str:
-        return f"{self.runbook_base.rstrip('/') or RUNBOOKS}/{alert.name}.md"
+        if self.runbook_base:
+            return f"{self.runbook_base.rstrip('/')}/{alert.name}.md"
+        about_one = "instance" in alert.dashboard.variables and alert.agent_answers
+        return (_THIS_AGENT if about_one else _ANOTHER_AGENT).replace("NAME", alert.name)
 
     def dashboard(self, alert: Alert) -> str:
         query = "&".join(

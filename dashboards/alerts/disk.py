@@ -63,12 +63,15 @@ ALERTS = (
             in the last six hours. The usual cause is a loop of failures.""",
         dashboard=Dashboard.HOST,
     ),
-    # Not for `cooldown`, which passes by itself, nor for `no_help` and `caps`, which have their own
-    # alerts (HermesPruneDidNotHelp, HermesPruneCapped).
+    # Not for `cooldown` and `trash`, which pass by themselves (after trash.min_keep at the latest),
+    # nor for `no_help` and `caps`, which have their own alerts (HermesPruneDidNotHelp,
+    # HermesPruneCapped), nor for what other homes are asked for: they say by themselves.
     Alert(
         name="HermesPruneThresholdUnreachable",
         expression="""
-            max_over_time(hermes_prune_unreachable_bytes{reason!~"cooldown|no_help|caps"}[10m]) > 0
+            max_over_time(
+              hermes_prune_unreachable_bytes{reason!~"cooldown|trash|no_help|caps|other_homes"}[10m]
+            ) > 0
             and on (job, instance, home, threshold)
             max_over_time(hermes_prune_pressure[10m]) == 1
             """,
@@ -171,7 +174,8 @@ ALERTS = (
         dashboard=Dashboard.HOST,
     ),
     # Above its high mark for an hour, where the agent enforces and a run was made. The agent then
-    # skips this threshold for a day.
+    # skips this threshold for a day. Not for bytes that are on their way: in trash that is emptied
+    # when it is old enough, or left for the next day by the caps.
     Alert(
         name="HermesPruneDidNotHelp",
         expression="""
@@ -187,6 +191,8 @@ ALERTS = (
             time() - max by (job, instance, home) (
               max_over_time(hermes_prune_last_run_timestamp_seconds{outcome=~"done|partial"}[10m])
             ) < 86400
+            unless on (job, instance, home, threshold)
+            max_over_time(hermes_prune_unreachable_bytes{reason=~"trash|caps"}[10m]) > 0
             """,
         hold="15m",
         severity=Severity.WARNING,

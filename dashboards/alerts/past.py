@@ -35,6 +35,8 @@ ALERTS = (
         dashboard=Dashboard.HOST,
     ),
     # The same item was the oldest, and old enough for its policy, a week ago.
+    # Where the clean-up by age is on, or where items of this policy were taken within the week, by
+    # thresholds or by a person: the oldest would have gone first.
     Alert(
         name="HermesRetentionInert",
         expression="""
@@ -42,7 +44,17 @@ ALERTS = (
             and max_over_time(hermes_retention_eligible[10m] offset 7d) > 0
             and max_over_time(hermes_retention_oldest_timestamp_seconds[10m])
               == max_over_time(hermes_retention_oldest_timestamp_seconds[10m] offset 7d)
-            and on (job, instance, home) max_over_time(hermes_prune_enforcing[10m]) == 1
+            and on (job, instance, home, policy) (
+              (
+                max_over_time(hermes_retention_eligible[10m]) > 0
+                and on (job, instance, home) max_over_time(hermes_prune_by_age[10m]) == 1
+              )
+              or
+              (
+                max_over_time(hermes_prune_deleted_total[10m])
+                  - max_over_time(hermes_prune_deleted_total[10m] offset 7d)
+              ) > 0
+            )
             """,
         hold="1h",
         severity=Severity.WARNING,

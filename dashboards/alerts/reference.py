@@ -19,8 +19,16 @@ series of all hosts, and the alerts in `alerts.yaml` read those sums. Also:
 - Prometheus must keep 8 days or more (its default is 15): some alerts compare with a week ago.
 
 Every alert has a severity, a `summary` that is the same for all hosts, a `description` with host,
-home and value, a `runbook_url` and a `dashboard_url`. The configuration sets how these links begin.
-Then write the file again:
+home and value, a `runbook_url` and a `dashboard_url`. The runbook is a page of the agent that the
+alert is about, `http://INSTANCE/runbooks/NAME`; if that agent does not answer, of another one. (A
+TLS port leads such a link on to `https://`.) That needs no setup, but an `instance` that is an
+address which a browser can open. So set a base
+
+- if agents listen on loopback only, or write a file for node_exporter's textfile collector;
+- if `instance` is relabelled to a name without a port, as `deploy/prometheus/relabel.yml` does;
+- if agents ask for client certificates that browsers do not have.
+
+The configuration sets how the links begin; then write the file again:
 
 ```yaml
 alerts:
@@ -32,17 +40,20 @@ alerts:
 python -m dashboards.alerts --config.file hermes-exporter.yml >alerts.yaml
 ```
 
-Without a checkout of this repository, change the links with `sed`:
+`--runbook-base` and `--dashboard-base` do the same without a file. Without a checkout of this
+repository, change the links with `sed`:
 
 ```sh
-sed -e "s|'dashboards/runbooks/|'https://git.example.org/hermes-exporter/dashboards/runbooks/|" \\
+base=https://git.example.org/hermes-exporter/dashboards/runbooks
+sed -e "s|runbook_url: .*/runbooks/\\(Hermes[A-Za-z]*\\).*|runbook_url: '$base/\\1.md'|" \\
     -e "s|'/d/|'https://grafana.example.org/d/|" -i alerts.yaml
 ```
 
 `critical`: data or conversations are being lost, or homes are not watched; page the person on call.
 `warning`: can wait for the next working day. `dashboards/alertmanager/` has an example that routes
 alerts this way and silences an alert that only follows from another one.
-`dashboards/mixin.libsonnet` has rules, alerts and dashboards as a mixin.
+`dashboards/mixin.libsonnet` has rules, alerts and dashboards as a mixin; its `_config` has
+`runbookBase` and `dashboardBase`.
 
 Alerts fire beyond the agent's own limits (`prune.thresholds`, `prune.emergency`),
 so the agent can act first. One failed scrape changes nothing: alerts read values over some minutes.

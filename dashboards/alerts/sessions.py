@@ -40,12 +40,36 @@ ALERTS = (
             Unknown sessions are never reaped.""",
         dashboard=Dashboard.HOST,
     ),
-    # The agent's own reaps by their counter, those of Hermes and of others by what they leave.
+    # Beside a chat or another program the agent itself watches for three days before it presumes
+    # anything: what is overdue by the timestamps of Hermes may wait that long.
+    Alert(
+        name="HermesSessionsUnjudged",
+        expression="""
+            max_over_time(hermes_sessions_overdue{reason!~"chat|unknown_program"}[10m]) >= 20
+            or
+            (
+              max_over_time(hermes_sessions_overdue{reason=~"chat|unknown_program"}[10m]) >= 20
+              and max_over_time(hermes_sessions_overdue[10m] offset 3d) >= 20
+            )
+            """,
+        hold="1d",
+        severity=Severity.WARNING,
+        summary="Many sessions of a Hermes home stay without a verdict.",
+        description="""
+            {{ $value }} open session(s) of home {{ $labels.home }} on {{ $labels.instance }} have
+            had no verdict for a day beyond the time that reaper.presume_after asks (reason:
+            {{ $labels.reason }}). They are neither shown as leaks nor ended. hermes-exporter status
+            says what they wait for.""",
+        dashboard=Dashboard.HOST,
+    ),
+    # The agent's own reaps by their counter, if as many leaked anew (an old backlog may be drained
+    # in a night); those of Hermes and of others by what they leave.
     Alert(
         name="HermesReapStorm",
         expression="""
             label_replace(
-              max_over_time(home:hermes_reaper_reaped:increase1h[10m]) > 200,
+              max_over_time(home:hermes_reaper_reaped:increase1h[10m]) > 200
+                and max_over_time(home:hermes_sessions_leaked:increase1h[10m]) > 200,
               "end_reason", "reaped", "", ""
             )
             or

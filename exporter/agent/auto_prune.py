@@ -7,23 +7,27 @@ time.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import apsw
+from msgspec import structs
 
 from exporter import logs
 from exporter.agent.act_request import prune_request, settle_request
 from exporter.agent.home_state import HomeState
 from exporter.agent.state_store import StateStore
-from exporter.config.mode import Mode
+from exporter.config.mode import Mode, When
+from exporter.config.prune import Prune
 from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, error_location
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
+from exporter.pruner.decide.daily import is_clean_up_due
 from exporter.pruner.decide.thresholds import Pressure, note_done
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
@@ -35,6 +39,8 @@ from exporter.workers.process import Worker
 from exporter.workers.protocol import UpkeepRequest
 
 _NOTHING: Final = ""
+_CLEAN_UP_CHECK_SECONDS: Final = 60.0
+"""While the daily clean-up is due, it is tried again after so long."""
 _UPKEEP_SECONDS: Final = 24 * 3600.0
 Job = Callable[[Worker], None]
 
@@ -64,6 +70,9 @@ class AutomaticPruner:
         self._locks: dict[int, threading.Lock] = {}
         self._busy: set[str] = set()
         self._stopping = False
+        self._host = os.uname().nodename
+        self._by_age: set[str] = set()
+        """Homes whose scan in progress plans the daily clean-up."""
         self._settings = Settings()
         """The current settings. A run that waits for its turn checks them again before it acts."""
 
@@ -75,21 +84,44 @@ class AutomaticPruner:
         self._settings = settings
         if state.snapshot is None or state.home.path in self._busy:
             return False
+        own = settings.for_home(state.home).prune
+        interval = own.interval_seconds
+        if self._clean_up_is_due(state, own):
+            interval = min(interval, _CLEAN_UP_CHECK_SECONDS)
         last = self._last_check.get(state.home.path)
-        interval = settings.for_home(state.home).prune.interval_seconds
         return last is None or self._monotonic() - last >= interval
+
+    def _clean_up_is_due(self, state: HomeState, own: Prune) -> bool:
+        if When.AGE not in own.when:
+            return False
+        last = self._store.prune_memory(state.home.path).cleaned_at
+        return is_clean_up_due(self._clock(), last, self._host)
 
     def is_new(self, state: HomeState) -> bool:
         """True if the home had only its first scan so far, without a check of the thresholds."""
         return state.home.path not in self._checked_homes
 
-    def want(self, state: HomeState, settings: Settings) -> PrunePlanRequest | None:
-        """Return what the next scan must plan; None if no check is due."""
+    def want(
+        self, state: HomeState, settings: Settings, homes: Collection[HomeState] = ()
+    ) -> PrunePlanRequest | None:
+        """Return what the next scan must plan; None if no check is due.
+
+        `homes` are all that are watched: a full filesystem asks each for its share alone.
+        """
         if not self.is_due(state, settings):
             return None
         own = settings.for_home(state.home)
         memory = self._store.prune_memory(state.home.path)
-        return PrunePlanRequest(own.prune, memory, own.reaper.end_reason)
+        by_age = self._clean_up_is_due(state, own.prune)
+        if by_age:
+            self._by_age.add(state.home.path)
+        return PrunePlanRequest(
+            own.prune,
+            memory,
+            own.reaper.end_reason,
+            by_pressure=not by_age,
+            disk_share=disk_share(state, homes),
+        )
 
     def act(self, state: HomeState, settings: Settings) -> None:
         """Take the plan that the scan made, and start a run if one is due."""
@@ -99,6 +131,8 @@ class AutomaticPruner:
         if planned is None and not state.plans.problem:
             return
         home, own = state.home, settings.for_home(state.home)
+        by_age = home.path in self._by_age
+        self._by_age.discard(home.path)
         self._last_check[home.path] = self._monotonic()
         self._checked_homes.add(home.path)
         # A plan made before a killed run is settled may be wrong: the next check plans again.
@@ -108,7 +142,10 @@ class AutomaticPruner:
             self._log_obstacle(state, state.plans.problem)
             return
         state.prune = planned.report
-        self._remember(state, planned.memory)
+        acts = own.prune.mode is Mode.ENFORCE and home.may_write and bool(planned.plan.actions)
+        # A clean-up that has something to do is done only after its run; until then it is due.
+        cleaned = by_age and not acts and not planned.plan.blocked
+        self._remember(state, self._with_clean_up(planned.memory, cleaned=cleaned))
         self._log_obstacle(state, planned.plan.why if planned.plan.blocked else _NOTHING)
         self._log_caps(state, planned.plan.capped)
         if own.prune.mode is not Mode.ENFORCE or not home.may_write:
@@ -119,7 +156,9 @@ class AutomaticPruner:
             evidence, planned_at = state.evidence, self._monotonic()
             self._start_run(
                 state,
-                lambda worker: self._prune(worker, state, own, planned, evidence, planned_at),
+                lambda worker: self._prune(
+                    worker, state, own, planned, evidence, planned_at, by_age=by_age
+                ),
             )
         elif self._upkeep_is_due(state, own):
             self._last_upkeep[home.path] = self._monotonic()
@@ -186,6 +225,8 @@ class AutomaticPruner:
         planned: PrunePlanResult,
         evidence: HomeEvidence,
         planned_at: float,
+        *,
+        by_age: bool,
     ) -> None:
         wanted = self._settings.for_home(state.home).prune.mode is Mode.ENFORCE
         waited = self._monotonic() - planned_at
@@ -195,8 +236,13 @@ class AutomaticPruner:
         pruned = worker.call(protocol.PRUNE, request)
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
-        self._log_run(state, pruned, planned.pressure, Counter(each.policy for each in done))
-        self._remember(state, note_done(planned.memory, planned.pressure, done, self._clock()))
+        policies = Counter(each.policy for each in done)
+        self._log_run(state, pruned, planned.pressure, policies, by_age=by_age)
+        memory = note_done(planned.memory, planned.pressure, done, self._clock())
+        self._remember(state, self._with_clean_up(memory, cleaned=by_age))
+
+    def _with_clean_up(self, memory: PruneMemory, *, cleaned: bool) -> PruneMemory:
+        return structs.replace(memory, cleaned_at=self._clock()) if cleaned else memory
 
     def _upkeep_is_due(self, state: HomeState, own: HomeSettings) -> bool:
         """True once a day, if upkeep is configured and no process uses the home."""
@@ -235,7 +281,13 @@ class AutomaticPruner:
             )
 
     def _log_run(
-        self, state: HomeState, outcome: Outcome, pressure: Pressure, by_policy: Counter[str]
+        self,
+        state: HomeState,
+        outcome: Outcome,
+        pressure: Pressure,
+        by_policy: Counter[str],
+        *,
+        by_age: bool,
     ) -> None:
         due = [level.name.value for level in pressure.levels if level.due]
         log.info(
@@ -244,6 +296,7 @@ class AutomaticPruner:
             run=outcome.run,
             outcome=outcome.outcome.value,
             thresholds=",".join(due),
+            when=When.AGE.value if by_age else When.PRESSURE.value,
             policies=",".join(f"{name}:{items}" for name, items in by_policy.items()),
             items=len(outcome.done),
             skipped=len(outcome.skipped),
@@ -279,3 +332,29 @@ class AutomaticPruner:
     def close(self) -> None:
         """Stop. A run in progress ends with its worker; the next run finds out what it had done."""
         self._stopping = True
+
+
+def disk_share(state: HomeState, homes: Collection[HomeState]) -> float:
+    """Return how much of what the watched homes have on its filesystem a home has: 0 to 1.
+
+    A home that was not walked yet has an unknown size; then the others count without it.
+    """
+    device = _device_of(state)
+    sizes = {
+        each.home.path: _size_of(each)
+        for each in (state, *homes)
+        if each is state or (device is not None and _device_of(each) == device)
+    }
+    total = sum(sizes.values())
+    return sizes[state.home.path] / total if total else 1.0
+
+
+def _device_of(state: HomeState) -> int | None:
+    found = state.probe.state.database if state.probe is not None else None
+    return found.device if found is not None else None
+
+
+def _size_of(state: HomeState) -> int:
+    if state.snapshot is None:
+        return 0
+    return sum(usage.allocated_bytes for usage in state.snapshot.disk.usage.values())

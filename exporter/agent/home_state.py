@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,11 +14,12 @@ from exporter.agent.session_list import SessionList
 from exporter.agent.state_store import StateStore
 from exporter.collectors.labels import AllowedValues, LabelFamily, label_value, most_used_first
 from exporter.collectors.view import CounterValue, HomeView
-from exporter.config.mode import Mode
+from exporter.config.mode import Mode, When
 from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
 from exporter.evidence.liveness import StartTimes
 from exporter.evidence.models import HomeEvidence
+from exporter.pruner.decide.daily import next_clean_up
 from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
 from exporter.reaper.slow_start import HourlyLimit, SlowStart
@@ -55,6 +58,7 @@ class HomeState:
         self._scan_seconds = 0.0
         self._counters: tuple[CounterValue, ...] = tuple(store.counters(home.path))
         self._sources = self._histogram_sources = self._ended = self._end_reasons = _NO_VALUES
+        self._weights: dict[LabelFamily, dict[tuple[str, ...], float]] = {}
         self._verdicts: tuple[VerdictCount, ...] = ()
         self._leaks: tuple[LeakCount, ...] = ()
         self._unknown: tuple[UnknownCount, ...] = ()
@@ -164,7 +168,15 @@ class HomeState:
         self._end_reasons = self._allowed_values(LabelFamily.END_REASON, after_end)
 
     def _allowed_values(self, family: LabelFamily, weights: Weights) -> AllowedValues:
-        return self._store.admit(self.home.path, family, most_used_first(weights))
+        """Return the values that are shown. A value is active if it has more than a scan ago."""
+        before = self._weights.get(family)
+        active = (
+            [value for value, weight in weights.items() if weight > before.get(value, 0)]
+            if before is not None
+            else []
+        )
+        self._weights[family] = dict(weights)
+        return self._store.admit(self.home.path, family, most_used_first(weights), active)
 
     def finish(self, now: float, monotonic: float) -> None:
         self._scanned_at = now
@@ -247,6 +259,9 @@ class HomeState:
             sessions_left_out=self._sessions.left_out,
             reaper_enforcing=own.reaper.mode is Mode.ENFORCE and self.home.may_write,
             prune_enforcing=own.prune.mode is Mode.ENFORCE and self.home.may_write,
+            next_clean_up_at=next_clean_up(time.time(), os.uname().nodename)
+            if When.AGE in own.prune.when
+            else None,
         )
 
     def _blind(self) -> tuple[str, ...]:

@@ -1,8 +1,13 @@
-"""Limit label values: the first seen keep their place permanently, later ones become `other`."""
+"""Limit label values: the first seen get the places, later ones become `other`.
+
+A value without activity for `IDLE_DAYS` gives its place to a new one that is active, so that next
+year's model has a name. Its counters stay in the store and are not shown (`StateStore.counters`):
+should it come back, it goes on from its total.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import apsw
@@ -10,26 +15,97 @@ import apsw
 from exporter.collectors.labels import LIMITS, AllowedValues, LabelFamily
 from exporter.snapshot import OTHER
 
+IDLE_DAYS: Final = 30
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS label_activity (
+    home INTEGER NOT NULL REFERENCES homes(id), family TEXT NOT NULL, value TEXT NOT NULL,
+    day INTEGER NOT NULL, PRIMARY KEY (home, family, value)
+) WITHOUT ROWID;
+"""
+"""When each value was last active; outside the versioned tables: an older agent needs it not."""
 _SEPARATOR: Final = "\x1f"
 
 
 def allow(
-    connection: apsw.Connection, home: int, family: LabelFamily, values: Iterable[tuple[str, ...]]
+    connection: apsw.Connection,
+    home: int,
+    family: LabelFamily,
+    values: Iterable[tuple[str, ...]],
+    *,
+    active: Collection[tuple[str, ...]] = (),
+    today: int,
 ) -> AllowedValues:
-    """Give these values places while there are free ones, and remember which values have one."""
-    known = {
-        tuple(value.split(_SEPARATOR))
-        for (value,) in connection.execute(
-            "SELECT value FROM admitted WHERE home = ? AND family = ?", (home, family)
-        )
-    }
-    other = tuple(OTHER for _ in range(2 if "-" in family else 1))
+    """Give these values places while there are free ones, and remember which values have one.
+
+    `active` are the values that were seen to be used. Only one of these takes the place of an idle
+    one: rows of long ago must not take turns.
+    """
+    places = _Places(connection, home, family, today)
     for value in values:
-        if value in known or value == other or len(known) >= LIMITS[family]:
-            continue
-        connection.execute(
-            "INSERT OR IGNORE INTO admitted VALUES (?, ?, ?)",
-            (home, family, _SEPARATOR.join(value)),
+        if value not in places.days and not places.is_other(value):
+            if len(places.days) >= LIMITS[family] and not (
+                value in active and places.make_room(active)
+            ):
+                continue
+            places.give(value)
+        elif value in active:
+            places.touch(value)
+    return AllowedValues(frozenset(places.days))
+
+
+class _Places:
+    """The places of one family of a home, each with the day of its last activity."""
+
+    def __init__(
+        self, connection: apsw.Connection, home: int, family: LabelFamily, today: int
+    ) -> None:
+        self._connection = connection
+        self._key = home, family.value
+        self._today = today
+        # A value without a day was given its place by an earlier version: its time begins now.
+        self.days: dict[tuple[str, ...], int | None] = {
+            tuple(value.split(_SEPARATOR)): day
+            for value, day in connection.execute(
+                "SELECT value, day FROM admitted LEFT JOIN label_activity "
+                "USING (home, family, value) WHERE home = ? AND family = ?",
+                self._key,
+            )
+        }
+        for value in [each for each, day in self.days.items() if day is None]:
+            self.touch(value)
+
+    def is_other(self, value: tuple[str, ...]) -> bool:
+        return all(part == OTHER for part in value)
+
+    def touch(self, value: tuple[str, ...]) -> None:
+        if value in self.days and self.days[value] != self._today:
+            self.days[value] = self._today
+            self._connection.execute(
+                "INSERT OR REPLACE INTO label_activity VALUES (?, ?, ?, ?)",
+                (*self._key, _SEPARATOR.join(value), self._today),
+            )
+
+    def give(self, value: tuple[str, ...]) -> None:
+        self._connection.execute(
+            "INSERT OR IGNORE INTO admitted VALUES (?, ?, ?)", (*self._key, _SEPARATOR.join(value))
         )
-        known.add(value)
-    return AllowedValues(frozenset(known))
+        self.days[value] = None
+        self.touch(value)
+
+    def make_room(self, active: Collection[tuple[str, ...]]) -> bool:
+        """Take the place of the value that was idle longest; False if none was idle long enough."""
+        idle = [
+            (day, value)
+            for value, day in self.days.items()
+            if day is not None and day < self._today - IDLE_DAYS and value not in active
+        ]
+        if not idle:
+            return False
+        _, value = min(idle)
+        del self.days[value]
+        for table in ("admitted", "label_activity"):
+            self._connection.execute(
+                f"DELETE FROM {table} WHERE home = ? AND family = ? AND value = ?",  # noqa: S608
+                (*self._key, _SEPARATOR.join(value)),
+            )
+        return True

@@ -119,7 +119,7 @@ def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | Non
         saved.created_at if saved is not None else time.time(),
         [_row(each.state.home.label, action) for each in plans for action in each.actions],
     )
-    result.plans, result.unread = plans, unread
+    result.plans, result.unread, result.kind = plans, unread, kind.name
     if saved is not None:
         result.skip_missing(saved, items, {each.state.home.path for each in plans})
     result.notes += unknown_sources(kind.filter_by.sources, (e.state.snapshot for e in plans))
@@ -248,6 +248,8 @@ def _row(label: str, action: Action[Any]) -> dict[str, Any]:
         "target": action.target,
         "reason": action.reason,
         "bytes": action.bytes,
+        # What only a prune frees, and when.
+        **({"frees": action.frees.value} if action.policy and action.frees else {}),
     }
 
 

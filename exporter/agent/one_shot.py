@@ -58,6 +58,19 @@ def check(options: Options) -> dict[str, Any]:
             return service.check()
 
 
+def advice(options: Options) -> list[str]:
+    """Return what would make the agent more useful; nothing of it is wrong."""
+    from exporter.web.listen import is_local
+
+    settings = Settings() if options.config_file is None else read(options.config_file)[0]
+    if settings.alerts.runbook_base or not all(map(is_local, options.listen_addresses)):
+        return []
+    addresses = " and ".join(options.listen_addresses)
+    where = f"alerts link to the runbooks of this agent, and only this host can open {addresses}"
+    fix = "set alerts.runbook_base and write the rules with it (docs/alerts.md)"
+    return [f"{where}; if it listens nowhere else, {fix}"]
+
+
 def _web_problems(path: str) -> list[str]:
     from exporter.web.web_config import load_web_config  # TLS is loaded only where it is used
 

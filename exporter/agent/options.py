@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from exporter.config.paths import default_state_dir
 
-DEFAULT_LISTEN_ADDRESS = "127.0.0.1:9749"
+DEFAULT_PORT = 10749
+"""9100 to 9999 are taken by other exporters, and 9749 by a tool beside coding agents."""
+DEFAULT_LISTEN_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
 DEFAULT_TELEMETRY_PATH = "/metrics"
 
 

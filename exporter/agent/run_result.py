@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from exporter.agent.saved_plans import SavedItem, SavedPlan
 from exporter.runs.models import Frees, RunOutcome, Skipped
 from exporter.snapshot import Snapshot
@@ -29,6 +31,8 @@ class RunResult:
         self.skipped: list[Skipped] = []
         self.plans: list[Any] = []
         """The `manual_run.PlannedHome` of each home that was scanned."""
+        self.kind = ""
+        """The name of the command that it is of."""
         self.unread: list[str] = []
         """Homes that could not be read or planned for."""
         self.in_the_way = ""
@@ -97,12 +101,26 @@ class RunResult:
             return RunOutcome.DONE
         return RunOutcome.PARTIAL if self.done else RunOutcome.FAILED
 
+    def _of_prune(self) -> dict[str, Any]:
+        """Return what only a plan to prune has: by policy, what is not old enough yet."""
+        if self.kind != "prune":
+            return {}
+        return {
+            "rows_trash_bytes": sum(home.plan.rows_trash_bytes for home in self.plans),
+            "not_yet": [
+                {"home": home.state.home.label, **msgspec.to_builtins(each)}
+                for home in self.plans
+                for each in home.plan.not_yet
+            ],
+        }
+
     def json(self) -> dict[str, Any]:
         return {
             "plan": {
                 "hash": self.plan_hash,
                 "created_at": self.created_at,
                 "actions": self.actions,
+                **self._of_prune(),
             },
             "executed": self.executed,
             "run": self.run,

@@ -269,7 +269,10 @@ class ScanLoop:
     def _scan_dedicated(self, state: HomeState) -> None:
         self._probe_one(state)
         if state.new_probe is not None:
-            self._read(state, self._survey(survey_targets(state.home, state.new_probe)).homes)
+            self._read(state, self._survey(self._targets(state.home, state.new_probe)).homes)
+
+    def _targets(self, home: Home, look: Probe) -> list[HomeFiles]:
+        return survey_targets(home, look, self.settings)
 
     def _probe_one(self, state: HomeState) -> None:
         state.begin(self._monotonic())
@@ -297,8 +300,8 @@ class ScanLoop:
         if self._ask_worker(state, scan, seconds):
             state.finish(self._clock(), self._monotonic())
             self._log_state(state)
+            self._act(state)  # by the worker that knows what this scan saw
             self._handle_uncounted(state)
-            self._act(state)
 
     def _scan_request(
         self, state: HomeState, look: Probe, surveyed: Mapping[str, HomeEvidence]
@@ -327,7 +330,9 @@ class ScanLoop:
         """Return the plans that are due by the configuration."""
         return Want(
             self._reaper.want(state, self.settings) if self._reaper is not None else None,
-            self._pruner.want(state, self.settings) if self._pruner is not None else None,
+            self._pruner.want(state, self.settings, list(self._states.values()))
+            if self._pruner is not None
+            else None,
         )
 
     def _act(self, state: HomeState) -> None:
@@ -436,7 +441,7 @@ class ScanLoop:
                 each
                 for state in states
                 if state.new_probe
-                for each in survey_targets(state.home, state.new_probe)
+                for each in self._targets(state.home, state.new_probe)
             ]
         )
         self._process_candidates = found.candidates

@@ -120,12 +120,14 @@ def target_key(path: str, name: str) -> str:
     return f"{path}\0{name}"
 
 
-def survey_targets(home: Home, look: Probe) -> list[HomeFiles]:
+def survey_targets(home: Home, look: Probe, settings: Settings) -> list[HomeFiles]:
     """Return the databases of a home, so that the survey finds their holders."""
-    return [_files(home, look, each) for each in (look.state, *look.boards)]
+    trusted = settings.for_home(home).reaper.private_homes
+    private = trusted and look.private and home.owner == os.geteuid()
+    return [_files(home, look, each, private) for each in (look.state, *look.boards)]
 
 
-def _files(home: Home, look: Probe, each: DatabaseProbe) -> HomeFiles:
+def _files(home: Home, look: Probe, each: DatabaseProbe, private: bool) -> HomeFiles:
     return HomeFiles(
         key=target_key(home.path, each.name),
         database=each.database,
@@ -137,6 +139,7 @@ def _files(home: Home, look: Probe, each: DatabaseProbe) -> HomeFiles:
         name=os.path.basename(each.name),
         directory=os.path.dirname(os.path.join(home.path, each.name)),
         owner=home.owner,
+        private=private,
     )
 
 

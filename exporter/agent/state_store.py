@@ -13,20 +13,21 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import apsw
 import msgspec
 
+from exporter.agent import label_limits
 from exporter.agent.label_limits import allow
 from exporter.agent.usage_counters import UsageCounter
 from exporter.collectors.labels import AllowedValues, LabelFamily
 from exporter.collectors.view import CounterValue
 from exporter.errors import StateError
 from exporter.pruner.models import PruneMemory
-from exporter.snapshot import SessionUsage
+from exporter.snapshot import OTHER, SessionUsage
 
 STATE_VERSION: Final = 2
 """Raised when an older agent could not read what this one writes."""
@@ -88,7 +89,21 @@ CREATE TABLE IF NOT EXISTS trends (
 """
 """A ring of figures for the host page, also outside the versioned tables."""
 
+_SHOWN_COUNTERS: Final = """
+SELECT name, source, model, kind, counters.value FROM counters
+JOIN homes ON homes.id = counters.home WHERE path = :path AND (
+    (source = :other AND model IN ('', :other))
+    OR EXISTS (
+        SELECT 1 FROM admitted WHERE admitted.home = homes.id
+        AND family = iif(model = '', 'source', 'source-model')
+        AND admitted.value = iif(model = '', source, source || char(31) || model)
+    )
+)
+ORDER BY name, source, model, kind
+"""
+
 _FORGET_HOME: Final = """
+DELETE FROM label_activity WHERE home = :home;
 DELETE FROM trends WHERE home = :home;
 DELETE FROM watched WHERE home = :home;
 DELETE FROM model_counted WHERE home = :home;
@@ -162,6 +177,7 @@ class StateStore:
             self._connection.pragma("user_version", STATE_VERSION)
         self._connection.execute(_WATCHED)
         self._connection.execute(_TRENDS)
+        self._connection.execute(label_limits.SCHEMA)
 
     def _today(self) -> int:
         return int(self._clock() // _DAY_SECONDS)
@@ -281,12 +297,10 @@ class StateStore:
             self._connection.execute(_FORGET_SESSIONS, last)
 
     def counters(self, path: str) -> list[CounterValue]:
+        """Return the counters of values that have a place, and of `other`."""
         with self._lock:
             rows: list[Any] = self._connection.execute(
-                "SELECT name, source, model, kind, value FROM counters "
-                "JOIN homes ON homes.id = counters.home WHERE path = ? "
-                "ORDER BY name, source, model, kind",
-                (path,),
+                _SHOWN_COUNTERS, {"path": path, "other": OTHER}
             ).fetchall()
         return [CounterValue(*values) for values in rows]
 
@@ -357,11 +371,22 @@ class StateStore:
     # Bounded label values
 
     def admit(
-        self, path: str, family: LabelFamily, values: Iterable[tuple[str, ...]]
+        self,
+        path: str,
+        family: LabelFamily,
+        values: Iterable[tuple[str, ...]],
+        active: Collection[tuple[str, ...]] = (),
     ) -> AllowedValues:
-        """Return which of these label values have a place; the first seen keep theirs."""
+        """Return which of these label values have a place; the first seen keep theirs in use."""
         with self._lock:
-            return allow(self._connection, self._home(path), family, values)
+            return allow(
+                self._connection,
+                self._home(path),
+                family,
+                values,
+                active=active,
+                today=self._today(),
+            )
 
     def _home(self, path: str) -> int:
         return int(self._connection.execute("SELECT id FROM homes WHERE path = ?", (path,)).get)

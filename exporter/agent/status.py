@@ -10,7 +10,7 @@ from exporter.collectors.labels import LabelFamily, label_value
 from exporter.collectors.view import HomeView, HostView
 from exporter.config.mode import Mode
 from exporter.config.settings import ConfiguredHome, Settings
-from exporter.reaper.models import Verdict
+from exporter.reaper.models import UnknownCount, Verdict
 from exporter.snapshot import DiskKind, DiskUsage
 
 
@@ -95,7 +95,9 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
         "scanned_at": home.scanned_at,
         "leaked": _leaked(home),
         "unknown": {each.reason.value: each.sessions for each in home.unknown},
+        "waiting": [_waiting(each, public=public) for each in home.unknown],
         "capped": _capped(home),
+        "next_clean_up_at": home.next_clean_up_at,
         **_prune_figures(home),
     }
 
@@ -110,6 +112,19 @@ def _capped(home: HomeView) -> dict[str, Any] | None:
         "bytes": found.bytes,
         "too_large": found.too_large,
         "more_at": found.more_at,
+    }
+
+
+def _waiting(each: UnknownCount, *, public: bool) -> dict[str, Any]:
+    """Return what sessions that are not judged wait for."""
+    row: dict[str, Any] = {} if public else {"process": each.process}
+    return row | {
+        "reason": each.reason.value,
+        "sessions": each.sessions,
+        "overdue": each.overdue,
+        "processes": each.processes,
+        "process_began_at": each.process_began_at,
+        "dead_at": each.dead_at,
     }
 
 

@@ -58,6 +58,8 @@ class UsageCounter:
         self._today = today
         self._added: dict[tuple[str, str, str, str], float] = {}
         self._sources = self._models = AllowedValues(frozenset())
+        self._active_sources: set[tuple[str, ...]] = set()
+        self._active_models: set[tuple[str, ...]] = set()
 
     def admit(self, page: Sequence[SessionUsage]) -> None:
         """Reserve places for the label values of a page."""
@@ -73,11 +75,13 @@ class UsageCounter:
         self._models = self._places(LabelFamily.SOURCE_MODEL, models)
 
     def _places(self, family: LabelFamily, weights: dict[tuple[str, ...], float]) -> AllowedValues:
-        return allow(self._connection, self._home, family, most_used_first(weights))
+        order = most_used_first(weights)
+        return allow(self._connection, self._home, family, order, today=self._today)
 
     def count(self, usage: SessionUsage) -> None:
         """Add what this session used since it was last counted."""
-        source = self._sources(label_value(LabelFamily.SOURCE, usage.source))[0]
+        own = label_value(LabelFamily.SOURCE, usage.source)
+        (source,) = self._sources(own)
         before = self._session_before(usage.key)
         counted = before or _NOTHING_COUNTED
         if usage.reborn and before is not None:
@@ -89,6 +93,8 @@ class UsageCounter:
             # Rows that an undo restored are not above the watermark.
             new_rows = min(usage.rows - counted.rows, usage.above_watermark)
             new_rows -= _copies(usage, before)
+        if new_rows > 0 or usage.api_calls > counted.api_calls:
+            self._active_sources.add((own,))
         self._add("messages", source, "", "", new_rows)
         self._add("tool_calls", source, "", "", usage.tool_calls - counted.tool_calls)
         self._add("api_calls", source, "", "", usage.api_calls - counted.api_calls)
@@ -132,10 +138,11 @@ class UsageCounter:
         return None if found is None else _Counted(*found)
 
     def _count_model(self, usage: SessionUsage, model: ModelUsage) -> None:
-        source, name = self._models(
+        own = (
             label_value(LabelFamily.SOURCE, usage.source),
             label_value(LabelFamily.SOURCE_MODEL, model.model),
         )
+        source, name = self._models(*own)
         key = _hash_of(model.model)
         before = self._connection.execute(
             "SELECT input, output, cache_read, cache_write, reasoning, estimated, actual "
@@ -151,6 +158,8 @@ class UsageCounter:
             model.estimated_usd,
             model.actual_usd,
         )
+        if any(value > counted for value, counted in zip(now, before, strict=True)):
+            self._active_models.add(own)
         for kind, value, counted in zip(_TOKEN_KINDS, now, before, strict=False):
             self._add("tokens", source, name, kind, value - counted)
         self._add("cost_usd", source, name, "estimated", now[5] - before[5])
@@ -172,6 +181,20 @@ class UsageCounter:
             "ON CONFLICT DO UPDATE SET value = value + excluded.value",
             [(self._home, *key, amount) for key, amount in self._added.items()],
         )
+        # A new value that gets a place now is counted under its name from the next page on.
+        for family, active in (
+            (LabelFamily.SOURCE, self._active_sources),
+            (LabelFamily.SOURCE_MODEL, self._active_models),
+        ):
+            if active:
+                allow(
+                    self._connection,
+                    self._home,
+                    family,
+                    sorted(active),
+                    active=active,
+                    today=self._today,
+                )
 
 
 def _hash_of(word: str) -> int:

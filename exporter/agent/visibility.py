@@ -16,7 +16,7 @@ _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
     "permissions": (
         "see who has the database open",
         "some processes belong to other users and hide their descriptors",
-        "run as root",
+        "run as root; in a home of mode 0700, `reaper.private_homes: true` may do",
     ),
     "hidepid": (
         "see other users' processes",

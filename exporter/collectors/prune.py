@@ -14,6 +14,7 @@ from exporter.collectors.agent import BLIND_REASONS
 from exporter.collectors.registry import Label, Samples, collector, counter, gauge
 from exporter.collectors.view import HomeView, HostView
 from exporter.config.prune import POLICY_NAMES, Thresholds
+from exporter.pruner.decide.plan import NO_SPACE
 from exporter.pruner.decide.policies import POLICIES
 from exporter.pruner.models import PruneReport
 from exporter.runs.models import NOTED_OUTCOMES
@@ -24,11 +25,15 @@ THRESHOLD = Label("threshold", tuple(field.name for field in dataclasses.fields(
 OUTCOME = Label("outcome", tuple(outcome.value for outcome in NOTED_OUTCOMES))
 OBSTACLE = Label(
     "reason",
-    ("trash", "upkeep", "cooldown", "no_help", "caps", "protected", "age", "no_policy", OTHER),
+    (
+        *("trash", "trash_in_use", "upkeep", "cooldown", "no_help", "caps", "other_homes"),
+        *("protected", "age", "no_policy", OTHER),
+    ),
 )
 BLOCKED_BY = Label(
     "reason",
     (
+        NO_SPACE,
         *(reason for policy in POLICIES.values() for reason in policy.in_the_way),
         *("too_many_processes", OTHER),
         *BLIND_REASONS,
@@ -95,6 +100,12 @@ CAPPED = gauge(
     "Items that wait because automatic runs have taken what prune.caps allows in 24 hours.",
     "home",
 )
+BY_AGE = gauge(
+    "hermes_prune_by_age",
+    "1 if automatic runs also take, once a day, what is past its policy: enforce mode, and "
+    "prune.when has age.",
+    "home",
+)
 LAST_RUN = gauge(
     "hermes_prune_last_run_timestamp_seconds",
     "When the last prune with this outcome ended.",
@@ -127,13 +138,15 @@ REBORN = counter(
     "prune",
     "what the pruner could free, its thresholds, and its runs",
     *(RECLAIMABLE, OLDEST, ELIGIBLE, VALUE, HIGH, LOW, PRESSURE, UNREACHABLE, BLOCKED),
-    *(CAPPED, LAST_RUN, RUNS, DELETED, FREED, REBORN),
+    *(CAPPED, BY_AGE, LAST_RUN, RUNS, DELETED, FREED, REBORN),
 )
 def collect(view: HostView, samples: Samples) -> None:
     for home in view.homes:
         if home.snapshot is None:
             continue
         _runs(home, samples)
+        cleans = home.prune_enforcing and home.next_clean_up_at is not None
+        samples.add(BY_AGE, cleans, home.label)
         if home.prune is not None:
             _policies(home.label, home.prune, samples)
             _thresholds(home.label, home.prune, samples)

@@ -3,6 +3,7 @@
 hermes_sessions_open_by_verdict{home="default",source="cli",verdict="dead"} 12
 hermes_sessions_leaked{home="default",source="cli",cause="after_turn"} 9
 hermes_sessions_unknown{home="default",reason="chat"} 3
+hermes_sessions_overdue{home="default",reason="chat"} 0
 """
 
 from __future__ import annotations
@@ -41,8 +42,22 @@ UNKNOWN = gauge(
 )
 
 
+OVERDUE = gauge(
+    "hermes_sessions_overdue",
+    "Those of hermes_sessions_unknown that have been idle for longer than reaper.presume_after (or "
+    "reaper.min_idle, where time alone never makes them dead), by the timestamps of Hermes.",
+    "home",
+    Label("reason", tuple(reason.value for reason in UnknownReason)),
+)
+
+
 @collector(
-    "verdicts", "open sessions by verdict, and those that leaked", BY_VERDICT, LEAKED, UNKNOWN
+    "verdicts",
+    "open sessions by verdict, and those that leaked",
+    BY_VERDICT,
+    LEAKED,
+    UNKNOWN,
+    OVERDUE,
 )
 def collect(view: HostView, samples: Samples) -> None:
     for home in view.homes:
@@ -62,9 +77,11 @@ def _verdicts(home: HomeView, samples: Samples) -> None:
 
 
 def _unknown(home: HomeView, samples: Samples) -> None:
-    found = {each.reason: each.sessions for each in home.unknown}
+    found = {each.reason: each for each in home.unknown}
     for reason in UnknownReason:
-        samples.add(UNKNOWN, found.get(reason, 0), home.label, reason.value)
+        each = found.get(reason)
+        samples.add(UNKNOWN, each.sessions if each else 0, home.label, reason.value)
+        samples.add(OVERDUE, each.overdue if each else 0, home.label, reason.value)
 
 
 def _leaks(home: HomeView, samples: Samples) -> None:

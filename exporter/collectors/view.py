@@ -59,6 +59,8 @@ class HomeView(Struct, frozen=True):
     """Open sessions that are counted and judged, but too many to be listed."""
     reaper_enforcing: bool
     prune_enforcing: bool
+    next_clean_up_at: float | None = None
+    """When the next daily clean-up by age is; None where there is none."""
 
     @property
     def known(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the agent may do."""
+"""What the agent may do, and when."""
 
 from __future__ import annotations
 
@@ -15,3 +15,15 @@ class Mode(StrEnum):
 
 
 MODE = choice("mode", Mode)
+
+
+class When(StrEnum):
+    """What starts an automatic prune."""
+
+    PRESSURE = "pressure"
+    """A threshold is crossed."""
+    AGE = "age"
+    """Once a day: whatever is past its policy."""
+
+
+WHEN = choice("when", When)

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from exporter.config.mode import MODE, Mode
+from exporter.config.mode import MODE, WHEN, Mode, When
 from exporter.config.table import Leaf, list_of, nested, nested_with, per_name, setting, settings
 from exporter.config.units import (
     COUNT,
@@ -191,10 +191,15 @@ class Keep:
 @settings
 class Trash:
     keep_seconds: float = setting(DURATION, "72h", "how long a run can be undone")
-    max_bytes: int = setting(SIZE, "5GiB", "largest size of the trash of a home")
-    early_purge: bool = setting(
-        SWITCH, "false", "empty the trash before its time when a threshold demands it"
+    min_keep_seconds: float = setting(
+        DURATION, "1h", "under disk pressure trash is emptied when it is older than this"
     )
+    max_bytes: int = setting(SIZE, "5GiB", "largest size of the trash of a home")
+
+    RETIRED: ClassVar = {
+        "early_purge": "write 'min_keep: 1h', how old trash must be to be emptied under disk "
+        "pressure"
+    }
 
 
 @settings
@@ -207,6 +212,12 @@ class Upkeep:
 class Prune:
     mode: Mode = setting(
         MODE, "observe", "observe: plan and export, touch nothing; enforce: act on the plan"
+    )
+    when: tuple[When, ...] = list_of(
+        WHEN,
+        ("pressure",),
+        "pressure: when a threshold is crossed; age: also what is past its policy, once a day "
+        "between 03:00 and 05:00 local time",
     )
     interval_seconds: float = setting(DURATION, "5m", "time between two looks at the thresholds")
     cooldown_seconds: float = setting(DURATION, "15m", "least time between two runs of a home")

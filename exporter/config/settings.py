@@ -104,6 +104,13 @@ class Reaper:
         "most sessions ended in one minute; automatic reaping of a home begins with 10 in an hour "
         "and doubles after each hour in which nothing had to be reopened",
     )
+    private_homes: bool = setting(
+        SWITCH,
+        "false",
+        "true: without root, the owner of a private home (mode 0700, in folders that no other user "
+        "can change) is believed to see who has it open; assumed: no process of root, and none "
+        "that hides its open files and has lost its locks, runs Hermes there",
+    )
     RETIRED: ClassVar = {
         "breaker": "slow start has replaced it: 10 sessions in the first hour, twice as many in "
         "each further one while nothing has to be reopened; remove it"
@@ -133,7 +140,9 @@ class ScanLimits:
 
 @settings
 class Alerts:
-    runbook_base: str = setting(ADDRESS, "", "beginning of the runbook links in alerts")
+    runbook_base: str = setting(
+        ADDRESS, "", "beginning of the runbook links in alerts; empty: the pages of the agents"
+    )
     dashboard_base: str = setting(ADDRESS, "", "beginning of the dashboard links in alerts")
 
 

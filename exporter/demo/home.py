@@ -2,7 +2,8 @@
 
 It has the shape that homes in the field have: most sessions are empty or short, three in ten were
 never ended, one marathon has been failing at the same tool for a while, chats are routed though
-their gateway is dead, and checkpoints outlive their projects.
+their gateway is dead, and checkpoints outlive their projects. Every policy of the pruner finds
+something; what only an agent that watched for days could know is in the state directory (`state`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from exporter.demo import checkpoints, files
 from exporter.demo.conversation import Prose, Story, tell
 from exporter.demo.database import Row, insert, new_state, write_kanban
 from exporter.demo.population import CRON_JOBS, Shape, outlines
+from exporter.demo.state import ORPHAN_ENDING
 
 _DAY = 86400.0
 _HOME = Shape(sessions=400, empty=143, short=269, long=7, longest=412, messages=4_200, open=116)
 _PROFILE = Shape(sessions=60, empty=21, short=40, long=2, longest=218, messages=800, open=17)
 _TRANSCRIPTS_FROM_MESSAGES = 20
+_DAYS = 120
+"""Long enough for some sessions to be older than `old_sessions` wants them."""
+_ORPHANS = 4
 _CONFIG = """model: {default: example/orchard-large, provider: custom}
 checkpoints: {enabled: true}
 """
@@ -55,13 +60,14 @@ def _make_home(home: str, shape: Shape, now: float, rng: Random) -> None:
         insert(database, "gateway_routing", routed)
     files.write_routing_mirror(sessions_dir, routed, now)
     _write_transcripts(sessions_dir, stories, rng)
+    _write_orphans(sessions_dir, stories, now)
     files.write_logs(home, lines=400, last_at=now - 3 * 3600)
     with open(home + "/config.yaml", "w", encoding="utf-8") as config:
         config.write(_CONFIG)
 
 
 def _stories(shape: Shape, prose: Prose, now: float, rng: Random) -> Iterator[Story]:
-    for outline in outlines(shape, now=now, days=30, rng=rng):
+    for outline in outlines(shape, now=now, days=_DAYS, rng=rng):
         yield tell(outline, prose=prose, rng=rng, message_size=120, prompt_size=1_500)
 
 
@@ -72,6 +78,15 @@ def _write_transcripts(sessions_dir: str, stories: list[Story], rng: Random) -> 
         write(sessions_dir, story)
     for story in rng.sample(spoken, min(8, len(spoken))):
         files.write_request_dump(sessions_dir, story)
+
+
+def _write_orphans(sessions_dir: str, stories: list[Story], now: float) -> None:
+    """Transcripts whose sessions have been deleted: the database has no row of them."""
+    models = [story for story in stories if story.messages and story.last_at < now - 3 * _DAY]
+    for number, story in enumerate(models[:_ORPHANS]):
+        begun = str(story.session["id"]).rpartition("_")[0]
+        session = {**story.session, "id": f"{begun}_{ORPHAN_ENDING}{number}"}
+        files.write_snapshot(sessions_dir, story._replace(session=session))
 
 
 def _make_checkpoints(home: str, directory: str, now: float, rng: Random) -> None:

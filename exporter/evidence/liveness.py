@@ -6,13 +6,15 @@ of the same boot and the same PID namespace.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from exporter.evidence.boot import Clock, read_clock
-from exporter.evidence.models import HIDES_PROCESSES, Blindness, HomeEvidence, Liveness
+from exporter.evidence.models import HIDES_PROCESSES, Blindness, Holder, HomeEvidence, Liveness
 from exporter.evidence.procfs import read_stat
+from exporter.hermes.routing import TaskOwner
 from exporter.snapshot import Timestamp
 
 _TOLERANCE_SECONDS: Final = 3.0
@@ -62,6 +64,37 @@ def lease_alive(
     if holders or _may_be_unseen(began, evidence.blind):
         return Liveness.UNKNOWN
     return Liveness.DEAD
+
+
+class LivingOwners:
+    """Tells if the owner of a delegated task lives; True also if that is not known.
+
+    Hermes notes PID and start ticks, and no boot: a process of another boot that has both is taken
+    for the owner, which only protects.
+    """
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._proc = proc
+        self.holders: Sequence[Holder] = ()
+        """Processes that have the database open: one in a container knows itself by another PID."""
+
+    def __call__(self, owner: TaskOwner) -> bool:
+        if owner.pid is None or owner.pid <= 0:
+            return True
+        for holder in self.holders:
+            if owner.pid in (holder.pid, holder.namespace_pid) and owner.start_ticks in (
+                None,
+                holder.start_ticks,
+            ):
+                return True
+        try:
+            stat = read_stat(self._proc, owner.pid)
+        except OSError:
+            return True
+        if stat is None or stat.dead:
+            # Without /proc no process is seen at all.
+            return not os.path.exists(f"{self._proc}/self/stat")
+        return owner.start_ticks in (None, stat.start_ticks)
 
 
 def _may_be_unseen(began: Timestamp | None, blind: Collection[Blindness]) -> bool:

@@ -87,6 +87,10 @@ class HomeFiles(Struct, frozen=True):
     """
     owner: int | None = None
     """The owner's uid. If None, every process counts as the owner's."""
+    private: bool = False
+    """True if no user but the owner, who asks, and root can enter its folder, and the operator
+    says that this suffices: then processes of other users hide nothing of it.
+    """
 
 
 class NamedSession(Struct, frozen=True):

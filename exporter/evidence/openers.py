@@ -15,12 +15,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from exporter.evidence.descriptor_scan import OpenFiles, open_files
 from exporter.evidence.lock_table import LockReader, LockTable, locks_are_shown, read_lock_table
 from exporter.evidence.lost_locks import NO_LOCKS, missing_locks, own_locks
-from exporter.evidence.models import HomeEvidence, HomeFiles
+from exporter.evidence.models import Holder, HomeEvidence, HomeFiles
 from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import is_gone
 
@@ -42,15 +42,23 @@ class KnownOpeners(Struct, frozen=True):
     writes right after it, and no surveyed process outlives a boot.
     """
 
+    quiet: bool = False
+    """The survey could see every process, and none had the database open."""
+
     @classmethod
     def of(cls, evidence: HomeEvidence) -> KnownOpeners:
         """Return the known openers by a survey of one database."""
-        owners = [each for each in evidence.holders if not each.forked_copy and not each.outsider]
+        quiet = not evidence.blind and not evidence.holders
+        return structs.replace(cls.of_holders(evidence.holders), quiet=quiet)
+
+    @classmethod
+    def of_holders(cls, holders: Sequence[Holder]) -> KnownOpeners:
+        owners = [each for each in holders if not each.forked_copy and not each.outsider]
         return cls(
             pids=tuple(holder.pid for holder in owners),
             lockless=any(
                 holder.lockless_database or holder.lockless_shm or holder.deleted_wal
-                for holder in evidence.holders
+                for holder in holders
             ),
             started={holder.pid: holder.start_ticks for holder in owners},
         )

@@ -34,6 +34,7 @@ _CANDIDATES_PER_USER: Final = 64
 """A limit per user, so that no user can fill the list and hide another user's home."""
 _UNKNOWN_USER: Final = frozenset({-1, 0})
 """Root can write every home. A user that is not known counts as root."""
+_HIDDEN_USERS: Final = frozenset({Blindness.PERMISSIONS, Blindness.HIDEPID})
 _CHECKS: Final = 4
 _PAUSE_SECONDS: Final = 0.005
 _PAUSES_MAX: Final = 40
@@ -153,7 +154,7 @@ def _could_be_hermes(pid: int, proc: str, *, whole_host: bool) -> bool:
 
 def _judge_home(home: HomeFiles, context: SurveyContext) -> HomeEvidence:
     blind = [
-        *context.blind,
+        *_host_blindness_of(home, context),
         *_blindness_of(home, context.process_scan),
         *_find_lock_owners(home, context),
     ]
@@ -172,6 +173,17 @@ def _judge_home(home: HomeFiles, context: SurveyContext) -> HomeEvidence:
         gateway=gateway,
         blind=tuple(dict.fromkeys(blind)),
     )
+
+
+def _host_blindness_of(home: HomeFiles, context: SurveyContext) -> Iterator[Blindness]:
+    """Yield what cannot be seen of this host, as far as it may hide a process of this home.
+
+    Other users cannot enter a private home. The lock table names every process with a lock to every
+    user, also one whose files are hidden: `_find_lock_owners` finds it there.
+    """
+    for reason in context.blind:
+        if not (home.private and reason in _HIDDEN_USERS and context.locks is not None):
+            yield reason
 
 
 def _blindness_of(home: HomeFiles, process_scan: ProcessScan) -> Iterator[Blindness]:

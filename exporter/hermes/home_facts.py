@@ -13,6 +13,8 @@ from exporter.hermes.small_files import read_json, read_number, read_small
 
 _VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}([a-z0-9.+-]{0,16})")
 _CONFIG_BYTES: Final = 1024 * 1024
+HOST_CONFIG: Final = "/etc/hermes/config.yaml"
+"""Hermes lays it over the config.yaml of every home of the host."""
 
 
 def cron_ticker_at(home: str) -> float | None:
@@ -43,9 +45,13 @@ class HomeConfig(NamedTuple):
 
 
 def read_config(home: str) -> HomeConfig:
-    """Read config.yaml. A file that cannot be read may enable plugins."""
+    """Read config.yaml of a home. A file that cannot be read may enable plugins."""
+    return _read_config(os.path.join(home, "config.yaml"))
+
+
+def _read_config(path: str) -> HomeConfig:
     try:
-        content = read_small(os.path.join(home, "config.yaml"), _CONFIG_BYTES)
+        content = read_small(path, _CONFIG_BYTES)
     except HomeError:
         return HomeConfig(enables_plugins=True)
     if not content or (b"max_messages" not in content and b"plugins" not in content):
@@ -62,6 +68,11 @@ def read_config(home: str) -> HomeConfig:
         limit if type(limit) is int and limit > 0 else None,
         bool(_get(_get(document, "plugins"), "enabled")),
     )
+
+
+def host_enables_plugins(path: str = HOST_CONFIG) -> bool:
+    """True if the host's administrator enables plugins for every home; read from 0.17 on."""
+    return os.path.lexists(path) and _read_config(path).enables_plugins
 
 
 def has_plugin_folders(home: str) -> bool:

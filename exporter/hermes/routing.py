@@ -27,6 +27,21 @@ from exporter.snapshot import Hold
 _LINEAGE_MAX: Final = 1000
 
 
+class TaskOwner(NamedTuple):
+    """The process that delegated a task and will deliver its answer."""
+
+    pid: int | None
+    start_ticks: int | None
+
+
+OwnerLives = Callable[[TaskOwner], bool]
+"""Tells if a process lives; True also if that is not known."""
+
+
+def _not_known(_: TaskOwner) -> bool:
+    return True
+
+
 class Routing(Struct, frozen=True):
     """The reasons why sessions must stay open, by session id."""
 
@@ -37,6 +52,8 @@ class Routing(Struct, frozen=True):
     """The number of sessions that a chat or topic currently points to."""
     valid_until: float | None
     """When the first of the compression locks expires."""
+    owners: frozenset[TaskOwner] = frozenset()
+    """Living processes with delegated tasks. When one of them ends, its tasks hold nothing."""
 
 
 def routing_file(home: str) -> str:
@@ -51,7 +68,7 @@ class Pointers(NamedTuple):
     routed: set[str]
     topics: set[str]
     locks: dict[str, float]
-    delegating: set[str]
+    delegating: dict[str, set[TaskOwner]]
     with_goals: set[str]
 
 
@@ -84,8 +101,9 @@ class CompressionLinks:
 class RoutingReader:
     """The routing of one home over time; unchanged sources are not parsed again."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, owner_lives: OwnerLives = _not_known) -> None:
         self._home = home
+        self._owner_lives = owner_lives
         self._table: tuple[int, set[str] | None] = (0, set())
         self._file: tuple[FileState | None, set[str] | None] = (None, set())
         self._last: dict[Hold, tuple[set[str], set[str]]] = {}
@@ -118,7 +136,7 @@ class RoutingReader:
             routed=by_table | by_file if by_table and by_file else by_table or by_file or set(),
             topics=_column(connection, schema, "telegram_dm_topic_bindings", "session_id"),
             locks=_locks(connection, schema, now),
-            delegating=_delegating(connection, schema),
+            delegating=_delegating(connection, schema, self._owner_lives),
             with_goals=_with_goals(connection, schema),
         )
 
@@ -184,9 +202,15 @@ class RoutingReader:
         return self._file[1]
 
 
-def read_routing(home: str, connection: apsw.Connection, schema: Schema, now: float) -> Routing:
+def read_routing(
+    home: str,
+    connection: apsw.Connection,
+    schema: Schema,
+    now: float,
+    owner_lives: OwnerLives = _not_known,
+) -> Routing:
     """Collect every pointer to a session once, without a cache."""
-    return RoutingReader(home).read(connection, schema, now)
+    return RoutingReader(home, owner_lives).read(connection, schema, now)
 
 
 def _routing(pointers: Pointers, by_routing: set[str], by_topic: set[str]) -> Routing:
@@ -197,7 +221,13 @@ def _routing(pointers: Pointers, by_routing: set[str], by_topic: set[str]) -> Ro
     _hold(holds, pointers.delegating, Hold.DELEGATION)
     _hold(holds, pointers.with_goals, Hold.GOAL)
     routed = len(pointers.routed | pointers.topics)
-    return Routing(holds, pointers.readable, routed, min(pointers.locks.values(), default=None))
+    return Routing(
+        holds,
+        pointers.readable,
+        routed,
+        min(pointers.locks.values(), default=None),
+        frozenset(owner for owners in pointers.delegating.values() for owner in owners),
+    )
 
 
 def _hold(holds: dict[str, list[Hold]], ids: Iterable[str], reason: Hold) -> None:
@@ -294,10 +324,17 @@ def _locks(connection: apsw.Connection, schema: Schema, now: float) -> dict[str,
     return {session_id: until for session_id, until in rows if isinstance(session_id, str)}
 
 
-def _delegating(connection: apsw.Connection, schema: Schema) -> set[str]:
-    """Return the sessions that wait for the answer of a delegated task."""
+def _delegating(
+    connection: apsw.Connection, schema: Schema, owner_lives: OwnerLives
+) -> dict[str, set[TaskOwner]]:
+    """Return the sessions that wait for the answer of a delegated task, and who delivers it.
+
+    The answer of a process that was killed stays `pending` for ever, and is never delivered.
+    """
     if not schema.has("async_delegations", "state", "delivery_state", "parent_session_id"):
-        return set()
+        return {}
+    has_owner = schema.has("async_delegations", "owner_pid", "owner_started_at")
+    owner = "owner_pid, owner_started_at" if has_owner else "NULL, NULL"
     waiting = (
         "FROM async_delegations "
         "WHERE state IN ('running', 'finalizing') OR delivery_state IS NOT 'delivered'"
@@ -305,9 +342,19 @@ def _delegating(connection: apsw.Connection, schema: Schema) -> set[str]:
     # One id per row: an id that is not UTF-8 must not hide the other one.
     rows, _ = rows_in_utf8(
         connection,
-        f"SELECT parent_session_id {waiting} UNION SELECT origin_session {waiting}",
+        f"SELECT parent_session_id, {owner} {waiting} "
+        f"UNION SELECT origin_session, {owner} {waiting}",
     )
-    return {value for (value,) in rows if isinstance(value, str) and value}
+    found: dict[str, set[TaskOwner]] = {}
+    for session_id, pid, ticks in rows:
+        owned_by = TaskOwner(_number(pid), _number(ticks))
+        if isinstance(session_id, str) and session_id and owner_lives(owned_by):
+            found.setdefault(session_id, set()).add(owned_by)
+    return found
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _with_goals(connection: apsw.Connection, schema: Schema) -> set[str]:

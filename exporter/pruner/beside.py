@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct, structs
 
 from exporter.evidence.models import Holder
-from exporter.hermes.home_facts import has_plugin_folders, read_config
+from exporter.hermes.home_facts import has_plugin_folders, host_enables_plugins, read_config
 from exporter.reaper.possible_hosts import HostClass, ProcessKey, class_of, process_key
 from exporter.reaper.watched_idleness import read_boot_time
 
@@ -42,6 +42,9 @@ class ProcessesAtPrune(Struct, frozen=True):
 
 def with_plugins(beside: ProcessesAtPrune | None, home: str) -> ProcessesAtPrune | None:
     """Plugins run agents in any process: with them a server may have what a chat may have."""
-    if beside is None or not (read_config(home).enables_plugins or has_plugin_folders(home)):
+    if beside is None:
+        return None
+    enabled = read_config(home).enables_plugins or host_enables_plugins()
+    if not enabled and not has_plugin_folders(home):
         return beside
     return structs.replace(beside, chats=(*beside.chats, *beside.servers), servers=())

@@ -48,6 +48,10 @@ class PolicyReport(Struct, frozen=True):
     """Items that are old enough and that no rule protects."""
     oldest: Timestamp | None = None
     """The clock of the oldest item that it covers, old enough or not."""
+    not_yet: Count = 0
+    """Items that are too young."""
+    next_at: Timestamp | None = None
+    """When the first of those is old enough."""
 
 
 class ThresholdReport(Struct, frozen=True):
@@ -101,6 +105,7 @@ class ThresholdMemory(Struct, frozen=True):
     """By how much that run should have lowered it."""
     attempted_whole: bool = False
     """True if that was all that was needed."""
+    pressing_since: Timestamp | None = None
 
 
 class SeenDatabase(Struct, frozen=True):
@@ -132,6 +137,8 @@ class PruneMemory(Struct, frozen=True):
     """By checkpoint: since when its working directory is known to be missing."""
     present: Annotated[tuple[Word, ...], Meta(max_length=WORKDIRS_MAX)] = ()
     """Checkpoints whose working directories the agent has seen on this host."""
+    cleaned_at: Timestamp | None = None
+    """When the last daily clean-up by age was."""
     emergency_since: Timestamp | None = None
     """When the filesystem got above `emergency`; kept until it is at its low mark again."""
     strangers: Annotated[dict[SessionId, Timestamp], Meta(max_length=ITEMS_MAX)] = {}

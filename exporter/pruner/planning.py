@@ -59,7 +59,7 @@ def plan(
     """
     settings = request.settings
     stamp = inventory_reader.unchanged.stamp(seen.facts, settings, seen.walked)
-    if not request.by_hand:
+    if request.by_pressure and not request.by_hand:
         cached = inventory_reader.unchanged.lookup(
             stamp, settings, request.memory, inventory_reader.now()
         )
@@ -96,7 +96,7 @@ def _plan(
     read = _read_inventory(request, inventory_reader, seen)
     inventory = read.inventory
     pressure, memory = assess(read_levels(inventory), settings, read.memory, inventory.taken_at)
-    figures, automatic = report(inventory, settings, pressure)
+    figures, automatic = report(inventory, settings, pressure, by_age=not request.by_pressure)
     if request.figures_by_hand:
         figures = _figures_by_hand(figures, inventory, settings, pressure)
     if request.by_hand:
@@ -156,6 +156,7 @@ def _read_inventory(
         end_reason=request.end_reason,
         undone_seconds=request.settings.keep.undone_seconds,
         trash_keep_seconds=request.settings.trash.keep_seconds,
+        disk_share=request.disk_share,
         thorough=request.by_hand or request.figures_by_hand,
     )
     return inventory_reader.read(

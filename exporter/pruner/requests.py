@@ -20,10 +20,13 @@ class PrunePlanRequest(Struct, frozen=True):
     end_reason: str = "reaped"
     by_hand: bool = False
     by_pressure: bool = True
-    """Only what crossed thresholds demand; otherwise all that the policies allow."""
+    """Only what crossed thresholds demand; otherwise all that the policies allow. A plan that is
+    not by hand has that once a day, where `prune.when` has `age`."""
     filter_by: Filter = Filter()
     figures_by_hand: bool = False
     """The figures are those of `prune` and `prune --pressure` by hand, for `status`."""
+    disk_share: float = 1.0
+    """Of all bytes that the watched homes have on this filesystem, the share of this home."""
 
 
 class PrunePlanResult(Struct, frozen=True):

@@ -15,6 +15,7 @@ import apsw
 from msgspec import structs
 
 from exporter.errors import DatabaseError
+from exporter.evidence.liveness import LivingOwners
 from exporter.evidence.process import PinnedProcess
 from exporter.evidence.procfs import is_gone
 from exporter.hermes import database
@@ -218,7 +219,13 @@ class _EndSessions(Change):
         if seen != self._seen:
             self._seen, self._answers = seen, {}
             now = self._target.clock()
-            self._routing = read_routing(self._target.home, writer.connection, self._schema, now)
+            self._routing = read_routing(
+                self._target.home,
+                writer.connection,
+                self._schema,
+                now,
+                LivingOwners(self._target.proc),
+            )
 
     def _check_openers(self, writer: Writer) -> None:
         """Raise if a new process opened the database. Called before and under the write lock."""

@@ -9,7 +9,16 @@ from msgspec import Meta, Struct
 
 from exporter.evidence.models import Holder, Liveness
 from exporter.runs.models import EVIDENCE_MAX, Evidence, Proof
-from exporter.snapshot import Count, LockAnswer, OpenSession, SessionId, Text, TurnState, Word
+from exporter.snapshot import (
+    Count,
+    LockAnswer,
+    OpenSession,
+    SessionId,
+    Text,
+    Timestamp,
+    TurnState,
+    Word,
+)
 
 
 class Verdict(StrEnum):
@@ -117,10 +126,21 @@ class VerdictCount(Struct, frozen=True):
 
 
 class UnknownCount(Struct, frozen=True):
-    """Sessions with the verdict unknown, by reason."""
+    """Sessions with the verdict unknown, by reason, and what they wait for."""
 
     reason: UnknownReason
     sessions: Count
+    overdue: Count = 0
+    """Those that have been idle, by Hermes's timestamps, for longer than the table of processes
+    asks.
+    """
+    process: int | None = None
+    """PID of the oldest process that they wait for."""
+    processes: Count = 0
+    """How many processes they wait for."""
+    process_began_at: Timestamp | None = None
+    dead_at: Timestamp | None = None
+    """When the last of them is dead if nothing changes; None: not by time alone."""
 
 
 class LeakCount(Struct, frozen=True):

@@ -111,12 +111,16 @@ def reopen_active(
 
 
 def current_ends(journal: RunJournal, only: Collection[str] | None) -> list[RecordedAction]:
-    """For each session the last end that we wrote and did not take back."""
-    newest: dict[str, RecordedAction] = {}
+    """The ends that we wrote and did not take back; only one of a session can be its present one.
+
+    Hermes may have reopened a session that we ended again later. Which of both is the later one the
+    times do not tell, since the clock may have been set back: the row itself tells.
+    """
+    ends: dict[tuple[str, End], RecordedAction] = {}
     for each in journal.done_actions(*ENDS):  # the newest first
         if only is None or each.action.target in only:
-            newest.setdefault(each.action.target, each)
-    return list(newest.values())
+            ends.setdefault((each.action.target, written_end(each)), each)
+    return list(ends.values())
 
 
 def _stop_if_proven(runs: RunJournal, healed: Sequence[RecordedAction]) -> None:
@@ -170,7 +174,9 @@ def _remedy(
         children_of(connection, session_id) if schema.has("sessions", "parent_session_id") else []
     )
     rows = int(ended.action.expected.get("rows", 0))
-    is_active = active_since(connection, schema, session_id, end, rows)
+    # A continuation's start is the end of its parent, which may have been written to since.
+    since = max(end.ended_at, float(ended.after.get("active_at") or 0.0))
+    is_active = active_since(connection, schema, session_id, since, rows)
     known = ended.after.get("children")
     new = [each for each in children if known is not None and each not in known]
     if not (is_active or new) or end_of(connection, session_id) != end:
@@ -183,12 +189,18 @@ def _remedy(
     for child in new:
         relation, began_at = relation_of(connection, schema, session_id, child)
         if relation in (Relation.CONTINUATION, Relation.BRANCH):
+            # Not later, whatever was written since: Hermes takes a child that began before the end
+            # of its parent for no continuation.
             moment = began_at if _is_time(began_at) else end.ended_at
-            corrected = End(max(moment, newest or moment), relation.value)
-            if corrected == end and count == rows:
+            corrected = End(moment, relation.value)
+            if corrected == end and count == rows and (newest or 0.0) <= since:
                 return None  # the end says so already
             reason = f"{cut(child, 64)} goes on from it"
-            return _new_end(CORRECT_END, ended, corrected, reason, count, [*clear, child], mistake)
+            remedy = _new_end(
+                CORRECT_END, ended, corrected, reason, count, [*clear, child], mistake
+            )
+            remedy.after["active_at"] = newest
+            return remedy
         if relation is not Relation.NOT_YET:
             clear.append(child)
     if not is_active:
@@ -237,7 +249,7 @@ def _new_end(
         "mistake": mistake,
         "proof": old.get("proof", Proof.PROVEN.value),
     }
-    after = {**old, **end._asdict(), "children": list(children[:CHILDREN_MAX])}
+    after = {**old, **end._asdict(), "children": list(children[:CHILDREN_MAX]), "active_at": None}
     return RecordedAction(
         Action(kind=kind, target=ended.action.target, reason=reason, expected=expected),
         after=after,

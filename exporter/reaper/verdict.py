@@ -36,6 +36,7 @@ from exporter.reaper.possible_hosts import (
     FirstSeen,
     HostClass,
     PossibleHosts,
+    class_of,
     hosts_of,
     required_idle_seconds,
 )
@@ -189,6 +190,46 @@ def _may_be_run(subject: WatchedSession, context: Context) -> Conclusion | None:
     if needed is None or idle_seconds(subject, context) < needed:
         return _UNKNOWN[_REASON_OF_LINE[line]]
     return None
+
+
+def seconds_left(subject: WatchedSession, context: Context) -> float | None:
+    """Return after how long the table calls this session dead; None: not by time alone."""
+    if _is_unseen(subject, context) is not None:
+        return None
+    line = context.hosts.class_for(subject.presence)
+    needed = required_idle_seconds(line, context.rules)
+    if needed is None or (context.hosts.stopped and line is not HostClass.CLEARED):
+        return None
+    return max(0.0, needed - idle_seconds(subject, context))
+
+
+def is_overdue(subject: WatchedSession, context: Context) -> bool:
+    """True if it was idle, by Hermes's timestamps, for longer than the table asks.
+
+    Where the table says never, `min_idle` counts. With `presume_after: off` nothing is overdue.
+    """
+    idle = context.now - _active_at(subject)
+    line = context.hosts.class_for(subject.presence)
+    if _is_unseen(subject, context) is not None or context.hosts.stopped:
+        line = HostClass.CLEARED
+    needed = required_idle_seconds(line, context.rules)
+    return needed is not None and idle > needed
+
+
+def waited_for(reason: UnknownReason, context: Context) -> list[Holder]:
+    """Return the processes that sessions of this reason wait for, the oldest first."""
+    plugins = context.facts.plugins
+    found = [
+        each
+        for each in context.facts.holders
+        if class_of(each, plugins=plugins) is not HostClass.CLEARED
+        and (
+            each.stopped
+            if reason is UnknownReason.STOPPED
+            else _REASON_OF_LINE[class_of(each, plugins=plugins)] is reason
+        )
+    ]
+    return sorted(found, key=lambda each: each.start_ticks)
 
 
 def idle_seconds(subject: WatchedSession, context: Context) -> float:

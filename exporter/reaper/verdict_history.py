@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -22,7 +22,17 @@ from exporter.reaper.models import (
     Verdict,
     VerdictCount,
 )
-from exporter.reaper.verdict import Conclusion, Context, WatchedSession, context_of, decide, judge
+from exporter.reaper.verdict import (
+    Conclusion,
+    Context,
+    WatchedSession,
+    context_of,
+    decide,
+    is_overdue,
+    judge,
+    seconds_left,
+    waited_for,
+)
 from exporter.reaper.watched_idleness import BootTime, WatchedIdleness, read_boot_time
 from exporter.runs.models import Proof
 from exporter.snapshot import OTHER, OpenSession
@@ -146,14 +156,29 @@ class VerdictHistory:
         )
         return [VerdictCount(source, verdict, n) for (source, verdict), n in found.items()]
 
-    def unknown(self) -> list[UnknownCount]:
-        """Count the sessions with the verdict unknown, by reason."""
-        found = Counter(
-            each.reason or UnknownReason.BLIND
-            for each in self._concluded.values()
-            if each.verdict is Verdict.UNKNOWN
+    def unknown(self, sessions: Mapping[str, OpenSession]) -> list[UnknownCount]:
+        """Count the sessions with the verdict unknown, by reason, with what they wait for."""
+        found: dict[UnknownReason, list[WatchedSession]] = {}
+        for key, each in self._concluded.items():
+            if each.verdict is Verdict.UNKNOWN and key in sessions:
+                subject = self._subject(sessions[key])
+                found.setdefault(each.reason or UnknownReason.BLIND, []).append(subject)
+        return [self._unknown(reason, subjects) for reason, subjects in found.items()]
+
+    def _unknown(self, reason: UnknownReason, subjects: Sequence[WatchedSession]) -> UnknownCount:
+        context = self._context
+        left = [seconds_left(each, context) for each in subjects]
+        known = [each for each in left if each is not None]
+        processes = waited_for(reason, context)
+        return UnknownCount(
+            reason,
+            len(subjects),
+            overdue=sum(is_overdue(each, context) for each in subjects),
+            process=processes[0].pid if processes else None,
+            processes=len(processes),
+            process_began_at=processes[0].started_at if processes else None,
+            dead_at=context.now + max(known) if len(known) == len(left) else None,
         )
-        return [UnknownCount(reason, n) for reason, n in found.items()]
 
     def leaks(self, sessions: Mapping[str, OpenSession]) -> list[LeakCount]:
         shown = _shown_sources(sessions.values())

@@ -178,6 +178,15 @@ class JournalReader:
             ).get
         )
 
+    def done_bytes_since(self, action: str, moment: float) -> int:
+        """The bytes of actions of this name that were done since then, in all runs."""
+        found = self._connection.execute(
+            "SELECT SUM(bytes) FROM actions WHERE action = ? AND state = 'done' "
+            "AND settled_at >= ?",
+            (action, moment),
+        ).get
+        return max(0, int(found or 0))
+
     def taken_automatically(self, kind: RunKind, moment: float) -> Iterator[TakenAction]:
         """Yield what automatic runs of this kind took since then, given back or not.
 

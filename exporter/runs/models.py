@@ -187,6 +187,16 @@ class Capped(Struct, frozen=True):
     """When more may go; None if only a person can take the rest."""
 
 
+class NotYet(Struct, frozen=True):
+    """Items that a policy will take when they are old enough."""
+
+    policy: PolicyName
+    items: Count
+    first_at: Timestamp
+    """When the first of them is old enough."""
+    last_at: Timestamp
+
+
 class Plan(Struct, Generic[Expected], frozen=True):
     """What would be done to one home, in this order."""
 
@@ -203,6 +213,10 @@ class Plan(Struct, Generic[Expected], frozen=True):
     """What a person should know before saying yes, e.g. that it is more than a day's caps."""
     capped: Capped | None = None
     """Of an automatic prune: what is left for later."""
+    rows_trash_bytes: Bytes = 0
+    """By how much the compressed rows of sessions in the trash make the home larger at most."""
+    not_yet: tuple[NotYet, ...] = ()
+    """By policy: what is too young, and from when on it may go."""
     protected: tuple[ProtectedCount, ...] = ()
     unreachable: tuple[Unreachable, ...] = ()
     deferred: Count = 0

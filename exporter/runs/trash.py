@@ -22,6 +22,7 @@ PATH: Final = ("backups", "trash")
 """Below the folder of the run journal."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RUN: Final = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{4,16}")
+_ROWS: Final = re.compile(r"sessions-[0-9]{6}\.(rows|jsonl)\.gz")
 _NAME_BYTES: Final = 200
 
 
@@ -36,6 +37,11 @@ class RunTrash:
 def is_run_id(name: str) -> bool:
     """True if this has the form of a run's id, so that it may be a folder's name."""
     return _RUN.fullmatch(name) is not None
+
+
+def holds_rows(name: str) -> bool:
+    """True for a file of sessions in the trash of a run: its rows, or their export."""
+    return _ROWS.fullmatch(name) is not None
 
 
 def name_in_trash(action: RecordedAction) -> bytes:

@@ -17,12 +17,19 @@ import apsw
 from msgspec import Struct
 
 from exporter.errors import DatabaseError
+from exporter.evidence.liveness import LivingOwners
 from exporter.hermes import database
 from exporter.hermes.compaction import CopyQuery
 from exporter.hermes.database import is_sound
 from exporter.hermes.heartbeats import LifeSigns, read_life_signs
 from exporter.hermes.read_pacing import ReadPacer
-from exporter.hermes.routing import CompressionLinks, Routing, RoutingReader, routing_file
+from exporter.hermes.routing import (
+    CompressionLinks,
+    OwnerLives,
+    Routing,
+    RoutingReader,
+    routing_file,
+)
 from exporter.hermes.schema import Schema, probe_schema, schema_cookie
 from exporter.hermes.session_queries import OPTIONAL_COLUMNS, SessionQueries, SessionRecord
 from exporter.hermes.turns import TurnQuery
@@ -69,8 +76,10 @@ class StateReader:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
+        owner_lives: OwnerLives | None = None,
     ) -> None:
         self._home = home
+        self._owner_lives = owner_lives or LivingOwners()
         self._path = database.database_path(home)
         self._always_whole_sessions = always_whole_sessions
         self._clock = clock
@@ -86,7 +95,7 @@ class StateReader:
         self.watermark = 0
         self.routing: Routing | None = None
         self.signs = LifeSigns()
-        self._routing = RoutingReader(self._home)
+        self._routing = RoutingReader(self._home, self._owner_lives)
         self.health: DatabaseHealth | None = None
         self.missing_columns: list[str] = []
         self._last_stamp: ChangeStamp | None = None
@@ -154,8 +163,12 @@ class StateReader:
             raise DatabaseError(Trouble.NOT_A_DATABASE, f"{self._path} {what}; it held sessions")
 
     def _routing_expired(self) -> bool:
-        until = self.routing.valid_until if self.routing else None
-        return until is not None and self._clock() >= until
+        """True if a compression lock has expired, or the owner of a delegated task has ended."""
+        if self.routing is None:
+            return False
+        until = self.routing.valid_until
+        expired = until is not None and self._clock() >= until
+        return expired or not all(map(self._owner_lives, self.routing.owners))
 
     def _read(self, watermark: int, before_open: Callable[[], None]) -> Iterator[SessionUsage]:
         for attempt in range(_ATTEMPTS):

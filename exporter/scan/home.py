@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from exporter.errors import DatabaseError, HomeError
 from exporter.evidence.openers import KnownHolder, OpenAnswer, lock_owners, may_open
 from exporter.hermes import database, home_facts, kanban
+from exporter.hermes.routing import OwnerLives
 from exporter.scan.database import StateReader
 from exporter.scan.disk.scanner import DiskScanner
 from exporter.scan.matched_files import FileCounter
@@ -58,11 +59,12 @@ class HomeScanner:
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        owner_lives: OwnerLives | None = None,
     ) -> None:
         self._home = home
         self._clock = clock
         self._monotonic = monotonic
-        self.state = StateReader(home, clock=clock, monotonic=monotonic)
+        self.state = StateReader(home, clock=clock, monotonic=monotonic, owner_lives=owner_lives)
         self.walked: DiskReport
         """The disk report of the last snapshot."""
         self._disk: tuple[tuple[float, float], DiskScanner] | None = None
@@ -161,7 +163,11 @@ class HomeScanner:
 
     def has_plugins(self) -> bool:
         """True if plugins or hooks may run agents in threads of any Hermes process."""
-        return self._home_config().enables_plugins or home_facts.has_plugin_folders(self._home)
+        return (
+            self._home_config().enables_plugins
+            or home_facts.has_plugin_folders(self._home)
+            or home_facts.host_enables_plugins()
+        )
 
     def _disk_scanner(self, options: ScanOptions) -> DiskScanner:
         """Return the scanner that knows the home from earlier scans; a new one for new settings."""

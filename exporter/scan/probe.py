@@ -37,7 +37,34 @@ def probe_home(home: str, owner: int) -> Probe:
         leases=found_leases or [],
         leases_readable=found_leases is not None,
         filesystem=filesystem_of(home),
+        private=_is_private(home, owner),
     )
+
+
+def _is_private(home: str, owner: int) -> bool:
+    """True if no user but the owner and root can open anything in it, or put another in its place.
+
+    A hard link outside of the home would be another way to its database.
+    """
+    try:
+        if stat.S_IMODE(os.lstat(home).st_mode) & 0o077:
+            return False
+        for name in (STATE, f"{STATE}-wal", f"{STATE}-shm"):
+            path = os.path.join(home, name)
+            if os.path.lexists(path) and os.lstat(path).st_nlink > 1:
+                return False
+        folder = os.path.realpath(home)
+        while folder != os.path.dirname(folder):
+            folder = os.path.dirname(folder)
+            found = os.lstat(folder)
+            # In a sticky folder, as /tmp is, others can neither rename nor remove what is not
+            # theirs.
+            writable = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+            if found.st_uid not in (0, owner) or writable:
+                return False
+    except OSError:
+        return False
+    return True
 
 
 def refuse_changed_home(home: str, owner: int) -> None:

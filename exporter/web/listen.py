@@ -19,7 +19,7 @@ _FIRST_LISTEN_FD: Final = 3
 _MOST_INHERITED: Final = 64
 _SOCKET_MODE: Final = 0o660
 _HINTS = {
-    errno.EADDRINUSE: "; another program has it, choose one with --web.listen-address",
+    errno.EADDRINUSE: "; another program has it, choose one with --web.listen-address HOST:PORT",
     errno.EACCES: "; ports below 1024 need root, choose one with --web.listen-address",
     errno.EADDRNOTAVAIL: "; this host has no such address",
 }
@@ -56,6 +56,14 @@ def check_listen_address(text: str) -> None:
         parse_listen_address(text)
 
 
+def is_local(address: str) -> bool:
+    """True if only programs on this host can connect to this address."""
+    if address.startswith(UNIX):
+        return True
+    host, _ = parse_listen_address(address)
+    return host == "localhost" or is_loopback(host)
+
+
 def open_listeners(addresses: Sequence[str]) -> list[Listener]:
     """Return the sockets that a service manager has opened; if there are none, open these."""
     if inherited := inherited_listeners():
@@ -86,7 +94,7 @@ def _described(listener: socket.socket) -> Listener:
 
 
 def parse_listen_address(text: str) -> tuple[str, int]:
-    """Return host and port of `127.0.0.1:9749`, `[::1]:9749`, or `:9749` for all interfaces."""
+    """Return host and port of `127.0.0.1:10749`, `[::1]:10749`, or `:10749` for all interfaces."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
         raise UsageError(f"bad listen address {text!r}: expected HOST:PORT or :PORT")

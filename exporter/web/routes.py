@@ -20,6 +20,7 @@ from exporter.web.negotiation import accepts_gzip, choose_form
 from exporter.web.openapi import document
 from exporter.web.pages.environment import page, static_file
 from exporter.web.pages.host import host_page
+from exporter.web.pages.runbooks import runbook_page, runbooks_page
 from exporter.web.pages.sessions import filters, run_page, session_page, sessions_page
 from exporter.web.published import Published
 from exporter.web.queries import HostQueries, QueryError
@@ -33,6 +34,7 @@ _READ = ("GET", "HEAD")
 _CHANGE = ("POST", "PUT")
 _NO_SCAN_YET = "the first scan is under way"
 _NOT_HERE = "not found; / shows what there is"
+_NO_RUNBOOK = "there is no such runbook; /runbooks/ lists them"
 _RETRY = ("Retry-After", "5")
 _RENDERING_MAX: Final = 2
 
@@ -70,11 +72,14 @@ class Routes:
             "/api/v1/trends": _Route(_READ, self._trends),
             "/api/v1/openapi.json": _Route(_READ, lambda _: Response(200, document(), JSON)),
             "/sessions": _Route(_READ, self._sessions_page),
+            "/runbooks": _Route(_READ, self._runbooks_page),
+            "/runbooks/": _Route(_READ, self._runbooks_page),
         }
         self._prefixes = {
             "/static/": _Route(_READ, self._static),
             "/sessions/": _Route(_READ, self._session_page),
             "/runs/": _Route(_READ, self._run_page),
+            "/runbooks/": _Route(_READ, self._runbook_page),
             "/api/v1/sessions/": _Route(_READ, self._session),
             "/api/v1/runs/": _Route(_READ, self._run),
         }
@@ -184,6 +189,13 @@ class Routes:
     async def _run_page(self, request: Request) -> Response:
         return await self._answer(request, lambda ask, name: ask.run(name), run_page)
 
+    async def _runbooks_page(self, _request: Request) -> Response:
+        return await self._render(runbooks_page)
+
+    async def _runbook_page(self, request: Request) -> Response:
+        name = _last_part(request).removesuffix(".md")
+        return await self._render(lambda: runbook_page(name) or _sorry(404, _NO_RUNBOOK))
+
     async def _answer(
         self,
         request: Request,
@@ -243,7 +255,7 @@ def _as_json(_name: str, found: Any) -> Response:
     return _json(msgspec.json.encode(found))
 
 
-def _sorry(status: int, why: str, *, in_json: bool) -> Response:
+def _sorry(status: int, why: str, *, in_json: bool = False) -> Response:
     headers = (_RETRY,) if status == 503 else ()
     if in_json:
         return message(status, why, *headers)

@@ -9,6 +9,7 @@ the handshake is part of the time for its first request, and it gives way as any
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from typing import Any, Protocol, cast
 
@@ -17,11 +18,21 @@ from exporter.web.response import TEXT
 from exporter.web.tls_context import TlsContexts
 
 _METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ", b"DELETE ", b"CONNECT ", b"PRI ")
+_RUNBOOK_LINK = re.compile(
+    rb"GET (/runbooks/[A-Za-z.]{0,80}) HTTP/1\.1\r\n"
+    rb"(?:[^\r]*\r\n)*?host: *([-A-Za-z0-9.:\[\]]+)\r\n",
+    re.IGNORECASE,
+)
 _PLAIN_HTTP = b"this port speaks HTTPS; ask for https://\n"
 _PLAIN_ANSWER = (
     b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\n"
     b"Content-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
 ) % (TEXT.encode(), len(_PLAIN_HTTP), _PLAIN_HTTP)
+
+_REDIRECT = (
+    b"HTTP/1.1 307 Temporary Redirect\r\nLocation: https://%b%b\r\n"
+    b"Connection: close\r\nContent-Length: 0\r\n\r\n"
+)
 
 
 class Upper(Protocol):
@@ -189,9 +200,14 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         return True
 
     def _refuse(self) -> None:
-        """Send the reason that TLS has for it, or one that a client without TLS understands."""
+        """Send the reason that TLS has for it, or one that a client without TLS understands.
+
+        The link of an alert cannot know that the agent speaks TLS, so it is led on. Nothing else
+        is: a scraper that follows would have sent its password in the clear.
+        """
         if self._hello.startswith(_METHODS) and self._below is not None:
-            self._below.write(_PLAIN_ANSWER)
+            link = _RUNBOOK_LINK.match(self._hello)
+            self._below.write(_REDIRECT % (link[2], link[1]) if link else _PLAIN_ANSWER)
         else:
             self._flush()
         self._closing = True

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from exporter.errors import DatabaseError, HomeError
+from exporter.evidence.liveness import LivingOwners
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
 from exporter.reaper.models import (
@@ -79,7 +80,10 @@ class WorkerHome:
         self._home = home
         self._clock = clock
         self._monotonic = monotonic
-        self._scanner = HomeScanner(home, clock=clock, monotonic=monotonic)
+        self._owners = LivingOwners()
+        self._scanner = HomeScanner(
+            home, clock=clock, monotonic=monotonic, owner_lives=self._owners
+        )
         self._history = VerdictHistory(moment)
         self._open: dict[str, OpenSession] = {}
         """The open sessions, each with all its holds."""
@@ -122,6 +126,7 @@ class WorkerHome:
         trouble, detail = Trouble.NONE, ""
         if not self._reads:
             self._history.watched.load(request.watched)
+        self._owners.holders = request.facts.holders
         # Read the journal first: usage of a session is marked if its history is in the trash.
         self._runs = self._run_reader.read(request.owner)
         try:
@@ -240,7 +245,7 @@ class WorkerHome:
             self._counted = self._revision()
             self._verdicts = self._history.counts(self._open)
             self._leaks = self._history.leaks(self._open)
-            self._unknown = self._history.unknown()
+            self._unknown = self._history.unknown(self._open)
 
     def _sessions_with_holds(self, request: ScanRequest) -> dict[str, OpenSession]:
         """Return the open sessions, each with its holds from other tables, files and undos."""

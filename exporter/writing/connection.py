@@ -1,10 +1,13 @@
 """Writing to state.db without harm to any Hermes process.
 
 This is the only way to write, and it is narrow: an existing database in WAL mode, owned by the
-owner of its home, and every process that has it open still has its locks. We neither checkpoint
-nor remove the WAL, whether or not other processes are there. A transaction is short. It waits a
-limited time for the write lock, and is rolled back whole if anything goes wrong. The fsync comes
-after the lock is released: on a busy machine it takes longer than all the rest.
+owner of its home, and every process that has it open still has its locks. A transaction is short.
+It waits a limited time for the write lock, and is rolled back whole if anything goes wrong. The
+fsync comes after the lock is released: on a busy machine it takes longer than all the rest.
+
+A long run does not let the WAL grow: between its transactions it writes the WAL back by a PASSIVE
+checkpoint, which waits for no process and makes none wait. It never removes the WAL. It truncates
+it only where a survey has shown that no process has the database open.
 """
 
 from __future__ import annotations
@@ -40,6 +43,11 @@ LOCK_WAIT_SECONDS: Final = 5.0
 BUSY_TIMEOUT_MS: Final = 50
 _RETRY_SECONDS: Final = (0.005, 0.05)
 _PROGRESS_EVERY_STEPS: Final = 1_000
+CHECKPOINT_BYTES: Final = 16 << 20
+"""While the WAL is larger than this, it is written back after each transaction."""
+WAL_GROWTH_MAX: Final = 48 << 20
+"""When a run has added so much to the WAL, it waits, and then stops: a reader keeps the WAL from
+beginning anew. With the transaction that crosses it, that stays below 64 MiB."""
 
 
 class WriteTrouble(StrEnum):
@@ -106,6 +114,27 @@ class Transaction:
         return self.seconds > self._budget_seconds / 2
 
 
+class WalGrowth:
+    """What a run has added to the WAL, over all its connections, since the WAL last began anew."""
+
+    def __init__(self) -> None:
+        self.size_bytes: int | None = None
+        """What the WAL has in all; None before the first commit of the run."""
+        self.added_bytes = 0
+
+    def note(self, size_bytes: int) -> None:
+        """Note what the WAL has after a commit; what was written beside us counts as ours."""
+        before = size_bytes if self.size_bytes is None else self.size_bytes
+        if size_bytes < before:
+            self.added_bytes = before = 0
+        self.added_bytes += size_bytes - before
+        self.size_bytes = size_bytes
+
+    @property
+    def is_large(self) -> bool:
+        return (self.size_bytes or 0) > CHECKPOINT_BYTES
+
+
 class Writer:
     """A connection that may write; see `writing`."""
 
@@ -120,8 +149,11 @@ class Writer:
         limit_seconds: float,
         monotonic: Callable[[], float],
         sleep: Callable[[float], None],
+        growth: WalGrowth,
     ) -> None:
         self.connection = connection
+        self._growth = growth
+        connection.set_wal_hook(self._note_commit)
         self.held_seconds = 0.0
         """How long the last transaction held the write lock."""
         self._check = check
@@ -139,6 +171,7 @@ class Writer:
         What is committed is durable when this returns. If the commit itself fails, only reading
         the database tells whether it happened.
         """
+        self._wait_for_room_in_wal()
         self._begin()
         transaction = Transaction(self._budget_seconds, self._monotonic)
         give_up_at = self._monotonic() + self._limit_seconds
@@ -156,6 +189,48 @@ class Writer:
                 self.connection.execute("ROLLBACK")
             self.held_seconds = transaction.seconds
         self._make_durable()
+        if self._growth.is_large:
+            self.checkpoint()
+
+    def _note_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        del name
+        self._growth.note(pages * int(connection.pragma("page_size")))
+        return apsw.SQLITE_OK
+
+    def checkpoint(self) -> bool:
+        """Write the WAL back as far as no reader needs it; never wait. True if all of it was.
+
+        Then the next writer begins the WAL anew. Raise WriteError if a process has lost its locks:
+        a checkpoint would change pages under it.
+        """
+        self._check()
+        try:
+            pages, written = self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except (apsw.BusyError, apsw.LockedError):
+            return False  # another process is doing a checkpoint
+        return bool(pages == written)
+
+    def _wait_for_room_in_wal(self) -> None:
+        """Raise apsw.BusyError if a reader keeps the WAL from beginning anew for too long."""
+        give_up_at = self._monotonic() + self._lock_wait_seconds
+        while self._growth.added_bytes > WAL_GROWTH_MAX and not self.checkpoint():
+            if self._monotonic() >= give_up_at:
+                raise apsw.BusyError("a process reads it for so long that the WAL would grow")
+            self._sleep(_RETRY_SECONDS[1])
+
+    def truncate_wal(self) -> bool:
+        """Write the whole WAL back and truncate it; True if that was done.
+
+        Only where a survey has shown that no process has the database open: that is checked again.
+        The file stays. If another process opens the database meanwhile, it is left alone.
+        """
+        if self._check().new_openers or not self.checkpoint() or self._check().new_openers:
+            return False
+        try:
+            self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.BusyError, apsw.LockedError):
+            return False
+        return True
 
     def _begin(self) -> None:
         give_up_at = self._monotonic() + self._lock_wait_seconds
@@ -189,6 +264,7 @@ def writing(
     proc: str = "/proc",
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    growth: WalGrowth | None = None,
 ) -> Iterator[Writer]:
     """Yield a connection that may write, and always close it.
 
@@ -212,6 +288,7 @@ def writing(
             limit_seconds=lock_limit_seconds,
             monotonic=monotonic,
             sleep=sleep,
+            growth=growth or WalGrowth(),
         )
     except (apsw.Error, UnicodeDecodeError) as error:
         raise _explain(error, path) from error
@@ -302,7 +379,7 @@ def _connect(path: str) -> apsw.Connection:
     connection = apsw.Connection(uri, flags=flags)
     try:
         leave_wal_in_place(connection)
-        # No checkpoint by us: it would lengthen the transaction, and is Hermes's own affair.
+        # None as part of a commit: it would lengthen the transaction. `Writer.checkpoint` makes it.
         connection.wal_autocheckpoint(0)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)

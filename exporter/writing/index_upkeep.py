@@ -9,7 +9,7 @@ import apsw
 
 from exporter.writing.batch_size import BatchSize
 from exporter.writing.connection import LOCK_LIMIT_SECONDS, Transaction, Writer
-from exporter.writing.pacing import ATTEMPTS, Pacer, checkpoint, pause_for_writers
+from exporter.writing.pacing import ATTEMPTS, Pacer, pause_for_writers
 from exporter.writing.search_index import SearchIndex, add_to_index, merge_pages, weights
 from exporter.writing.session_rows import StoredSession, probe_session_tables
 
@@ -156,4 +156,3 @@ def _merge(
             sign = 1
             if not went_on:
                 break
-        checkpoint(target, writer)

@@ -8,7 +8,6 @@ from typing import Final
 
 import apsw
 
-from exporter.hermes import database
 from exporter.writing.batch_size import BatchSize
 from exporter.writing.connection import LOCK_LIMIT_SECONDS, Transaction, Writer
 from exporter.writing.target import Target
@@ -20,7 +19,6 @@ ALONE_AFTER: Final = 3
 _PAUSE: Final = 1.0
 """Seconds left to other writers for each second that the write lock was held."""
 _LEAST_PAUSE_SECONDS: Final = 0.005
-_WAL_BYTES: Final = 16 << 20
 
 
 class Pacer:
@@ -60,14 +58,3 @@ def pause_for_writers(target: Target, held_seconds: float) -> None:
     """Let other writers have their turn; without any known opener there is no pause."""
     if target.openers.pids:
         target.sleep(min(max(_PAUSE * held_seconds, _LEAST_PAUSE_SECONDS), target.pause_seconds))
-
-
-def checkpoint(target: Target, writer: Writer) -> None:
-    """Keep the WAL from growing with what a long run writes; never waits for another process."""
-    wal = database.file_state(target.database + "-wal")
-    if wal is not None and wal.size_bytes > _WAL_BYTES:
-        try:
-            writer.new_openers()  # raises if a process has lost its locks
-            writer.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.BusyError:
-            pass  # another process is doing a checkpoint

@@ -107,15 +107,15 @@ def has_turn_lease(
 
 
 def active_since(
-    connection: apsw.Connection, schema: Schema, session_id: str, end: End, rows: int
+    connection: apsw.Connection, schema: Schema, session_id: str, moment: float, rows: int
 ) -> bool:
-    """True if a session that ended so has been active since.
+    """True if a session has been active since a moment at which it had so many rows.
 
     A newer message or clock tells. So does one more row: the clock may have been set back.
     """
     found = connection.execute(
         "SELECT COUNT(*), MAX(timestamp) > ? FROM messages WHERE session_id = ?",
-        (end.ended_at, session_id),
+        (moment, session_id),
     ).fetchone()
     count, newer_message = found or (0, 0)
     if count > rows or newer_message:
@@ -124,6 +124,6 @@ def active_since(
     if not schema.has("sessions", "last_activity_at"):
         return False
     newer_clock = connection.execute(
-        "SELECT last_activity_at > ? FROM sessions WHERE id = ?", (end.ended_at, session_id)
+        "SELECT last_activity_at > ? FROM sessions WHERE id = ?", (moment, session_id)
     ).fetchone()
     return newer_clock is not None and bool(newer_clock[0])

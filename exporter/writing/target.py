@@ -17,6 +17,7 @@ from exporter.snapshot import Trouble
 from exporter.writing.connection import (
     LOCK_BUDGET_SECONDS,
     LOCK_WAIT_SECONDS,
+    WalGrowth,
     Writer,
     check_openers,
     refuse_unwritable,
@@ -46,6 +47,8 @@ class Target:
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    wal_growth: WalGrowth = field(default_factory=WalGrowth, compare=False, repr=False)
+    """What the run that this target is for has added to the WAL."""
     stopping: Callable[[], bool] = lambda: False
     """True once a person has asked the run to stop: it ends at its next safe point."""
 
@@ -85,6 +88,7 @@ class Target:
             proc=self.proc,
             monotonic=self.monotonic,
             sleep=self.sleep,
+            growth=self.wal_growth,
         )
 
 

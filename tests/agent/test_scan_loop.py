@@ -8,12 +8,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from exporter.agent.auto_reap import AutomaticReaper
 from exporter.agent.scan_loop import ScanLoop
 from exporter.agent.state_store import StateStore
 from exporter.collectors.view import HomeView
@@ -289,3 +290,25 @@ def test_thousands_of_open_connections_do_not_keep_workers_from_being_heard(
         for descriptor in taken:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_what_a_scan_saw_is_acted_on_by_the_worker_that_saw_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new worker does not know which sessions were used after a reap, and would heal nothing."""
+    home = small_home(tmp_path / "home")
+    pool, now, acted = Pool(), [time.time()], list[int]()
+    store = StateStore.in_memory()
+    loop = ScanLoop(Settings(), store, named=[str(home)], pool=pool, clock=lambda: now[0])
+
+    def worker() -> int:
+        return pool.worker(home.stat().st_uid, str(home)).pid
+
+    monkeypatch.setattr(AutomaticReaper, "act", lambda *_: acted.append(worker()))
+    with closing(store), closing(loop):
+        loop.run(60.0)
+        first = worker()
+        now[0] += 400 * 86400.0  # it is time for another worker
+        loop.run(60.0)
+        assert acted == [first, first]
+        assert worker() != first

@@ -264,6 +264,46 @@ def test_label_values_are_bounded_and_the_first_seen_keep_their_places(tmp_path:
     assert kept(sources[0]) == (sources[0],)
 
 
+def test_a_value_out_of_use_gives_its_place_to_a_new_one_and_comes_back_with_its_total(
+    tmp_path: Path,
+) -> None:
+    """Next year's model has a name; that of last year ends, and `other` does not take it over."""
+    day = 1000
+
+    def used(model: str, key: int, tokens: int) -> SessionUsage:
+        spent = ModelUsage(model=model, input=tokens)
+        return usage(key, rows=tokens, models=[spent])
+
+    def shown() -> dict[str, float]:
+        tokens = (each for each in opened.counters(HOME) if each.name == "tokens")
+        return {each.model: each.value for each in tokens if each.kind == "input"}
+
+    opened = StateStore.open(str(tmp_path), clock=lambda: day * 86400.0)
+    opened.give_label(HOME, "default")
+    limit = LIMITS[LabelFamily.SOURCE_MODEL]
+    scan(opened, *(used(f"old{n}", n, 10) for n in range(limit)))
+    scan(opened, used("next", 90, 5))
+    assert shown() == {f"old{n}": 10 for n in range(limit)} | {"other": 5}, "all are in use"
+    day += 31
+    scan(opened, *(used(f"old{n}", n, 11) for n in range(1, limit)))
+    scan(opened, *(used(f"old{n}", n, 10) for n in range(limit)))
+    assert "old0" in shown(), "an idle value keeps its place while no other needs it"
+    scan(opened, used("next", 91, 7))
+    scan(opened, used("next", 92, 1))
+    assert shown() == {f"old{n}": 11 for n in range(1, limit)} | {"next": 1, "other": 12}
+    scan(opened, used("old0", 0, 10))
+    assert "old0" not in shown(), "rows of long ago are no activity"
+    day += 31
+    scan(opened, *(used(f"old{n}", n, 12) for n in range(1, limit)))
+    scan(opened, used("old0", 0, 14))
+    scan(opened, used("old0", 0, 15))
+    assert shown()["old0"] == 11, (
+        "it goes on from its total; what came before its return is other's"
+    )
+    assert shown()["other"] == 16
+    assert "next" not in shown()
+
+
 def test_the_sources_that_leak_get_their_places_before_any_others(tmp_path: Path) -> None:
     opened = journal(tmp_path)
     crowd = [usage(n, rows=1, source=f"a{n % 20}") for n in range(200)]

@@ -140,7 +140,7 @@ BAD_USAGE = {
     "(see 'hermes-exporter textfile --help')",
     "serve --no-collector.dsk": "unknown option '--no-collector.dsk', "
     "did you mean '--no-collector.disk'? (see 'hermes-exporter serve --help')",
-    "serve --web.listen-address=9749": "bad listen address '9749': expected HOST:PORT or :PORT",
+    "serve --web.listen-address=10749": "bad listen address '10749': expected HOST:PORT or :PORT",
     "serve --web.listen-address=unix:here": "bad listen address 'unix:here': "
     "expected unix:/an/absolute/path",
     "serve --web.config.file=/nowhere/web.yaml": "/nowhere/web.yaml: cannot be read: "

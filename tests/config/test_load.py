@@ -157,6 +157,10 @@ BAD_VALUES = {
     "reaper: {confirmations: 1_000}": (
         "1: reaper.confirmations: expected a whole number, e.g. 100, found '1_000'"
     ),
+    "prune: {trash: {early_purge: true}}": (
+        "1: prune.trash.early_purge: is no longer a key, write 'min_keep: 1h', how old trash must "
+        "be to be emptied under disk pressure"
+    ),
     "prune: {caps: {items: 9999999999999}}": "1: prune.caps.items: must not be above 1000000000000",
     "prune: {keep: {newest: 0}}": "1: prune.keep.newest: must be greater than 0",
     # Thresholds: each in its own unit, low below high

@@ -42,7 +42,8 @@ prune:
     old_sessions:       {older_than: 90d}
   sources: {cron: {old_sessions: {older_than: 14d}}}
   keep: {sources: [], titled: false, archived: true, newest: 20, undone: 30d}
-  trash: {keep: 72h, max_bytes: 5GiB, early_purge: false}
+  when: [pressure]
+  trash: {keep: 72h, max_bytes: 5GiB, min_keep: 1h}
   upkeep: {vacuum: false, gc: false}
   lock_budget: 50ms
 alerts: {runbook_base: "", dashboard_base: ""}

@@ -13,12 +13,12 @@ MIB = 1024**2
 GIB = 1024**3
 DAY = 24 * 60
 
-AGENT = 'job="hermes-exporter",instance="web-1:9749"'
+AGENT = 'job="hermes-exporter",instance="web1:10749"'
 HOME = f'{AGENT},home="ann/dev"'
-AGENT_LABELS = {"job": "hermes-exporter", "instance": "web-1:9749"}
+AGENT_LABELS = {"job": "hermes-exporter", "instance": "web1:10749"}
 HOME_LABELS = {**AGENT_LABELS, "home": "ann/dev"}
-AGENT_PAGE = "/d/hermes-agent?var-job=hermes-exporter&var-instance=web-1%3A9749"
-HOST_PAGE = "/d/hermes-host?var-job=hermes-exporter&var-instance=web-1%3A9749&var-home=ann%2Fdev"
+AGENT_PAGE = "/d/hermes-agent?var-job=hermes-exporter&var-instance=web1%3A10749"
+HOST_PAGE = "/d/hermes-host?var-job=hermes-exporter&var-instance=web1%3A10749&var-home=ann%2Fdev"
 FLEET_PAGE = "/d/hermes-fleet"
 
 
@@ -46,6 +46,8 @@ class Case:
     quiet: tuple[Quiet, ...]
     step: int = 1
     """Minutes from one sample to the next."""
+    runbook: str = ""
+    """The link, if it is not that of the agent which the alert is about."""
     scraped: bool = True
     """A failed scrape takes the series away for a moment; Prometheus's own stay."""
     annotations: dict[str, str] = field(init=False)
@@ -57,14 +59,15 @@ class Case:
             {
                 "summary": self.summary,
                 "description": self.description,
-                "runbook_url": f"dashboards/runbooks/{self.alert}.md",
+                "runbook_url": self.runbook
+                or f"http://{self.labels['instance']}/runbooks/{self.alert}",
                 "dashboard_url": self.page,
             },
         )
 
 
 def _agents(count: int) -> list[str]:
-    return [f'up{{job="hermes-exporter",instance="web-{n}:9749"}}' for n in range(count)]
+    return [f'up{{job="hermes-exporter",instance="web{n}:10749"}}' for n in range(count)]
 
 
 def _vanishing(count: int, gone: int) -> Series:
@@ -81,12 +84,16 @@ AGENTS = (
     Case(
         alert="HermesAgentDown",
         severity="warning",
-        series={f"up{{{AGENT}}}": run((10, 1), (30, 0))},
+        series={
+            f"up{{{AGENT}}}": run((10, 1), (30, 0)),
+            'up{job="eu/hermes-exporter",instance="web-3:1"}': run((40, 1)),
+        },
+        runbook="http://web-3:1/runbooks/HermesAgentDown",
         first=20,
         labels=AGENT_LABELS,
         page=AGENT_PAGE,
         summary="A hermes-exporter agent does not answer.",
-        description="The agent web-1:9749 (hermes-exporter) answered only 0% of the scrapes in the "
+        description="The agent web1:10749 (hermes-exporter) answered only 0% of the scrapes in the "
         "last 10 minutes. The homes on that host are not watched.",
         quiet=(
             Quiet("five scrapes failed", {f"up{{{AGENT}}}": run((20, 1), (5, 0), (20, 1))}),
@@ -99,6 +106,7 @@ AGENTS = (
         alert="HermesAgentAbsent",
         severity="critical",
         series={'up{job="node",instance="web-1:9100"}': run((40, 1))},
+        runbook="dashboards/runbooks/HermesAgentAbsent.md",
         first=10,
         labels={},
         page=FLEET_PAGE,
@@ -119,6 +127,7 @@ AGENTS = (
         alert="HermesAgentsVanished",
         severity="warning",
         series=_vanishing(10, 3),
+        runbook="http://web3:10749/runbooks/HermesAgentsVanished",
         first=105,
         labels={"job": "hermes-exporter"},
         page=FLEET_PAGE,
@@ -144,7 +153,7 @@ AGENTS = (
         labels=HOME_LABELS,
         page=AGENT_PAGE,
         summary="A Hermes home has not been scanned for a long time.",
-        description="The agent web-1:9749 finished its last scan of home ann/dev 21m 0s ago. What "
+        description="The agent web1:10749 finished its last scan of home ann/dev 21m 0s ago. What "
         "it shows of that home is as old as that.",
         quiet=(
             Quiet(
@@ -164,7 +173,7 @@ AGENTS = (
         labels={**AGENT_LABELS, "collector": "disk"},
         page=AGENT_PAGE,
         summary="A collector of a hermes-exporter agent fails.",
-        description="The collector disk of the agent web-1:9749 always fails. Its metrics are "
+        description="The collector disk of the agent web1:10749 always fails. Its metrics are "
         "missing, and alerts on them cannot fire.",
         quiet=(
             Quiet(
@@ -185,7 +194,7 @@ AGENTS = (
         labels=AGENT_LABELS,
         page=AGENT_PAGE,
         summary="A hermes-exporter agent could not read its new configuration.",
-        description="The agent web-1:9749 was told to reload its configuration, but the file has "
+        description="The agent web1:10749 was told to reload its configuration, but the file has "
         "an error. The agent keeps the old settings.",
         quiet=(
             Quiet(
@@ -210,7 +219,7 @@ AGENTS = (
         labels=AGENT_LABELS,
         page=AGENT_PAGE,
         summary="A hermes-exporter agent exports too many series.",
-        description="The agent web-1:9749 exports 1261 series. The limit is 60, plus 600 for each "
+        description="The agent web1:10749 exports 1261 series. The limit is 60, plus 600 for each "
         "home. Many such agents would overload Prometheus.",
         quiet=(
             Quiet(
@@ -234,7 +243,7 @@ HOMES = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="A Hermes home cannot be read.",
-        description="The agent web-1:9749 cannot read the database of home ann/dev. Leaks, growth "
+        description="The agent web1:10749 cannot read the database of home ann/dev. Leaks, growth "
         "and faults in it stay unseen, and nothing in it is reaped or pruned.",
         quiet=(
             Quiet(
@@ -251,7 +260,7 @@ HOMES = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="Hermes processes write into a deleted file: their messages are not saved.",
-        description="1 process(es) on web-1:9749 write the state.db of home ann/dev through a "
+        description="1 process(es) on web1:10749 write the state.db of home ann/dev through a "
         "deleted WAL. They look healthy, but every message since then is lost when they end.",
         quiet=(
             Quiet(
@@ -272,7 +281,7 @@ HOMES = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="Hermes processes have lost their locks on their database.",
-        description="2 process(es) on web-1:9749 use the state.db of home ann/dev without a lock "
+        description="2 process(es) on web1:10749 use the state.db of home ann/dev without a lock "
         "on it. The next careless program that opens the database can make them lose all they "
         "write. The agent does not write to the database while this lasts.",
         quiet=(
@@ -290,7 +299,7 @@ HOMES = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The database of a Hermes home is damaged.",
-        description="The state.db of home ann/dev on web-1:9749 is damaged. Hermes may keep "
+        description="The state.db of home ann/dev on web1:10749 is damaged. Hermes may keep "
         "running and lose what it writes. Copy the files before anything else.",
         quiet=(
             Quiet(
@@ -312,7 +321,7 @@ HOMES = (
         labels={**HOME_LABELS, "kind": "state_wal"},
         page=HOST_PAGE,
         summary="The write-ahead log of a Hermes database keeps growing.",
-        description="The WAL of home ann/dev on web-1:9749 has 288MiB and still grows. A reader "
+        description="The WAL of home ann/dev on web1:10749 has 288MiB and still grows. A reader "
         "that never ends its transaction prevents the checkpoint.",
         quiet=(
             Quiet(
@@ -375,6 +384,25 @@ def _reaped(per_minute: float) -> Series:
     }
 
 
+_UNJUDGED = "Many sessions of a Hermes home stay without a verdict."
+_NO_CHATS = {
+    f'hermes_sessions_overdue{{{HOME},reason="{reason}"}}': run((320, 0))
+    for reason in ("chat", "unknown_program")
+}
+
+
+def _overdue(reason: str) -> str:
+    return f'hermes_sessions_overdue{{{HOME},reason="{reason}"}}'
+
+
+def _unjudged(reason: str) -> str:
+    return (
+        "25 open session(s) of home ann/dev on web1:10749 have had no verdict for a day beyond the "
+        f"time that reaper.presume_after asks (reason: {reason}). They are neither shown as leaks "
+        "nor ended. hermes-exporter status says what they wait for."
+    )
+
+
 def _streak(name: str, length: int, *, calls: float) -> Series:
     return {
         f"{name}{{{HOME}}}": run((10, 0), (30, length)),
@@ -392,7 +420,7 @@ SESSIONS = (
         labels={**HOME_LABELS, "version": "0.19.0"},
         page=HOST_PAGE,
         summary="A Hermes home leaks more sessions since it was upgraded.",
-        description="Home ann/dev on web-1:9749, upgraded to Hermes 0.19.0 in the last two days, "
+        description="Home ann/dev on web1:10749, upgraded to Hermes 0.19.0 in the last two days, "
         "leaks 3.9 sessions an hour: more than twice as many as before.",
         quiet=(
             Quiet("as many leaks, but no upgrade", _upgrade("0.18.2", 10)),
@@ -407,7 +435,7 @@ SESSIONS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="Most open sessions of a Hermes home are dead.",
-        description="60% of the open sessions of home ann/dev on web-1:9749 are dead: no process "
+        description="60% of the open sessions of home ann/dev on web1:10749 are dead: no process "
         "runs them, and no process ends them.",
         quiet=(
             Quiet("just one half", _leaked(50, 100)),
@@ -428,7 +456,7 @@ SESSIONS = (
         labels={**HOME_LABELS, "reason": "hidepid"},
         page=HOST_PAGE,
         summary="The agent could not judge some sessions for hours.",
-        description="The agent web-1:9749 cannot see all of home ann/dev (reason: hidepid), and 3 "
+        description="The agent web1:10749 cannot see all of home ann/dev (reason: hidepid), and 3 "
         "open session(s) have the verdict unknown. Unknown sessions are never reaped.",
         quiet=(
             Quiet(
@@ -448,6 +476,37 @@ SESSIONS = (
         ),
     ),
     Case(
+        alert="HermesSessionsUnjudged",
+        severity="warning",
+        series={_overdue("stopped"): run((10, 0), (310, 25)), **_NO_CHATS},
+        first=10 * 5 + DAY,
+        step=5,
+        labels={**HOME_LABELS, "reason": "stopped"},
+        page=HOST_PAGE,
+        summary=_UNJUDGED,
+        description=_unjudged("stopped"),
+        quiet=(
+            Quiet("not so many", {_overdue("server"): run((400, 19))}),
+            Quiet("for less than a day", {_overdue("blind"): run((10, 0), (200, 99), (100, 0))}),
+            Quiet(
+                "beside a chat, and the agent still has to watch for three days",
+                {_overdue("chat"): run((10, 0), (800, 99))},
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesSessionsUnjudged",
+        severity="warning",
+        series={_overdue("chat"): run((10, 0), (1200, 25))},
+        first=10 * 5 + 4 * DAY,
+        step=5,
+        labels={**HOME_LABELS, "reason": "chat"},
+        page=HOST_PAGE,
+        summary=_UNJUDGED,
+        description=_unjudged("chat"),
+        quiet=(),
+    ),
+    Case(
         alert="HermesReapStorm",
         severity="warning",
         series=_reaped(5),
@@ -455,9 +514,21 @@ SESSIONS = (
         labels={**HOME_LABELS, "end_reason": "reaped"},
         page=HOST_PAGE,
         summary="Very many sessions of a Hermes home were reaped within an hour.",
-        description="230 sessions of home ann/dev on web-1:9749 were ended with the reason reaped "
+        description="230 sessions of home ann/dev on web1:10749 were ended with the reason reaped "
         "within an hour. Either Hermes is killed again and again, or a reaper is wrong.",
-        quiet=(Quiet("not quite so many", _reaped(3.3)),),
+        quiet=(
+            Quiet("not quite so many", _reaped(3.3)),
+            Quiet(
+                "a backlog of long ago is drained",
+                {
+                    **_reaped(5),
+                    f'hermes_sessions_leaked{{{HOME},source="cli",cause="empty"}}': [
+                        *run((70, 900)),
+                        *ramp(80, 895, -5),
+                    ],
+                },
+            ),
+        ),
     ),
     Case(
         alert="HermesReapStorm",
@@ -470,7 +541,7 @@ SESSIONS = (
         labels={**HOME_LABELS, "end_reason": "ws_orphan_reap"},
         page=HOST_PAGE,
         summary="Very many sessions of a Hermes home were reaped within an hour.",
-        description="201 sessions of home ann/dev on web-1:9749 were ended with the reason "
+        description="201 sessions of home ann/dev on web1:10749 were ended with the reason "
         "ws_orphan_reap within an hour. Either Hermes is killed again and again, or a reaper is "
         "wrong.",
         quiet=(
@@ -505,7 +576,7 @@ SESSIONS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The agent reaped a session that was alive.",
-        description="1 session(s) of home ann/dev on web-1:9749 were reaped as proven dead, but a "
+        description="1 session(s) of home ann/dev on web1:10749 were reaped as proven dead, but a "
         "process that was there wrote to them afterwards. The agent reopened them. It reaps "
         "nothing more in this home until a person runs hermes-exporter reap --yes.",
         quiet=(
@@ -555,7 +626,7 @@ SESSIONS = (
         labels={**HOME_LABELS, "end_reason": "ws_orphan_reap"},
         page=HOST_PAGE,
         summary="Sessions of a Hermes home are written to after their end.",
-        description="2 more session(s) of home ann/dev on web-1:9749 than six hours ago have "
+        description="2 more session(s) of home ann/dev on web1:10749 than six hours ago have "
         "messages newer than their end (ws_orphan_reap): they were ended while still in use.",
         quiet=(
             Quiet(
@@ -577,7 +648,7 @@ SESSIONS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The reaper has stopped itself and waits for a reap by hand.",
-        description="The reaper of home ann/dev on web-1:9749 ends nothing until a person runs "
+        description="The reaper of home ann/dev on web1:10749 ends nothing until a person runs "
         "hermes-exporter reap --yes. Either a session that was proven dead became active again, or "
         "the run journal was lost. hermes-exporter status says which.",
         quiet=(
@@ -595,7 +666,7 @@ SESSIONS = (
         labels={**HOME_LABELS, "level": "over"},
         page=HOST_PAGE,
         summary="Open sessions of a Hermes home have too many messages.",
-        description="2 open session(s) of home ann/dev on web-1:9749 have had more messages than "
+        description="2 open session(s) of home ann/dev on web1:10749 have had more messages than "
         "marathon.max_messages for an hour. Each further turn is slow and costly.",
         quiet=(
             Quiet(
@@ -615,7 +686,7 @@ SESSIONS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="A Hermes session gets one tool error after another.",
-        description="A session of home ann/dev on web-1:9749 has had 10 failed tool calls in a row "
+        description="A session of home ann/dev on web1:10749 has had 10 failed tool calls in a row "
         "and continues.",
         quiet=(
             Quiet("one fewer", _streak("hermes_tool_error_streak_max", 9, calls=1)),
@@ -630,7 +701,7 @@ SESSIONS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="A Hermes session calls the same tool again and again.",
-        description="A session of home ann/dev on web-1:9749 has called one tool 50 times in a row "
+        description="A session of home ann/dev on web1:10749 has called one tool 50 times in a row "
         "and continues.",
         quiet=(
             Quiet("one fewer", _streak("hermes_tool_repeat_streak_max", 49, calls=1)),
@@ -717,12 +788,15 @@ def _pruned(*, value: Values, pressure: Values, at: float) -> Series:
     }
 
 
-def _retention(oldest: Values, *, eligible: int, enforcing: int) -> Series:
+def _retention(
+    oldest: Values, *, eligible: int, by_age: int = 0, deleted: Values | None = None
+) -> Series:
     of = f'{HOME},policy="old_sessions"'
     return {
         f"hermes_retention_eligible{{{of}}}": run((len(oldest), eligible)),
         f"hermes_retention_oldest_timestamp_seconds{{{of}}}": oldest,
-        f"hermes_prune_enforcing{{{HOME}}}": run((len(oldest), enforcing)),
+        f"hermes_prune_by_age{{{HOME}}}": run((len(oldest), by_age)),
+        f"hermes_prune_deleted_total{{{of}}}": deleted or run((len(oldest), 40)),
     }
 
 
@@ -738,7 +812,7 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The filesystem of a Hermes home will be full within a day.",
-        description="The filesystem of home ann/dev on web-1:9749 has only 7.68% left. At the pace "
+        description="The filesystem of home ann/dev on web1:10749 has only 7.68% left. At the pace "
         "of the last hours it is full within 24 hours. On a full disk Hermes saves nothing.",
         quiet=(
             Quiet("little is left, but it stays so", _filesystem(run((100, 7e9)), high=0.9)),
@@ -756,7 +830,7 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The filesystem of a Hermes home will be full within a day.",
-        description="The filesystem of home ann/dev on web-1:9749 has only 7.68% left. At the pace "
+        description="The filesystem of home ann/dev on web1:10749 has only 7.68% left. At the pace "
         "of the last hours it is full within 24 hours. On a full disk Hermes saves nothing.",
         quiet=(Quiet("it fills, but enough is left", _filesystem(ramp(100, 10.1e9, -20e6))),),
     ),
@@ -768,7 +842,7 @@ DISK = (
         labels={**AGENT_LABELS, "filesystem": "0f1e2d3c"},
         page=HOST_PAGE.partition("&var-home")[0],
         summary="The filesystem of a Hermes home is nearly full.",
-        description="A filesystem with Hermes homes on web-1:9749 (0f1e2d3c) has only 2.9% left. "
+        description="A filesystem with Hermes homes on web1:10749 (0f1e2d3c) has only 2.9% left. "
         "The next burst of writes can fill it, and Hermes then loses what it writes.",
         quiet=(Quiet("three of a hundred", _filesystem(run((10, 5e9), (30, 3e9)))),),
     ),
@@ -784,7 +858,7 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="A Hermes home grows by more than 10 GiB a day.",
-        description="Home ann/dev on web-1:9749 grew by 3GiB in the last six hours. The usual "
+        description="Home ann/dev on web1:10749 grew by 3GiB in the last six hours. The usual "
         "cause is a loop of failures.",
         quiet=(
             Quiet(
@@ -809,13 +883,14 @@ DISK = (
         labels={**HOME_LABELS, "threshold": "transcripts", "reason": "protected"},
         page=HOST_PAGE,
         summary="The policies cannot free as much as a threshold demands.",
-        description="3GiB above the low mark of transcripts of home ann/dev on web-1:9749 cannot "
+        description="3GiB above the low mark of transcripts of home ann/dev on web1:10749 cannot "
         "be freed by any policy (reason: protected).",
         quiet=(
             Quiet("all can be freed", _unreachable(0, 1)),
             Quiet("another threshold is crossed", _unreachable(3 * GIB, 0)),
             Quiet("the next run is soon", _unreachable(3 * GIB, 1, "cooldown")),
             Quiet("the rest follows tomorrow", _unreachable(3 * GIB, 1, "caps")),
+            Quiet("the trash is emptied soon", _unreachable(3 * GIB, 1, "trash")),
         ),
     ),
     Case(
@@ -826,7 +901,7 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="A pruned session was still in use.",
-        description="Hermes continued 2 session(s) of home ann/dev on web-1:9749 within the last "
+        description="Hermes continued 2 session(s) of home ann/dev on web1:10749 within the last "
         "hour after they had been pruned. The agent restored their past from the trash, so "
         "nothing was lost.",
         quiet=(
@@ -855,7 +930,7 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The last prune of a Hermes home did not succeed.",
-        description="The prune of home ann/dev on web-1:9749 at 1970-01-01 00:10:00 +0000 UTC "
+        description="The prune of home ann/dev on web1:10749 at 1970-01-01 00:10:00 +0000 UTC "
         "failed or was only partly done, and none has succeeded since.",
         quiet=(
             Quiet("the next one went well", _last_runs(60, failed=600, done=601)),
@@ -870,7 +945,7 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The last prune of a Hermes home did not succeed.",
-        description="The prune of home ann/dev on web-1:9749 at 1970-01-01 00:10:00 +0000 UTC "
+        description="The prune of home ann/dev on web1:10749 at 1970-01-01 00:10:00 +0000 UTC "
         "failed or was only partly done, and none has succeeded since.",
         quiet=(Quiet("the next one went well", _last_runs(60, partial=600, done=700)),),
     ),
@@ -882,7 +957,7 @@ DISK = (
         labels={**HOME_LABELS, "reason": "routing"},
         page=HOST_PAGE,
         summary="A prune is needed, but the agent refuses to run it.",
-        description="Home ann/dev on web-1:9749 is above a threshold, but the agent prunes nothing "
+        description="Home ann/dev on web1:10749 is above a threshold, but the agent prunes nothing "
         "(reason: routing).",
         quiet=(
             Quiet("no threshold is crossed", _blocked(pressure=0, enforcing=1)),
@@ -898,7 +973,7 @@ DISK = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="A prune is larger than the caps of a day.",
-        description="400 item(s) of home ann/dev on web-1:9749 wait because automatic runs have "
+        description="400 item(s) of home ann/dev on web1:10749 wait because automatic runs have "
         "taken what prune.caps allows in 24 hours.",
         quiet=(
             Quiet("all of it could go", _capped(0, enforcing=1)),
@@ -914,9 +989,22 @@ DISK = (
         labels={**HOME_LABELS, "threshold": "transcripts"},
         page=HOST_PAGE,
         summary="A prune ran and did not help.",
-        description="transcripts of home ann/dev on web-1:9749 is at 150% of its high mark "
+        description="transcripts of home ann/dev on web1:10749 is at 150% of its high mark "
         "although a prune ran within the last day.",
         quiet=(
+            *(
+                Quiet(
+                    f"bytes are on their way: {reason}",
+                    {
+                        **_pruned(
+                            value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=3600
+                        ),
+                        f'hermes_prune_unreachable_bytes{{{HOME},threshold="transcripts",'
+                        f'reason="{reason}"}}': run((120, GIB)),
+                    },
+                )
+                for reason in ("trash", "caps")
+            ),
             Quiet(
                 "it was made more than a day ago",
                 _pruned(value=run((120, 3 * GIB)), pressure=run((10, 0), (110, 1)), at=-86400),
@@ -951,26 +1039,52 @@ DISK = (
     Case(
         alert="HermesRetentionInert",
         severity="warning",
-        series=_retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, enforcing=1),
+        series=_retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, by_age=1),
         first=7 * DAY + 64,
         step=8,
         labels={**HOME_LABELS, "policy": "old_sessions"},
         page=HOST_PAGE,
         summary="Retention is configured, but old items stay.",
-        description="12 item(s) of home ann/dev on web-1:9749 are old enough for the policy "
+        description="12 item(s) of home ann/dev on web1:10749 are old enough for the policy "
         "old_sessions, the oldest for more than a week.",
         quiet=(
             Quiet(
                 "the oldest ones do go",
-                _retention(ramp(_WEEK_AND_MORE, -9_000_000, 600), eligible=12, enforcing=1),
+                _retention(ramp(_WEEK_AND_MORE, -9_000_000, 600), eligible=12, by_age=1),
             ),
             Quiet(
-                "it only observes",
-                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12, enforcing=0),
+                "only thresholds start runs, and none took of this policy",
+                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=12),
             ),
             Quiet(
                 "none is past its policy",
-                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=0, enforcing=1),
+                _retention(run((_WEEK_AND_MORE, -9_000_000)), eligible=0, by_age=1),
+            ),
+        ),
+    ),
+    Case(
+        alert="HermesRetentionInert",
+        severity="warning",
+        series=_retention(
+            run((_WEEK_AND_MORE, -9_000_000)),
+            eligible=12,
+            deleted=ramp(_WEEK_AND_MORE, 40, 1),
+        ),
+        first=7 * DAY + 64,
+        step=8,
+        labels={**HOME_LABELS, "policy": "old_sessions"},
+        page=HOST_PAGE,
+        summary="Retention is configured, but old items stay.",
+        description="12 item(s) of home ann/dev on web1:10749 are old enough for the policy "
+        "old_sessions, the oldest for more than a week.",
+        quiet=(
+            Quiet(
+                "a person took the oldest",
+                _retention(
+                    ramp(_WEEK_AND_MORE, -9_000_000, 600),
+                    eligible=12,
+                    deleted=ramp(_WEEK_AND_MORE, 40, 1),
+                ),
             ),
         ),
     ),
@@ -994,7 +1108,7 @@ GATEWAYS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The gateway of a Hermes home does not run.",
-        description="The gateway of home ann/dev on web-1:9749 ran within the last week and does "
+        description="The gateway of home ann/dev on web1:10749 ran within the last week and does "
         "not run now: chats are not answered.",
         quiet=(
             Quiet("it never ran", {f"hermes_gateway_up{{{HOME}}}": run((60, 0))}),
@@ -1013,7 +1127,7 @@ GATEWAYS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The gateway of a Hermes home does not run.",
-        description="The gateway of home ann/dev on web-1:9749 ran within the last week and does "
+        description="The gateway of home ann/dev on web1:10749 ran within the last week and does "
         "not run now: chats are not answered.",
         quiet=(
             Quiet(
@@ -1031,7 +1145,7 @@ GATEWAYS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The gateway of a Hermes home restarts again and again.",
-        description="The gateway of home ann/dev on web-1:9749 was started 5 times within 10 "
+        description="The gateway of home ann/dev on web1:10749 was started 5 times within 10 "
         "minutes: it fails soon after each start.",
         quiet=(
             Quiet("four times", {f"hermes_gateway_starts_recent{{{HOME}}}": run((10, 1), (30, 4))}),
@@ -1045,7 +1159,7 @@ GATEWAYS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="The cron ticker of a running gateway is silent.",
-        description="The cron ticker of home ann/dev on web-1:9749 last ran 21m 0s ago although "
+        description="The cron ticker of home ann/dev on web1:10749 last ran 21m 0s ago although "
         "the gateway runs: scheduled jobs do not start.",
         quiet=(
             Quiet("the gateway does not run", _ticker(None, 0)),
@@ -1060,7 +1174,7 @@ GATEWAYS = (
         labels=HOME_LABELS,
         page=HOST_PAGE,
         summary="Kanban tasks are marked as running but their worker is dead.",
-        description="1 running task(s) of home ann/dev on web-1:9749 name a worker process that is "
+        description="1 running task(s) of home ann/dev on web1:10749 name a worker process that is "
         "gone: no process works on them.",
         quiet=(
             Quiet(

@@ -75,33 +75,33 @@ class Host:
 
 
 FLEET = (
-    Host("anvil-01:9749", (Home(size=1.4), Home("work", size=0.5, gateway=False))),
+    Host("anvil-01:10749", (Home(size=1.4), Home("work", size=0.5, gateway=False))),
     Host(
-        "anvil-02:9749",
+        "anvil-02:10749",
         (
             Home(size=2.2, leaks_per_hour=0.8, after_upgrade=9, reaps=False, marathons=3),
             Home("research", size=0.9, leaks_per_hour=0.6, false_reaps=2, stuck_tools=14),
         ),
     ),
     Host(
-        "forge-01:9749",
+        "forge-01:10749",
         (Home(size=3.0, fills_in_days=1.7, growth_per_day=9 * GIB, pressed=1.24, prunes=False),),
     ),
-    Host("forge-02:9749", (Home(size=0.8, blind="pid_namespace", leaks_per_hour=0, reaps=False),)),
+    Host("forge-02:10749", (Home(size=0.8, blind="pid_namespace", leaks_per_hour=0, reaps=False),)),
     Host(
-        "kiln-01:9749",
+        "kiln-01:10749",
         (Home(size=1.1, lost=1, gateway_down_for=2 * HOUR),),
         failing="processes",
     ),
-    Host("kiln-02:9749", (Home(size=0.7),), down_for=40 * MINUTE),
-    Host("loom-01:9749", (Home(size=1.0), Home("night", size=0.4, unreadable_since=3 * HOUR))),
-    Host("loom-02:9749", (Home(size=1.7, damaged=True, pressed=0.93, growth_per_day=2 * GIB),)),
+    Host("kiln-02:10749", (Home(size=0.7),), down_for=40 * MINUTE),
+    Host("loom-01:10749", (Home(size=1.0), Home("night", size=0.4, unreadable_since=3 * HOUR))),
+    Host("loom-02:10749", (Home(size=1.7, damaged=True, pressed=0.93, growth_per_day=2 * GIB),)),
 )
 """Hosts with all that can be wrong."""
 
 FEW = (
     Host(
-        "anvil-01:9749",
+        "anvil-01:10749",
         (
             Home(
                 size=2.2,
@@ -121,7 +121,7 @@ FEW = (
         ),
         failing="processes",
     ),
-    Host("kiln-01:9749", down_for=40 * MINUTE),
+    Host("kiln-01:10749", down_for=40 * MINUTE),
 )
 """The same in fewer series."""
 
@@ -487,6 +487,7 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
         "hermes_prune_unreachable_bytes", _always(trash), threshold="transcripts", reason="trash"
     )
     yield _plain("hermes_prune_blocked", _always(home.pressed > 1), reason="too_many_orphans")
+    yield _plain("hermes_prune_by_age", _always(home.prunes))
     yield _plain("hermes_prune_capped_items", _always(40 * (home.pressed > 1)))
 
 

@@ -40,7 +40,7 @@ class Shot:
 
 SHOTS = (
     Shot("hermes-fleet", DAY, height=1470),
-    Shot("hermes-host", 6 * HOUR, "anvil-02:9749", height=1506),
+    Shot("hermes-host", 6 * HOUR, "anvil-02:10749", height=1506),
     Shot("hermes-agent", 6 * HOUR, height=1290),
 )
 
@@ -50,7 +50,7 @@ def open_browser(folder: Path) -> Iterator[Browser]:
     """Before a Prometheus with everything: a day of the fleet, and real agents in trouble."""
     with ExitStack() as stack:
         agents = {}
-        for name, troubled in (("mill-01:9749", troubled_agent), ("mill-02:9749", killed_chats)):
+        for name, troubled in (("mill-01:10749", troubled_agent), ("mill-02:10749", killed_chats)):
             own = folder / name.partition(":")[0]
             own.mkdir()
             running = stack.enter_context(troubled(own))

@@ -13,7 +13,7 @@ from tests.real.hermes import REPOSITORY
 from tests.real.waiting import wait_until
 
 EXAMPLE = REPOSITORY / "dashboards" / "alertmanager" / "alertmanager.yml"
-HOME = {"job": "hermes-exporter", "instance": "web-1:9749", "home": "default"}
+HOME = {"job": "hermes-exporter", "instance": "web-1:10749", "home": "default"}
 
 
 def alerts() -> dict[str, str]:
@@ -75,7 +75,7 @@ def test_an_echo_is_silenced_at_its_home_alone(
 
 def test_the_same_at_another_host_is_heard() -> None:
     with alertmanager(EXAMPLE.read_text()) as server:
-        there = {**HOME, "instance": "web-2:9749", "alertname": "HermesScanStale"}
+        there = {**HOME, "instance": "web-2:10749", "alertname": "HermesScanStale"}
         server.post([{"labels": {**HOME, "alertname": "HermesAgentDown"}}, {"labels": there}])
         expected = {"HermesAgentDown": False, "HermesScanStale": False}
         wait_until(lambda: server.inhibited() == expected, "nothing is silenced")

@@ -33,7 +33,7 @@ def test_no_panel_is_in_error_or_empty(
     assert looked.troubles() == []
 
 
-@pytest.mark.parametrize("instance", ["mill-01:9749", "mill-02:9749"])
+@pytest.mark.parametrize("instance", ["mill-01:10749", "mill-02:10749"])
 def test_a_real_host_has_no_panel_in_error(instance: str, window: tuple[Browser, float]) -> None:
     """It has less than everything; what is empty says why."""
     looked = look(window[0], Shot("hermes-host", HOUR, instance), "light", window[1])

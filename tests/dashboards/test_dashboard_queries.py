@@ -26,7 +26,7 @@ from tests.real.prometheus import Prometheus
 from tests.real.waiting import wait_until
 from tests.support.running_agent import when
 
-REAL = "anvil-09:9749"
+REAL = "anvil-09:10749"
 """What the real agent is called among the invented ones."""
 PANELS = [(name, panel["title"]) for name in NAMES for panel in panels(load(name))]
 
@@ -128,15 +128,15 @@ def test_variables_offer_what_there_is(dashboard: str, scene: Scene) -> None:
 def test_the_fleet_points_at_what_is_wrong(scene: Scene) -> None:
     """The real wreck and the invented one, the silent host, the full disk, the false reaps."""
     fleet = "hermes-fleet"
-    unreadable = {(REAL, BROKEN), ("anvil-01:9749", "night")}
+    unreadable = {(REAL, BROKEN), ("anvil-01:10749", "night")}
     scene.shows(fleet, "Agents down", lambda: {(): 1})
     scene.shows(fleet, "Unreadable homes", lambda: {(): 2})
-    scene.shows(fleet, "False reaps in a day", lambda: {("anvil-01:9749", "default"): 2})
-    ill = {("kiln-01:9749",), *unreadable}
+    scene.shows(fleet, "False reaps in a day", lambda: {("anvil-01:10749", "default"): 2})
+    ill = {("kiln-01:10749",), *unreadable}
     wait_until(
         lambda: scene.numbers(fleet, "Down or unreadable").keys() == ill, "all are pointed at"
     )
-    assert scene.numbers(fleet, "Blindness").keys() >= {("anvil-01:9749", "default")}
+    assert scene.numbers(fleet, "Blindness").keys() >= {("anvil-01:10749", "default")}
     ((full_in),) = scene.numbers(fleet, "Days until full", instance="anvil-01.+").values()
     assert full_in == pytest.approx(1.7, rel=0.05)
 

@@ -68,7 +68,9 @@ def test_a_leak_reaches_on_call_and_is_resolved_by_the_reap(tmp_path: Path) -> N
             assert alert["annotations"]["description"].startswith(
                 f"100% of the open sessions of home {HOME} on {watch.agent.address} are dead"
             )
-            assert alert["annotations"]["runbook_url"] == f"dashboards/runbooks/{ALERT}.md"
+            assert alert["annotations"]["runbook_url"] == (
+                f"http://{watch.agent.address}/runbooks/{ALERT}"
+            )
             assert "resolved" not in {each["status"] for _, each in hook.notifications}
             reap(folder)
             hook.wait_for(ALERT, "resolved")

@@ -8,6 +8,8 @@ from typing import Any
 import _gojsonnet  # type: ignore[import-not-found]
 import yaml
 
+from dashboards.alerts.__main__ import rules
+from dashboards.alerts.alert import Links
 from tests.real.hermes import REPOSITORY
 
 DASHBOARDS = REPOSITORY / "dashboards"
@@ -25,7 +27,14 @@ def test_it_has_every_dashboard() -> None:
 
 
 def test_it_has_every_rule() -> None:
-    rules = yaml.safe_load((DASHBOARDS / "rules" / "recording.yaml").read_text())
-    assert evaluate("mixin.prometheusRules") == rules
+    recording = yaml.safe_load((DASHBOARDS / "rules" / "recording.yaml").read_text())
+    assert evaluate("mixin.prometheusRules") == recording
     alerts = yaml.safe_load((DASHBOARDS / "rules" / "alerts.yaml").read_text())
     assert evaluate("mixin.prometheusAlerts") == alerts
+
+
+def test_its_links_begin_as_configured() -> None:
+    config = "{ runbookBase: 'https://wiki/runbooks/', dashboardBase: 'https://grafana' }"
+    alerts = evaluate(f"(mixin + {{ _config+:: {config} }}).prometheusAlerts")
+    expected = rules(Links("https://wiki/runbooks/", "https://grafana"))
+    assert alerts == yaml.safe_load(expected)

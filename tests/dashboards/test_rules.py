@@ -129,7 +129,7 @@ def test_links_begin_as_configured(tmp_path: Path) -> None:
 def test_the_page_tells_how_to_set_links_without_a_checkout(tmp_path: Path) -> None:
     page = reference.page()
     settings, edit = re.search(
-        r"```yaml\n(.*?)```.*?^```sh\n(sed .*?)```", page, re.S | re.M
+        r"```yaml\n(.*?)```.*?^```sh\n(base=.*?)```", page, re.S | re.M
     ).groups()  # type: ignore[union-attr]
     (tmp_path / "hermes-exporter.yml").write_text(settings)
     rules = tmp_path / "alerts.yaml"

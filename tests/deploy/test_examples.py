@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import plistlib
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from exporter.agent.options import DEFAULT_PORT
 from tests.deploy.newer import unpacked
 from tests.real.hermes import REPOSITORY
 from tests.real.prometheus import prometheus
@@ -74,7 +76,7 @@ def test_amtool_accepts_what_compose_mounts() -> None:
 def test_relabelling_gives_hosts_readable_names(configured: Path) -> None:
     """As a real Prometheus sees the targets; it need not scrape any of them."""
     targets = configured / "targets" / "hosts.yml"
-    more = [{"targets": ["desk-3.example.org:9749", "laptop:9749"]}]
+    more = [{"targets": ["desk-3.example.org:10749", "laptop:10749"]}]
     targets.write_text(targets.read_text() + yaml.safe_dump(more))
     example = yaml.safe_load((configured / "relabel.yml").read_text())
     example["scrape_configs"][0]["file_sd_configs"] = [{"files": [str(targets)]}]
@@ -154,3 +156,23 @@ def test_the_plist_has_what_launchd_needs() -> None:
     assert plist["RunAtLoad"] is True
     assert plist["KeepAlive"] == {"SuccessfulExit": False}
     assert plist["Umask"] == 0o077
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "Dockerfile",
+        "README.md",
+        "dashboards/runbooks/HermesAgentDown.md",
+        "deploy/compose/compose.yaml",
+        "deploy/compose/prometheus.yml",
+        "deploy/prometheus/static.yml",
+        "deploy/prometheus/targets/hosts.yml",
+        "deploy/systemd/hermes-exporter.socket",
+        "docs/install.md",
+    ],
+)
+def test_the_examples_name_the_port_that_the_agent_listens_on(path: str) -> None:
+    """Those that cannot read the constant: a new default must be written there too."""
+    ports = set(re.findall(r"(?<![\d.])1\d{4}(?!\d)", (REPOSITORY / path).read_text()))
+    assert ports == {str(DEFAULT_PORT)}

@@ -78,8 +78,8 @@ def machine(dist: Path) -> Iterator[Machine]:
     It shares the host's network, to fetch packages, and so the port that the README names.
     """
     with socket.socket() as probe:
-        taken = probe.connect_ex(("127.0.0.1", 9749)) == 0
-    assert not taken, "port 9749 is in use on this host; stop the agent that has it"
+        taken = probe.connect_ex(("127.0.0.1", 10749)) == 0
+    assert not taken, "port 10749 is in use on this host; stop the agent that has it"
     with installed() as root:
         shutil.copytree(dist, root / "root/dist")
         with booted(root) as running:
@@ -92,7 +92,7 @@ def machine(dist: Path) -> Iterator[Machine]:
 
 def scrape() -> Metrics:
     """What the agent tells at its usual port."""
-    with urllib.request.urlopen("http://127.0.0.1:9749/metrics", timeout=30) as response:
+    with urllib.request.urlopen("http://127.0.0.1:10749/metrics", timeout=30) as response:
         text = response.read().decode()
     return Metrics(
         ((sample.name, frozenset(sample.labels.items())), sample.value)

@@ -51,7 +51,7 @@ def container(cables: Switch, folder: Path) -> Iterator[Cable]:
         docker.build(JOB)
         confined = ["--network", "none", "--read-only", "--cap-drop", "ALL", "--user", "0"]
         mounts = [f"--volume={home}:/hermes:ro", f"--volume={settings}:/settings.yml:ro"]
-        serve = ["serve", "--web.listen-address=:9749", "--config.file=/settings.yml"]
+        serve = ["serve", "--web.listen-address=:10749", "--config.file=/settings.yml"]
         name = docker.docker("run", "--detach", *confined, *mounts, JOB, *serve).strip()
         try:
             yield cables.plug(str(docker.inspect(name)["State"]["Pid"]))
@@ -75,7 +75,7 @@ def wheel(cables: Switch, folder: Path, dist: Path) -> Iterator[Cable]:
             [
                 *("ip", "netns", "exec", name, environment / "bin/hermes-exporter", "serve"),
                 *("--home", home, "--state-dir", folder / "wheel-state"),
-                *("--config.file", settings, "--web.listen-address", ":9749"),
+                *("--config.file", settings, "--web.listen-address", ":10749"),
             ],
             stderr=subprocess.DEVNULL,
         ) as process:
@@ -95,7 +95,7 @@ def package(cables: Switch, dist: Path) -> Iterator[Cable]:
         (root / "etc/hermes-exporter/config.yml").write_text(SETTINGS)
         everywhere = root / "etc/systemd/system/hermes-exporter.socket.d/everywhere.conf"
         everywhere.parent.mkdir(parents=True)
-        everywhere.write_text("[Socket]\nListenStream=\nListenStream=9749\n")
+        everywhere.write_text("[Socket]\nListenStream=\nListenStream=10749\n")
         make_home(NEWEST, root / "root", ".hermes")
         subprocess.run(["chown", "--recursive", "0:0", root / "root"], check=True)
         cable = cables.plug(name)
@@ -179,7 +179,7 @@ def same(one: dict[tuple[Any, ...], float], other: dict[tuple[Any, ...], float])
 
 def write_targets(file: Path, *cables: Cable) -> None:
     """As an inventory would: whole, at once."""
-    addresses = [f"{cable.address}:9749" for cable in cables]
+    addresses = [f"{cable.address}:10749" for cable in cables]
     text = yaml.safe_dump([{"targets": addresses, "labels": {"team": "research"}}])
     new = file.with_suffix(".new")
     new.write_text(text)
@@ -209,7 +209,7 @@ def test_a_host_is_cut_off_and_comes_back(dist: Path, tmp_path: Path) -> None:
 
         by_wheel.cut()
         _, alert = hook.wait_for(ALERT, "firing")
-        assert alert["labels"]["instance"] == f"{by_wheel.address}:9749"
+        assert alert["labels"]["instance"] == f"{by_wheel.address}:10749"
         server.wait_for("sum(job:hermes_agent_up:count_down) == 1")
         at = settled(server, store)
         differing = [
@@ -229,7 +229,7 @@ def test_a_host_is_cut_off_and_comes_back(dist: Path, tmp_path: Path) -> None:
             for _, each in hook.notifications
             if each["labels"]["alertname"] == ALERT
         }
-        assert down == {f"{by_wheel.address}:9749"}, "nobody was paged for the other two"
+        assert down == {f"{by_wheel.address}:10749"}, "nobody was paged for the other two"
 
 
 def settled(server: Prometheus, store: Prometheus) -> float:

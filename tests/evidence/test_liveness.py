@@ -8,10 +8,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporter.evidence.liveness import lease_alive
+from exporter.evidence.liveness import LivingOwners, lease_alive
 from exporter.evidence.models import Blindness, HomeEvidence, Liveness
+from exporter.hermes.routing import TaskOwner
+from exporter.snapshot import Hold
+from exporter.workers.home import WorkerHome
 from tests.real.waiting import wait_until
 from tests.support.evidence import IN_NEW_PID_NAMESPACE, evidence, holding, puppet
+from tests.support.home_scans import scan, sql
+from tests.support.small_homes import small_home
 
 NOBODY_HOLDS = HomeEvidence(
     holders=(),
@@ -112,3 +117,52 @@ def test_a_lease_without_a_start_time_never_proves_life() -> None:
 @pytest.mark.parametrize("pid", [0, -1])
 def test_an_invalid_pid_is_unknown(pid: int) -> None:
     assert lease_alive(pid, time.time(), NOBODY_HOLDS) is Liveness.UNKNOWN
+
+
+def test_the_owner_of_a_task_is_named_by_pid_and_start() -> None:
+    lives = LivingOwners()
+    with puppet() as process:
+        ticks = process.stat().start_ticks
+        assert lives(TaskOwner(process.pid, ticks))
+        assert lives(TaskOwner(process.pid, None))
+        assert not lives(TaskOwner(process.pid, ticks - 1))
+    assert not lives(TaskOwner(process.pid, ticks))
+
+
+def test_a_task_without_an_owner_may_have_a_living_one() -> None:
+    assert LivingOwners()(TaskOwner(None, None))
+    assert LivingOwners("/nonexistent")(TaskOwner(4711, 1))
+
+
+def test_an_owner_in_a_container_is_known_by_the_pid_that_it_sees_itself(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home")
+    with puppet(wrapper=IN_NEW_PID_NAMESPACE) as process:
+        process.do(f"connection = connect({str(home / 'state.db')!r})")
+        lives = LivingOwners()
+        (holder,) = lives.holders = evidence(home).holders
+        assert holder.namespace_pid != holder.pid
+        assert lives(TaskOwner(holder.namespace_pid, holder.start_ticks))
+        assert not lives(TaskOwner(holder.namespace_pid, holder.start_ticks - 1))
+
+
+def test_an_undelivered_answer_holds_its_sessions_only_while_its_owner_lives(
+    tmp_path: Path,
+) -> None:
+    """Hermes leaves the row as it is when the owner is killed, so nothing in the database moves."""
+    home = small_home(tmp_path / "home")
+    reader = WorkerHome(str(home))
+
+    def held() -> dict[str, list[Hold]]:
+        return {each.id: each.holds for each in scan(reader, home).sessions if each.holds}
+
+    (parent, origin, _) = sorted(each.id for each in scan(reader, home).sessions)
+    with puppet() as owner:
+        sql(
+            home,
+            "INSERT INTO async_delegations (delegation_id, origin_session, parent_session_id, "
+            "state, dispatched_at, updated_at, delivery_state, owner_pid, owner_started_at) "
+            f"VALUES ('a', '{origin}', '{parent}', 'completed', 1, 1, 'pending', {owner.pid}, "
+            f"{owner.stat().start_ticks});",
+        )
+        assert held() == {parent: [Hold.DELEGATION], origin: [Hold.DELEGATION]}
+    assert held() == {}

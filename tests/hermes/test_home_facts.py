@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from exporter.hermes.home_facts import (
     cron_ticker_at,
     has_plugin_folders,
     hermes_version,
+    host_enables_plugins,
     read_config,
 )
+from tests.real.hermes import python_for
 
 
 def read(home: Path, content: str | bytes) -> HomeConfig:
@@ -76,6 +79,35 @@ def test_an_invalid_config_that_does_not_mention_plugins_enables_none(tmp_path: 
 def test_a_config_that_cannot_be_read_may_enable_plugins(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.yaml")
     assert read_config(str(tmp_path)) == HomeConfig(enables_plugins=True)
+
+
+_LOADED = """
+import os, sys
+sys.path.insert(0, os.environ["HERMES_FOLDER"])
+from hermes_cli.plugins import _get_enabled_plugins
+print(sorted(_get_enabled_plugins() or ()))
+"""
+
+
+@pytest.mark.parametrize("version", ["0.16.0", "0.17.0", "0.19.0"])
+def test_the_host_may_enable_plugins_for_every_home(tmp_path: Path, version: str) -> None:
+    """By a file of the administrator's that no home has; asked of Hermes itself."""
+    hermes = python_for(version)
+    host, home = tmp_path / "host", tmp_path / "home"
+    host.mkdir()
+    home.mkdir()
+    (host / "config.yaml").write_text("plugins: {enabled: [one]}\n")
+    environment = {
+        **hermes.environment(home),
+        "HERMES_MANAGED_DIR": str(host),
+        "HERMES_FOLDER": str(hermes.folder),
+    }
+    done = subprocess.run(
+        [hermes.python, "-c", _LOADED], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ("['one']" if hermes.at_least("0.17.0") else "[]")
+    assert host_enables_plugins(str(host / "config.yaml"))
+    assert not host_enables_plugins(str(host / "none.yaml"))
 
 
 @pytest.mark.parametrize("folder", ["plugins", "hooks"])

@@ -38,16 +38,35 @@ class ApiServer:
         thread.start()
         return thread
 
+    def complete(self, session: str, words: str) -> str:
+        """One turn of an OpenAI client that names its session; return the session afterwards."""
+        body = {"model": "hermes-agent", "messages": [{"role": "user", "content": words}]}
+        headers = {"X-Hermes-Session-Id": session}
+        request = self._request("/v1/chat/completions", body, headers)
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
+            json.load(response)
+            return str(response.headers["X-Hermes-Session-Id"])
+
+    def fork(self, session: str) -> str:
+        """Copy a conversation; return the new session. From 0.16 on."""
+        found = self._post(f"/api/sessions/{session}/fork", {})
+        return str((found.get("session") or found)["id"])
+
     def start_run(self, session: str, words: str) -> None:
         """A turn without an open connection."""
         self._post("/v1/runs", {"input": words, "session_id": session})
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
-        headers = {"Authorization": f"Bearer {_KEY}", "Content-Type": "application/json"}
-        data = json.dumps(body).encode()
-        request = urllib.request.Request(f"{self._url}{path}", data, headers)
+        request = self._request(path, body, {})
         with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
             return json.load(response)
+
+    def _request(
+        self, path: str, body: dict[str, Any], headers: dict[str, str]
+    ) -> urllib.request.Request:
+        common = {"Authorization": f"Bearer {_KEY}", "Content-Type": "application/json"}
+        data = json.dumps(body).encode()
+        return urllib.request.Request(f"{self._url}{path}", data, common | headers)
 
     def _answers(self) -> bool:
         try:

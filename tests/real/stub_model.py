@@ -9,6 +9,7 @@ that contains FILL gets an answer that is longer than Hermes keeps without compr
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ TOOL_COMMAND = "sleep 3600"
 LONG_ANSWER = "All that I know, and more. " * 10_000
 """About 67,000 tokens by Hermes's own estimate: above the least threshold, which is 64,000."""
 _LARGE_REQUEST_BYTES = 200_000
+_ENDS_HANGING = re.compile(rf"{HANG} \d+$")
 
 
 class StubModel:
@@ -94,6 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._answer(question)
         else:
+            if _ENDS_HANGING.search(question):  # cron jobs do not stream, nor do helpers of Hermes
+                self.stub.half_answered.append(question)
+                self.stub.release.wait()
             message = {"role": "assistant", "content": "".join(ANSWER)}
             self._send_json(_completion("message", message, "stop"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -286,6 +287,43 @@ def test_a_session_that_grew_right_before_it_went_on_in_a_child_is_corrected_onc
         assert healed(home) == HealedReaps(mistakes=(FIRST,))
         assert dump(home)[FIRST]["end_reason"] == "'compression'"
         assert healed(home) == NOTHING
+
+
+def test_the_end_that_a_session_has_counts_and_not_the_one_with_the_latest_time(
+    home: Path, version: str
+) -> None:
+    """The clock was a day ahead at a first reap, which Hermes has taken back since."""
+    plan, place = planned(home)
+    ahead = dataclasses.replace(place, clock=lambda: time.time() + 86400)
+    execute(plan, ahead, end_reason="reaped")
+    sql(home, "UPDATE sessions SET ended_at = NULL, end_reason = NULL;")
+    sql(home, f"UPDATE messages SET timestamp = timestamp + 5 WHERE session_id = '{FIRST}';")
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        assert FIRST in reap(home).done
+        hermes.ask("append", session=FIRST)
+        assert FIRST in healed(home).mistakes
+        assert dump(home)[FIRST]["end_reason"] == "NULL"
+
+
+def test_a_session_that_is_written_to_after_it_went_on_in_a_child_is_corrected_once(
+    home: Path, version: str
+) -> None:
+    """An editor's server up to 0.16 stores the whole conversation in the old session too.
+
+    Hermes follows a child only if it did not begin before its parent's end.
+    """
+    with hermes_process(python_for(version), home, *GATEWAY) as hermes:
+        reap(home)
+        child(home, "20260101_100000_bbbbbb", SUMMARY)
+        hermes.ask("append", session=FIRST)
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
+        rows = dump(home)
+        assert rows[FIRST]["end_reason"] == "'compression'"
+        assert rows[FIRST]["ended_at"] == rows["20260101_100000_bbbbbb"]["started_at"]
+        assert healed(home) == NOTHING
+        hermes.ask("append", session=FIRST)
+        assert healed(home) == HealedReaps(mistakes=(FIRST,))
+        assert dump(home)[FIRST]["end_reason"] == "NULL"
 
 
 def test_a_child_whose_start_is_no_time_leaves_the_end_where_it_was(home: Path) -> None:

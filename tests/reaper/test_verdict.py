@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -322,8 +323,31 @@ def test_a_child_of_a_live_session_is_held() -> None:
 
 
 def test_unknown_sessions_are_counted_by_what_stands_in_the_way() -> None:
-    found = looked({"a": session("a"), "b": session("b")}, facts(holder(ProcessKind.CLI)))
-    assert [(each.reason, each.sessions) for each in found.unknown()] == [(UnknownReason.CHAT, 2)]
+    both = {"a": session("a"), "b": session("b")}
+    beside = facts(holder(ProcessKind.CLI, pid=1234))
+    (found,) = looked(both, beside, hours=51).unknown(both)
+    assert (found.reason, found.sessions, found.overdue) == (UnknownReason.CHAT, 2, 0)
+    assert (found.process, found.processes) == (1234, 1)
+    assert found.dead_at == pytest.approx(NOW + 21 * HOUR)
+
+
+def test_what_time_alone_does_not_end_has_no_end_and_is_soon_overdue() -> None:
+    one = {"a": session("a")}
+    stopped = facts(holder(ProcessKind.CLI, pid=1234, stopped=True))
+    (found,) = looked(one, stopped, hours=51).unknown(one)
+    assert (found.reason, found.overdue) == (UnknownReason.STOPPED, 1)
+    assert (found.process, found.dead_at) == (1234, None)
+    (found,) = looked(one, facts(blind=("permissions",))).unknown(one)
+    assert (found.reason, found.overdue, found.process) == (UnknownReason.BLIND, 1, None)
+
+
+def test_where_presumptions_are_off_nothing_is_overdue() -> None:
+    one = {"a": session("a", idle=1e7)}
+    off = structs.replace(RULES, presume_chat_seconds=None)
+    (found,) = looked(one, facts(holder(ProcessKind.CLI)), rules=off).unknown(one)
+    assert (found.overdue, found.dead_at) == (0, None)
+    (found,) = looked(one, facts(holder(ProcessKind.CLI)), hours=1).unknown(one)
+    assert found.overdue == 1, "idle for months by its own clock, and watched for an hour"
 
 
 def test_explain_says_which_process_is_waited_for_and_for_how_long() -> None:

@@ -114,8 +114,10 @@ def delegate(world: World, talker: Talker, meanwhile: Meanwhile) -> Told:
     line = talker.ask(f"{DELEGATE} {HANG}")
     _wait_until_asked(world, line.removeprefix(DELEGATE).strip())
     meanwhile(session)
-    _let_go_on(world, talker)
+    world.model.release.set()  # until the end: the result repeats the words that hang
+    talker.wait()
     talker.wait_for_helpers()
+    world.model.release.clear()
     return Told(session, line, talker.source)
 
 
@@ -174,7 +176,7 @@ def look(world: World, told: Told) -> View:
         resumed=_named(letters, [found["resumed"]]),
         shown=any(told.line in content for content in found["loaded"]),
         found=_named(letters, found["found"]),
-        lost=_count_lost(world),
+        lost=count_lost(world),
     )
 
 
@@ -191,7 +193,8 @@ def _named(letters: dict[str, str], sessions: list[str]) -> str:
     return "".join(sorted(letters[each] for each in sessions if each in letters))
 
 
-def _count_lost(world: World) -> int:
+def count_lost(world: World) -> int:
+    """How many questions so far are stored nowhere."""
     stored = "\n".join(str(row["content"]) for row in ask(world.home, _STORED))
     asked = [each for each in world.model.questions if each.startswith(("hello", HANG, DELEGATE))]
     return sum(each not in stored for each in asked)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from tests.real.acp import Editor, editor
+from tests.real.api_server import ApiServer, api_server
 from tests.real.cli import Chat, ask, chat, numbered
 from tests.real.hermes import Hermes
 from tests.real.holders import Holder, holder
+from tests.real.plugin import PluginThread, plugin_in_gateway
 from tests.real.terminal import PATIENCE_SECONDS
 from tests.real.tui import Tui, tui
 from tests.real.waiting import wait_until
@@ -112,7 +116,7 @@ class TuiTalker:
 class EmbeddingTalker:
     source = "cli"
 
-    def __init__(self, program: Holder, home: Path) -> None:
+    def __init__(self, program: Holder | PluginThread, home: Path) -> None:
         self._program, self._home = program, home
 
     def begin(self) -> None:
@@ -136,7 +140,73 @@ class EmbeddingTalker:
         raise NotImplementedError("a program has no such command")
 
 
-KINDS = ("chat", "tui", "embedder")
+class ApiTalker:
+    """A client of the API server in a gateway, which keeps nothing between turns."""
+
+    source = "api_server"
+
+    def __init__(self, server: ApiServer, home: Path) -> None:
+        self._server, self._home = server, home
+        self._session = ""
+        self._turn: threading.Thread | None = None
+
+    def begin(self) -> None:
+        self._session = numbered("api").replace(" ", "_")
+
+    def ask(self, words: str) -> str:
+        line = numbered(words)
+        self._turn = threading.Thread(target=self._complete, args=(line,), daemon=True)
+        self._turn.start()
+        return line
+
+    def _complete(self, line: str) -> None:
+        self._session = self._server.complete(self._session, line)
+
+    def wait(self) -> None:
+        assert self._turn is not None
+        self._turn.join(PATIENCE_SECONDS)
+        assert not self._turn.is_alive()
+
+    def wait_for_helpers(self) -> None:
+        _wait_for_subagents(self._home)
+
+    def compress(self) -> None:
+        raise NotImplementedError("a client has no such command")
+
+    def branch(self) -> None:
+        self._session = self._server.fork(self._session)
+
+
+class AcpTalker:
+    source = "acp"
+
+    def __init__(self, window: Editor, home: Path) -> None:
+        self._editor, self._home = window, home
+        self._session = ""
+        self._turn = 0
+
+    def begin(self) -> None:
+        self._session = self._editor.create()
+
+    def ask(self, words: str) -> str:
+        line = numbered(words)
+        self._turn = self._editor.ask(self._session, line)
+        return line
+
+    def wait(self) -> None:
+        self._editor.wait(self._turn)
+
+    def wait_for_helpers(self) -> None:
+        _wait_for_subagents(self._home)
+
+    def compress(self) -> None:
+        self._editor.wait(self._editor.ask(self._session, "/compact"))
+
+    def branch(self) -> None:
+        self._session = self._editor.fork(self._session)
+
+
+KINDS = ("chat", "tui", "embedder", "plugin", "api", "acp")
 
 
 @contextmanager
@@ -146,6 +216,12 @@ def talker(kind: str, hermes: Hermes, home: Path) -> Iterator[Talker]:
             yield ChatTalker(stack.enter_context(chat(hermes, home)), home)
         elif kind == "tui":
             yield TuiTalker(stack.enter_context(tui(hermes, home)), home)
+        elif kind == "api":
+            yield ApiTalker(stack.enter_context(api_server(hermes, home)), home)
+        elif kind == "acp":
+            yield AcpTalker(stack.enter_context(editor(hermes, home)), home)
+        elif kind == "plugin":
+            yield EmbeddingTalker(stack.enter_context(plugin_in_gateway(hermes, home)), home)
         else:
             yield EmbeddingTalker(stack.enter_context(holder(hermes, home, module="embed")), home)
 

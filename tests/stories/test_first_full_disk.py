@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,9 +32,13 @@ def home() -> Iterator[Path]:
 
 def fill(file: Path) -> None:
     with file.open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
-        while filler.write(b"x" * 4096):
-            pass
+        write_all(filler.write)
     assert os.statvfs(file).f_bavail == 0
+
+
+def write_all(write: Callable[[bytes], int | None]) -> None:
+    while write(b"x" * 4096):
+        pass
 
 
 def test_the_first_run_says_what_to_free_and_then_works(home: Path, tmp_path: Path) -> None:

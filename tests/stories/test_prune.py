@@ -6,6 +6,7 @@ import os
 import shlex
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -363,43 +364,130 @@ def small_filesystem(folder: Path, mebibytes: int = 48) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", place], check=True)
 
 
-@pytest.mark.parametrize("early_purge", [True, False])
-def test_a_full_filesystem_is_relieved_to_the_low_mark_or_said_to_be_out_of_reach(
-    early_purge: bool, newest: MadeHome, tmp_path: Path
+def fill_with_repos(home: Path, mebibytes: int, count: int) -> None:
+    """Shadow repositories that no chat has used for long; their blocks are allocated."""
+    for number in range(count):
+        repo = home / "checkpoints" / f"{number:016x}"
+        (repo / "objects").mkdir(parents=True)
+        (repo / "HEAD").write_text("ref: refs/heads/main\n")
+        (repo / "HERMES_WORKDIR").write_text("/nowhere\n")
+        (repo / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = false\n")
+        with (repo / "objects" / "blob").open("wb") as blob:
+            os.posix_fallocate(blob.fileno(), 0, mebibytes * 1024 * 1024 // count)
+        for path in (*repo.rglob("*"), repo):
+            os.utime(path, (0, path.stat().st_mtime - SECONDS))
+
+
+def used_share(disk: Path) -> float:
+    """As df reckons it."""
+    found = os.statvfs(disk)
+    used = found.f_blocks - found.f_bfree
+    return used / (used + found.f_bavail)
+
+
+def fill_to(disk: Path, share: float) -> None:
+    """Take the rest with a file that belongs to no home."""
+    found = os.statvfs(disk)
+    used = found.f_blocks - found.f_bfree
+    missing = int((share * (used + found.f_bavail) - used) * found.f_frsize)
+    with (disk / "ballast").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, missing)
+
+
+@pytest.mark.parametrize("mebibytes", [128, pytest.param(6144, marks=pytest.mark.full)])
+def test_a_full_filesystem_is_below_its_low_mark_after_min_keep(
+    mebibytes: int, newest: MadeHome, tmp_path: Path
 ) -> None:
     """What waits in the trash takes as much room as before; only emptying that gives it back."""
-    with small_filesystem(tmp_path) as disk:
+    with small_filesystem(tmp_path, mebibytes) as disk:
         home = copy_of(newest, disk)
-        write_dumps(home, 30, 1024 * 1024)
-        marks = "{disk_used: {high: 60%, low: 40%, for: 1ms}}"
-        trash = f", trash: {{early_purge: {str(early_purge).lower()}}}, caps: {{share: 100%}}"
-        with agent(tmp_path, configuration=enforcing(home, marks, trash)) as running:
-            if early_purge:
-                metrics = when(
-                    running,
-                    lambda found: (
-                        bool(found.by("hermes_prune_pressure", "threshold", home=HOME))
-                        and threshold(found, "disk_used") <= (0.4, 0)
-                    ),
-                    "the low mark is reached",
-                )
-                assert threshold(metrics, "disk_used")[0] <= 0.4
-            else:
-                metrics = when(
-                    running,
-                    lambda found: (
-                        bool(
-                            found.by(
-                                "hermes_prune_unreachable_bytes",
-                                "threshold",
-                                home=HOME,
-                                reason="trash",
-                            )
-                        )
-                        and runs_done(found) == 1
-                    ),
-                    "the trash is said to stand in the way",
-                )
-                assert threshold(metrics, "disk_used")[0] > 0.6
-                assert len(list((home / ".hermes-exporter").rglob("*request_dump_*"))) >= 9
+        write_dumps(home, 10, mebibytes * 256)
+        fill_with_repos(home, mebibytes * 5 // 6 - 8, 24)
+        last_copy = home / "sessions/session_20250101_000000_abcdef.json"
+        last_copy.write_text("{}")
+        os.utime(last_copy, (0, last_copy.stat().st_mtime - SECONDS))
+        if used_share(disk) < 0.92:
+            fill_to(disk, 0.92)
+        before = contents(home)
+        allowed = {
+            each["target"]
+            for each in run_json("prune", *options(tmp_path, home))["plan"]["actions"]
+        }
+        marks = "{disk_used: {high: 90%, low: 85%, for: 1ms}}"
+        settings = enforcing(home, marks, ", trash: {min_keep: 4s}")
+        with agent(tmp_path, configuration=settings) as running:
+            metrics = when(
+                running,
+                lambda found: (
+                    found.by("hermes_prune_unreachable_bytes", "reason", home=HOME).get(
+                        ("trash",), 0
+                    )
+                    > 0
+                    and runs_done(found) == 1
+                ),
+                "the trash is said to stand in the way for a moment",
+            )
+            assert threshold(metrics, "disk_used")[0] > 0.9, "nothing skips the trash"
+            metrics = when(
+                running,
+                lambda found: threshold(found, "disk_used") <= (0.85, 0),
+                "the low mark is reached",
+            )
+            assert used_share(disk) <= 0.85
+            assert metrics.by("hermes_prune_unreachable_bytes", "reason", home=HOME) == {}
+            after = contents(home)
+            gone = {name for name in before["files"] if name not in after["files"]}
+            assert gone
+            unnamed = {
+                name for name in gone if not any(f"/{each}" in f"/{name}" for each in allowed)
+            }
+            assert unnamed == set()
+            assert last_copy.exists()
+            assert used_share(disk) > 0.7, "no more than was asked for"
+            done = run_json("prune", "--policy", "old_sessions", "--yes", *options(tmp_path, home))
+            assert done["done"] > 0
+            assert run_json("undo", done["run"], *options(tmp_path, home))["failed"] == []
+            assert contents(home) == after
     assert "Traceback" not in (tmp_path / "agent.log").read_text()
+
+
+def local_time(hour: int, minute: int) -> dict[str, str]:
+    """A time zone in which it is about this time now."""
+    wanted, now = hour * 60 + minute, time.gmtime()
+    behind = (now.tm_hour * 60 + now.tm_min - wanted) % (24 * 60)
+    if behind > 12 * 60:
+        behind -= 24 * 60
+    sign = "-" if behind < 0 else ""
+    return {"TZ": f"XXX{sign}{abs(behind) // 60}:{abs(behind) % 60:02}"}
+
+
+def test_with_age_the_agent_cleans_up_once_a_night_and_not_by_day(
+    newest: MadeHome, tmp_path: Path
+) -> None:
+    home = copy_of(newest, tmp_path)
+    write_dumps(home, 10, 4096)
+    settings = enforcing(home, "{}", ", when: [pressure, age], caps: {share: 100%}")
+    with agent(tmp_path, configuration=settings, environment=local_time(12, 0)) as running:
+        metrics = when(
+            running,
+            lambda found: found.by("hermes_retention_eligible", "policy", home=HOME) != {},
+            "the pruner has looked",
+        )
+        assert metrics.value("hermes_prune_by_age", home=HOME) == 1
+        assert runs_done(running.next_scan()) == 0
+    with agent(tmp_path, configuration=settings, environment=local_time(4, 52)) as running:
+        metrics = when(
+            running,
+            lambda found: (
+                runs_done(found) == 1
+                and set(found.by("hermes_retention_eligible", "policy", home=HOME).values()) == {0}
+            ),
+            "nothing is past its policy any more",
+        )
+        deleted = metrics.by("hermes_prune_deleted_total", "policy", home=HOME)
+        assert deleted["request_dumps",] >= 10
+        assert deleted["old_sessions",] > 0
+        assert runs_done(running.next_scan()) == 1
+    (run_row,) = run_json("history", *options(tmp_path, home))
+    undone = run_json("undo", run_row["run"], *options(tmp_path, home))
+    assert (undone["failed"], undone["restored"]) == ([], run_row["actions"])

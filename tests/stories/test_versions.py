@@ -133,8 +133,6 @@ def test_held_sessions(scanned: Scanned) -> None:
     names = {"chat_direct", "chat_group", "chat_channel", "topic", "handoff", "with_goal"}
     if scanned.database.columns("compression_locks"):
         names.add("compressing")
-    if scanned.database.columns("async_delegations"):
-        names.add("delegating")
     held = {
         session["id"]
         for session in scanned.open_sessions

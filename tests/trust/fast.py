@@ -72,8 +72,7 @@ def episode(script: Sequence[Step], made: dict[str, Path]) -> dict[str, Any]:
 
 
 def _take(script: Sequence[Step], made: dict[str, Path]) -> dict[str, Any]:
-    made_up.CLOCK.__init__()  # type: ignore[misc]
-    made_up.quiet_logs()
+    made_up.begin()
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     number, failed, trace = -1, None, ""
     machine = None

@@ -11,7 +11,10 @@ CLOCK = MadeUpTime()
 CLOCK.install()
 
 import json  # noqa: E402
+import logging  # noqa: E402
 import os  # noqa: E402
+import random  # noqa: E402
+import secrets  # noqa: E402
 import shutil  # noqa: E402
 import threading  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -356,8 +359,14 @@ def _raise(name: str, error: Exception) -> None:
     raise AssertionError(f"collector {name} failed") from error
 
 
-def quiet_logs() -> None:
+def begin(seed: int = 1) -> None:
+    """Begin an episode: its clocks, and what the product draws by chance, are always the same."""
+    CLOCK.__init__()  # type: ignore[misc]
     logs.setup("error")
+    logging.disable(logging.ERROR)
+    random.seed(seed)
+    chance = random.Random(seed)
+    secrets.token_hex = lambda size=None: chance.randbytes(size or 32).hex()  # type: ignore
 
 
-__all__ = ["HOST", "Fault", "MadeUpStage", "quiet_logs"]
+__all__ = ["HOST", "Fault", "MadeUpStage", "begin"]

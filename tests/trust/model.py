@@ -94,6 +94,8 @@ class Row:
     end_reason: str | None
     archived: bool
     tokens: tuple[str, ...]
+    times: tuple[float, ...] = ()
+    """When it began, and when each message was written, by Hermes's clock."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class ActionRow:
     target: str
     state: str
     proof: str | None
+    at: float | None = None
+    """When it was settled."""
 
 
 @dataclass(frozen=True)
@@ -307,6 +311,10 @@ class Model:
         what = f"{session.id} was ended as {proof} ({proofs})"
         if home.held.get(session.id):
             raise BrokenPromiseError(f"{what}, and it is held: {home.held[session.id]}")
+        if session.restored_true is not None and not home.by_hand:
+            since = self.clock.true - session.restored_true
+            if since + self.clock_wrong_by + self.rules.slack < 30 * DAY:
+                raise BrokenPromiseError(f"{what} {since:.0f} s after an undo gave it back")
         if session.source not in REAPABLE:
             raise BrokenPromiseError(f"{what}, and its source is {session.source}")
         stopped = [p.pid for p in self.of(home) if p.stopped and p.kind not in NOTHING_RUNS_IN]
@@ -442,6 +450,8 @@ class Model:
                 continue
             used = session.reaped_true is not None and session.active_true > session.reaped_true
             went_on = session.went_on_in is not None
+            if home.journal_damaged:
+                continue  # what was lost of the journal cannot be put right
             if used and holders and not went_on and row.end_reason == OUR_REASON:
                 raise BrokenPromiseError(f"{session.id} was used after its reap, and stays ended")
             missing = [t for t in session.tokens if t not in row.tokens and t in trash]

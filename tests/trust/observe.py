@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import time
 import zlib
 from pathlib import Path
 
@@ -18,6 +19,18 @@ from tests.trust.model import ActionRow, Observation, Row
 
 TOKEN = re.compile(rb"tok[0-9a-f]{8}x")
 _OURS = ".hermes-exporter"
+_TRIES = 50
+
+
+def _states(file: Path, side: str) -> list[tuple[int, int, int] | None]:
+    found: list[tuple[int, int, int] | None] = []
+    for suffix in ("", side):
+        try:
+            status = os.stat(f"{file}{suffix}")
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        except FileNotFoundError:
+            found.append(None)
+    return found
 
 
 class Observer:
@@ -31,6 +44,15 @@ class Observer:
         self._tokens: dict[tuple[str, int, int, int], frozenset[str]] = {}
 
     def look(self, home: Path) -> Observation:
+        """Look at a home; again if something moved meanwhile."""
+        for _ in range(_TRIES):
+            try:
+                return self._look(home)
+            except (FileNotFoundError, apsw.Error):
+                time.sleep(0.02)
+        return self._look(home)
+
+    def _look(self, home: Path) -> Observation:
         database = self._copy(home / "state.db", "-wal")
         known = self._rows.get(str(home))
         if known is None or known[0] != database:
@@ -50,6 +72,15 @@ class Observer:
         )
 
     def _copy(self, file: Path, side: str) -> object:
+        """Copy a database and its side file as they are at one moment."""
+        for _ in range(_TRIES):
+            before = _states(file, side)
+            found = self._copy_once(file, side)
+            if _states(file, side) == before:
+                break
+        return found
+
+    def _copy_once(self, file: Path, side: str) -> object:
         copy = self._scratch / "copy.db"
         found: list[bytes | None] = []
         for suffix in ("", side):
@@ -73,16 +104,24 @@ class Observer:
                 return {}
             archived = "archived" if "archived" in names else "0"
             tokens: dict[str, list[str]] = {}
-            for session, content in connection.execute(
-                "SELECT session_id, CAST(content AS BLOB) FROM messages ORDER BY id"
+            times: dict[str, list[float]] = {}
+            for session, content, moment in connection.execute(
+                "SELECT session_id, CAST(content AS BLOB), timestamp FROM messages ORDER BY id"
             ):
+                times.setdefault(session, []).append(moment)
                 found = TOKEN.search(content or b"")
                 if found:
                     tokens.setdefault(session, []).append(found[0].decode())
             return {
-                session: Row(ended_at, reason, bool(put_away), tuple(tokens.get(session, ())))
-                for session, ended_at, reason, put_away in connection.execute(
-                    f"SELECT id, ended_at, end_reason, {archived} FROM sessions"
+                session: Row(
+                    ended_at,
+                    reason,
+                    bool(put_away),
+                    tuple(tokens.get(session, ())),
+                    (began, *times.get(session, ())),
+                )
+                for session, ended_at, reason, put_away, began in connection.execute(
+                    f"SELECT id, ended_at, end_reason, {archived}, started_at FROM sessions"
                 )
             }
         finally:
@@ -102,10 +141,10 @@ class Observer:
         connection = apsw.Connection(str(self._scratch / "copy.db"))
         try:
             found = {
-                (run, number): ActionRow(run, action, target, state, proof)
-                for run, number, action, target, state, proof in connection.execute(
-                    "SELECT run, number, action, target, state, json_extract(after, '$.proof') "
-                    "FROM actions ORDER BY run, number"
+                (run, number): ActionRow(run, action, target, state, proof, at)
+                for run, number, action, target, state, proof, at in connection.execute(
+                    "SELECT run, number, action, target, state, json_extract(after, '$.proof'), "
+                    "settled_at FROM actions ORDER BY run, number"
                 )
             }
             return found, bool(list(connection.execute("SELECT 1 FROM breaker")))

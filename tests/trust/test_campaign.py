@@ -11,6 +11,8 @@ from tests.real.hermes import REPOSITORY
 
 SEED = 4100
 STEPS = 2000
+REAL_SEED = 10
+REAL_STEPS = 60
 
 
 def run_stage(stage: str, seed: int, steps: int) -> str:
@@ -27,3 +29,9 @@ def run_stage(stage: str, seed: int, steps: int) -> str:
 def test_nothing_is_harmed_or_lost_whatever_happens_to_made_up_processes() -> None:
     said = run_stage("fast", SEED, STEPS)
     assert f'"steps": {STEPS}' in said
+
+
+@pytest.mark.timeout(1200)
+def test_nothing_is_harmed_or_lost_whatever_real_processes_do() -> None:
+    said = run_stage("real", REAL_SEED, REAL_STEPS)
+    assert f'"steps": {REAL_STEPS}' in said

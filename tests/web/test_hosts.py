@@ -15,8 +15,8 @@ HOSTS = AllowedHosts({"localhost", "web1", "web1.example.org", "Metrics.Example.
 @pytest.mark.parametrize(
     "header",
     [
-        *("localhost", "localhost:9749", "LOCALHOST", "localhost.", "web1:80", "web1.example.org"),
-        *("127.0.0.1", "127.0.0.1:9749", "10.1.2.3:1", "[::1]:9749", "[::1]", "[fe80::1%eth0]:1"),
+        *("localhost", "localhost:10749", "LOCALHOST", "localhost.", "web1:80", "web1.example.org"),
+        *("127.0.0.1", "127.0.0.1:10749", "10.1.2.3:1", "[::1]:10749", "[::1]", "[fe80::1%eth0]:1"),
         *("metrics.example.org:443", ""),
     ],
 )
@@ -27,7 +27,7 @@ def test_addresses_and_own_names_are_answered(header: str) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        *("evil.example", "evil.example:9749", "localhost.evil.example", "127.0.0.1.evil.example"),
+        *("evil.example", "evil.example:10749", "localhost.evil.example", "127.0.0.1.evil.example"),
         *("web1.evil.example", "example.org", "[evil]", "1.2.3.4.5", "0x7f.1", "localhosts"),
     ],
 )

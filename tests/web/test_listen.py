@@ -15,6 +15,7 @@ from exporter.web.listen import (
     check_listen_address,
     format_address,
     inherited_listeners,
+    is_local,
     open_listener,
     open_listeners,
     parse_listen_address,
@@ -24,11 +25,11 @@ from exporter.web.listen import (
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [
-        ("127.0.0.1:9749", ("127.0.0.1", 9749)),
-        (":9749", ("", 9749)),
-        ("[::1]:9749", ("::1", 9749)),
+        ("127.0.0.1:10749", ("127.0.0.1", 10749)),
+        (":10749", ("", 10749)),
+        ("[::1]:10749", ("::1", 10749)),
         ("[::]:0", ("::", 0)),
-        ("localhost:9749", ("localhost", 9749)),
+        ("localhost:10749", ("localhost", 10749)),
     ],
 )
 def test_the_forms_of_an_address(text: str, parsed: tuple[str, int]) -> None:
@@ -38,14 +39,14 @@ def test_the_forms_of_an_address(text: str, parsed: tuple[str, int]) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("9749", "HOST:PORT"),
+        ("10749", "HOST:PORT"),
         ("", "HOST:PORT"),
         ("localhost", "HOST:PORT"),
         ("localhost:http", "HOST:PORT"),
         ("127.0.0.1:65536", "HOST:PORT"),
         ("127.0.0.1:-1", "HOST:PORT"),
         ("127.0.0.1:²", "HOST:PORT"),
-        ("::1:9749", r"\[::1\]:9749"),
+        ("::1:10749", r"\[::1\]:10749"),
     ],
 )
 def test_a_bad_address_is_told_how_to_write_it(text: str, told: str) -> None:
@@ -172,3 +173,10 @@ def test_a_descriptor_that_cannot_be_listened_on_is_one_clear_line(tmp_path: Pat
 def test_sockets_for_another_process_are_not_taken() -> None:
     assert inherited_listeners({"LISTEN_FDS": "1", "LISTEN_PID": "1"}) == []
     assert inherited_listeners({}) == []
+
+
+def test_which_addresses_only_this_host_can_open() -> None:
+    for address in ("127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/run/web.sock"):
+        assert is_local(address)
+    for address in (":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "web1:1"):
+        assert not is_local(address)

@@ -12,7 +12,7 @@ from exporter.web.limits import DEFAULT_LIMITS, Limits
 from exporter.web.request import Request, RequestError, find_head_end, parse_head
 
 SCRAPE = (
-    b"GET /metrics?x=1 HTTP/1.1\r\nHost: localhost:9749\r\nUser-Agent: Prometheus/3.0.0\r\n"
+    b"GET /metrics?x=1 HTTP/1.1\r\nHost: localhost:10749\r\nUser-Agent: Prometheus/3.0.0\r\n"
     b"Accept: text/plain\r\nAccept: */*\r\nAccept-Encoding: gzip\r\n\r\n"
 )
 
@@ -119,7 +119,7 @@ def test_a_scrape_is_understood() -> None:
         method="GET",
         path="/metrics",
         headers={
-            "host": "localhost:9749",
+            "host": "localhost:10749",
             "user-agent": "Prometheus/3.0.0",
             "accept": "text/plain, */*",
             "accept-encoding": "gzip",

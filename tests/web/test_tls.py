@@ -121,6 +121,17 @@ def test_plain_http_on_the_tls_port_is_told_so(folder: Path) -> None:
         assert b"/one" not in answer
 
 
+def test_the_plain_link_of_an_alert_leads_on_to_https(folder: Path) -> None:
+    with running(Pages(), security=security(folder)) as server:
+        answer = server.say(request("/runbooks/HermesAgentDown"))
+        assert status_of(answer) == 307
+        assert b"\r\nLocation: https://localhost/runbooks/HermesAgentDown\r\n" in answer
+        for path in ("/metrics", "/runbooks/../metrics", "/runbooks/a/b"):
+            assert status_of(server.say(request(path))) == 400
+        split = request("/runbooks/A", {"X": "\r\nHost: evil"})
+        assert b"Location: https://localhost/" in server.say(split)
+
+
 @settings(max_examples=60)
 @given(data=st.binary(min_size=1, max_size=300))
 def test_random_bytes_are_no_handshake(folder: Path, data: bytes) -> None:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -121,15 +121,81 @@ def test_foreign_keys_hold_for_us_too(home: Path) -> None:
     assert FIRST in dump(home)
 
 
-def test_we_never_checkpoint(home: Path) -> None:
+def large_writer(home: Path, *pids: int, **options: Any) -> AbstractContextManager[Writer]:
+    """A writer of mebibytes at a time, which a busy machine may take long for."""
+    return writer(home, *pids, lock_limit_seconds=600.0, **options)
+
+
+def fill(found: Writer, mebibytes: int) -> None:
+    with found.transaction():
+        found.connection.execute("CREATE TABLE IF NOT EXISTS large (content)")
+        found.connection.execute("DELETE FROM large")
+        found.connection.execute("INSERT INTO large VALUES (zeroblob(?))", (mebibytes << 20,))
+
+
+def wal_of(home: Path) -> int:
+    return (home / "state.db-wal").stat().st_size
+
+
+def test_a_small_write_leaves_the_checkpoint_to_hermes(home: Path) -> None:
     with opened(home) as process:
-        before = (home / "state.db").read_bytes()
-        size = (home / "state.db-wal").stat().st_size
-        with writer(home, process.pid) as found, found.transaction():
-            found.connection.execute("CREATE TABLE large (content)")
-            found.connection.execute("INSERT INTO large VALUES (zeroblob(8000000))")
-        assert (home / "state.db-wal").stat().st_size > size + 8_000_000
+        before, size = (home / "state.db").read_bytes(), wal_of(home)
+        with large_writer(home, process.pid) as found:
+            fill(found, 8)
+        assert wal_of(home) > size + (8 << 20)
         assert (home / "state.db").read_bytes() == before
+
+
+def test_beside_an_idle_process_the_wal_begins_anew_and_stays_small(home: Path) -> None:
+    with opened(home) as process, large_writer(home, process.pid) as found:
+        for _ in range(20):
+            fill(found, 9)
+            assert wal_of(home) < 40 << 20
+
+
+def test_beside_a_reader_that_never_ends_we_stop_before_the_wal_is_64_mib_larger(
+    home: Path,
+) -> None:
+    def fill_again_and_again(pid: int) -> None:
+        with large_writer(home, pid, lock_wait_seconds=0.2) as found:
+            for _ in range(20):
+                fill(found, 9)
+
+    with opened(home) as process:
+        process.do("connection.execute('BEGIN')")
+        process.do("connection.execute('SELECT COUNT(*) FROM sessions').fetchone()")
+        with pytest.raises(WriteError, match="a process reads it for so long"):
+            fill_again_and_again(process.pid)
+        assert 40 << 20 < wal_of(home) < 64 << 20
+
+
+def test_a_process_that_lost_its_locks_forbids_the_checkpoint(home: Path) -> None:
+    with opened(home) as process, large_writer(home, process.pid) as found:
+        fill(found, 12)
+        before = (home / "state.db").read_bytes()
+        process.do(f"touch({str(home / 'state.db')!r})")
+        with pytest.raises(WriteError) as told:
+            fill(found, 12)
+        assert told.value.why is WriteTrouble.LOCK_LOST
+        assert (home / "state.db").read_bytes() == before
+
+
+def test_where_no_process_is_the_wal_is_truncated_and_never_removed(home: Path) -> None:
+    with large_writer(home) as found:
+        fill(found, 9)
+        inode = (home / "state.db-wal").stat().st_ino
+        assert found.truncate_wal()
+        assert wal_of(home) == 0
+    assert (home / "state.db-wal").stat().st_ino == inode
+    assert sql(home, "SELECT LENGTH(content) FROM large;").split() == [str(9 << 20)]
+
+
+def test_a_process_that_came_keeps_the_wal(home: Path) -> None:
+    with large_writer(home) as found:
+        fill(found, 1)
+        with opened(home):
+            assert not found.truncate_wal()
+            assert wal_of(home) > 1 << 20
 
 
 # The lock
@@ -400,7 +466,7 @@ def test_a_time_that_is_no_number_counts_as_activity(home: Path) -> None:
     sql(home, f"UPDATE messages SET timestamp = 'soon' WHERE session_id = '{FIRST}';")
     with writer(home) as found:
         schema = probe_schema(found.connection)
-        assert active_since(found.connection, schema, FIRST, End(9e9, "reaped"), 2)
+        assert active_since(found.connection, schema, FIRST, 9e9, 2)
 
 
 def test_a_turn_under_way_is_seen_where_hermes_notes_it() -> None:

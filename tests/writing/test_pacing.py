@@ -13,7 +13,7 @@ import pytest
 from exporter.evidence.openers import KnownOpeners
 from exporter.writing.batch_size import BatchSize
 from exporter.writing.connection import LOCK_LIMIT_SECONDS, Writer
-from exporter.writing.pacing import Pacer, checkpoint, pause_for_writers
+from exporter.writing.pacing import Pacer, pause_for_writers
 from exporter.writing.target import Target
 from tests.support.small_homes import small_home
 
@@ -117,20 +117,3 @@ def test_a_transaction_that_lasted_too_long_is_taken_back_and_learnt_from(
     assert size.told == ([("too long", 9, LOCK_LIMIT_SECONDS)] if planned else [])
     assert pacer.longest_hold_seconds == LOCK_LIMIT_SECONDS + 1
     assert pauses == []
-
-
-def test_a_small_wal_is_left_and_a_large_one_is_written_back(
-    tmp_path: Path, clock: Clock, pauses: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def is_written_back() -> bool:
-        """Whether a checkpoint has taken every page of the WAL into the database."""
-        checkpoint(pacer.target, writer)
-        with open(pacer.target.database, "rb") as file:
-            return b"a new row" in file.read()
-
-    with pacing(tmp_path, clock, pauses) as (pacer, writer):
-        with writer.transaction():
-            writer.connection.execute("UPDATE sessions SET source = 'a new row'")
-        assert not is_written_back()
-        monkeypatch.setattr("exporter.writing.pacing._WAL_BYTES", 0)
-        assert is_written_back()

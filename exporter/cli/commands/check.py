@@ -28,7 +28,7 @@ EXAMPLES = (
 def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_json(parser)
     arguments.add_agent(parser)
-    arguments.add_web_config(parser)
+    arguments.add_web_to_check(parser)
 
 
 def run(args: Namespace) -> int:
@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
     else:
         from exporter.cli.render import check
 
-        output.show(check.blocks(report))
+        output.show(check.blocks(report, one_shot.advice(options)))
     if report["config"]:
         raise ConfigError("\n".join(report["config"]))
     return 0 if report["ok"] else 1

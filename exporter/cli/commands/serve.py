@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from exporter.agent.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_PORT
 from exporter.cli import arguments
 
 SUMMARY = "scan the homes of this host and serve their metrics"
@@ -16,10 +17,10 @@ memory and touches no disk. Homes are only read, unless the configuration says
 SIGTERM: finish the responses under way, then end. SIGHUP: read the
 configuration again."""
 EXAMPLES = (
-    ("every home on this host, on 127.0.0.1:9749", "hermes-exporter serve"),
+    (f"every home on this host, on {DEFAULT_LISTEN_ADDRESS}", "hermes-exporter serve"),
     (
         "one home, for scrapes from other hosts",
-        "hermes-exporter serve --home ~/.hermes --web.listen-address :9749",
+        f"hermes-exporter serve --home ~/.hermes --web.listen-address :{DEFAULT_PORT}",
     ),
 )
 

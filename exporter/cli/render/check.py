@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone
 from exporter.text import counted
 
 
-def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
-    """Yield lines and tables for the value that `check --json` prints.
+def blocks(report: Mapping[str, Any], advice: Sequence[str] = ()) -> Iterator[Block]:
+    """Yield lines and tables for the value that `check --json` prints, and some advice.
 
     Problems of the configuration are only counted here. They go to stderr, one line each, and with
     any of them there is nothing else to report.
@@ -30,6 +30,9 @@ def blocks(report: Mapping[str, Any]) -> Iterator[Block]:
         yield from _can(home)
         for missing in home["cannot"]:
             yield from _cannot(missing)
+    for each in advice:
+        yield Line()
+        yield Line((Cell("advice:", Tone.FAINT), Cell(each)))
 
 
 def _can(home: Mapping[str, Any]) -> Iterator[Table]:

@@ -12,7 +12,7 @@ from exporter.cli.render.left_alone import left_alone, stopped
 from exporter.cli.render.plan import stopped_run, unknown_outcome
 from exporter.config.prune import POLICY_NAMES, Prune
 from exporter.pruner.models import Act, PruneAction, PrunePlan
-from exporter.runs.models import Frees
+from exporter.runs.models import Frees, NotYet
 from exporter.text import counted, format_age, format_count, format_size
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
@@ -20,9 +20,8 @@ _LISTED = 20
 """How many items are listed one by one; `--all` lists all."""
 _NOTHING: Mapping[Frees, int] = dict.fromkeys(Frees, 0)
 _FREED = {
-    Frees.NOW: "now",
-    Frees.AT_PURGE: "when the trash is emptied",
-    Frees.AFTER_UPKEEP: "after VACUUM or git gc",
+    Frees.AT_PURGE: "when the trash is emptied, after prune.trash.keep or by `purge`",
+    Frees.AFTER_UPKEEP: "by VACUUM or git gc",
 }
 
 
@@ -75,36 +74,36 @@ def blocks(
 
 
 def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
-    """Yield the sums by home and policy; one home needs no column."""
-    homes = list(dict.fromkeys(each["home"] for each in actions))
-    sums: dict[tuple[str, str], list[int]] = {}
+    """Yield by home and policy how many items go, and when their bytes come free."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for each in actions:
-        sums.setdefault((each["home"], each["policy"]), []).append(each["bytes"])
+        groups.setdefault((each["home"], each["policy"]), []).append(each)
+    homes = list(dict.fromkeys(home for home, _ in groups))
     rows = [
-        (
-            Cell(home),
-            Cell(policy, Tone.STRONG),
-            Cell(format_count(len(sums[home, policy]))),
-            Cell(format_size(sum(sums[home, policy]))),
-        )
+        (Cell(home), Cell(policy, Tone.STRONG), *_amounts(groups[home, policy]))
         for home in homes
         for policy in POLICY_NAMES
-        if (home, policy) in sums
+        if (home, policy) in groups
     ]
-    total = sum(each["bytes"] for each in actions)
-    rows.append((Cell("all"), Cell(""), Cell(format_count(len(actions))), Cell(format_size(total))))
+    several = len(homes) > 1
+    rows.append((Cell("all"), Cell("" if several else "all"), *_amounts(actions)))
+    titles = ("items", "bytes", "free now", "at purge", "after upkeep")
     columns = (
-        Column("home"),
+        Column("home", least=8),
         Column("policy"),
-        Column("items", right=True),
-        Column("bytes", right=True),
+        *(Column(title, right=True) for title in titles),
     )
-    if len(homes) == 1:
-        rows[-1] = (Cell(""), Cell("all"), *rows[-1][2:])
-        yield Table(columns[1:], tuple(row[1:] for row in rows))
-    else:
-        yield Table(columns, tuple(rows))
+    first = 0 if several else 1  # one home needs no column
+    yield Table(columns[first:], tuple(row[first:] for row in rows))
     yield Line()
+
+
+def _amounts(actions: Sequence[Mapping[str, Any]]) -> Iterator[Cell]:
+    yield Cell(format_count(len(actions)))
+    yield Cell(format_size(sum(each["bytes"] for each in actions)))
+    for when in Frees:
+        size = sum(each["bytes"] for each in actions if each.get("frees") == when.value)
+        yield Cell(format_size(size)) if size else Cell("-", Tone.FAINT)
 
 
 def _when_free(plans: Sequence[HomePlanView]) -> Iterator[Block]:
@@ -220,9 +219,21 @@ def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
         yield f"warning: {warning}", Tone.WARN
     if plan.protected:
         yield f"kept: {kept_in_words(plan.protected)}", Tone.PLAIN
+    if plan.rows_trash_bytes:
+        most = format_size(plan.rows_trash_bytes)
+        yield f"until the trash is emptied, compressed rows take at most {most}", Tone.PLAIN
+    for coming in plan.not_yet:
+        yield _eligible_later(coming, plan.created_at), Tone.PLAIN
     for each in plan.unreachable:
         above = f"{each.threshold}: {format_size(each.bytes)} above its low mark"
         yield f"{above} cannot be freed: {each.reason}", Tone.WARN
+
+
+def _eligible_later(coming: NotYet, now: float) -> str:
+    """Return `2 orphan checkpoints, eligible in 23h`."""
+    what = f"{format_count(coming.items)} {coming.policy.replace('_', ' ')}"
+    first, last = (format_age(max(0.0, each - now)) for each in (coming.first_at, coming.last_at))
+    return f"{what}, eligible in {first}" + (f" to {last}" if last != first else "")
 
 
 def _executed(
@@ -240,16 +251,18 @@ def _executed(
     if result["skipped"]:
         said += f", {format_count(len(result['skipped']))} left alone"
     yield Line((Cell(f"{said}.", _OUTCOMES.get(result["outcome"], Tone.PLAIN)),))
-    yield from _comes_free(freed)
     if result["run"] is not None:
         yield Line((Cell("To take it back, while its trash is kept:", Tone.FAINT),))
         yield Line((Cell(f"hermes-exporter undo {result['run']}{again}"),), 1, whole=True)
+    yield from _comes_free(freed)
 
 
 def _comes_free(freed: Mapping[Frees, int]) -> Iterator[Block]:
-    parts = [f"{format_size(freed[each])} {when}" for each, when in _FREED.items() if freed[each]]
-    if parts:
-        yield Line((Cell(f"Disk comes free: {', '.join(parts)}."),))
+    """Yield how much came free now, and how much comes free when."""
+    later = [f"{format_size(freed[each])} {when}" for each, when in _FREED.items() if freed[each]]
+    if later or freed[Frees.NOW]:
+        now = f"{format_size(freed[Frees.NOW])} came free now"
+        yield Line((Cell(f"{'; '.join((now, *later))}."),))
 
 
 def purged(

@@ -8,6 +8,7 @@ from typing import Any, Final
 from exporter.cli.render.blocks import VERDICT_TONES, Bar, Block, Cell, Column, Line, Table, Tone
 from exporter.text import (
     counted,
+    format_age,
     format_count,
     format_percent,
     format_pids,
@@ -70,6 +71,8 @@ def _detail(home: HomeJson, mixed: bool) -> Iterator[Block]:
         yield _fact("mode", Cell(_modes(home)))
     yield _fact("sessions", _sessions(home))
     yield _fact("verdicts", *_verdicts(home))
+    for each in home.get("waiting") or ():
+        yield _fact("unknown", Cell(_waits_for(each, home.get("scanned_at"))))
     if home["blind"] and home["up"]:
         yield _fact("blind", _blind(home))
     if home.get("breaker"):
@@ -82,6 +85,12 @@ def _detail(home: HomeJson, mixed: bool) -> Iterator[Block]:
     would = _would(home)
     if would:
         yield _fact("would", Cell(would))
+    if home.get("next_clean_up_at") is not None:
+        when = format_time(home["next_clean_up_at"])
+        what = (
+            "the next clean-up by age" if home["mode"]["prune"] == "enforce" else "by age, a plan"
+        )
+        yield _fact("retention", Cell(f"{what}: {when}"))
     if home.get("capped"):
         yield _fact("waits", Cell(_capped(home["capped"]), Tone.WARN))
 
@@ -176,6 +185,33 @@ def _would_prune(home: HomeJson) -> Iterator[str]:
     if allowed and allowed["items"]:
         items = counted(allowed["items"], "item")
         yield f"by hand `prune` could take {items}, {format_size(allowed['bytes'])}, in all"
+
+
+_KINDS: Final = {"server": "gateway or cron", "chat": "chat", "unknown_program": "other program"}
+
+
+def _waits_for(each: Mapping[str, Any], now: float | None) -> str:
+    """Return what sessions without a verdict wait for, and for how long."""
+    count, reason = counted(each["sessions"], "session"), each["reason"]
+    wait = "waits" if each["sessions"] == 1 else "wait"
+    if reason == "routing":
+        return f"{count} {wait} for chat routing that cannot be read"
+    if each["process"] is None:
+        return f"{count} {wait} for what cannot be seen, or for the next scan"
+    several = each["processes"] > 1
+    who = f"process {each['process']}" + (
+        f" and {format_count(each['processes'] - 1)} more" if several else ""
+    )
+    if reason == "stopped":
+        return f"{count} {wait} for {who}, stopped: nothing counts as idle beside it"
+    kind = _KINDS[reason]
+    if now is not None and each["process_began_at"] is not None:
+        kind += f", since {format_age(max(0.0, now - each['process_began_at']))}"
+    closes = "all of them close" if several else "it closes"
+    if each["dead_at"] is None or now is None:
+        return f"{count} {wait} for {who} ({kind}): dead when {closes}"
+    left = format_age(max(0.0, each["dead_at"] - now))
+    return f"{count} {wait} for {who} ({kind}): dead in {left}, or when {closes}"
 
 
 def _capped(capped: Mapping[str, Any]) -> str:

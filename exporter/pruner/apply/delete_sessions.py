@@ -35,7 +35,7 @@ from exporter.runs.trash import RunTrash
 from exporter.writing.connection import without_triggers
 from exporter.writing.emptied_rows import empty_session
 from exporter.writing.index_upkeep import back_off, in_slices, reindex, until_due
-from exporter.writing.pacing import ALONE_AFTER, ATTEMPTS, Pacer, checkpoint
+from exporter.writing.pacing import ALONE_AFTER, ATTEMPTS, Pacer
 from exporter.writing.search_index import (
     IndexedUpToNul,
     not_in_index,
@@ -129,7 +129,6 @@ class SessionDeleter(Work):
                 prepared = prepared[self._delete_some(recheck, prepared, settled) :]
             for each in prepared[:1]:  # only the first can have left the text index already
                 self._index_again(recheck, each)
-            checkpoint(self._target, writer)
 
     def _delete_some(
         self, recheck: Recheck, prepared: Sequence[_Prepared], settled: list[Settled]

@@ -37,7 +37,7 @@ from exporter.runs.models import (
 from exporter.runs.recovery import KILLED
 from exporter.runs.take_actions import RunRecord, Work, take_all
 from exporter.writing.emptied_rows import RowState, row_states, show_row
-from exporter.writing.pacing import ATTEMPTS, Pacer, checkpoint
+from exporter.writing.pacing import ATTEMPTS, Pacer
 from exporter.writing.session_rows import (
     SessionTables,
     blocking_table,
@@ -152,7 +152,6 @@ class _RowFinisher(Work):
                 if self._attempts < ATTEMPTS:
                     return
                 done = skip(batch[:1], "its row cannot be deleted in a short transaction")
-            checkpoint(self._target, writer)
         settled += done
 
     def _finish(

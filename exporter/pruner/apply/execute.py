@@ -22,6 +22,7 @@ from exporter.hermes.schema import probe_schema
 from exporter.pruner.apply.delete_sessions import SessionDeleter, units_of
 from exporter.pruner.apply.emptied import finish_rows
 from exporter.pruner.apply.full_disk import remove_garbage_first
+from exporter.pruner.apply.idle_wal import empty_wal
 from exporter.pruner.apply.purge import PurgeRemover
 from exporter.pruner.apply.recovery import (
     BY_ACTION,
@@ -53,7 +54,9 @@ from exporter.runs.take_actions import Progress, RunRecord, take_all
 from exporter.runs.trash import RunTrash, trash_folder, trash_of
 from exporter.writing.index_upkeep import merge_index
 from exporter.writing.pacing import Pacer
+from exporter.writing.space import rows_trash_bytes, wal_bytes, why_no_room
 from exporter.writing.target import Target, read_with_retry
+from exporter.writing.vacuum import free_bytes_in
 
 _SETTLED_AT_ONCE: Final = 64
 _MERGE_SHARE: Final = 0.15
@@ -181,6 +184,7 @@ class _PruneRun:
         deleted = sum(is_session(each) and record.is_done(each) for each in noted)
         if deleted and not self._target.stopping():
             self._merge(self._target.monotonic() - began)
+        empty_wal(self._target)
         return structs.replace(
             outcome,
             freed=self._freed(),
@@ -240,6 +244,9 @@ class _PruneRun:
             record.why = str(error)
             record.settle(skip(actions, record.why))
             return
+        if why := _why_no_room(self._target, actions):
+            record.settle(skip(actions, why))
+            return
         take_all(self._target, record, actions, deleter)
 
     def _take_others(self, actions: Sequence[RecordedAction], trash: RunTrash | None) -> None:
@@ -272,6 +279,13 @@ class _PruneRun:
             if self._record.is_done(each):
                 freed[each.action.frees] += each.action.bytes
         return freed
+
+
+def _why_no_room(target: Target, sessions: Sequence[RecordedAction]) -> str:
+    """Return why sessions cannot be deleted now; what frees space needs none and goes on."""
+    payload = sum(each.action.bytes for each in sessions)
+    needed = rows_trash_bytes(len(sessions), payload) + wal_bytes(payload)
+    return why_no_room(needed, free_bytes_in(target.home), "its rows in the trash and the WAL")
 
 
 def _can_hide_rows(target: Target) -> bool:

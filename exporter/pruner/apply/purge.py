@@ -2,7 +2,7 @@
 
 The trash of a run is first renamed, so that no undo takes half of it for the whole. After a kill in
 between, the next purge deletes what was renamed; what still has its name is whole, and can be
-undone.
+undone. Rows of sessions that a process may still have in memory stay; the rest of their run goes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from exporter.pruner.apply.home_folder import exists_in, sync_folders
 from exporter.runs.folder import RunFolder
 from exporter.runs.models import RecordedAction
 from exporter.runs.remove_tree import measure_tree, remove_tree
-from exporter.runs.trash import RunTrash, is_run_id, trash_folder
+from exporter.runs.trash import RunTrash, holds_rows, is_run_id, trash_folder, trash_of
 
 _MARKED: Final = "purging-"
 
@@ -34,7 +34,7 @@ class PurgeRemover:
         if not is_run_id(run):
             return "it is no id of a run"
         if why := self._why_not(run):
-            return why
+            return self._remove_all_but_rows(run, why)
         with trash_folder(self._folder) as above:
             if above is None:
                 return ""
@@ -42,6 +42,19 @@ class PurgeRemover:
             problems = _remove_marked(above)
             problems += remove_tree(above, run.encode()).problems  # if it could not be renamed
             sync_folders(above)
+        return f"not all of it could be deleted: {problems[0]}" if problems else ""
+
+    def _remove_all_but_rows(self, run: str, why: str) -> str:
+        """Empty what can wait for no process: the rows suffice to give a session its past back."""
+        with trash_of(self._folder, run) as trash:
+            names = os.listdir(trash.descriptor) if trash is not None else []
+            others = [name for name in names if not holds_rows(name)]
+            if trash is None or not others:
+                return why
+            problems: list[str] = []
+            for name in others:
+                problems += remove_tree(trash.descriptor, os.fsencode(name)).problems
+            sync_folders(trash.descriptor)
         return f"not all of it could be deleted: {problems[0]}" if problems else ""
 
     def was_taken(self, action: RecordedAction, trash: RunTrash | None) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import apsw
 
+from exporter.evidence.liveness import LivingOwners
 from exporter.hermes import database
 from exporter.hermes.routing import RoutingReader, routing_file
 from exporter.hermes.schema import schema_cookie
@@ -82,7 +83,7 @@ class Recheck:
         self.writer = writer
         self._target = target
         self._gone = gone
-        self._routing = RoutingReader(target.home)
+        self._routing = RoutingReader(target.home, LivingOwners(target.proc))
         self._version: tuple[int, database.FileState | None] | None = None
         self._changed = True
         self._checked_at = float("-inf")

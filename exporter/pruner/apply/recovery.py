@@ -33,10 +33,12 @@ _SESSION: Final = Act.DELETE_SESSION.value
 
 
 def note_purged(runs: RunJournal, run: str) -> None:
-    """What a run has purged cannot be undone any more."""
+    """What a run has purged cannot be undone any more, unless rows of it had to stay."""
     for each in runs.actions(run):
         if each.action.kind == Act.PURGE_TRASH.value and each.state is ActionState.DONE:
-            runs.set_not_undoable(each.action.target)
+            with trash_of(runs.folder, each.action.target) as left:
+                if left is None:
+                    runs.set_not_undoable(each.action.target)
 
 
 def trash_for(action: RecordedAction, trash: RunTrash | None) -> RunTrash | None:

@@ -25,7 +25,7 @@ from exporter.runs.trash import RunTrash
 from exporter.writing.batch_size import BatchSize
 from exporter.writing.connection import Writer, without_triggers
 from exporter.writing.index_upkeep import change_index, reindex
-from exporter.writing.pacing import ALONE_AFTER, ATTEMPTS, Pacer, checkpoint
+from exporter.writing.pacing import ALONE_AFTER, ATTEMPTS, Pacer
 from exporter.writing.search_index import (
     SearchIndex,
     add_to_index,
@@ -71,6 +71,10 @@ class SessionRestorer(Work):
         self._weights: dict[str, int] = {}
         self._indexed: set[str] = set()
         """Sessions whose messages are in the text index already."""
+        self._waiting: dict[int, RecordedAction] | None = None
+        """What no file of the trash had so far, by the number of the action that took it."""
+        self._coming: set[str] = set()
+        """Sessions that are not dealt with yet: a child may name one of them as its parent."""
         self._begun: set[str] = set()
         """Sessions of which messages were put into the text index ahead of their rows."""
 
@@ -80,16 +84,18 @@ class SessionRestorer(Work):
         if file is None:
             settled += skip(waiting, why_missing(self._trash))
             return
-        by_number = {_number_taken(each): each for each in waiting}
+        if self._waiting is None:
+            # Once for all files: of 50,000 sessions each look at all would be quadratic.
+            self._waiting = {_number_taken(each): each for each in waiting}
+            self._coming = {each.action.target for each in waiting}
         # In reverse: what was deleted last comes back first, parents before children.
         found = [
-            (by_number.pop(kept.number), kept.parts)
+            (self._waiting.pop(kept.number), kept.parts)
             for kept in reversed(file)
-            if kept.number in by_number
+            if kept.number in self._waiting
         ]
-        coming = {each.action.target for each in by_number.values()}
         if found:
-            self._restore_file(found, coming, settled)
+            self._restore_file(found, settled)
 
     def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:
         return what_was_restored(self._target, actions, self._trash, why)
@@ -97,7 +103,6 @@ class SessionRestorer(Work):
     def _restore_file(
         self,
         found: Sequence[tuple[RecordedAction, StoredSession]],
-        coming: set[str],
         settled: list[Settled],
     ) -> None:
         with self._target.writing() as writer:
@@ -105,22 +110,23 @@ class SessionRestorer(Work):
             layout = probe_session_tables(writer.connection)
             waiting = list(found)
             while waiting and not self._target.stopping():
-                some = self._restore_some(writer, layout, waiting, coming)
+                some = self._restore_some(writer, layout, waiting)
                 settled += some
+                self._coming.difference_update(
+                    action.action.target for action, _ in waiting[: len(some)]
+                )
                 waiting = waiting[len(some) :]
             ahead = [parts for _, parts in waiting if parts.id in self._begun]
             self._take_strays(writer, layout.index, ahead)
-            checkpoint(self._target, writer)
 
     def _restore_some(
         self,
         writer: Writer,
         layout: SessionTables,
         waiting: Sequence[tuple[RecordedAction, StoredSession]],
-        coming: set[str],
     ) -> list[Settled]:
         """The first of these, in one transaction; what became of those that were dealt with."""
-        coming = coming | {action.action.target for action, _ in waiting}
+        coming = self._coming
         if needs_merge(writer.connection, waiting[0][1]):
             return [self._merge(writer, layout, *waiting[0], coming)]
         size = self._rows_size if layout.index.known else self._pacer.size

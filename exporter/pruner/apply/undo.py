@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
+import apsw
 from msgspec import structs
 
 from exporter.errors import DatabaseError
+from exporter.pruner.apply.idle_wal import empty_wal
 from exporter.pruner.apply.recovery import (
     BY_ACTION,
     RESTORE_ACTION,
@@ -37,7 +40,11 @@ from exporter.runs.recovery import not_known, recover
 from exporter.runs.take_actions import Progress, RunRecord, take_all
 from exporter.runs.trash import RunTrash, trash_of
 from exporter.writing.pacing import Pacer
-from exporter.writing.target import Target
+from exporter.writing.space import wal_bytes, why_no_room
+from exporter.writing.target import Target, read_with_retry
+from exporter.writing.vacuum import free_bytes_in
+
+_ROWS_AND_INDEX: Final = 2
 
 
 def undo(run: str, target: Target, *, progress: Progress | None = None) -> Outcome:
@@ -106,6 +113,8 @@ class RunRestorer:
         if not done:
             skipped = (*_restored_before(actions), *earlier)
             return Outcome(self._run, RunOutcome.DONE, skipped=skipped)
+        if why := self._why_no_room([each for each in done if is_session(each)]):
+            raise RunError(f"{why}; nothing was done")
         record = self._record
         restoring = [self._restoring(each) for each in done]
         record.begin(self._kind, restoring, by_hand=self._kind is RunKind.UNDO)
@@ -119,12 +128,26 @@ class RunRestorer:
             outcome = structs.replace(record.outcome(), outcome=RunOutcome.UNKNOWN)
         else:
             outcome = record.finish()
+        empty_wal(self._target)
         return structs.replace(
             outcome,
             run=self._run,
             skipped=(*outcome.skipped, *earlier),
             longest_hold_seconds=self._pacer.longest_hold_seconds,
         )
+
+    def _why_no_room(self, sessions: Sequence[RecordedAction]) -> str:
+        """Return why the rows of these sessions cannot come back now; '' if there is room."""
+        if not sessions or self._kind is not RunKind.UNDO:
+            return ""  # healing does not wait: a process goes on without its past meanwhile
+        payload = sum(each.action.bytes for each in sessions)
+        try:
+            # Rows and search index; what the prune left unused in the file is used first.
+            grows = max(0, _ROWS_AND_INDEX * payload - _unused_bytes(self._target))
+        except DatabaseError:
+            return ""  # it cannot be read now; restoring tells why
+        needed = grows + wal_bytes(payload)
+        return why_no_room(needed, free_bytes_in(self._target.home), f"undo of {self._run}")
 
     def _restoring(self, taken: RecordedAction) -> RecordedAction:
         """The action that takes back an action of a prune."""
@@ -176,6 +199,17 @@ def _restored_before(actions: Sequence[RecordedAction]) -> tuple[Skipped, ...]:
         for each in actions
         if each.state is ActionState.UNDONE
     )
+
+
+def _unused_bytes(target: Target) -> int:
+    """Return how many bytes of the database file no row uses."""
+
+    def unused(connection: apsw.Connection) -> int:
+        names = ("freelist_count", "page_size")
+        free, size = (int(connection.pragma(name)) for name in names)
+        return free * size
+
+    return read_with_retry(target, unused)
 
 
 def _not_known(actions: Sequence[RecordedAction]) -> tuple[Skipped, ...]:

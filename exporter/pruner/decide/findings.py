@@ -62,6 +62,8 @@ class Finding(Struct, frozen=True):
     """By how much protected items would lower each threshold."""
     oldest: float | None = None
     """The clock of the oldest unprotected item that this policy covers, old enough or not."""
+    too_young: Sequence[tuple[float, ItemGroup]] = ()
+    """What will be old enough, and when."""
     blocked: str = ""
     """Why it takes nothing, as a label value."""
     why: str = ""
@@ -76,6 +78,7 @@ class FindingBuilder:
         self._groups: list[ItemGroup] = []
         self._kept: list[tuple[str, ItemGroup]] = []
         self._young: Counter[ThresholdName] = Counter()
+        self._too_young: list[tuple[float, ItemGroup]] = []
         self._protected: Counter[ThresholdName] = Counter()
         self._oldest: float | None = None
 
@@ -107,6 +110,7 @@ class FindingBuilder:
             self._groups.append(group)
         else:
             _add(self._young, group)
+            self._too_young.append((clock + older_than_seconds, group))
 
     def finding(self) -> Finding:
         return Finding(
@@ -115,6 +119,7 @@ class FindingBuilder:
             young=self._young,
             protected=self._protected,
             oldest=self._oldest,
+            too_young=self._too_young,
         )
 
 

@@ -152,6 +152,13 @@ class TrashedRun(Struct, frozen=True):
     allocated_bytes: int
     taken_at: float
     kept_until: float
+    waiting_bytes: int = 0
+    """The part that stays for now: rows of sessions that a process may still have in memory."""
+
+    @property
+    def purgeable_bytes(self) -> int:
+        """What comes free when it is emptied without an emergency."""
+        return max(0, self.allocated_bytes - self.waiting_bytes)
 
 
 class TakenRecently(Struct, frozen=True):
@@ -205,4 +212,10 @@ class Inventory(Struct, frozen=True):
     awaiting_gc_bytes: int = 0
     """Bytes of deleted store projects that the next `git gc` frees."""
     filesystem: Filesystem | None = None
+    free_bytes: int | None = None
+    """What may still be written there; None if that is not known."""
     taken_recently: TakenRecently = TakenRecently()
+    disk_share: float = 1.0
+    """Of all bytes that the watched homes have on this filesystem, the share of this home."""
+    purged_bytes: int = 0
+    """Trash emptied since the filesystem is under pressure: what this home gave already."""

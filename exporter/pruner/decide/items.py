@@ -22,7 +22,6 @@ from exporter.pruner.models import Act
 from exporter.runs.models import Frees
 
 _SESSIONS_FOLDER: Final = SESSIONS.decode() + "/"
-_FILE_OF_SESSION: Final = (ThresholdName.TRANSCRIPTS,)
 _FILE: Final = (ThresholdName.TRANSCRIPTS, ThresholdName.DISK_USED)
 _CHECKPOINT: Final = (ThresholdName.CHECKPOINTS, ThresholdName.DISK_USED)
 
@@ -91,8 +90,7 @@ def session_file_item(file: SessionFile, *, after_session: bool = False) -> Item
         kind=Act.DELETE_FILE,
         target=path_of(file),
         bytes=file.allocated_bytes,
-        # Deleted rows give no block back to the filesystem, so its threshold asks for no session.
-        lowers=_FILE_OF_SESSION if after_session else _FILE,
+        lowers=_FILE,
         frees=Frees.AT_PURGE,
         expected=ExpectedFile(file.inode, file.size, file.mtime_ns, session),
         session=file.session_id,
@@ -127,11 +125,12 @@ def checkpoint_item(checkpoint: Checkpoint) -> Item:
     )
 
 
-def trash_item(run: TrashedRun) -> Item:
+def trash_item(run: TrashedRun, *, whole: bool = False) -> Item:
+    """Return the trash of a run; with `whole` also the rows that a process may still need."""
     return Item(
         kind=Act.PURGE_TRASH,
         target=run.run,
-        bytes=run.allocated_bytes,
+        bytes=run.allocated_bytes if whole else run.purgeable_bytes,
         lowers=(),  # thresholds count the trash as reclaimed already
         frees=Frees.NOW,
         is_garbage=True,

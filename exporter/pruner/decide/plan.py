@@ -26,8 +26,12 @@ from exporter.pruner.decide.selection import select, unreachable
 from exporter.pruner.decide.thresholds import Pressure, for_manual_run
 from exporter.pruner.expected import as_keys
 from exporter.pruner.models import Act, PruneAction, PrunePlan, State
-from exporter.runs.models import Action, Filter, Plan, ProtectedCount
+from exporter.runs.models import Action, Filter, NotYet, Plan, ProtectedCount
 from exporter.text import format_age
+from exporter.writing.space import rows_trash_bytes, wal_bytes, why_no_room
+
+NO_SPACE: Final = "no_space"
+"""As a value of `hermes_prune_blocked{reason}`: there is no room for the rows of any session."""
 
 _HASH_DIGITS: Final = 16
 
@@ -43,11 +47,13 @@ def plan_prune(
     *,
     pressure: Pressure | None = None,
     by_hand: bool = False,
+    by_age: bool = False,
     filter_by: Filter = EVERYTHING,
     findings: Mapping[str, Finding] | None = None,
 ) -> PrunePlan:
     """Plan what to take from one home.
 
+    With `by_age` an automatic plan has also what no threshold demands and is past its policy.
     Without `pressure` the plan has all that the policies allow; with it, what the thresholds
     demand, by hand without grace time and cool-down. An automatic plan has at most what the caps
     leave of these 24 hours; a plan by hand has a warning instead. `findings` is the result of
@@ -60,13 +66,17 @@ def plan_prune(
         findings = find_all(inventory, protection, settings, by_hand=by_hand, filter_by=filter_by)
     if by_hand and pressure is not None:
         pressure = for_manual_run(pressure)
-    chosen = choose(findings, inventory, settings, pressure)
+    chosen, no_room = _with_room(
+        choose(findings, inventory, settings, pressure, by_age=by_age), inventory
+    )
     emergency = pressure is not None and pressure.emergency
     found = CappedChoice(chosen, [], None)
     if not by_hand:
         found = within_caps(chosen, inventory, settings.caps, emergency=emergency)
     actions = tuple(_actions(found.chosen, now, emergency=emergency))
     blocked, why = _blocked(findings, actions)
+    if no_room and not actions:
+        blocked, why = NO_SPACE, no_room
     return Plan(
         home=home,
         hash=_hash(home, actions),
@@ -84,12 +94,15 @@ def plan_prune(
             for warning in (
                 *_policy_warnings(chosen),
                 *more_than_a_day(chosen, inventory, settings.caps),
+                *([no_room] if no_room else ()),
                 *_refusals(findings),
             )
         )
         if by_hand
         else (),
         capped=found.capped,
+        rows_trash_bytes=_rows_trash_bytes(found.chosen),
+        not_yet=tuple(_not_yet(findings)),
     )
 
 
@@ -188,11 +201,42 @@ def choose(
     inventory: Inventory,
     settings: Prune,
     pressure: Pressure | None,
+    *,
+    by_age: bool = False,
 ) -> list[ItemGroup]:
     """Return the groups to take: the safest policies first, of each the oldest first."""
     if pressure is None:
         return [each for finding in findings.values() for each in finding.groups]
-    return select(findings, inventory, settings, pressure)
+    return select(findings, inventory, settings, pressure, by_age=by_age)
+
+
+def _with_room(groups: Sequence[ItemGroup], inventory: Inventory) -> tuple[list[ItemGroup], str]:
+    """Return the groups without the sessions for whose rows there is no room, and why not.
+
+    Files and checkpoints are renamed into the trash, which needs none.
+    """
+    free = inventory.free_bytes
+    if free is None:
+        return list(groups), ""
+    fitting: list[ItemGroup] = []
+    count = payload = 0
+    no_room = ""
+    for group in groups:
+        sessions = group.items[: group.sessions]
+        more = payload + sum(item.bytes for item in sessions)
+        needed = rows_trash_bytes(count + len(sessions), more) + wal_bytes(more)
+        why = why_no_room(needed, free, "deleting these sessions")
+        if sessions and why:
+            no_room = no_room or f"sessions are left for now: {why}"
+            continue
+        fitting.append(group)
+        count, payload = count + len(sessions), more
+    return fitting, no_room
+
+
+def _rows_trash_bytes(groups: Iterable[ItemGroup]) -> int:
+    sessions = [item for group in groups for item in group.items[: group.sessions]]
+    return rows_trash_bytes(len(sessions), sum(item.bytes for item in sessions))
 
 
 # Actions
@@ -252,6 +296,29 @@ def _refusals(findings: Mapping[str, Finding]) -> Iterator[str]:
     for policy, finding in findings.items():
         if finding.blocked:
             yield f"{policy}: {finding.why}"
+
+
+def _not_yet(findings: Mapping[str, Finding]) -> Iterator[NotYet]:
+    """Yield what each policy will take later. An item counts for the policy that takes it first."""
+    seen = {
+        _key(item)
+        for finding in findings.values()
+        for group in finding.groups
+        for item in group.leading
+    }
+    coming = sorted(
+        ((at, group) for finding in findings.values() for at, group in finding.too_young),
+        key=lambda each: each[0],
+    )
+    moments: dict[str, list[float]] = {}
+    for at, group in coming:
+        for item in group.leading:
+            if _key(item) not in seen:
+                seen.add(_key(item))
+                moments.setdefault(group.policy, []).append(at)
+    for policy in findings:
+        if policy in moments:
+            yield NotYet(policy, len(moments[policy]), moments[policy][0], moments[policy][-1])
 
 
 def _kept(findings: Mapping[str, Finding], protection: Protection) -> Counter[str]:

@@ -21,19 +21,24 @@ from exporter.pruner.models import (
 
 
 def report(
-    inventory: Inventory, settings: Prune, pressure: Pressure
+    inventory: Inventory, settings: Prune, pressure: Pressure, *, by_age: bool = False
 ) -> tuple[PruneReport, PrunePlan]:
     """Return the figures of a home and its automatic plan, in which `home` is still empty."""
     lineages = Lineages(inventory.sessions)
     protection = protect(inventory, settings, lineages=lineages)
     findings = _findings(inventory, protection, settings, lineages)
-    plan = plan_prune("", inventory, protection, settings, pressure=pressure, findings=findings)
+    plan = plan_prune(
+        "", inventory, protection, settings, pressure=pressure, by_age=by_age, findings=findings
+    )
+    coming = {each.policy: each for each in plan.not_yet}
     policies = [
         PolicyReport(
             policy=policy,
             reclaimable_bytes=sum(each.bytes for each in finding.groups),
             eligible=sum(len(each.leading) for each in finding.groups),
             oldest=finding.oldest,
+            not_yet=coming[policy].items if policy in coming else 0,
+            next_at=coming[policy].first_at if policy in coming else None,
         )
         for policy, finding in findings.items()
     ]

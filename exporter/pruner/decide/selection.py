@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import inf
 
+from exporter.config.mode import When
 from exporter.config.prune import EXPIRED_TRASH, Prune, ThresholdName
 from exporter.pruner.decide.caps import CappedChoice
 from exporter.pruner.decide.findings import Finding
@@ -18,10 +19,20 @@ from exporter.runs.models import Frees, Unreachable
 
 
 def select(
-    findings: Mapping[str, Finding], inventory: Inventory, settings: Prune, pressure: Pressure
+    findings: Mapping[str, Finding],
+    inventory: Inventory,
+    settings: Prune,
+    pressure: Pressure,
+    *,
+    by_age: bool = False,
 ) -> list[ItemGroup]:
-    """Return what the thresholds demand, the safest to lose first, and all expired trash."""
+    """Return what the thresholds demand, the safest to lose first, and all expired trash.
+
+    With `by_age`, everything that is past its policy.
+    """
     chosen = _Choice(findings)
+    if by_age:
+        chosen.take_all()
     expired = chosen.of(EXPIRED_TRASH)
     for each in expired:
         chosen.take(each)
@@ -29,20 +40,32 @@ def select(
     for level in pressure.levels:
         if level.reading is None:
             continue
-        is_disk = level.name is ThresholdName.DISK_USED
-        may_purge = is_disk and EXPIRED_TRASH in findings
-        excess = in_bytes(level, level.excess)
-        if is_disk and pressure.emergency:
-            freed = sum(each.bytes for each in expired)
-            chosen.lower(level, excess - freed, garbage=True)
-        if may_purge and pressure.emergency_since is not None:
-            early = _purge_early(inventory, chosen, excess, before=pressure.emergency_since)
-        if not level.due:
-            continue
-        if may_purge and settings.trash.early_purge and not pressure.emergency:
-            early = _purge_early(inventory, chosen, excess)
-        chosen.lower(level, in_bytes(level, level.wanted))
+        if level.name is ThresholdName.DISK_USED:
+            early = _free_disk(level, chosen, inventory, settings, pressure)
+        if level.due and When.PRESSURE in settings.when:
+            chosen.lower(level, in_bytes(level, level.wanted))
     return [*early, *chosen.all()]
+
+
+def _free_disk(
+    level: Level, chosen: _Choice, inventory: Inventory, settings: Prune, pressure: Pressure
+) -> list[ItemGroup]:
+    """Choose what comes free at once; return the trash that goes before its time.
+
+    It needs no cool-down and waits for no verdict on the last run: emptying trash always helps.
+    """
+    asked = in_bytes(level, level.asked)
+    expired = chosen.of(EXPIRED_TRASH)
+    if pressure.emergency:
+        chosen.lower(level, asked - sum(each.bytes for each in expired), garbage=True)
+    if EXPIRED_TRASH not in chosen.policies:
+        return []
+    before = -inf
+    if level.pressing and When.PRESSURE in settings.when:
+        before = inventory.taken_at - settings.trash.min_keep_seconds
+    return _purge_early(
+        inventory, chosen, asked, before=before, emergency_since=pressure.emergency_since
+    )
 
 
 def in_bytes(level: Level, amount: float) -> float:
@@ -52,19 +75,30 @@ def in_bytes(level: Level, amount: float) -> float:
 
 
 def _purge_early(
-    inventory: Inventory, chosen: _Choice, excess: float, *, before: float = inf
+    inventory: Inventory,
+    chosen: _Choice,
+    asked: float,
+    *,
+    before: float,
+    emergency_since: float | None,
 ) -> list[ItemGroup]:
-    """Return the oldest trash from before a moment that is not expired, as far as needed."""
+    """Return trash that is not expired, the oldest first, as far as it is needed.
+
+    That is trash from before a moment. In an emergency it is also what was there when that began,
+    and then no process is waited for.
+    """
     gone = {each.leading[0].target for each in chosen.of(EXPIRED_TRASH)}
-    left = excess - sum(item.bytes for item in chosen.garbage())
+    left = asked - sum(item.bytes for item in chosen.garbage())
     early: list[ItemGroup] = []
     for run in sorted(inventory.trash, key=lambda each: (each.taken_at, each.run)):
         if left <= 0:
             break
-        if run.run not in gone and run.taken_at < before:
+        crisis = emergency_since is not None and run.taken_at < emergency_since
+        item = trash_item(run, whole=crisis)
+        if run.run not in gone and (crisis or run.taken_at <= before) and item.bytes:
             why = "the filesystem is too full to keep it"
-            early.append(ItemGroup(EXPIRED_TRASH, run.taken_at, why, (trash_item(run),)))
-            left -= run.allocated_bytes
+            early.append(ItemGroup(EXPIRED_TRASH, run.taken_at, why, (item,)))
+            left -= item.bytes
     return early
 
 
@@ -75,9 +109,16 @@ class _Choice:
         self._findings = findings
         self._taken: set[int] = set()
 
+    @property
+    def policies(self) -> Collection[str]:
+        return self._findings.keys()
+
     def of(self, policy: str) -> list[ItemGroup]:
         finding = self._findings.get(policy)
         return list(finding.groups) if finding is not None else []
+
+    def take_all(self) -> None:
+        self._taken |= {id(each) for found in self._findings.values() for each in found.groups}
 
     def take(self, group: ItemGroup) -> None:
         self._taken.add(id(group))
@@ -164,11 +205,14 @@ def _reasons(
         freed[when_freed(item, emergency=pressure.emergency)] += relief(item, level.name)
     if level.name is ThresholdName.DISK_USED:
         purged = {each.leading[0].target for each in chosen if _is_trash(each)}
-        kept = sum(run.allocated_bytes for run in inventory.trash if run.run not in purged)
-        yield "trash", kept + freed[Frees.AT_PURGE]
+        kept = [run for run in inventory.trash if run.run not in purged]
+        yield "trash", sum(run.purgeable_bytes for run in kept) + freed[Frees.AT_PURGE]
+        yield "trash_in_use", sum(run.waiting_bytes for run in inventory.trash)
     if level.name in (ThresholdName.DISK_USED, ThresholdName.CHECKPOINTS):
         yield "upkeep", inventory.awaiting_gc_bytes + freed[Frees.AFTER_UPKEEP]
     yield "caps", sum(each.relief(level.name) for each in choice.waiting)
+    if level.name is ThresholdName.DISK_USED:
+        yield "other_homes", in_bytes(level, level.excess - level.asked)
     if level.held:
         yield level.held, sum(_planned(level, findings, chosen))
     yield "protected", sum(finding.protected.get(level.name, 0) for finding in _of(level, findings))

@@ -33,6 +33,10 @@ class Reading(Struct, frozen=True):
     """The part that earlier runs took and that comes free without another run."""
     unit_bytes: float = 1.0
     """Bytes per unit: the size of the filesystem for a ratio; 0 for a count."""
+    share: float = 1.0
+    """The part that this home is asked for: others use the same filesystem."""
+    given: float = 0.0
+    """What this home gave already since it is under pressure."""
 
 
 class Level(Struct, frozen=True):
@@ -55,9 +59,21 @@ class Level(Struct, frozen=True):
         return max(0.0, self.reading.value - self.low) if self.reading else 0.0
 
     @property
+    def asked(self) -> float:
+        """How much of the excess this home is asked for.
+
+        All that the homes of a filesystem had to give is the excess and what they gave. So a home
+        that has given its share is not asked again because another one has not.
+        """
+        if self.reading is None:
+            return 0.0
+        given = self.reading.given
+        return min(self.excess, max(0.0, self.reading.share * (self.excess + given) - given))
+
+    @property
     def wanted(self) -> float:
         """How much a run must take to reach the low mark."""
-        return max(0.0, self.excess - self.reading.pending) if self.reading else 0.0
+        return max(0.0, self.asked - self.reading.pending) if self.reading else 0.0
 
 
 class Pressure(Struct, frozen=True):
@@ -83,10 +99,12 @@ def read_levels(inventory: Inventory) -> dict[ThresholdName, Reading]:
         readings[ThresholdName.STATE_DB_PAYLOAD] = Reading(inventory.payload_bytes)
         empty = sum(is_empty(session) for session in inventory.sessions)
         readings[ThresholdName.EMPTY_SESSIONS] = Reading(empty, unit_bytes=0.0)
-    trash = sum(run.allocated_bytes for run in inventory.trash)
+    trash = sum(run.purgeable_bytes for run in inventory.trash)
     disk = disk_reading(inventory.filesystem, waiting_bytes=trash + inventory.awaiting_gc_bytes)
     if disk is not None:
-        readings[ThresholdName.DISK_USED] = disk
+        readings[ThresholdName.DISK_USED] = structs.replace(
+            disk, share=inventory.disk_share, given=inventory.purged_bytes / disk.unit_bytes
+        )
     return readings
 
 
@@ -100,8 +118,10 @@ def disk_reading(
     if filesystem is None or filesystem.used_bytes + filesystem.avail_bytes <= 0:
         return None
     size = filesystem.used_bytes + filesystem.avail_bytes
-    pending = waiting_bytes / size if known is None else known.pending
-    return Reading(filesystem.used_bytes / size, pending, size)
+    used = filesystem.used_bytes / size
+    if known is not None:
+        return structs.replace(known, value=used, unit_bytes=size)
+    return Reading(used, waiting_bytes / size, size)
 
 
 def is_empty(session: InventorySession) -> bool:
@@ -163,14 +183,20 @@ def _advance(
         reached = known.attempted_whole and fallen >= _REACHED_SHARE * wanted
         if fallen >= _HELPED_SHARE * wanted:
             pressing = known.pressing and not (reached and value <= marks.high)
-            known = ThresholdMemory(pressing=pressing, above_since=known.above_since)
+            known = ThresholdMemory(
+                pressing=pressing,
+                above_since=known.above_since,
+                pressing_since=known.pressing_since if pressing else None,
+            )
     if value <= marks.high:
         return structs.replace(known, above_since=None)
     since = known.above_since
     if since is None or since > now:  # after the clock was set back, the time starts again
         since = now
     patient = marks.for_seconds is not None and now - since < marks.for_seconds
-    return structs.replace(known, above_since=since, pressing=known.pressing or not patient)
+    if not known.pressing and not patient:
+        known = structs.replace(known, pressing=True, pressing_since=now)
+    return structs.replace(known, above_since=since)
 
 
 def _no_help(known: ThresholdMemory, now: float) -> str:
@@ -222,6 +248,8 @@ def note_done(
     memory: PruneMemory, pressure: Pressure, done: Collection[Lowering], now: float
 ) -> PruneMemory:
     """Remember what a run has done, so that no run follows one that did not help."""
+    if done and not any(action.lowers for action in done):
+        return memory  # it only emptied trash, which needs no cool-down
     return note_run(memory, pressure, relief_of(done, pressure), now)
 
 

@@ -11,6 +11,7 @@ Automatic purges wait for this. A `purge` by hand and an emergency do not.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final
@@ -100,7 +101,24 @@ def waits_for_process(proc: str, noted: Any, writes_turns_late: Callable[[], boo
 
 def _lives(proc: str, pid: int, start_ticks: int) -> bool:
     stat = read_stat(proc, pid)
-    return stat is not None and not stat.dead and stat.start_ticks == start_ticks
+    if stat is None:
+        return exists_unseen(pid)
+    return not stat.dead and stat.start_ticks == start_ticks
+
+
+def exists_unseen(pid: int) -> bool:
+    """Whether a process exists that /proc does not show: it may be hidden from this user.
+
+    The kernel tells so whatever /proc is mounted with. Another may have its PID by now: then the
+    trash waits in vain.
+    """
+    try:
+        os.getpgid(pid)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def writes_turns_late(site: Target) -> bool:

@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from exporter.config.prune import ThresholdName
 from exporter.errors import HomeError
+from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.decide.caps import WINDOW_SECONDS
 from exporter.pruner.decide.inventory import InventorySession, TakenRecently, TrashedRun
 from exporter.pruner.decide.stores import Amount, Store, store_of
-from exporter.pruner.models import ITEMS_MAX, Act
-from exporter.runs.folder import run_folder
+from exporter.pruner.decide.trash_wait import why_not_purged
+from exporter.pruner.models import ITEMS_MAX, Act, PruneMemory
+from exporter.runs.folder import RunFolder, run_folder
 from exporter.runs.journal import RunJournal, journal_of
-from exporter.runs.models import ENDS, Run, RunKind
+from exporter.runs.models import ENDS, RunKind
 from exporter.runs.remove_tree import measure_tree
-from exporter.runs.trash import trash_folder
+from exporter.runs.trash import holds_rows, trash_folder, trash_of
+from exporter.writing.target import Target
 
 if TYPE_CHECKING:
     from exporter.pruner.gather.inventory_reader import InventoryRequest
@@ -45,6 +49,8 @@ class EarlierRuns(Struct, frozen=True):
     """When each project was taken from the store, and its bytes."""
     taken_recently: TakenRecently = TakenRecently()
     """What automatic runs took in the last 24 hours."""
+    purged_bytes: int = 0
+    """Trash emptied since the filesystem is under pressure."""
     unreadable: tuple[str, ...] = ()
 
 
@@ -59,7 +65,7 @@ def read_runs(
                 return EarlierRuns(reaped_at=reaped_at, unrecorded_reaps=unrecorded_reaps)
             reaped_at, unrecorded_reaps = _reaped(runs, sessions, request, now)
             return EarlierRuns(
-                trash=tuple(_trash(home, request, runs.list_runs())),
+                trash=tuple(_trash(home, request, runs)),
                 restored=frozenset(runs.restored_since(now - request.undone_seconds)),
                 reaped_at=reaped_at,
                 unrecorded_reaps=unrecorded_reaps,
@@ -71,6 +77,7 @@ def read_runs(
                     for each in runs.done_actions(Act.DELETE_PROJECT.value)
                 ),
                 taken_recently=_taken_recently(runs, now - WINDOW_SECONDS),
+                purged_bytes=_purged_bytes(runs, request.memory),
             )
     except (HomeError, OSError):
         return EarlierRuns(
@@ -107,6 +114,13 @@ def _reaped(
     return reaped_at, unrecorded_reaps
 
 
+def _purged_bytes(runs: RunJournal, memory: PruneMemory) -> int:
+    known = memory.thresholds.get(ThresholdName.DISK_USED.value)
+    if known is None or known.pressing_since is None:
+        return 0
+    return runs.done_bytes_since(Act.PURGE_TRASH.value, known.pressing_since)
+
+
 def _taken_recently(runs: RunJournal, since: float) -> TakenRecently:
     items = size = 0
     stores: dict[Store, Amount] = {}
@@ -124,9 +138,23 @@ def _taken_recently(runs: RunJournal, since: float) -> TakenRecently:
     return TakenRecently(items, size, stores, first_at)
 
 
-def _trash(home: str, request: InventoryRequest, runs: Sequence[Run]) -> list[TrashedRun]:
+def _rows_bytes(folder: RunFolder, run: str) -> int:
+    """Return what the rows of sessions take in the trash of a run."""
+    with trash_of(folder, run) as trash:
+        if trash is None:
+            return 0
+        return sum(
+            measure_tree(trash.descriptor, os.fsencode(name))
+            for name in os.listdir(trash.descriptor)
+            if holds_rows(name)
+        )
+
+
+def _trash(home: str, request: InventoryRequest, journal: RunJournal) -> list[TrashedRun]:
     """Return what finished runs left in the trash. Trash that no journal lists is left alone."""
-    known = {run.id: run for run in runs if run.finished_at is not None}
+    known = {run.id: run for run in journal.list_runs() if run.finished_at is not None}
+    openers = KnownOpeners.of_holders(request.facts.holders)
+    target = Target(home, request.owner, openers)
     found: list[TrashedRun] = []
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(home, request.owner))
@@ -140,6 +168,9 @@ def _trash(home: str, request: InventoryRequest, runs: Sequence[Run]) -> list[Tr
                 TrashedRun(
                     run=run.id,
                     allocated_bytes=measure_tree(trash, name.encode()),
+                    waiting_bytes=_rows_bytes(folder, name)
+                    if folder is not None and why_not_purged(target, journal, name)
+                    else 0,
                     taken_at=run.started_at,
                     kept_until=run.started_at + request.trash_keep_seconds
                     if until is None

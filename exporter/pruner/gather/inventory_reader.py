@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from exporter.errors import DatabaseError
+from exporter.evidence.liveness import LivingOwners
 from exporter.hermes import database
 from exporter.hermes.continuity import (
     DatabaseFingerprint,
@@ -81,6 +82,8 @@ class InventoryRequest(Struct, frozen=True):
     """What the reaper writes; the reaper may have ended sessions that have it."""
     undone_seconds: float = 30 * 86400.0
     trash_keep_seconds: float = 72 * 3600.0
+    disk_share: float = 1.0
+    """Of all bytes that the watched homes have on this filesystem, the share of this home."""
     thorough: bool = False
     """A person waits for exact figures: measure everything, even if it takes long."""
 
@@ -160,6 +163,7 @@ class InventoryReader:
         checkpoints, workdirs = self._checkpoints.read(
             disk, request.owner, self._workdirs(request), now, self._monotonic(), request.thorough
         )
+        filesystem = filesystem_of(self._home)
         inventory = Inventory(
             taken_at=now,
             sessions=tuple(found.sessions),
@@ -183,8 +187,11 @@ class InventoryReader:
             checkpoints_bytes=_bytes_of(walked),
             payload_bytes=found.payload_bytes,
             awaiting_gc_bytes=self._awaiting_gc(runs),
-            filesystem=filesystem_of(self._home),
+            filesystem=filesystem,
+            free_bytes=filesystem.avail_bytes if filesystem is not None else None,
             taken_recently=runs.taken_recently,
+            purged_bytes=runs.purged_bytes,
+            disk_share=request.disk_share,
         )
         memory = structs.replace(
             request.memory,
@@ -240,7 +247,7 @@ class InventoryReader:
 
     def _read(self, connection: apsw.Connection, now: float, *, thorough: bool) -> _DatabaseFacts:
         schema = probe_schema(connection)
-        routing = read_routing(self._home, connection, schema, now)
+        routing = read_routing(self._home, connection, schema, now, LivingOwners())
         turns = read_life_signs(connection, schema).turns
         leases = frozenset(session_id for session_id, until in turns.items() if until > now)
         self_pruning = read_own_pruning(self._home, connection, schema)

@@ -82,7 +82,7 @@ def find_deletions(
         memory = DeletionMemory(
             seen=state.seen,
             rows=_pack_rows(files, state.newest, runs.given_back),
-            deleted=_pack(_TIMED, sorted(deleted.items())[:DELETED_MAX]),
+            deleted=pack_deleted(deleted),
         )
     marked = tuple(
         file if file.session_id is not None else _with_deletion(file, deleted, runs)
@@ -119,6 +119,11 @@ def _pack_rows(
     }
     oldest = sorted(rows.items(), key=lambda each: (each[1], each[0]))
     return _pack(_PAIR, oldest[:ROWS_MAX])
+
+
+def pack_deleted(deleted: Mapping[int, float]) -> bytes:
+    """Pack when the rows of these files were seen to be deleted; the keys are of their names."""
+    return _pack(_TIMED, sorted(deleted.items())[:DELETED_MAX])
 
 
 def _pack(shape: struct.Struct, pairs: Sequence[tuple[int, float]]) -> bytes:

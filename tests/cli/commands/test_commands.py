@@ -60,6 +60,7 @@ def test_status_has_the_keys_that_scripts_rely_on(options: Words, home: Path) ->
         *("home", "path", "up", "trouble", "blind", "sessions", "verdicts", "disk"),
         *("not_listed", "thresholds", "breaker", "would_reap", "slow_start", "would_prune"),
         *("capped", "scanned_at", "leaked", "unknown", "policies", "prune_blocked", "unreachable"),
+        "waiting",
     }
     assert first["up"] is True
     assert first["sessions"].keys() == {"open", "ended", "empty", "trivial"}

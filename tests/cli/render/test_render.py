@@ -174,6 +174,54 @@ hermes-exporter 0.1.0: reaper observe, prune observe
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "40 sessions wait for process 1234 (chat, since 3d): dead in 21h, or when it closes"),
+        (
+            {"processes": 3, "dead_at": None},
+            (
+                "40 sessions wait for process 1234 and 2 more (chat, since 3d): "
+                "dead when all of them close"
+            ),
+        ),
+        (
+            {"reason": "server", "sessions": 1},
+            (
+                "1 session waits for process 1234 (gateway or cron, since 3d): dead in 21h, "
+                "or when it closes"
+            ),
+        ),
+        (
+            {"reason": "stopped"},
+            "40 sessions wait for process 1234, stopped: nothing counts as idle beside it",
+        ),
+        (
+            {"reason": "blind", "process": None},
+            "40 sessions wait for what cannot be seen, or for the next scan",
+        ),
+        (
+            {"reason": "routing", "process": None},
+            "40 sessions wait for chat routing that cannot be read",
+        ),
+    ],
+)
+def test_status_says_what_sessions_without_a_verdict_wait_for(
+    changes: dict[str, Any], said: str
+) -> None:
+    waiting = {
+        "reason": "chat",
+        "sessions": 40,
+        "process": 1234,
+        "processes": 1,
+        "process_began_at": 1e9 - 3 * 86400,
+        "dead_at": 1e9 + 21 * 3600,
+    }
+    home = HOME | {"scanned_at": 1e9, "waiting": [waiting | changes]}
+    text = plain_text.render(status.blocks({"homes": [home], "agent": AGENT}))
+    assert said in " ".join(text.split())
+
+
 def test_status_of_many_homes_is_a_line_each_with_what_needs_attention_below() -> None:
     homes = [HOME, DOWN, HOME | {"home": "c", "blind": [], "thresholds": []}, DOWN]
     text = plain_text.render(status.blocks({"homes": homes, "agent": AGENT}))

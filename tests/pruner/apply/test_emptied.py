@@ -15,6 +15,7 @@ from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.apply.recovery import BY_ACTION
 from exporter.pruner.apply.undo import undo
 from exporter.pruner.beside import ProcessesAtPrune
+from exporter.pruner.decide import trash_wait
 from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.models import Frees, Outcome, RunKind
 from exporter.runs.recovery import recover_home
@@ -221,6 +222,33 @@ def test_without_a_column_to_hide_it_a_session_stays_beside_a_chat(tmp_path: Pat
         assert prune(home, planned(home, [CHAT]), processes_at_prune=beside(home)).done == (CHAT,)
     with chat(home, "0.13.0") as hermes:
         assert hermes.ask("show", session=CHAT) is None
+
+
+def test_one_that_hermes_deletes_itself_is_only_noted_and_undo_restores_it(newest: Path) -> None:
+    """Its own prune takes no heed of `archived`."""
+    with chat(newest) as hermes:
+        run = emptied(newest, CHAT).run
+        hermes.ask("own_prune", days=1)
+        assert hermes.ask("show", session=CHAT) is None
+    assert heal_reborn(beside_all(newest)).finished == 1
+    with chat(newest) as hermes:
+        given_back(newest, run)
+        assert is_whole(hermes)
+        assert hermes.ask("show", session=CHAT)["archived"] == 0
+
+
+def test_a_process_that_proc_hides_is_waited_for(
+    newest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With hidepid a process of another user looks as if it had ended."""
+    with chat(newest):
+        emptied(newest, CHAT)
+        with monkeypatch.context() as patched:
+            patched.setattr(trash_wait, "read_stat", lambda _proc, _pid: None)
+            assert heal_reborn(beside_all(newest)).finished == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(trash_wait, "read_stat", lambda _proc, _pid: None)
+        assert heal_reborn(beside_all(newest)).finished == 1
 
 
 @pytest.mark.parametrize("seconds", [0.0, 3600.0])

@@ -16,6 +16,7 @@ from exporter.pruner.apply import reborn as healing
 from exporter.pruner.apply.execute import execute, purge
 from exporter.pruner.apply.reborn import heal_reborn
 from exporter.pruner.beside import ProcessesAtPrune
+from exporter.pruner.expected import ExpectedFile, as_keys
 from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.folder import RunBusyError
 from exporter.runs.journal import running
@@ -28,6 +29,7 @@ from tests.real.command import run_json
 from tests.real.hermes import NEWEST, python_for
 from tests.real.holders import Holder
 from tests.support.evidence import evidence
+from tests.support.prune_plans import read_inventory
 from tests.support.reaping import hermes_process, history
 from tests.support.running_agent import configuration, scanned_again, when
 from tests.support.session_pruning import (
@@ -300,6 +302,33 @@ def test_the_trash_of_sessions_waits_for_a_chat_that_was_there_to_end(newest: Pa
         prune(newest, planned(newest, [CHAT]), processes_at_prune=beside_now(newest, 0.0))
         assert purged_by_rule(newest) == ()
     assert len(purged_by_rule(newest)) == 1
+
+
+def test_the_files_beside_those_rows_do_not_wait(newest: Path) -> None:
+    """The rows suffice to give a session its past back; a full disk needs the files' bytes."""
+    dump = newest / "sessions/request_dump_20250101_080000_cccccc_20250101_090000_123456.json"
+    dump.parent.mkdir(exist_ok=True)
+    dump.write_bytes(b"x" * 50_000)
+    taken = PruneAction(
+        kind=Act.DELETE_FILE,
+        policy="request_dumps",
+        target=str(dump.relative_to(newest)),
+        reason="old",
+        expected=as_keys(ExpectedFile.of(dump.stat())),
+    )
+    with chat(newest) as hermes:
+        made = planned(newest, [CHAT])
+        made = structs.replace(made, actions=(*made.actions, taken))
+        run = prune(newest, made, processes_at_prune=beside_now(newest, 0.0)).run
+        (found,) = read_inventory(newest).inventory.trash
+        assert 0 < found.waiting_bytes < 50_000 <= found.purgeable_bytes
+        assert purged_by_rule(newest) == (run,)
+        (left,) = read_inventory(newest).inventory.trash
+        assert (left.waiting_bytes > 0, left.purgeable_bytes < 50_000) == (True, True)
+        assert purged_by_rule(newest) == ()
+        hermes.ask("go_on", session=CHAT, text="and now?")
+        heal_reborn(beside_all(newest))
+        assert _is_whole(hermes)
 
 
 def test_only_an_emergency_empties_the_trash_beside_that_chat(newest: Path) -> None:

@@ -39,7 +39,7 @@ def test_every_policy_of_the_settings_has_a_file_and_every_file_is_in_the_settin
     assert all(policy.name == name for name, policy in POLICIES.items())
 
 
-def test_thresholds_ask_the_policies_that_say_so_and_full_disks_ask_for_no_session() -> None:
+def test_thresholds_ask_the_policies_that_say_so() -> None:
     sessions = ["empty_sessions", "trivial_sessions", "old_sessions"]
     checkpoints = ["orphan_checkpoints", "stale_checkpoints"]
     asked = {
@@ -50,7 +50,7 @@ def test_thresholds_ask_the_policies_that_say_so_and_full_disks_ask_for_no_sessi
         "transcripts": ["request_dumps", "orphan_files", *sessions],
         "checkpoints": checkpoints,
         "state_db_payload": sessions,
-        "disk_used": ["request_dumps", "orphan_files", *checkpoints],
+        "disk_used": ["request_dumps", "orphan_files", *checkpoints, *sessions],
         "empty_sessions": ["empty_sessions"],
     }
 

@@ -205,7 +205,10 @@ def make_settings(seed: int) -> Prune:
             disk_used=Threshold(0.91, 0.85, None),
             empty_sessions=Threshold(2, 1),
         ),
-        trash=Trash(early_purge=chance.rarely(), max_bytes=chance.one_of([200_000, 10**9])),
+        trash=Trash(
+            min_keep_seconds=DAY / 24 if chance.rarely() else 9 * DAY,
+            max_bytes=chance.one_of([200_000, 10**9]),
+        ),
     )
 
 

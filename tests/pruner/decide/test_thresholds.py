@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from exporter.config.prune import Keep, Prune, Threshold, ThresholdName, Thresholds, Trash
+from exporter.config.prune import (
+    Keep,
+    Policies,
+    PolicySettings,
+    Prune,
+    Threshold,
+    ThresholdName,
+    Thresholds,
+    Trash,
+)
 from exporter.hermes.checkpoints import CheckpointLayout
 from exporter.pruner.decide.inventory import (
     Checkpoint,
@@ -16,14 +25,23 @@ from exporter.pruner.decide.inventory import (
     Inventory,
     SessionFile,
     TrashedRun,
+    WorkdirState,
 )
-from exporter.pruner.decide.thresholds import Pressure, Reading, assess, note_run, read_levels
-from exporter.pruner.models import Act, PruneMemory, PrunePlan
+from exporter.pruner.decide.thresholds import (
+    Pressure,
+    Reading,
+    assess,
+    note_done,
+    note_run,
+    read_levels,
+)
+from exporter.pruner.models import Act, PruneMemory, PrunePlan, ThresholdMemory
 from exporter.runs.models import Frees
 from exporter.snapshot import DiskKind, Filesystem
 from tests.support.prune_plans import DAY, NOW, file, inventory, plan, pressed, session, targets
 
 MINUTE = 60.0
+HOUR = 3600.0
 
 
 def under(name: str = "transcripts", for_seconds: float | None = None, **more: Any) -> Prune:
@@ -255,18 +273,111 @@ def test_a_full_filesystem_never_asks_for_sessions() -> None:
 
 
 def test_what_only_the_trash_stands_in_the_way_of_is_not_deleted_twice() -> None:
-    trash = (TrashedRun("run", 150, NOW - DAY, NOW + DAY),)
+    trash = (TrashedRun("run", 150, NOW - HOUR / 2, NOW + DAY),)
     found = under_pressure(full(950, trash=trash), disk())
     assert found.actions == ()
     assert [(each.reason, each.bytes) for each in found.unreachable] == [("trash", 150)]
 
 
-def test_the_trash_goes_early_if_that_is_wanted_and_only_as_far_as_it_helps() -> None:
+def test_under_pressure_trash_older_than_min_keep_goes_oldest_first_as_far_as_it_helps() -> None:
     trash = tuple(TrashedRun(f"run{n}", 80, NOW - (3 - n) * DAY / 2, NOW + DAY) for n in range(3))
-    found = under_pressure(full(950, trash=trash), disk(Trash(early_purge=True)))
+    found = under_pressure(full(950, trash=trash), disk())
     assert [each.target for each in found.actions] == ["run0", "run1"]
     assert {each.frees for each in found.actions} == {Frees.NOW}
     assert found.unreachable == ()
+    young = disk(Trash(min_keep_seconds=1.25 * DAY))
+    found = under_pressure(full(950, trash=trash), young)
+    assert [each.target for each in found.actions] == ["run0"]
+    assert [(each.reason, each.bytes) for each in found.unreachable] == [("trash", 70)]
+    calm = under_pressure(full(850, trash=trash), disk())
+    assert calm.actions == ()
+
+
+def test_emptying_trash_waits_neither_for_the_cool_down_nor_after_a_run_of_no_help() -> None:
+    trash = (TrashedRun("run", 50, NOW - 2 * HOUR, NOW + DAY),)
+    found, how = full(950, trash=trash), disk()
+    known = ThresholdMemory(True, NOW - DAY, NOW - 1, 0.95, 0.1, pressing_since=NOW - DAY)
+    memory = PruneMemory({"disk_used": known}, last_run_at=NOW - 1)
+    made = plan(found, how, pressure=pressed(found, how, memory), by_hand=False)
+    assert [each.target for each in made.actions] == ["run"]
+    after = note_done(memory, pressed(found, how, memory), made.actions, NOW)
+    assert after == memory, "it begins no cool-down either"
+
+
+def test_new_items_go_beside_old_trash_only_as_far_as_that_is_not_enough() -> None:
+    old = TrashedRun("old", 80, NOW - 2 * HOUR, NOW + DAY)
+    young = TrashedRun("young", 40, NOW - HOUR / 2, NOW + DAY)
+    made = under_pressure(full(950, trash=(young, old)), disk())
+    assert [each.kind for each in made.actions] == [Act.PURGE_TRASH] + 3 * [Act.DELETE_FILE]
+    assert [(each.reason, each.bytes) for each in made.unreachable] == [("trash", 70)]
+
+
+def test_rows_that_a_process_may_need_stay_unless_it_is_an_emergency() -> None:
+    both = TrashedRun("both", 100, NOW - 2 * HOUR, NOW + DAY, waiting_bytes=60)
+    rows = TrashedRun("rows", 30, NOW - 9 * DAY, NOW - 1, waiting_bytes=30)
+    made = under_pressure(full(950, trash=(both, rows)), disk())
+    purged = {a.target: a.bytes for a in made.actions if a.kind is Act.PURGE_TRASH}
+    assert purged == {"both": 40}
+    assert len(targets(made, Act.DELETE_FILE)) == 11, "they do not count as on their way"
+    home = Emergency()
+    home.trash += [structs.replace(both, taken_at=NOW - MINUTE)]
+    assert home.purged(980, 0) == ["both"]
+
+
+def test_a_full_filesystem_asks_for_old_sessions_that_have_files() -> None:
+    found = inventory(
+        *(session(name, payload_bytes=10**6) for name in ("with", "without")),
+        files=(file("a.json", session_id="with", allocated_bytes=500),),
+        filesystem=Filesystem(1000, 50, "ext4", 950),
+    )
+    made = under_pressure(found, disk())
+    assert [(each.target, each.frees) for each in made.actions] == [
+        ("with", Frees.AFTER_UPKEEP),
+        ("sessions/a.json", Frees.AT_PURGE),
+    ]
+
+
+def test_a_home_is_asked_for_its_share_once() -> None:
+    """Another user who fills the disk gets no more than that from it."""
+    quarter = structs.replace(full(960), disk_share=0.25)
+    made = under_pressure(quarter, disk())
+    assert len(targets(made, Act.DELETE_FILE)) == 4
+    told = {each.reason: each.bytes for each in made.unreachable}
+    assert told == {"trash": 40, "other_homes": 120}
+    given = structs.replace(full(920), disk_share=0.25, purged_bytes=40)
+    assert under_pressure(given, disk()).actions == ()
+    trash = (TrashedRun("a", 20, NOW - 3 * HOUR, NOW + DAY), TrashedRun("b", 99, NOW - 2 * HOUR, 1))
+    more = structs.replace(quarter, trash=(trash[0],), purged_bytes=20)
+    assert [each.target for each in under_pressure(more, disk()).actions][:1] == ["a"]
+
+
+def test_what_is_not_old_enough_is_told_with_the_moment_from_which_it_is() -> None:
+    repos = tuple(
+        Checkpoint(
+            CheckpointLayout.LEGACY,
+            f"checkpoints/{n}",
+            10,
+            NOW - 40 * DAY,
+            workdir=WorkdirState.MISSING,
+            missing_since=NOW - n * HOUR,
+        )
+        for n in (1, 3)
+    )
+    found = plan(
+        inventory(session("trivial", days=1, rows=2), session("a", days=80), checkpoints=repos),
+        Prune(
+            keep=Keep(newest=0),
+            policies=Policies(stale_checkpoints=PolicySettings(90 * DAY)),
+        ),
+    )
+    assert found.actions == ()
+    assert [(each.policy, each.items) for each in found.not_yet] == [
+        ("orphan_checkpoints", 2),
+        ("trivial_sessions", 1),
+        ("old_sessions", 1),
+    ]
+    orphans = found.not_yet[0]
+    assert (orphans.first_at, orphans.last_at) == (NOW + 21 * HOUR, NOW + 23 * HOUR)
 
 
 def test_trash_whose_time_is_over_goes_without_any_pressure() -> None:

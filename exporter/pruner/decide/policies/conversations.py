@@ -21,14 +21,21 @@ def session_policy(name: str, fits: Matches, what: str, *also_lowers: ThresholdN
     def find(scope: Scope, policy: Policy) -> Finding:
         return _find(scope, policy, fits, what)
 
-    lowers = (ThresholdName.TRANSCRIPTS, ThresholdName.STATE_DB_PAYLOAD, *also_lowers)
+    lowers = (
+        ThresholdName.TRANSCRIPTS,
+        ThresholdName.STATE_DB_PAYLOAD,
+        ThresholdName.DISK_USED,
+        *also_lowers,
+    )
     return Policy(name=name, find=find, lowers=lowers, names=is_session_file)
 
 
 def _find(scope: Scope, policy: Policy, fits: Matches, what: str) -> Finding:
     found = FindingBuilder(scope, policy.name)
-    # A deleted row lowers all of them but the threshold of files.
-    lowers = tuple(each for each in policy.lowers if each is not ThresholdName.TRANSCRIPTS)
+    # Only files lower these two: a deleted row gives no block back before a VACUUM. So a full
+    # filesystem asks for old sessions that have files, and not for those without.
+    of_files = (ThresholdName.TRANSCRIPTS, ThresholdName.DISK_USED)
+    lowers = tuple(each for each in policy.lowers if each not in of_files)
     deferred = not scope.by_hand and scope.inventory.self_pruning.has_sessions(scope.now)
     for conversation in scope.lineages.conversations():
         if any(session.is_open for session in conversation) or not fits(conversation, scope):

@@ -17,8 +17,10 @@ def find(scope: Scope, policy: Policy) -> Finding:
         if run.kept_until > now:
             kept_by = "trash" if size <= trash.max_bytes else ""
             reason = f"the trash is larger than {format_size(trash.max_bytes)}"
+        if run.waiting_bytes and not run.purgeable_bytes:
+            kept_by = "in_use"
         if not kept_by:
-            size -= run.allocated_bytes
+            size -= run.purgeable_bytes
         found.consider(
             trash_item(run),
             clock=run.taken_at,

@@ -1,0 +1,57 @@
+"""The demo shows what an agent knows that has watched for days: every policy finds something."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from exporter.config.prune import Policies
+from exporter.demo.home import make
+from exporter.demo.state import write_settings, write_state
+from tests.real.command import run, run_json
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> list[str | Path]:
+    now = time.time()
+    home = make(str(tmp_path), now=now)
+    write_state(str(tmp_path / "state"), home, now=now)
+    config = write_settings(str(tmp_path))
+    return ["--home", home, "--state-dir", tmp_path / "state", "--config.file", config]
+
+
+def test_every_policy_finds_something_and_sessions_are_dead(where: list[str | Path]) -> None:
+    actions = run_json("prune", *where)["plan"]["actions"]
+    assert {each["policy"] for each in actions} == {
+        field.name for field in dataclasses.fields(Policies)
+    }
+    (status, _) = run_json("status", *where)["homes"]
+    assert status["verdicts"]["dead"] > 50
+    assert any(each["pressure"] for each in status["thresholds"])
+
+
+def test_the_last_line_of_a_prune_says_what_is_free_now_and_when(where: list[str | Path]) -> None:
+    last = run("prune", "--yes", *where).stdout.splitlines()[-1]
+    assert last.startswith("0 B came free now; ")
+    assert "when the trash is emptied" in last
+
+
+def test_the_commands_that_the_demo_prints_can_be_pasted(tmp_path: Path) -> None:
+    command = "exec .venv/bin/hermes-exporter demo --web.listen-address 127.0.0.1:0"
+    with subprocess.Popen(
+        ["/bin/sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline().startswith("demo home: ")
+            words = shlex.split(process.stdout.readline())
+            shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        finally:
+            process.terminate()
+    assert "dead" in shown.stdout
+    assert "reap" in shown.stdout

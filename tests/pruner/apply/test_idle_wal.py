@@ -1,0 +1,159 @@
+"""The WAL, watched through prune and undo: it stays small, and is gone where no process is."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from exporter.evidence.openers import KnownOpeners
+from exporter.pruner.apply.execute import purge
+from exporter.pruner.apply.undo import undo
+from exporter.pruner.apply.upkeep import vacuum_database
+from exporter.runs.models import Frees
+from exporter.writing import connection
+from tests.real.hermes import NEWEST, python_for
+from tests.support.evidence import evidence
+from tests.support.prune_plans import plan, read_inventory
+from tests.support.reaping import inodes, target_of
+from tests.support.session_pruning import beside_all, dump_all, planned, prunable_process, prune
+
+VERSIONS = ("0.13.0", "0.16.0", NEWEST)
+MIB = 1 << 20
+SESSIONS = tuple(f"20250101_0800{number:02}_abcdef" for number in range(24))
+LIVE = "20260101_080000_ffffff"
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home of a real release: much text, so that its search index is large."""
+    home = tmp_path_factory.mktemp("wal") / str(request.param) / "home"
+    home.parent.mkdir()
+    home.mkdir(mode=0o700)
+    with prunable_process(python_for(request.param), home) as hermes:
+        for number, session in enumerate(SESSIONS):
+            words = " ".join(f"word{number}x{n}" for n in range(60))
+            hermes.ask("old", session=session, count=40, words=words)
+        hermes.ask("create", session=LIVE)
+    return home
+
+
+@pytest.fixture
+def home(made: Path, tmp_path: Path) -> Path:
+    home = tmp_path / made.parent.name / "home"
+    shutil.copytree(made, home)
+    return home
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rules with a sixteenth of a mebibyte for one: the home is as much smaller."""
+    monkeypatch.setattr(connection, "CHECKPOINT_BYTES", MIB)
+    monkeypatch.setattr(connection, "WAL_GROWTH_MAX", 3 * MIB)
+
+
+@contextmanager
+def watched(home: Path) -> Iterator[list[int]]:
+    """The largest size of the WAL meanwhile, looked at every 20 ms."""
+    largest, stop = [0], threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.02):
+            largest[0] = max(largest[0], wal_size(home))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield largest
+    finally:
+        stop.set()
+        thread.join()
+        largest[0] = max(largest[0], wal_size(home))
+
+
+def wal_size(home: Path) -> int:
+    try:
+        return (home / "state.db-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def size_of(home: Path) -> int:
+    """Allocated bytes, without the journal of runs and its reserve."""
+    ours = home / ".hermes-exporter"
+    trash = ours / "backups"
+    return sum(
+        path.lstat().st_blocks * 512
+        for path in home.rglob("*")
+        if ours not in (path, *path.parents) or trash in (path, *path.parents)
+    )
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_with_no_process_there_it_is_small_and_then_gone(home: Path) -> None:
+    before, size = dump_all(home), size_of(home)
+    with watched(home) as largest:
+        done = prune(home, planned(home, SESSIONS))
+    assert (len(done.done), done.skipped) == (len(SESSIONS), ())
+    assert MIB < largest[0] < 4 * MIB, "it was needed, and began anew several times"
+    assert wal_size(home) == 0
+    assert (home / "state.db-wal").exists()
+    assert size_of(home) <= size + done.kept_bytes + 64 * 1024
+    inode = inodes(home)
+    with watched(home) as largest:
+        back = undo(str(done.run), beside_all(home))
+    assert (len(back.done), back.skipped) == (len(SESSIONS), ())
+    assert (largest[0] < 4 * MIB, wal_size(home)) == (True, 0)
+    assert inodes(home) == inode
+    assert dump_all(home) == before
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_beside_a_writing_hermes_it_stays_small_and_hermes_loses_nothing(home: Path) -> None:
+    hermes_python = python_for(home.parent.name)
+    with prunable_process(hermes_python, home) as hermes:
+        hermes.ask("start_writing", session=LIVE)
+        with watched(home) as largest:
+            done = prune(home, planned(home, SESSIONS))
+            back = undo(str(done.run), beside_all(home))
+        said = hermes.ask("stop_writing")
+        assert (done.why, back.why) == ("", "")
+        assert (len(done.done), len(back.done)) == (len(SESSIONS), len(SESSIONS))
+        assert largest[0] < 4 * MIB + 4 * MIB, "with what Hermes lets its own WAL grow to"
+        assert wal_size(home) > 0, "with Hermes there, it is Hermes's"
+        assert said["failure"] in ("", None)
+        assert hermes.ask("count", session=LIVE) == said["written"]
+        assert hermes.ask("broken") == []
+
+
+def test_a_process_that_the_survey_saw_keeps_its_wal(home: Path) -> None:
+    with prunable_process(python_for(home.parent.name), home) as hermes:
+        prune(home, planned(home, SESSIONS[:2]))
+        assert wal_size(home) > 0
+        assert hermes.ask("broken") == []
+
+
+def test_a_survey_that_could_not_see_every_process_proves_nothing(home: Path) -> None:
+    assert KnownOpeners.of(evidence(home)).quiet
+    unseen = target_of(home, KnownOpeners())
+    prune(home, planned(home, SESSIONS[:2]), unseen)
+    assert wal_size(home) > 0
+
+
+def test_the_home_grows_by_the_stated_trash_and_shrinks_by_what_the_plan_said(home: Path) -> None:
+    made = structs.replace(plan(read_inventory(home).inventory), home=str(home))
+    assert len(made.actions) == len(SESSIONS)
+    size = size_of(home)
+    prune(home, made)
+    assert size - MIB < size_of(home) <= size + made.rows_trash_bytes
+    purge(None, beside_all(home))
+    known = KnownOpeners.of(evidence(home))
+    done = vacuum_database(str(home), home.stat().st_uid, known, quiet=known.quiet)
+    assert done.why == ""
+    said = sum(each.bytes for each in made.actions if each.frees is Frees.AFTER_UPKEEP)
+    assert size - size_of(home) >= said > MIB

@@ -1,0 +1,85 @@
+"""The server that editors talk to: `hermes acp`, JSON-RPC over its standard streams."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import queue
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.real.cli import user_environment
+from tests.real.hermes import Hermes
+from tests.real.terminal import PATIENCE_SECONDS
+
+
+class Editor:
+    """An editor with a running server."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        self.process = process
+        self._folder = str(folder)
+        self._ids = itertools.count(1)
+        self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
+        threading.Thread(target=self._read, daemon=True).start()
+        self.wait(self.start("initialize", protocolVersion=1, clientCapabilities={}))
+
+    def create(self) -> str:
+        made = self.wait(self.start("session/new", cwd=self._folder, mcpServers=[]))
+        return str(made["sessionId"])
+
+    def fork(self, session: str) -> str:
+        number = self.start("session/fork", sessionId=session, cwd=self._folder, mcpServers=[])
+        return str(self.wait(number)["sessionId"])
+
+    def ask(self, session: str, words: str) -> int:
+        """Begin a turn; return its number to wait for."""
+        said = [{"type": "text", "text": words}]
+        return self.start("session/prompt", sessionId=session, prompt=said)
+
+    def start(self, method: str, **params: Any) -> int:
+        assert self.process.stdin is not None
+        number = next(self._ids)
+        self._answers[number] = queue.Queue()
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+        return number
+
+    def wait(self, number: int) -> dict[str, Any]:
+        answer = self._answers[number].get(timeout=PATIENCE_SECONDS)
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            message = json.loads(line)
+            if message.get("id") in self._answers and "method" not in message:
+                self._answers[message["id"]].put(message)
+
+
+@contextmanager
+def editor(hermes: Hermes, home: Path) -> Iterator[Editor]:
+    log = home.parent / f"{home.name}-acp.log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [hermes.python, hermes.program, "acp"],
+            env=user_environment(hermes, home),
+            cwd=home.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        try:
+            yield Editor(process, home.parent)
+        finally:
+            process.kill()
