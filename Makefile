@@ -70,6 +70,11 @@ docs: setup
 	$(PYTHON_IN_VENV) -m dashboards.alerts.reference >docs/alerts.md.new
 	mv docs/alerts.md.new docs/alerts.md
 	$(PYTHON_IN_VENV) -m dashboards.generate
+	mkdir -p deploy/man deploy/completion
+	$(PYTHON_IN_VENV) -m exporter.reference.command_line man >deploy/man/hermes-exporter.1
+	$(PYTHON_IN_VENV) -m exporter.reference.command_line bash >deploy/completion/hermes-exporter.bash
+	$(PYTHON_IN_VENV) -m exporter.reference.command_line zsh >deploy/completion/_hermes-exporter
+	$(PYTHON_IN_VENV) -m exporter.reference.command_line fish >deploy/completion/hermes-exporter.fish
 
 # The dashboards as Grafana draws them, in docs/images; brings a browser and Grafana's frontend.
 screenshots: test-kit

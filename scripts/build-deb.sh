@@ -95,20 +95,27 @@ put usr/share/doc/hermes-exporter/examples deploy/prometheus dashboards/alertman
     deploy/systemd/enforce.conf
 put etc/hermes-exporter deploy/debian/config.yml
 mkdir -p "$root/etc/default" "$root/usr/share/man/man1" \
-    "$root/usr/share/bash-completion/completions" "$root/usr/share/zsh/vendor-completions"
+    "$root/usr/share/bash-completion/completions"
 cp deploy/debian/default "$root/etc/default/hermes-exporter"
-reference() {
-    "$python" -m exporter.reference.command_line "$1"
-}
-reference man | gzip -9n >"$root/usr/share/man/man1/hermes-exporter.1.gz"
-reference bash >"$root/usr/share/bash-completion/completions/hermes-exporter"
-reference zsh >"$root/usr/share/zsh/vendor-completions/_hermes-exporter"
+gzip -9nc deploy/man/hermes-exporter.1 >"$root/usr/share/man/man1/hermes-exporter.1.gz"
+cp deploy/completion/hermes-exporter.bash "$root/usr/share/bash-completion/completions/hermes-exporter"
+put usr/share/zsh/vendor-completions deploy/completion/_hermes-exporter
+put usr/share/fish/vendor_completions.d deploy/completion/hermes-exporter.fish
 gzip -9nc CHANGELOG.md >"$root/usr/share/doc/hermes-exporter/changelog.gz"
 
 control=$root/DEBIAN
 mkdir "$control"
 size=$(du -sk --apparent-size --exclude=DEBIAN "$root" | cut -f1)
-sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$architecture/" -e "s/@SIZE@/$size/" \
+project() {
+    "$python" -c '
+import sys, tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+whom = project["maintainers"][0]
+found = {"maintainer": "{name} <{email}>".format(**whom), "homepage": project["urls"]["Homepage"]}
+print(found[sys.argv[1]])' "$1"
+}
+sed -e "s|@MAINTAINER@|$(project maintainer)|" -e "s|@HOMEPAGE@|$(project homepage)|" \
+    -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$architecture/" -e "s/@SIZE@/$size/" \
     deploy/debian/control >"$control/control"
 cp deploy/debian/postinst deploy/debian/prerm deploy/debian/postrm "$control/"
 chmod 755 "$control/postinst" "$control/prerm" "$control/postrm"

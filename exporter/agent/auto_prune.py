@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 import apsw
 from msgspec import structs
@@ -31,7 +31,7 @@ from exporter.pruner.decide.daily import is_clean_up_due
 from exporter.pruner.decide.thresholds import Pressure, note_done
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult
-from exporter.runs.models import Capped, Frees, Outcome
+from exporter.runs.models import Capped, Frees, Outcome, RunOutcome
 from exporter.snapshot import Trouble
 from exporter.workers import protocol
 from exporter.workers.pool import Pool
@@ -42,9 +42,18 @@ _NOTHING: Final = ""
 _CLEAN_UP_CHECK_SECONDS: Final = 60.0
 """While the daily clean-up is due, it is tried again after so long."""
 _UPKEEP_SECONDS: Final = 24 * 3600.0
+_RETRY_SECONDS_MAX: Final = 3600.0
 Job = Callable[[Worker], None]
 
 log = logs.get("pruner")
+
+
+class _Failure(NamedTuple):
+    """Runs of a home that failed one after another."""
+
+    times: int
+    retry_at: float
+    """By the monotonic clock: no run is tried before."""
 
 
 class AutomaticPruner:
@@ -69,6 +78,7 @@ class AutomaticPruner:
         self._changes = logs.StateChange()
         self._locks: dict[int, threading.Lock] = {}
         self._busy: set[str] = set()
+        self._failed: dict[str, _Failure] = {}
         self._stopping = False
         self._host = os.uname().nodename
         self._by_age: set[str] = set()
@@ -150,6 +160,8 @@ class AutomaticPruner:
         self._log_caps(state, planned.plan.capped)
         if own.prune.mode is not Mode.ENFORCE or not home.may_write:
             return
+        if planned.plan.actions and not self._may_try(home.path):
+            return
         if planned.plan.actions:
             # A process that opens the database from now on is not part of this evidence: it counts
             # as new.
@@ -209,13 +221,37 @@ class AutomaticPruner:
             with self._lock_of(home.owner), self._pool.temporary(home.owner) as worker:
                 job(worker)
         except (ExporterError, TimeoutError) as error:
-            if not self._stopping:
-                self._log_obstacle(state, str(error))
+            self._note_result(state, str(error))
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the agent
-            log.error("prune failed", home=home.label, error=error_location(error))
+            self._note_result(state, f"internal error: {error_location(error)}")
         finally:
             self._busy.discard(home.path)
-            self._last_check.pop(home.path, None)
+            if home.path not in self._failed:
+                self._last_check.pop(home.path, None)  # the next scan shows what came of it
+
+    def _may_try(self, path: str) -> bool:
+        failure = self._failed.get(path)
+        return failure is None or self._monotonic() >= failure.retry_at
+
+    def _note_result(self, state: HomeState, why: str) -> None:
+        """Note how a run went. After a failure the next try waits, longer each time; a run costs a
+        process, and a disk that is read-only stays so. One line is logged per change of state.
+        """
+        path = state.home.path
+        if self._stopping:
+            return
+        if why:
+            interval = self._settings.for_home(state.home).prune.interval_seconds
+            times = self._failed[path].times + 1 if path in self._failed else 1
+            pause = min(interval * 2.0**times, _RETRY_SECONDS_MAX)
+            self._failed[path] = _Failure(times, self._monotonic() + pause)
+        else:
+            self._failed.pop(path, None)
+        if self._changes.changed((path, "run"), why, assumed=_NOTHING):
+            if why:
+                log.warn("prune failed, tried again later", home=state.home.label, why=why)
+            else:
+                log.info("prunes succeed again", home=state.home.label)
 
     def _prune(
         self,
@@ -236,8 +272,11 @@ class AutomaticPruner:
         pruned = worker.call(protocol.PRUNE, request)
         taken = frozenset(pruned.done)
         done = [each for each in planned.plan.actions if each.target in taken]
-        policies = Counter(each.policy for each in done)
-        self._log_run(state, pruned, planned.pressure, policies, by_age=by_age)
+        failed = pruned.outcome is RunOutcome.FAILED
+        self._note_result(state, (pruned.why or "nothing could be taken") if failed else "")
+        if not failed:
+            policies = Counter(each.policy for each in done)
+            self._log_run(state, pruned, planned.pressure, policies, by_age=by_age)
         memory = note_done(planned.memory, planned.pressure, done, self._clock())
         self._remember(state, self._with_clean_up(memory, cleaned=by_age))
 
@@ -303,7 +342,8 @@ class AutomaticPruner:
             freed_bytes=outcome.freed.get(Frees.NOW, 0),
             in_trash_bytes=outcome.freed.get(Frees.AT_PURGE, 0),
         )
-        self._log_obstacle(state, outcome.why)
+        if outcome.why:
+            log.warn("part was not pruned", home=state.home.label, why=outcome.why)
 
     def _log_obstacle(self, state: HomeState, why: str) -> None:
         """Log one line when something blocks pruning, and one when it no longer does."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Final, NoReturn
 
+import apsw
 import msgspec
 
 from exporter import __version__, logs
@@ -86,6 +87,7 @@ def _has_ended(thread: threading.Thread) -> bool:
 class _Agent:
     def __init__(self, options: Options, settings: Settings, store: StateStore) -> None:
         self._options = options
+        self._store = store
         self._published = Published()
         file = options.web_config_file
         self._security = WebSecurity(
@@ -186,6 +188,11 @@ class _Agent:
             self._queries.scan_begins()
             self._loop.web_config_in_use = not self._security.problem
             try:
+                if self._store.write_anew_if_gone():
+                    log.warn(
+                        "state directory was deleted and is made anew",
+                        directory=self._options.state_dir,
+                    )
                 view = self._loop.run(timeout_seconds=interval)
                 self._queries.scan_ended(view)
                 self._publish(view, ready=all(home.known for home in view.homes))
@@ -193,13 +200,20 @@ class _Agent:
                 self._changes.changed("round", "fine")
             except Exception as error:  # noqa: BLE001 - a failed scan must not end the agent
                 if not self._stopping and self._changes.changed("round", repr(error)):
-                    log.error("round failed", error=error_location(error))
+                    self._log_failed_scan(error)
             spent = time.monotonic() - began
             if self._loop.has_new_homes():
                 interval = 0.0  # the next scan completes what is known of them
             pause = max(_SHORTEST_PAUSE_SECONDS, interval - spent)
             self._scan_deadline.expect(pause)
             self._queue.wait(pause)
+
+    def _log_failed_scan(self, error: Exception) -> None:
+        if isinstance(error, apsw.Error):
+            fix = "if it is damaged, move it away and restart"
+            log.error("state cannot be used", file=self._store.path, error=str(error), fix=fix)
+        else:
+            log.error("round failed", error=error_location(error))
 
     def _publish(self, view: HostView, *, ready: bool) -> None:
         was_ready = self._published.content.ready

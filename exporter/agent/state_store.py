@@ -147,10 +147,11 @@ class StateStore:
         try:
             os.makedirs(state_dir, mode=0o700, exist_ok=True)
             _make_private(path)
-            connection = apsw.Connection(path)
-            connection.set_busy_timeout(5000)
-            connection.pragma("journal_mode", "wal")
-            connection.pragma("synchronous", "NORMAL")
+            connection = _connect(path)
+            # A bad page may be met only hours later, in a scan: better a line at the start.
+            damage = connection.execute("PRAGMA quick_check(1)").get
+            if damage != "ok":
+                raise apsw.CorruptError(f"it is damaged ({str(damage).splitlines()[-1]})")
             return cls(connection, path, clock)
         except OSError as error:
             raise StateError(f"cannot use state directory {state_dir}: {error.strerror}") from error
@@ -184,6 +185,22 @@ class StateStore:
 
     def close(self) -> None:
         self._connection.close()
+
+    def write_anew_if_gone(self) -> bool:
+        """If the file was deleted under the agent, write it anew from memory; True if so."""
+        if self.path == ":memory:" or os.path.exists(self.path):
+            return False
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        with self._lock:
+            kept = apsw.Connection(":memory:")
+            _copy(self._connection, kept)
+            # Closed before there is a new file: SQLite would remove the -wal file of that name.
+            self._connection.close()
+            _make_private(self.path)
+            self._connection = _connect(self.path)
+            _copy(kept, self._connection)
+            kept.close()
+        return True
 
     # Labels
 
@@ -390,6 +407,19 @@ class StateStore:
 
     def _home(self, path: str) -> int:
         return int(self._connection.execute("SELECT id FROM homes WHERE path = ?", (path,)).get)
+
+
+def _connect(path: str) -> apsw.Connection:
+    connection = apsw.Connection(path)
+    connection.set_busy_timeout(5000)
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "NORMAL")
+    return connection
+
+
+def _copy(source: apsw.Connection, target: apsw.Connection) -> None:
+    with target.backup("main", source, "main") as copy:
+        copy.step()
 
 
 @contextmanager

@@ -12,6 +12,10 @@ from exporter.scan.access import DeniedPart
 from exporter.snapshot import LockAnswer, Trouble
 from exporter.text import format_pids
 
+_ROOT_WITHOUT_RIGHTS: Final = (
+    "the agent is root without CAP_SYS_PTRACE, so other users' processes hide their descriptors",
+    "give it CAP_SYS_PTRACE: CapabilityBoundingSet= of its unit, docker run --cap-add SYS_PTRACE",
+)
 _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
     "permissions": (
         "see who has the database open",
@@ -141,6 +145,8 @@ def capabilities(
     for reason in home.blind:
         if reason in _CANNOT and reason not in follow:
             what, why, grant = _CANNOT[reason]
+            if reason == "permissions" and os.geteuid() == 0:
+                why, grant = _ROOT_WITHOUT_RIGHTS
             cannot.append(_entry(what, journal or why if reason == "run_journal" else why, grant))
     return {"home": home.label, "path": home.path, "can": can, "cannot": cannot}
 

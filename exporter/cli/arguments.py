@@ -210,13 +210,16 @@ def add_collectors(parser: ArgumentParser) -> None:
     group = parser.add_argument_group(
         "collectors", "All are on; --collector.NAME cancels an earlier --no-collector.NAME."
     )
-    for name in collectors.names():
+    for name, about in ((each.name, each.about) for each in collectors.collectors()):
         dest = f"{_COLLECTOR}{name}"
         group.add_argument(
             f"--collector.{name}", dest=dest, action="store_true", default=True, help=SUPPRESS
         )
         group.add_argument(
-            f"--no-collector.{name}", dest=dest, action="store_false", help=f"switch off {name}"
+            f"--no-collector.{name}",
+            dest=dest,
+            action="store_false",
+            help=f"switch off: {about}",
         )
 
 

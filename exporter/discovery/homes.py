@@ -156,7 +156,7 @@ def why_refused(candidate: HomeCandidate, seen: Inspection) -> str:
     if not seen.is_directory:
         return "it is not a real directory (a symlink is not followed)"
     if seen.foreign_part:
-        return f"{seen.foreign_part}, not to the home's owner (uid {seen.owner})"
+        return seen.foreign_part
     if candidate.uid is not None and seen.owner != candidate.uid:
         return f"it belongs to uid {seen.owner}, not to uid {candidate.uid}"
     if candidate.origin is Origin.NAMED:
@@ -281,7 +281,7 @@ class CensusTaker:
         if candidate.origin is Origin.NAMED or (seen.exists and not hidden):
             mine = candidate.origin in (Origin.NAMED, Origin.OWN) or seen.owner == self._own_uid
             own = mine and (seen.looks_like_home or bool(seen.unreadable))
-            fix = _fix(candidate, path)
+            fix = _fix(candidate, path, why)
             if seen.unreadable and seen.owner == self._own_uid:
                 fix = f"chmod u+rwx {shlex.quote(path)}"
             elif seen.unreadable:
@@ -344,7 +344,9 @@ def _with_problem(home: Home, why: str, unreadable: bool) -> Home:
     )
 
 
-def _fix(candidate: HomeCandidate, path: str) -> str:
+def _fix(candidate: HomeCandidate, path: str, why: str) -> str:
+    if " is a symlink" in why:
+        return "put the real file or folder there, or watch the home that it leads to"
     if candidate.origin is Origin.NAMED:
         return "correct the path, or the owner of its files"
     return f"if it is trusted, name it: --home {path}"

@@ -94,10 +94,10 @@ def _foreign_part(path: str, owner: int) -> str:
             found = os.lstat(os.path.join(path, part))
         except OSError:
             continue
-        if found.st_uid != owner:
-            return f"{part} belongs to uid {found.st_uid}"
         if stat.S_ISLNK(found.st_mode):
-            return f"{part} is a symlink"
+            return f"{part} is a symlink, and symlinks are not followed"
+        if found.st_uid != owner:
+            return f"{part} belongs to uid {found.st_uid}, not to the home's owner (uid {owner})"
     return ""
 
 

@@ -1,12 +1,14 @@
-"""`python -m exporter.reference.command_line man|bash|zsh`: the manual page, shell completion.
+"""`python -m exporter.reference.command_line man|bash|zsh|fish`: the manual page, completion.
 
-argparse-manpage and shtab, which are development dependencies, write them from our parsers.
+argparse-manpage and shtab, which are development dependencies, write them from our parsers; fish,
+which shtab does not know, is written here. `make docs` puts them into deploy/.
 """
 
 from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterator
 from typing import cast
 
 import shtab
@@ -22,6 +24,19 @@ One agent per host that shows what hermes-agent leaves behind: sessions that wer
 the disk they fill. It serves Prometheus metrics for every Hermes home of every user.
 
 It skips sessions that it cannot judge; their verdict is unknown. By default it changes nothing."""
+_IDS = """{ hermes-exporter %s --json 2>/dev/null | grep -o '"%s": *"[^"]*"' | cut -d'"' -f4; }"""
+_RUNS, _SESSIONS = _IDS % ("history", "run"), _IDS % ("sessions", "id")
+_TAKES_RUN, _TAKES_SESSION = ("history", "undo", "purge"), ("explain",)
+_PREAMBLE = {
+    "bash": f"""
+_hermes_exporter_runs() {{ compgen -W "$({_RUNS})" -- "$1"; }}
+_hermes_exporter_sessions() {{ compgen -W "$({_SESSIONS})" -- "$1"; }}
+""",
+    "zsh": f"""
+_hermes_exporter_runs() {{ local -a ids; ids=(${{(f)"$({_RUNS})"}}); compadd -a ids }}
+_hermes_exporter_sessions() {{ local -a ids; ids=(${{(f)"$({_SESSIONS})"}}); compadd -a ids }}
+""",
+}
 _EQUALS_SIGN = """
 # bash cuts --option=value at the equals sign; shtab's function expects two words.
 _hermes_exporter() {
@@ -66,7 +81,12 @@ def _command(prog: str, **_: object) -> ArgumentParser:
             action.choices = action.type.words
         elif action.type is arguments.directory:
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-        elif action.metavar == "FILE" or action.dest == "path":
+        elif action.metavar in ("RUN", "ID") and not action.option_strings:
+            ids = (
+                "_hermes_exporter_runs" if action.metavar == "RUN" else "_hermes_exporter_sessions"
+            )
+            action.complete = {"bash": ids, "zsh": ids}  # type: ignore[attr-defined]
+        elif action.metavar == "FILE" or (action.dest == "path" and name != "files"):
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     return command
 
@@ -90,8 +110,38 @@ def manual() -> str:
 
 
 def completion(shell: str) -> str:
-    """The script for bash or zsh."""
-    return shtab.complete(program(), shell) + (_EQUALS_SIGN if shell == "bash" else "\n")
+    """The script for bash, zsh or fish."""
+    if shell == "fish":
+        return "".join(f"complete -c {PROGRAM} {line}\n" for line in _fish())
+    written = shtab.complete(program(), shell, preamble=_PREAMBLE[shell])
+    return written + (_EQUALS_SIGN if shell == "bash" else "\n")
+
+
+def _fish() -> Iterator[str]:
+    yield "-f"
+    for name, summary in commands.summaries().items():
+        yield f"-n __fish_use_subcommand -a {name} -d {_fish_word(summary)}"
+    for name in commands.NAMES:
+        seen = f"-n '__fish_seen_subcommand_from {name}'"
+        for action in Parser(name, commands.load(name)).shown_actions():
+            for option in action.option_strings:
+                kind = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
+                files = action.metavar in ("FILE", "DIR", "PATH")
+                value = "" if action.nargs == 0 else " -r -F" if files else " -x"
+                yield f"{seen} {kind}{value} -d {_fish_word(action.help or '')}"
+        if name in _TAKES_RUN:
+            yield f"{seen} -a {_fish_word(f'({_fish_ids(_RUNS)})')}"
+        if name in _TAKES_SESSION:
+            yield f"{seen} -a {_fish_word(f'({_fish_ids(_SESSIONS)})')}"
+
+
+def _fish_ids(pipeline: str) -> str:
+    return pipeline.strip("{} ").rstrip(";")
+
+
+def _fish_word(text: str) -> str:
+    text = text.replace("%(default)s", "see the manual")
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -37,11 +37,15 @@ _NOT_HERE = "not found; / shows what there is"
 _NO_RUNBOOK = "there is no such runbook; /runbooks/ lists them"
 _RETRY = ("Retry-After", "5")
 _RENDERING_MAX: Final = 2
+_PENDING_MAX: Final = 64
+"""Answers that take time. A connection that waits for one gives way to none, so with more of them
+all connections could be taken, and a scrape be refused.
+"""
 
 
 class _Route(Struct, frozen=True):
     methods: tuple[str, ...]
-    respond: Callable[[Request], Response | Awaitable[Response]]
+    respond: Callable[[Request], Response | Coroutine[Any, Any, Response]]
 
 
 class Routes:
@@ -60,6 +64,7 @@ class Routes:
         self._reload = reload
         self._reloading = asyncio.Lock()
         self._queries = queries
+        self._pending = 0
         self._rendering = asyncio.Semaphore(_RENDERING_MAX)
         self._routes = {
             "/": _Route(_READ, self._host_page),
@@ -101,7 +106,20 @@ class Routes:
         if request.method not in route.methods:
             allowed = ", ".join(route.methods)
             return message(405, f"only {allowed} here", ("Allow", allowed))
-        return route.respond(request)
+        answer = route.respond(request)
+        if isinstance(answer, Response):
+            return answer
+        if self._pending >= _PENDING_MAX:
+            answer.close()
+            return message(503, "too many requests at once", _RETRY)
+        self._pending += 1
+        return self._counted(answer)
+
+    async def _counted(self, answer: Coroutine[Any, Any, Response]) -> Response:
+        try:
+            return await answer
+        finally:
+            self._pending -= 1
 
     def _metrics(self, request: Request) -> Response:
         rendered = self._published.content.metrics
@@ -226,7 +244,7 @@ class Routes:
         prefix, _, name = path.rpartition("/")
         return self._prefixes.get(f"{prefix}/") if name else None
 
-    def _try_reload(self, request: Request) -> Response | Awaitable[Response]:
+    def _try_reload(self, request: Request) -> Response | Coroutine[Any, Any, Response]:
         if self._reload is None:
             return message(403, "reload is off; start serve with --web.enable-lifecycle")
         if "origin" in request.headers:

@@ -16,5 +16,4 @@
 - service: tests/cli/commands/test_commands.py, tests/stories/test_command_honesty.py
 - status: tests/cli/commands/test_commands.py, tests/agent/test_daemon.py
 - systemd: tests/deploy/test_service.py
-- visibility: tests/stories/test_unprivileged.py
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -302,6 +303,31 @@ def test_a_value_out_of_use_gives_its_place_to_a_new_one_and_comes_back_with_its
     )
     assert shown()["other"] == 16
     assert "next" not in shown()
+
+
+def test_a_damaged_page_is_told_at_the_start(tmp_path: Path) -> None:
+    opened = journal(tmp_path)
+    scan(opened, *(usage(number, rows=1) for number in range(5000)))
+    opened.close()
+    (file,) = tmp_path.glob("*.db")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 4096] = b"\xff" * 4096
+    file.write_bytes(content)
+    with pytest.raises(StateError, match=rf"cannot use {file}: .*; move it away to start afresh"):
+        StateStore.open(str(tmp_path))
+
+
+def test_a_store_that_was_deleted_is_written_anew_with_all_it_had(tmp_path: Path) -> None:
+    opened = journal(tmp_path / "state")
+    scan(opened, usage(1, rows=3))
+    assert not opened.write_anew_if_gone()
+    shutil.rmtree(tmp_path / "state")
+    assert opened.write_anew_if_gone()
+    scan(opened, usage(1, rows=5))
+    opened.close()
+    again = StateStore.open(str(tmp_path / "state"))
+    assert value(again, "messages") == 5
+    assert again.labels() == {HOME: "default"}
 
 
 def test_the_sources_that_leak_get_their_places_before_any_others(tmp_path: Path) -> None:

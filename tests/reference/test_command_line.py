@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -55,6 +56,7 @@ def completed(folder: Path, *words: str) -> list[str]:
     done = subprocess.run(
         ["bash", "--norc", "-c", "\n".join(lines)],
         cwd=folder,
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
     )
@@ -79,6 +81,30 @@ def test_bash_completes_files_and_folders(tmp_path: Path) -> None:
     assert completed(tmp_path, "serve", "--config.file", "here") == ["here.yml"]
     assert completed(tmp_path, "serve", "--home", "h") == ["home"]
     assert completed(tmp_path, "textfile", "here") == ["here.yml"]
+
+
+def test_bash_completes_the_ids_of_runs_and_sessions(tmp_path: Path) -> None:
+    """They are asked of the program, which is another one here."""
+    program = tmp_path / "hermes-exporter"
+    program.write_text("""#!/bin/sh
+case $1 in
+    history) echo '[{"run": "20260131T093000-3f2a"}]' ;;
+    sessions) echo '[{"home": "x", "id": "20260131_093000_abc"}]' ;;
+esac
+""")
+    program.chmod(0o755)
+    for command in ("undo", "purge", "history"):
+        assert completed(tmp_path, command, "2026") == ["20260131T093000-3f2a"]
+    assert completed(tmp_path, "explain", "2") == ["20260131_093000_abc"]
+
+
+def test_fish_has_every_command_option_and_the_ids() -> None:
+    script = command_line.completion("fish")
+    for name in commands.NAMES:
+        assert f"-n __fish_use_subcommand -a {name} " in script
+    assert "-n '__fish_seen_subcommand_from prune' -l older-than -x -d " in script
+    assert "-n '__fish_seen_subcommand_from undo' -a '(hermes-exporter history --json" in script
+    assert all(line.count("'") % 2 == 0 for line in script.replace("\\'", "").splitlines())
 
 
 def test_zsh_has_a_completion_with_every_command() -> None:

@@ -6,6 +6,7 @@ import gzip
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from prometheus_client.core import GaugeMetricFamily
@@ -15,7 +16,7 @@ from exporter.errors import ConfigError, UsageError
 from exporter.web.published import Published
 from exporter.web.response import pack
 from exporter.web.routes import Routes
-from tests.support.web_server import Running, receive, request, running
+from tests.support.web_server import Running, eventually, receive, request, running
 
 MODE = {"reaper": "observe", "prune": "observe"}
 STATUS = json.dumps({"homes": [], "refused": 0, "agent": {"version": "1", "mode": MODE}}).encode()
@@ -234,3 +235,23 @@ def test_a_scrape_is_never_half_new() -> None:
         stop.set()
         publisher.join()
     assert len(seen) > 1
+
+
+def test_answers_that_take_time_are_bounded() -> None:
+    """A connection that waits for one gives way to none: a scrape must still find a place."""
+    release = threading.Event()
+
+    def reload() -> None:
+        release.wait(100)
+
+    routes = Routes(with_homes(), reload=reload)
+    with running(routes) as server, ExitStack() as stack:
+        waiting = [stack.enter_context(server.connect()) for _ in range(64)]
+        for client in waiting:
+            client.sendall(request("/-/reload", method="POST"))
+        eventually(lambda: routes._pending == 64)
+        assert server.get("/-/reload", method="POST")[0].status == 503
+        assert server.get("/metrics")[0].status == 200
+        release.set()
+        assert {receive(client)[0].status for client in waiting} == {200}
+        assert routes._pending == 0

@@ -23,6 +23,7 @@ NAMES = (
     "purge",
     "textfile",
     "check",
+    "files",
     "demo",
 )
 """In the order of the help."""

@@ -14,11 +14,13 @@ from typing import Any, Final
 from exporter.web.pages.environment import page
 from exporter.web.response import Response
 
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _FOLDERS: Final = (
-    os.path.join(os.path.dirname(__file__), "..", "..", "..", "dashboards", "runbooks"),
+    os.path.join(_PACKAGE, "files", "runbooks"),
+    os.path.join(os.path.dirname(_PACKAGE), "dashboards", "runbooks"),
     "/usr/share/hermes-exporter/runbooks",
 )
-"""In a checkout, and where the Debian package has them."""
+"""In a wheel, in a checkout, and where the Debian package has them."""
 _NAME = re.compile(r"[A-Za-z]{1,64}", re.ASCII)
 _ALERT = re.compile(r"\bHermes[A-Z][A-Za-z]+\b")
 
