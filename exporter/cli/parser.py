@@ -131,8 +131,8 @@ def version() -> str:
 def _shared(*, takes_homes: bool) -> str:
     home = " --home," if takes_homes else ""
     return (
-        f"Common options: --config.file,{home} --state-dir, --log.level, --log.format. These,\n"
-        f"the exit status, files and environment are in '{PROGRAM} --help'.\n"
+        f"Common options (--config.file,{home} --state-dir, --log.*), the exit status,\n"
+        f"files and environment are in '{PROGRAM} --help'.\n"
     )
 
 
