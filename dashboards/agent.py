@@ -36,7 +36,7 @@ def dashboard() -> model.Dashboard:
     return build_dashboard(
         "hermes-agent",
         "Hermes / Agent",
-        "The agents themselves: whether they scan in time, what they cannot see, what they cost.",
+        "The agents themselves: do they scan in time, what can they not see, what do they cost.",
         [
             Section(None, [_numbers(), row_of_widths(8, (14, _agents()), (10, _blindness()))]),
             Section("Scans", [equal_row(8, _ages(), _durations())]),
@@ -55,15 +55,15 @@ def _numbers() -> PanelRow:
         5,
         stat_panel(
             "Agents down",
-            "Agents that Prometheus could not scrape. Look at the service on that host "
-            "(`systemctl status hermes-exporter`), then at the network between.",
+            "Agents that Prometheus could not scrape. Check the service on that host "
+            "(`systemctl status hermes-exporter`), then the network.",
             "sum(1 - up{<agent>})",
             steps=ALARM,
             no_data="Nothing is scraped under this job",
         ),
         stat_panel(
             "Oldest scan",
-            "How long ago the home that waits longest was scanned. More than a few minutes: its "
+            "Time since the scan of the home that waits longest. More than a few minutes: its "
             "filesystem hangs or it is very large; see Scans below.",
             "max(time() - hermes_exporter_scan_timestamp_seconds{<home>})",
             unit="s",
@@ -73,15 +73,15 @@ def _numbers() -> PanelRow:
         ),
         stat_panel(
             "Failing collectors",
-            "Collectors that broke at the last round; their metrics are missing. The agent's log "
-            "names the cause; please report it.",
+            "Collectors that failed at the last scan; their metrics are missing. The agent's "
+            "log names the cause; please report it.",
             "sum(1 - hermes_exporter_collector_success{<agent>})",
             steps=TROUBLE,
             no_data=NO_AGENT,
         ),
         stat_panel(
             "Blind spots",
-            "Things that agents cannot see; sessions there stay unknown and nothing is reaped. "
+            "What agents cannot see; sessions there stay unknown and nothing is reaped. "
             "`hermes-exporter check` says what to grant.",
             "count(hermes_exporter_blind{<home>} == 1) or 0 * sum(hermes_home_up{<home>})",
             steps=TROUBLE,
@@ -89,16 +89,16 @@ def _numbers() -> PanelRow:
         ),
         stat_panel(
             "Failed reloads",
-            "Agents whose last reload failed: they run on with the old settings. "
-            "`hermes-exporter check` names the line and the fix.",
+            "Agents whose last reload failed: they keep the old settings. `hermes-exporter "
+            "check` names the line and the fix.",
             "sum(1 - hermes_exporter_config_last_reload_successful{<agent>})",
             steps=TROUBLE,
             no_data=NO_AGENT,
         ),
         stat_panel(
             "Most series",
-            "A home has at most 600 series and the agent about 60. Far more than that times the "
-            "homes: please report it.",
+            "A home has at most 600 series and the agent about 60. If there are many more, "
+            "please report it.",
             "max(hermes_exporter_series{<agent>})",
             no_data=NO_AGENT,
         ),
@@ -108,9 +108,9 @@ def _numbers() -> PanelRow:
 def _agents() -> Panel:
     return table_panel(
         "Agents",
-        "Every agent, with its version and how long it has run. Down: look at the service on the "
-        "host. A young one that keeps being young is being killed: look for the kernel's out of "
-        "memory messages.",
+        "Every agent, with its version and its uptime. Down: check the service on the host. An "
+        "uptime that stays short: the agent is killed; look for out-of-memory messages of the "
+        "kernel.",
         [
             Column("Agent", "max by (instance) (up{<agent>})", words=UP, width=80),
             Column(
@@ -149,9 +149,8 @@ def _agents() -> Panel:
 def _blindness() -> Panel:
     return table_panel(
         "What cannot be seen",
-        "Each reason for which an agent cannot tell whether sessions of a home are alive. Most "
-        "need the agent to run as root on the host itself; `hermes-exporter check` says which "
-        "grant helps.",
+        "Why an agent cannot tell whether sessions of a home are alive. Most reasons go away if "
+        "the agent runs as root on the host itself; `hermes-exporter check` says what to grant.",
         [
             Column(
                 "Blind",
@@ -169,8 +168,8 @@ def _blindness() -> Panel:
 def _ages() -> Panel:
     return graph_panel(
         "Oldest scans",
-        "A saw-tooth of the scan interval is well. A line that climbs is a scan that never ends: "
-        "a hanging filesystem, or a database that is locked. The agent's log says which.",
+        "Normal: a saw-tooth with the scan interval. A line that only rises: a scan does not "
+        "end, because a filesystem hangs or a database is locked. The agent's log says which.",
         Query(
             "topk(8, max by (instance, home) (time() - "
             "hermes_exporter_scan_timestamp_seconds{<home>}))",
@@ -184,8 +183,8 @@ def _ages() -> Panel:
 def _durations() -> Panel:
     return graph_panel(
         "Longest scans",
-        "Long scans are large homes or slow disks; the first one and the full one every six hours "
-        "take longer. If it nears the interval raise `scan.interval`.",
+        "Long scans: large homes or slow disks. The first scan and the full one every six hours "
+        "take longer. If the time nears the interval, raise `scan.interval`.",
         Query(
             "topk(8, max by (instance, home) (hermes_exporter_scan_duration_seconds{<home>}))",
             "{{instance}} {{home}}",
@@ -198,8 +197,8 @@ def _durations() -> Panel:
 def _collectors() -> Panel:
     return graph_panel(
         "Slowest collectors",
-        "Time to turn a scan into metrics, the worst agent of each collector. Milliseconds are "
-        "well. One that is slow can be switched off with `--no-collector.NAME`.",
+        "Time to turn a scan into metrics, worst agent of each collector. Normal: milliseconds. "
+        "`--no-collector.NAME` switches a slow one off.",
         Query(
             "topk(8, max by (collector) (hermes_exporter_collector_duration_seconds{<agent>}))",
             "{{collector}}",
@@ -213,8 +212,8 @@ def _collectors() -> Panel:
 def _failures() -> Panel:
     return graph_panel(
         "Collectors that failed",
-        "Agents on which a collector broke, by collector. Its metrics are missing there and alerts "
-        "on them are silent: read that agent's log.",
+        "Agents with a collector that failed, by collector. Its metrics are missing there and "
+        "alerts on them are silent: read that agent's log.",
         Query(
             "sum by (collector) (1 - hermes_exporter_collector_success{<agent>}) > 0",
             "{{collector}}",
@@ -229,8 +228,8 @@ def _failures() -> Panel:
 def _series() -> Panel:
     return graph_panel(
         "Series of an agent",
-        "What each agent costs Prometheus. It grows with homes only: label values are limited. A "
-        "climb without new homes should be reported.",
+        "Series per agent in Prometheus. It grows only with homes, because label values are "
+        "limited. If it grows without new homes, please report it.",
         Query("topk(8, max by (instance) (hermes_exporter_series{<agent>}))", "{{instance}}"),
         no_data=NO_AGENT,
     )
@@ -239,8 +238,8 @@ def _series() -> Panel:
 def _scrapes() -> Panel:
     return graph_panel(
         "Slowest scrapes",
-        "Scrapes are answered from memory in milliseconds, whatever a scan does. Slow ones are the "
-        "network, or a host out of processor time.",
+        "Scrapes are answered from memory in milliseconds, also during a scan. If they are "
+        "slow: the network, or a host without free CPU time.",
         Query("topk(8, max by (instance) (scrape_duration_seconds{<agent>}))", "{{instance}}"),
         unit="s",
         no_data="Nothing is scraped under this job",
@@ -250,8 +249,8 @@ def _scrapes() -> Panel:
 def _memory() -> Panel:
     return graph_panel(
         "Memory of an agent",
-        "Resident memory of the agent itself; its workers are not in it. Steady is well. If it "
-        "climbs for days, restart the service and report it.",
+        "Resident memory of the agent without its workers. Normal: constant. If it rises for "
+        "days, restart the service and report it.",
         Query(
             "topk(8, max by (instance) (process_resident_memory_bytes{<agent>}))", "{{instance}}"
         ),
@@ -263,7 +262,7 @@ def _memory() -> Panel:
 def _processor() -> Panel:
     return graph_panel(
         "Processor time of an agent",
-        "Share of one processor; a percent or two at most. More: very many processes on the host, "
+        "Share of one CPU; normal: one or two percent. More: very many processes on the host, "
         "or a `scan.interval` that is too short.",
         Query(
             "topk(8, sum by (instance) "
@@ -278,8 +277,8 @@ def _processor() -> Panel:
 def _descriptors() -> Panel:
     return graph_panel(
         "Open files of an agent",
-        "A share of what the agent may open. Few, and steady. A climb is a leak of the agent's: "
-        "restart it and report it.",
+        "Open files as a share of the limit. Normal: few and constant. If it rises, the agent "
+        "leaks them: restart it and report it.",
         Query(
             "topk(8, max by (instance) (process_open_fds{<agent>} / process_max_fds{<agent>}))",
             "{{instance}}",

@@ -84,22 +84,23 @@ def _numbers() -> PanelRow:
         5,
         stat_panel(
             "Agents down",
-            "Hosts whose agent does not answer: nothing is known of them. They are listed below.",
+            "Hosts whose agent does not answer: nothing is known about them. They are listed "
+            "below.",
             "sum(job:hermes_agent_up:count_down{<job>})",
             steps=ALARM,
             no_data=NO_RULES,
         ),
         stat_panel(
             "Unreadable homes",
-            "Their figures are old or missing, nothing in them is reaped or pruned. They are "
-            "listed below; on the host `hermes-exporter check` says why.",
+            "Their figures are old or missing, and nothing in them is reaped or pruned. They "
+            "are listed below; on the host `hermes-exporter check` says why.",
             "sum(job:hermes_home_up:count_down{<job>})",
             steps=ALARM,
             no_data=NO_RULES,
         ),
         stat_panel(
             "Leaked sessions",
-            "Open sessions that nobody runs any more. Go to the host at the top of the list below "
+            "Open sessions that no process runs. Go to the host at the top of the list below "
             "and see what a reap would end.",
             "sum(job:hermes_sessions_leaked:sum{<job>})",
             steps=TROUBLE,
@@ -107,8 +108,8 @@ def _numbers() -> PanelRow:
         ),
         stat_panel(
             "Full in three days",
-            "Homes whose disk fills as it did in the last six hours. Go to the top of the list "
-            "below: prune there, or add space.",
+            "Homes whose disk will be full at the rate of the last six hours. Go to the top of "
+            "the list below: prune there, or add space.",
             "count(home:hermes_filesystem_avail_bytes:days_until_full{<home>} < 3) "
             f"or {NONE_OF_ALL}",
             steps=ALARM,
@@ -117,8 +118,8 @@ def _numbers() -> PanelRow:
         ),
         stat_panel(
             "Homes under pressure",
-            "A high mark was crossed and the low mark is not reached yet. It ends by itself where "
-            "pruning is enforced; where it only observes, somebody must prune.",
+            "A high watermark was crossed and the low watermark is not reached yet. Where "
+            "pruning is enforced, this ends by itself; elsewhere run `hermes-exporter prune`.",
             f"count(home:hermes_prune_pressure:max{{<home>}} == 1) or {NONE_OF_ALL}",
             steps=TROUBLE,
             trend=False,
@@ -126,7 +127,7 @@ def _numbers() -> PanelRow:
         ),
         stat_panel(
             "False reaps today",
-            "Sessions that were ended while in use, and given back. One is too many: set the "
+            "Sessions that were ended while in use, and reopened. One is too many: set the "
             "reaper of that host to observe and read `hermes-exporter history` there.",
             "sum(home:hermes_reaper_reopened:increase1d{<home>})",
             decimals=0,
@@ -181,8 +182,8 @@ def _leaky() -> Panel:
 def _filling() -> Panel:
     return _worst(
         "Days until full",
-        "Homes whose filesystem fills soonest, if it goes on as in the last six hours. On the "
-        "host: look at Bytes by kind; if the home is not what grows, look elsewhere on that disk.",
+        "Homes whose filesystem is full soonest, at the rate of the last six hours. On the "
+        "host: check Bytes by kind; if the home does not grow, something else on that disk does.",
         [
             Column(
                 "Full in",
@@ -202,11 +203,11 @@ def _filling() -> Panel:
 def _pressed() -> Panel:
     return _worst(
         "Pressure",
-        "Homes nearest to a high mark, as a share of it. Above 100% and staying there: pruning is "
+        "Homes nearest to a high watermark, as a share of it. Above 100% for long: pruning is "
         "not enforced, is blocked or cannot help. The host's dashboard says which.",
         [
             Column(
-                "Of the mark",
+                "Of the watermark",
                 "topk(10, max by (instance, home) "
                 "(home:hermes_prune_threshold_value:ratio{<home>}))",
                 unit="percentunit",
@@ -241,7 +242,7 @@ def _down() -> Panel:
 def _blind() -> Panel:
     return _worst(
         "Blindness",
-        "Homes of which an agent cannot see everything: sessions there stay unknown and are never "
+        "Homes that an agent cannot see completely: sessions there stay unknown and are never "
         "reaped. On the host `hermes-exporter check` says what to grant.",
         [
             Column(
@@ -264,11 +265,11 @@ def _blind() -> Panel:
 def _false_reaps() -> Panel:
     return _worst(
         "False reaps in a day",
-        "Homes where sessions were ended while in use, and given back. Set the reaper of that host "
-        "to observe, read `hermes-exporter history`, and report it.",
+        "Homes where sessions were ended while in use, and reopened. Set the reaper of that "
+        "host to observe, read `hermes-exporter history`, and report it.",
         [
             Column(
-                "Given back",
+                "Reopened",
                 "topk(10, max by (instance, home) (home:hermes_reaper_reopened:increase1d{<home>} "
                 "> 0))",
                 decimals=0,
@@ -283,8 +284,8 @@ def _growing() -> Panel:
     chosen = "topk(10, max by (instance, home) (home:hermes_disk_bytes:delta1d{<home>} > 0))"
     return _worst(
         "Top growers",
-        "Homes that grew most in a day. One that grows by gigabytes is failing in a loop: look at "
-        "its transcripts, request dumps and logs by kind on the host's dashboard.",
+        "Homes that grew most in a day. Growth by gigabytes is usually a failing loop: check "
+        "transcripts, request dumps and logs by kind on the host's dashboard.",
         [
             Column("Grown in a day", chosen, unit="bytes", bar=True, base="blue"),
             Column(
@@ -312,8 +313,8 @@ def _marathons() -> Panel:
     chosen = "topk(10, max by (instance, home) (home:hermes_sessions_marathon:sum{<home>} > 0))"
     return _worst(
         "Marathon sessions",
-        "Homes with sessions over the limit of messages. Ask their people to begin anew, or set "
-        "`session_reset.max_messages` in the home.",
+        "Homes with sessions above the limit of messages. Ask their users to start a new "
+        "session, or set `session_reset.max_messages` in the home.",
         [
             Column("Over the limit", chosen, decimals=0, steps=TROUBLE, bar=True),
             Column(
@@ -329,9 +330,9 @@ def _marathons() -> Panel:
 def _verdicts() -> Panel:
     return graph_panel(
         "Open sessions by verdict",
-        "What is known of all open sessions. Dead ones that only grow: reaping is off. Many "
-        "unknown ones: agents are blind, see the list above, or wait for chats and programs; on "
-        "the host `hermes-exporter status` says for which.",
+        "Verdicts on all open sessions. Dead sessions that only increase: reaping is off. Many "
+        "unknown: agents are blind, see the list above, or wait for chats and programs; on the "
+        "host `hermes-exporter status` says for which.",
         Query(
             "sum by (verdict) (job:hermes_sessions_open_by_verdict:sum{<job>})",
             "{{verdict}}",
@@ -344,15 +345,15 @@ def _verdicts() -> Panel:
 
 def _leaks() -> Panel:
     return graph_panel(
-        "Leaked, reaped and given back in the last hour",
-        "A step up in leaks that stays: compare with the Hermes versions below, a release leaks. "
-        "Reaps far above leaks: a storm; set the reapers to observe and look.",
+        "Leaked, reaped and reopened in the last hour",
+        "If leaks rise and stay high, compare with the Hermes versions below: a release leaks. "
+        "Far more reaps than leaks: set the reapers to observe and check why.",
         [
             Query("sum(job:hermes_sessions_leaked:increase1h{<job>})", "leaked"),
             Query("sum(job:hermes_reaper_reaped:increase1h{<job>})", "reaped"),
-            Query("sum(job:hermes_reaper_reopened:increase1h{<job>})", "given back"),
+            Query("sum(job:hermes_reaper_reopened:increase1h{<job>})", "reopened"),
         ],
-        colours={"leaked": LOOK, "reaped": "blue", "given back": NOW},
+        colours={"leaked": LOOK, "reaped": "blue", "reopened": NOW},
         no_data=NO_RULES,
     )
 
@@ -360,8 +361,8 @@ def _leaks() -> Panel:
 def _sources() -> Panel:
     return graph_panel(
         "Dead sessions by source",
-        "Which way of using Hermes leaks. One source alone: its program does not end its sessions; "
-        "look at one with `hermes-exporter explain ID` on a host.",
+        "Which source leaks. One source alone: its program does not end its sessions; check one "
+        "with `hermes-exporter explain ID` on a host.",
         Query(
             'sum by (source) (job:hermes_sessions_open_by_verdict:sum{<job>, verdict="dead"})',
             "{{source}}",
@@ -376,8 +377,9 @@ def _sources() -> Panel:
 def _reasons() -> Panel:
     return graph_panel(
         "Blindness, and gateways that are down",
-        "Homes that agents cannot fully see, by reason, and gateways that do not run. A reason "
-        "that appears everywhere at once came with a rollout: look at the unit file, or the mount.",
+        "Homes that agents cannot see completely, by reason, and gateways that do not run. A "
+        "reason that appears everywhere at once came with a rollout: check the unit file, or "
+        "the mount.",
         [
             Query("sum by (reason) (job:hermes_exporter_blind:count{<job>})", "blind: {{reason}}"),
             Query("sum(job:hermes_gateway_up:count_down{<job>})", "gateways down"),
@@ -392,8 +394,8 @@ def _reasons() -> Panel:
 def _kinds() -> Panel:
     return graph_panel(
         "Bytes by kind",
-        "What all homes take. The kind that grows tells whose work it is: transcripts, checkpoints "
-        "and dumps are the pruner's, the rest is Hermes's or somebody else's.",
+        "Disk use of all homes. Which kind grows? The pruner can free transcripts, checkpoints "
+        "and dumps; the rest belongs to Hermes or to other programs.",
         Query("sum by (kind) (job:hermes_disk_bytes:sum{<job>})", "{{kind}}"),
         unit="bytes",
         stacked=True,
@@ -406,8 +408,8 @@ def _kinds() -> Panel:
 def _pressure() -> Panel:
     return graph_panel(
         "Homes under pressure by threshold",
-        "Which marks are crossed. Many homes at one threshold: the mark is too low for this fleet, "
-        "or pruning is not enforced.",
+        "Which thresholds are crossed. Many homes at one threshold: its watermarks are too low "
+        "for this fleet, or pruning is not enforced.",
         Query("sum by (threshold) (job:hermes_prune_pressure:count{<job>})", "{{threshold}}"),
         stacked=True,
         shades=LOOK,
@@ -419,8 +421,8 @@ def _pressure() -> Panel:
 def _reclaimable() -> Panel:
     return graph_panel(
         "What policies could free",
-        "Bytes that each policy could take now. Large and steady: pruning only observes; decide on "
-        "`prune.mode: enforce`.",
+        "Bytes that each policy could take now. Large and constant: pruning only observes; "
+        "consider `prune.mode: enforce`.",
         Query("sum by (policy) (job:hermes_disk_reclaimable_bytes:sum{<job>})", "{{policy}}"),
         unit="bytes",
         stacked=True,
@@ -432,8 +434,8 @@ def _reclaimable() -> Panel:
 def _freed() -> Panel:
     return graph_panel(
         "Freed by pruning in the last hour",
-        "What was given back, by policy. Nothing while homes are under pressure: look at what "
-        "stands in the way on a host's dashboard.",
+        "Bytes that became free, by policy. Nothing while homes are under pressure: a host's "
+        "dashboard shows what blocks pruning.",
         Query(
             "sum by (policy) "
             "(avg_over_time(job:hermes_prune_freed_bytes:rate10m{<job>}[1h])) * 3600",
@@ -449,8 +451,8 @@ def _freed() -> Panel:
 def _runs() -> Panel:
     return graph_panel(
         "Prune runs and items in the last hour",
-        "Runs by outcome, and items taken. Failed ones: the host's `hermes-exporter history` says "
-        "why. Many items at once: a mark was lowered, or a home exploded.",
+        "Runs by outcome, and items taken. Failed runs: the host's `hermes-exporter history` "
+        "says why. Many items at once: a watermark was lowered, or a home grew very fast.",
         [
             Query(
                 "sum by (outcome) (avg_over_time(job:hermes_prune_runs:rate10m{<job>}[1h])) * 3600",
@@ -469,8 +471,8 @@ def _runs() -> Panel:
 def _tokens() -> Panel:
     return graph_panel(
         "Tokens per minute",
-        "What the models were sent and answered. A jump without more messages beside it: sessions "
-        "that run in circles; see the marathons above.",
+        "Tokens sent to and received from models. A rise without more messages: sessions in a "
+        "loop; see the marathons above.",
         Query(
             'sum by (kind) (job:hermes_tokens:rate10m{<job>, kind!="reasoning"}) * 60', "{{kind}}"
         ),
@@ -483,8 +485,8 @@ def _tokens() -> Panel:
 def _cost() -> Panel:
     return graph_panel(
         "Cost per hour",
-        "As Hermes estimates it and as providers told it; the two overlap. What has no price is in "
-        "neither, so trust tokens first.",
+        "Estimated by Hermes, and reported by providers; the two overlap. Usage without a price "
+        "is in neither, so tokens are more reliable.",
         Query("sum by (status) (job:hermes_cost_usd:rate10m{<job>}) * 3600", "{{status}}"),
         unit="currencyUSD",
         colours={"estimated": QUIET, "actual": "blue"},
@@ -495,8 +497,8 @@ def _cost() -> Panel:
 def _calls() -> Panel:
     return graph_panel(
         "Messages and calls per minute",
-        "The work that is done. API calls that climb while messages do not are retries: look at "
-        "the providers.",
+        "Messages, tool calls and API calls. API calls that rise while messages do not are "
+        "retries: check the providers.",
         [
             Query("sum(job:hermes_messages:rate10m{<job>}) * 60", "messages"),
             Query("sum(job:hermes_tool_calls:rate10m{<job>}) * 60", "tool calls"),
@@ -509,18 +511,18 @@ def _calls() -> Panel:
 def _versions() -> Panel:
     return graph_panel(
         "Homes by Hermes version",
-        "Upgrades as they spread. Hold it against the leaks above: a release that leaks shows the "
+        "Progress of upgrades. Compare it with the leaks above: a release that leaks shows the "
         "same day.",
         Query("sum by (version) (job:hermes_agent_info:count{<job>})", "{{version}}"),
         stacked=True,
-        no_data="No version can be told",
+        no_data="No version is known",
     )
 
 
 def _agents() -> Panel:
     return graph_panel(
         "Agents by version",
-        "Rollouts of this exporter, and the agents that answer not. Mixed versions for long: a "
+        "Versions of this exporter, and agents that do not answer. Mixed versions for long: a "
         "rollout is stuck.",
         [
             Query("sum by (version) (job:hermes_exporter_build_info:count{<job>})", "{{version}}"),

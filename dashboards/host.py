@@ -82,8 +82,7 @@ def _numbers() -> PanelRow:
         ),
         stat_panel(
             "Open sessions",
-            "All sessions without an end, whether used or not. What they are is told by the "
-            "verdicts below.",
+            "All sessions without an end, in use or not. The verdicts below say which.",
             "sum(hermes_sessions_open{<home>})",
             no_data=NO_AGENT,
         ),
@@ -98,8 +97,9 @@ def _numbers() -> PanelRow:
         ),
         stat_panel(
             "Nearest threshold",
-            "The value that is nearest to its high mark. From 100% on there is pressure: see which "
-            "one under Disk, and what would go with `hermes-exporter prune --pressure`.",
+            "The value that is nearest to its high watermark. At 100% and above there is "
+            "pressure: Disk below shows which threshold, `hermes-exporter prune --pressure` "
+            "what would be pruned.",
             "max(hermes_prune_threshold_value{<home>} / hermes_prune_threshold_high{<home>})",
             unit="percentunit",
             decimals=0,
@@ -108,8 +108,8 @@ def _numbers() -> PanelRow:
         ),
         stat_panel(
             "Disk full in",
-            "If it goes on as in the last six hours. Less than a day: look at Bytes by kind, "
-            "prune, or add space now.",
+            "At the rate of the last six hours. Less than a day: check Bytes by kind, prune, or "
+            "add space now.",
             "min(home:hermes_filesystem_avail_bytes:days_until_full{<home>}) * 86400",
             unit="s",
             decimals=1,
@@ -121,8 +121,8 @@ def _numbers() -> PanelRow:
         ),
         stat_panel(
             "False reaps",
-            "Sessions that were ended and then found in use, in the time shown; they were given "
-            "back. The goal is zero: set `reaper.mode: observe` and look at `hermes-exporter "
+            "Sessions that were ended and then found in use, in the time shown; they were "
+            "reopened. The goal is zero: set `reaper.mode: observe` and check `hermes-exporter "
             "history`.",
             "sum(increase(hermes_reaper_reopened_total{<home>}[$__range]))",
             decimals=0,

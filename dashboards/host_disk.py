@@ -20,16 +20,16 @@ from dashboards.words import (
     HIGH,
     KINDS,
     LOW,
-    MARKS,
     NO_AGENT,
     NO_PRUNER,
     OUTCOMES,
     POLICIES,
     PROJECTS,
     THRESHOLDS,
+    WATERMARKS,
 )
 
-ADDED_UP = "Of several homes bytes and marks are added up: choose one Home to compare."
+ADDED_UP = "For several homes, bytes and watermarks are summed: choose one Home to compare."
 
 
 def disk() -> Section:
@@ -56,9 +56,9 @@ def retention() -> Section:
 def _by_kind() -> Panel:
     return graph_panel(
         "Bytes by kind",
-        "What the homes take, as `du` counts it. The kind that grows tells what to do: transcripts "
-        "and checkpoints are the pruner's (`hermes-exporter prune`), logs and cache are Hermes's "
-        "own, `other` is a leak nobody knows yet: look at the largest folders of the home.",
+        "Disk use as `du` counts it. Which kind grows? Transcripts and checkpoints: "
+        "`hermes-exporter prune` can free them. Logs and cache belong to Hermes. `other` is of "
+        "no known kind: check the largest folders of the home.",
         Query("sum by (kind) (hermes_disk_bytes{<home>})", "{{kind}}"),
         unit="bytes",
         stacked=True,
@@ -85,9 +85,9 @@ def _files() -> Panel:
 def _filesystem() -> Panel:
     return graph_panel(
         "Use of the filesystem",
-        "Of the filesystem that holds each home, with the marks between which the pruner works. "
-        "Above the high mark and no run: see what stands in the way below. If the homes are small, "
-        "something else fills the disk and no pruning here will help.",
+        "Use of the filesystem that holds each home, with the high and low watermark of "
+        "`disk_used`. Above the high watermark without a run: see Pruning that is blocked "
+        "below. If the homes are small, something else fills the disk, and pruning cannot help.",
         [
             Query(
                 "1 - hermes_filesystem_avail_bytes{<home>} / hermes_filesystem_size_bytes{<home>}",
@@ -98,35 +98,35 @@ def _filesystem() -> Panel:
         ],
         unit="percentunit",
         highest=1,
-        marks=MARKS,
+        marks=WATERMARKS,
         no_data=NO_AGENT,
     )
 
 
 def _transcripts() -> Panel:
     return graph_panel(
-        "Transcripts and their marks",
-        "Bytes of transcripts and request dumps. From the high mark on the pruner takes the oldest "
-        "until the low mark is reached; see what it would take with `hermes-exporter prune`. "
-        + ADDED_UP,
+        "Transcripts and their watermarks",
+        "Bytes of transcripts and request dumps. Above the high watermark the pruner takes the "
+        "oldest until the low watermark is reached; `hermes-exporter prune` shows what it would "
+        "take. " + ADDED_UP,
         [
             Query(
                 'sum by (kind) (hermes_disk_bytes{<home>, kind=~"transcripts|request_dumps"})',
                 "{{kind}}",
             ),
-            *_marks("transcripts"),
+            *_watermarks("transcripts"),
         ],
         unit="bytes",
         stacked=True,
         colours=KINDS,
-        marks=MARKS,
+        marks=WATERMARKS,
         no_data=NO_AGENT,
     )
 
 
 def _checkpoints() -> Panel:
     return graph_panel(
-        "Checkpoints and their marks",
+        "Checkpoints and their watermarks",
         "Bytes of shadow repositories: old layout, shared store and archives. Orphans and stale "
         "projects go first; `hermes-exporter prune --policy orphan_checkpoints` lists them. "
         + ADDED_UP,
@@ -135,38 +135,38 @@ def _checkpoints() -> Panel:
                 'sum by (kind) (hermes_disk_bytes{<home>, kind=~"checkpoints_.+"})',
                 "{{kind}}",
             ),
-            *_marks("checkpoints"),
+            *_watermarks("checkpoints"),
         ],
         unit="bytes",
         stacked=True,
         colours=KINDS,
-        marks=MARKS,
+        marks=WATERMARKS,
         no_data=NO_AGENT,
     )
 
 
 def _payload() -> Panel:
     return graph_panel(
-        "Content of state.db and its marks",
-        "The marks are held against the estimated content, not the file: deleting rows does not "
-        "shrink a database file, only VACUUM does (`prune.upkeep.vacuum`, in quiet hours). "
-        + ADDED_UP,
+        "Content of state.db and its watermarks",
+        "The watermarks apply to the estimated content, not to the file: deleting rows does not "
+        "shrink a database file, only VACUUM does (`prune.upkeep.vacuum`, while no process uses "
+        "it). " + ADDED_UP,
         [
             Query(
                 'sum(hermes_prune_threshold_value{<home>, threshold="state_db_payload"})',
                 "estimated content",
             ),
             Query('sum(hermes_disk_bytes{<home>, kind="state_db"})', "file"),
-            *_marks("state_db_payload"),
+            *_watermarks("state_db_payload"),
         ],
         unit="bytes",
         colours={"file": QUIET, "estimated content": "blue"},
-        marks=MARKS,
+        marks=WATERMARKS,
         no_data=NO_AGENT,
     )
 
 
-def _marks(threshold: str) -> list[Query]:
+def _watermarks(threshold: str) -> list[Query]:
     """Return queries for the thresholds, summed over the homes shown, as the bytes are."""
     matchers = f'{{<home>, threshold="{threshold}"}}'
     return [
@@ -178,8 +178,8 @@ def _marks(threshold: str) -> list[Query]:
 def _thresholds() -> Panel:
     return graph_panel(
         "How near each threshold is",
-        "The worst home's value as a share of its high mark; at 100% pruning begins, or would if "
-        "it were allowed to. Raise the mark in the configuration, or let it prune.",
+        "The worst home's value, as a share of its high watermark. At 100% pruning starts if it "
+        "is enforced. Raise the watermark in the configuration, or enforce pruning.",
         [
             Query(
                 "max by (threshold) (hermes_prune_threshold_value{<home>} / "
@@ -198,9 +198,9 @@ def _thresholds() -> Panel:
 def _unreachable() -> Panel:
     return graph_panel(
         "Bytes that no policy may free",
-        "Above the low mark and kept, by threshold and reason. `trash`: it comes free after "
-        "trash.min_keep; `caps`: it follows the next day. Otherwise widen a policy, raise the mark "
-        "or add space: no run will help.",
+        "Bytes above the low watermark that stay, by threshold and reason. `trash`: free after "
+        "trash.min_keep; `caps`: taken the next day. Otherwise extend a policy, raise the "
+        "watermark or add space: no run can help.",
         Query(
             "sum by (threshold, reason) (hermes_prune_unreachable_bytes{<home>})",
             "{{threshold}}: {{reason}}",
@@ -216,8 +216,8 @@ def _unreachable() -> Panel:
 def _blocked() -> Panel:
     return state_panel(
         "Pruning that is blocked",
-        "Why a home is not pruned though it is under pressure. Most reasons "
-        "are something that cannot be read: `hermes-exporter check` says what to grant.",
+        "Why a home under pressure is not pruned. Mostly something cannot be read: "
+        "`hermes-exporter check` says what to grant.",
         Query(
             "max by (instance, home, reason) (hermes_prune_blocked{<home>})", "{{home}}: {{reason}}"
         ),
@@ -229,9 +229,9 @@ def _blocked() -> Panel:
 def _policies() -> Panel:
     return table_panel(
         "Policies at work",
-        "Proof that retention works. Eligible and old, in enforce mode: the pruner does not do its "
-        "work; look at `hermes-exporter history`. In observe mode it is what would go; see it with "
-        "`hermes-exporter prune`.",
+        "What each policy covers now. Old eligible items in enforce mode: the pruner does not "
+        "do its work; check `hermes-exporter history`. In observe mode: `hermes-exporter prune` "
+        "lists what would be pruned.",
         [
             Column(
                 "Eligible",
@@ -261,8 +261,8 @@ def _policies() -> Panel:
 def _freed() -> Panel:
     return graph_panel(
         "Freed by pruning in the last hour",
-        "What was given back, by policy. Runs without bytes here freed nothing: the trash still "
-        "keeps it, or only VACUUM gives it back.",
+        "Bytes that became free, by policy. Runs without bytes here freed nothing yet: the "
+        "items are in the trash, or the rows wait for VACUUM.",
         Query(
             "sum by (policy) (increase(hermes_prune_freed_bytes_total{<home>}[1h]))",
             "{{policy}}",
@@ -277,9 +277,8 @@ def _freed() -> Panel:
 def _deleted() -> Panel:
     return graph_panel(
         "Items pruned in the last hour",
-        "Sessions, files and checkpoints that went to the trash, by policy. More than you "
-        "expected? `hermes-exporter history` lists the runs, `hermes-exporter undo RUN` gives one "
-        "back.",
+        "Sessions, files and checkpoints moved to the trash, by policy. More than expected? "
+        "`hermes-exporter history` lists the runs, `hermes-exporter undo RUN` restores one.",
         Query(
             "sum by (policy) (increase(hermes_prune_deleted_total{<home>}[1h]))",
             "{{policy}}",
@@ -293,8 +292,8 @@ def _deleted() -> Panel:
 def _runs() -> Panel:
     return graph_panel(
         "Prune runs in the last hour",
-        "Runs by outcome. A failed or partial one says why in `hermes-exporter history`; nothing "
-        "is lost, and it is taken up again.",
+        "Runs by outcome. For a failed or partial run `hermes-exporter history` says why; "
+        "nothing is lost, and the next run continues.",
         Query(
             "sum by (outcome) (increase(hermes_prune_runs_total{<home>}[1h]))",
             "{{outcome}}",
@@ -309,8 +308,9 @@ def _runs() -> Panel:
 def _projects() -> Panel:
     return graph_panel(
         "Checkpoint projects",
-        "Shadow repositories by layout and state. Orphan: the work folder is gone. Stale: unused "
-        "for long. Both are the pruner's: `hermes-exporter prune --policy orphan_checkpoints`.",
+        "Shadow repositories by layout and state. Orphan: the working directory is gone. Stale: "
+        "not used for a long time. `hermes-exporter prune --policy orphan_checkpoints` shows "
+        "what can be pruned.",
         Query(
             "sum by (layout, state) (hermes_checkpoint_projects{<home>})", "{{layout}} {{state}}"
         ),

@@ -24,9 +24,9 @@ def processes() -> Section:
 def _size() -> Panel:
     return graph_panel(
         "Pages and WAL of state.db",
-        "What the database file holds, what of it is unused, and the write-ahead log. A WAL that "
-        "only grows has a reader or writer that never lets go: `hermes-exporter status` names the "
-        "processes. Unused pages come back only by VACUUM.",
+        "Size of the database file, its unused pages, and the write-ahead log. A WAL that only "
+        "grows: a reader or writer never ends its transaction; `hermes-exporter status` names "
+        "the processes. Unused pages become free only by VACUUM.",
         [
             Query(
                 "sum((hermes_state_db_pages{<home>} - hermes_state_db_free_pages{<home>}) * "
@@ -49,9 +49,10 @@ def _size() -> Panel:
 def _holders() -> Panel:
     return graph_panel(
         "Processes that lost the database",
-        "Any above zero is an emergency. Deleted WAL: the process looks healthy and saves nothing; "
-        "save its conversation by hand, then restart it. Lost lock: anyone who opens the database "
-        "carelessly now destroys what it writes; stop other tools, then restart it.",
+        "Any value above zero is an emergency. Deleted WAL: the process looks healthy and saves "
+        "nothing; save its conversation by hand, then restart it. Lost lock: a tool that opens "
+        "the database now can destroy what the process writes; stop other tools, then restart "
+        "it.",
         [
             Query("sum(hermes_state_db_deleted_wal_holders{<home>})", "write into a deleted WAL"),
             Query("sum(hermes_state_db_lockless_holders{<home>})", "lost their lock"),
@@ -65,8 +66,9 @@ def _holders() -> Panel:
 def _integrity() -> Panel:
     return state_panel(
         "Database soundness",
-        "The last rare check of each database. Damaged: stop Hermes, keep a copy of the home, let "
-        "`hermes doctor` repair it. The pruner and the reaper leave a damaged database alone.",
+        "The last integrity check of each database. Damaged: stop Hermes, keep a copy of the "
+        "home, let `hermes doctor` repair it. The pruner and the reaper do not touch a damaged "
+        "database.",
         Query("min by (instance, home) (hermes_state_db_integrity_ok{<home>})", "{{home}}"),
         words=SOUND,
         no_data="Not checked yet: the check waits for a quiet moment",
@@ -76,8 +78,8 @@ def _integrity() -> Panel:
 def _gateway() -> Panel:
     return state_panel(
         "Gateway",
-        "Whether the gateway of each home runs; absent where there never was one. Down: chats get "
-        "no answer. Start it, and look at `logs/gateway.log` for why it left.",
+        "Does the gateway of each home run? Absent if there never was one. Down: chats get no "
+        "answer. Start it, and check `logs/gateway.log` for the cause.",
         Query("max by (instance, home) (hermes_gateway_up{<home>})", "{{home}}"),
         words=UP,
         no_data="No home has a gateway",
@@ -87,8 +89,8 @@ def _gateway() -> Panel:
 def _starts() -> Panel:
     return graph_panel(
         "Starts of the gateway in 10 minutes",
-        "More than one or two is a restart storm: stop the supervisor, then look at "
-        "`logs/gateway.log`. The age shows how long the present one has run.",
+        "More than one or two restarts: a restart loop. Stop the supervisor, then check "
+        "`logs/gateway.log`. The age is the uptime of the present gateway.",
         [
             Query("max by (instance, home) (hermes_gateway_starts_recent{<home>})", "{{home}}"),
             Query("time() - max(hermes_gateway_start_time_seconds{<home>})", "age of the youngest"),
@@ -103,8 +105,8 @@ def _starts() -> Panel:
 def _ticker() -> Panel:
     return graph_panel(
         "Silence of the cron ticker",
-        "Hermes's cron goes round every minute. Silent for longer: no job runs. Restart the "
-        "gateway; jobs that were missed are not made up for.",
+        "Hermes's cron ticks every minute. No tick for longer: no job runs. Restart the "
+        "gateway; missed jobs are not repeated.",
         Query(
             "time() - max by (instance, home) (hermes_cron_ticker_timestamp_seconds{<home>})",
             "{{home}}",
@@ -117,9 +119,9 @@ def _ticker() -> Panel:
 def _processes() -> Panel:
     return graph_panel(
         "Processes that have a database open",
-        "Who could be hosting a session. Zero with open sessions: they are dead, or hidden from "
-        "the agent. `other` keeps sessions unknown: `hermes-exporter explain ID` names the "
-        "process.",
+        "Processes that could run a session. Zero with open sessions: these are dead, or their "
+        "processes are hidden from the agent. `other` keeps sessions unknown: `hermes-exporter "
+        "explain ID` names the process.",
         Query("sum by (kind) (hermes_processes{<home>})", "{{kind}}"),
         stacked=True,
         colours=PROCESSES,
@@ -130,8 +132,8 @@ def _processes() -> Panel:
 def _tasks() -> Panel:
     return graph_panel(
         "Kanban tasks whose worker is dead",
-        "Tasks that say they run while their process is gone. Hermes takes them back after a "
-        "while; if they stay, give them back on the board.",
+        "Tasks that are marked as running although their process is gone. Hermes releases them "
+        "after a while; if they stay, release them on the board.",
         Query("sum by (instance, home) (hermes_kanban_tasks_dead_owner{<home>})", "{{home}}"),
         shades=LOOK,
         reaches=1,

@@ -27,10 +27,9 @@ def usage() -> Section:
 def _by_verdict() -> Panel:
     return graph_panel(
         "Open sessions by verdict",
-        "Sessions whose end was never written. Dead: no process runs them any more; list them "
-        "with `hermes-exporter sessions --verdict dead` and see what a reap would do with "
-        "`hermes-exporter reap`. Exempt: their source is never reaped. Unknown: it cannot be told, "
-        "or not yet; see below.",
+        "Sessions without an end. Dead: no process runs them; `hermes-exporter sessions "
+        "--verdict dead` lists them, `hermes-exporter reap` shows what a reap would end. "
+        "Exempt: their source is never reaped. Unknown: not known, or not yet; see below.",
         Query(
             "sum by (verdict) (hermes_sessions_open_by_verdict{<home>})",
             "{{verdict}}",
@@ -61,8 +60,8 @@ def _unknown() -> Panel:
 def _unreadable() -> Panel:
     return graph_panel(
         "Sessions that cannot be read",
-        "Rows whose id is no text that Hermes writes. They are counted here alone, and never "
-        "touched. Look at the database with `hermes doctor`.",
+        "Rows whose id is not text that Hermes writes. They are only counted here, and never "
+        "changed. Check the database with `hermes doctor`.",
         Query("sum(hermes_sessions_unreadable{<home>})", "unreadable"),
         colours={"unreadable": LOOK},
         reaches=1,
@@ -73,9 +72,9 @@ def _unreadable() -> Panel:
 def _by_source() -> Panel:
     return graph_panel(
         "Open sessions by source",
-        "Where the open sessions come from. A source that climbs after an upgrade leaks: compare "
-        "with the Hermes version above, and look at one of its sessions with "
-        "`hermes-exporter sessions --source SOURCE`.",
+        "Sources of the open sessions. A source that rises after an upgrade leaks: compare with "
+        "the Hermes version above, and check its sessions with `hermes-exporter sessions "
+        "--source SOURCE`.",
         Query("sum by (source) (hermes_sessions_open{<home>})", "{{source}}"),
         stacked=True,
         colours=SOURCES,
@@ -85,17 +84,16 @@ def _by_source() -> Panel:
 
 def _leaks() -> Panel:
     return graph_panel(
-        "Leaked, reaped and given back in the last hour",
-        "New leaks against what was reaped. Leaks without reaps: the reaper only observes, or its "
-        "breaker is open; see the modes in the table above. A session given back was ended by "
-        "mistake: find it with `hermes-exporter history`, and set the reaper to observe until you "
-        "know why.",
+        "Leaked, reaped and reopened in the last hour",
+        "New leaks and reaps. Leaks without reaps: the reaper only observes, or its breaker is "
+        "open; see the modes in the table above. A reopened session was ended by mistake: find "
+        "it with `hermes-exporter history`, and set the reaper to observe until you know why.",
         [
             Query("sum(home:hermes_sessions_leaked:increase1h{<home>})", "leaked"),
             Query("sum(home:hermes_reaper_reaped:increase1h{<home>})", "reaped"),
-            Query("sum(home:hermes_reaper_reopened:increase1h{<home>})", "given back"),
+            Query("sum(home:hermes_reaper_reopened:increase1h{<home>})", "reopened"),
         ],
-        colours={"leaked": LOOK, "reaped": "blue", "given back": NOW},
+        colours={"leaked": LOOK, "reaped": "blue", "reopened": NOW},
         reaches=1,
         no_data=NO_RULES,
     )
@@ -105,8 +103,8 @@ def _causes() -> Panel:
     return graph_panel(
         "Leaked sessions by cause",
         "How the dead sessions were left. In the middle of a turn: the process was killed or "
-        "crashed; look at the host's memory and at Hermes's logs. After a turn: it left without "
-        "saying so, as one-shot chats do. Empty: it never began.",
+        "crashed; check the host's memory and Hermes's logs. After a turn: the process ended "
+        "without an end of the session, as one-shot chats do. Empty: no turn began.",
         Query("sum by (cause) (hermes_sessions_leaked{<home>})", "{{cause}}"),
         stacked=True,
         reaches=1,
@@ -118,9 +116,9 @@ def _causes() -> Panel:
 def _idle() -> Panel:
     return graph_panel(
         "Idle time of open sessions",
-        "How long the open sessions have been silent, and how long ago the oldest began. Days of "
-        "silence are leaks or chats that nobody will come back to: "
-        "`hermes-exporter sessions` shows which.",
+        "Time since the last activity of the open sessions, and age of the oldest. Days without "
+        "activity: leaks, or chats that no user will continue; `hermes-exporter sessions` lists "
+        "them.",
         [
             Query(
                 "histogram_quantile(0.5, sum by (le) (hermes_session_open_idle_seconds_bucket"
@@ -146,9 +144,9 @@ def _idle() -> Panel:
 def _messages() -> Panel:
     return heatmap_panel(
         "Messages per session",
-        "How many sessions have up to so many messages. A dark band at the bottom is empty and "
-        "trivial sessions: `hermes-exporter prune --policy empty_sessions` shows what would go. "
-        "Cells that wander up are sessions that never roll over.",
+        "How many sessions have up to this many messages. A dark band at the bottom: empty and "
+        "trivial sessions; `hermes-exporter prune --policy empty_sessions` shows what would be "
+        "pruned. Cells that move up: sessions that are never reset.",
         "sum by (le) (hermes_session_messages_bucket{<home>})",
         unit="short",
         no_data=NO_AGENT,
@@ -158,9 +156,9 @@ def _messages() -> Panel:
 def _marathons() -> Panel:
     return graph_panel(
         "Marathon sessions",
-        "Open sessions near and over the limit of messages, and the longest of all. Ask their "
-        "people to begin anew (`/new`), or set `session_reset.max_messages` in the home; nothing "
-        "here ends them by force.",
+        "Open sessions near and above the limit of messages, and the longest of all. Ask their "
+        "users to start a new session (`/new`), or set `session_reset.max_messages` in the "
+        "home; the agent does not end them.",
         [
             Query("sum by (level) (hermes_sessions_marathon{<home>})", "{{level}} the limit"),
             Query("max(hermes_session_messages_max{<home>})", "messages of the longest"),
@@ -178,8 +176,8 @@ def _marathons() -> Panel:
 def _ended() -> Panel:
     return graph_panel(
         "Ended sessions by reason",
-        "Sessions that the database still keeps, by how they ended. `reaped` are ours. If it only "
-        "grows, no retention is at work: see Retention below.",
+        "Ended sessions in the database, by end reason. `reaped`: ended by this agent. If it "
+        "only grows, no retention is active: see Retention below.",
         Query("sum by (end_reason) (hermes_sessions_ended{<home>})", "{{end_reason}}"),
         stacked=True,
         colours=ENDINGS,
@@ -190,9 +188,9 @@ def _ended() -> Panel:
 def _small() -> Panel:
     return graph_panel(
         "Empty, trivial and wrongly ended sessions",
-        "Ended sessions without messages, with a few, and with messages written after their end. "
-        "The last kind should not be: somebody ended a session that was in use. If its reason is "
-        "`reaped` look at `hermes-exporter history`; otherwise it is Hermes's own doing.",
+        "Ended sessions without messages, with a few, and with messages written after their "
+        "end. The last kind is wrong: a session in use was ended. If its reason is `reaped`, "
+        "check `hermes-exporter history`; otherwise Hermes or another tool did it.",
         [
             Query("sum(hermes_sessions_empty{<home>})", "empty"),
             Query("sum(hermes_sessions_trivial{<home>})", "trivial"),
@@ -209,8 +207,8 @@ def _small() -> Panel:
 def _streaks() -> Panel:
     return graph_panel(
         "Longest runs of failing and repeated tools",
-        "An open session whose tool calls fail, or that calls one tool over and over, burns tokens "
-        "for nothing. Find it with `hermes-exporter sessions`, then interrupt it where it runs.",
+        "An open session whose tool calls fail, or that repeats one tool call, wastes tokens. "
+        "Find it with `hermes-exporter sessions`, then interrupt it where it runs.",
         [
             Query("max(hermes_tool_error_streak_max{<home>})", "failed calls in a row"),
             Query("max(hermes_tool_repeat_streak_max{<home>})", "calls of one tool in a row"),
@@ -223,8 +221,8 @@ def _streaks() -> Panel:
 def _tokens() -> Panel:
     return graph_panel(
         "Tokens per minute by kind",
-        "What the models were sent and answered. Much input without `cache_read` means that a "
-        "provider's cache is not used. Reasoning tokens are part of the output.",
+        "Tokens sent to and received from models. Much input without `cache_read`: a provider's "
+        "cache is not used. Reasoning tokens are part of the output.",
         Query(
             'sum by (kind) (rate(hermes_tokens_total{<home>, kind!="reasoning"}'
             "[$__rate_interval])) * 60",
@@ -239,8 +237,8 @@ def _tokens() -> Panel:
 def _models() -> Panel:
     return graph_panel(
         "Tokens per minute by model",
-        "Which models are at work. A model nobody asked for is a fallback: look at the provider's "
-        "status and at the home's `config.yaml`.",
+        "Which models are used. A model that you did not choose is a fallback: check the "
+        "provider's status and the home's `config.yaml`.",
         Query(
             'topk(8, sum by (model) (rate(hermes_tokens_total{<home>, kind!="reasoning"}'
             "[$__rate_interval])) * 60)",
@@ -253,8 +251,8 @@ def _models() -> Panel:
 def _cost() -> Panel:
     return graph_panel(
         "Cost per hour",
-        "What Hermes reckons it costs: as estimated by itself and as told by the provider. The two "
-        "overlap, do not add them up; what has no price is in neither, so trust tokens first.",
+        "Cost as Hermes estimates it and as the provider reports it. The two overlap, so do not "
+        "add them; usage without a price is in neither, so tokens are more reliable.",
         Query(
             "sum by (status) (rate(hermes_cost_usd_total{<home>}[$__rate_interval])) * 3600",
             "{{status}}",
@@ -268,8 +266,8 @@ def _cost() -> Panel:
 def _calls() -> Panel:
     return graph_panel(
         "Messages and calls per minute",
-        "Messages written, calls of tools and of models. Many calls of models without calls of "
-        "tools or messages are retries: look at the provider, and at the runs of failing tools.",
+        "Messages, tool calls and API calls. Many API calls without tool calls or messages are "
+        "retries: check the provider, and the failing tools.",
         [
             Query("sum(rate(hermes_messages_total{<home>}[$__rate_interval])) * 60", "messages"),
             Query(

@@ -74,9 +74,9 @@ DOWN: Final = {"-1": ("agent down", NOW), "0": ("home unreadable", NOW)}
 BLOCKED: Final = {"0": ("no", QUIET), "1": ("blocked", LOOK)}
 MODE: Final = {"0": ("observe", PLAIN), "1": ("enforce", "blue")}
 
-HIGH = "high mark"
-LOW = "low mark"
-MARKS: Final = {HIGH: NOW, LOW: LOOK}
+HIGH = "high watermark"
+LOW = "low watermark"
+WATERMARKS: Final = {HIGH: NOW, LOW: LOOK}
 
 NO_AGENT = "No answer from an agent: is it running, and is it scraped?"
 NO_RULES = "No data: are the recording rules loaded?"

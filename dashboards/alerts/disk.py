@@ -5,8 +5,8 @@ from __future__ import annotations
 from dashboards.alerts.alert import Alert, Dashboard, Severity
 
 ALERTS = (
-    # Level and trend: two hundredths beyond the mark at which the agent begins to prune, and full
-    # within a day at the pace of the last hours. Without a mark it is 92 % used.
+    # Level and trend: 2 % above the high watermark, at which the agent starts to prune, and full
+    # within a day at the pace of the last hours. Without a watermark: 92 % used.
     Alert(
         name="HermesDiskFullSoon",
         expression="""
@@ -79,7 +79,7 @@ ALERTS = (
         severity=Severity.WARNING,
         summary="The policies cannot free as much as a threshold demands.",
         description="""
-            {{ $value | humanize1024 }}B above the low mark of {{ $labels.threshold }} of home
+            {{ $value | humanize1024 }}B above the low watermark of {{ $labels.threshold }} of home
             {{ $labels.home }} on {{ $labels.instance }} cannot be freed by any policy (reason:
             {{ $labels.reason }}).""",
         dashboard=Dashboard.HOST,
@@ -173,9 +173,9 @@ ALERTS = (
             automatic runs have taken what prune.caps allows in 24 hours.""",
         dashboard=Dashboard.HOST,
     ),
-    # Above its high mark for an hour, where the agent enforces and a run was made. The agent then
-    # skips this threshold for a day. Not for bytes that are on their way: in trash that is emptied
-    # when it is old enough, or left for the next day by the caps.
+    # Above its high watermark for an hour, although the agent enforces and a run was made. The
+    # agent then skips this threshold for a day. Not for bytes that will be free without another
+    # run: in trash that is emptied when it is old enough, or left for the next day by the caps.
     Alert(
         name="HermesPruneDidNotHelp",
         expression="""
@@ -199,8 +199,8 @@ ALERTS = (
         summary="A prune ran and did not help.",
         description="""
             {{ $labels.threshold }} of home {{ $labels.home }} on {{ $labels.instance }} is at
-            {{ $value | humanizePercentage }} of its high mark although a prune ran within the last
-            day.""",
+            {{ $value | humanizePercentage }} of its high watermark although a prune ran within the
+            last day.""",
         dashboard=Dashboard.HOST,
     ),
 )

@@ -174,7 +174,8 @@ class _Agent:
         Usage that they did not write is counted by the next agent, as after a crash.
         """
         log.warn(
-            "state directory does not answer; not waited for", directory=self._options.state_dir
+            "the state directory does not answer; exiting without waiting for it",
+            directory=self._options.state_dir,
         )
         os._exit(0)
 
@@ -197,9 +198,9 @@ class _Agent:
                 self._queries.scan_ended(view)
                 self._publish(view, ready=all(home.known for home in view.homes))
                 self._trends.record(view)
-                self._changes.changed("round", "fine")
+                self._changes.changed("scan", "fine")
             except Exception as error:  # noqa: BLE001 - a failed scan must not end the agent
-                if not self._stopping and self._changes.changed("round", repr(error)):
+                if not self._stopping and self._changes.changed("scan", repr(error)):
                     self._log_failed_scan(error)
             spent = time.monotonic() - began
             if self._loop.has_new_homes():
@@ -213,7 +214,7 @@ class _Agent:
             fix = "if it is damaged, move it away and restart"
             log.error("state cannot be used", file=self._store.path, error=str(error), fix=fix)
         else:
-            log.error("round failed", error=error_location(error))
+            log.error("scan failed", error=error_location(error))
 
     def _publish(self, view: HostView, *, ready: bool) -> None:
         was_ready = self._published.content.ready

@@ -373,7 +373,7 @@ class ScanLoop:
     def _lacks_only_plans(self, state: HomeState, why: str) -> bool:
         """True if the worker delivered its reading and failed only at the plans: the home is up."""
         if state.was_read:
-            state.plans = Plans(problem=f"could not take stock: {why}"[:300])
+            state.plans = Plans(problem=f"the scan could not make a plan: {why}"[:300])
         return state.was_read
 
     def _timed_out(self, state: HomeState, why: str) -> bool:

@@ -39,7 +39,7 @@ _CANNOT: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "unreadable": (
         "see every process that may have the database open",
-        "a look at a process failed: a call is denied to the agent, or it lacks memory or files",
+        "a process could not be examined: a system call is denied, or memory or files run out",
         "allow statx in its sandbox; raise LimitNOFILE= of its unit",
     ),
     "overlay": (

@@ -82,7 +82,7 @@ PRESSURE = gauge(
 )
 UNREACHABLE = gauge(
     "hermes_prune_unreachable_bytes",
-    "Bytes above the low mark of a threshold that no policy may free now, by reason.",
+    "Bytes above the low watermark of a threshold that no policy may free now, by reason.",
     "home",
     THRESHOLD,
     OBSTACLE,

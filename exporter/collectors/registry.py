@@ -38,6 +38,10 @@ class Label(Struct, frozen=True):
     values: tuple[str, ...]
 
 
+_WITHOUT_VALUES: Final = frozenset({"home", "source", "model", "end_reason", "collector"})
+"""Labels that need not declare their values."""
+
+
 class Description(Struct, frozen=True):
     """A metric: its name, its meaning, its labels and what they can be."""
 
@@ -69,13 +73,13 @@ def gauge(
     name: str, help_text: str, *labels: str | Label, at_most: int | None = None, no_panel: str = ""
 ) -> Description:
     """A value that goes up and down."""
-    names, bounded = _names(labels), _bounded(labels)
+    names, bounded = _names(name, labels, at_most), _bounded(labels)
     return Description(name, MetricKind.GAUGE, help_text, names, (), bounded, at_most, no_panel)
 
 
 def counter(name: str, help_text: str, *labels: str | Label, no_panel: str = "") -> Description:
     """A sum that never falls; its name ends in `_total`."""
-    names, bounded = _names(labels), _bounded(labels)
+    names, bounded = _names(name, labels), _bounded(labels)
     return Description(name, MetricKind.COUNTER, help_text, names, (), bounded, None, no_panel)
 
 
@@ -83,11 +87,20 @@ def gauge_histogram(
     name: str, help_text: str, bounds: tuple[float, ...], *labels: str | Label
 ) -> Description:
     """How values are spread now."""
-    names, bounded = _names(labels), _bounded(labels)
+    names, bounded = _names(name, labels), _bounded(labels)
     return Description(name, MetricKind.GAUGE_HISTOGRAM, help_text, names, bounds, bounded)
 
 
-def _names(labels: tuple[str | Label, ...]) -> tuple[str, ...]:
+def _names(
+    metric: str, labels: tuple[str | Label, ...], at_most: int | None = None
+) -> tuple[str, ...]:
+    """Return the names of the labels; raise ValueError for one whose values are not declared."""
+    for each in labels:
+        if isinstance(each, str) and each not in _WITHOUT_VALUES and at_most is None:
+            raise ValueError(
+                f"{metric}: the label {each} has no declared values; write "
+                f"Label({each!r}, (…)) with every value, or at_most= for how many series it makes"
+            )
     return tuple(each.name if isinstance(each, Label) else each for each in labels)
 
 

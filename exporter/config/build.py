@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from exporter.config.document import MappingNode, Node, ScalarNode, SequenceNode
 from exporter.config.table import (
     Leaf,
     ListOf,
@@ -20,6 +19,7 @@ from exporter.config.table import (
     Spec,
     ValuesByName,
 )
+from exporter.config.yaml_tree import MappingNode, Node, ScalarNode, SequenceNode
 from exporter.text import closest_match, escape_control, join_words, quoted, shortened
 
 _OFF = ("off", "false")

@@ -45,8 +45,8 @@ def read_settings(path: str, kind: type[T], flag: str, example: str) -> tuple[T,
     """
     # Importing the YAML parser takes longer than all other imports, and only a file needs it.
     from exporter.config.build import Builder
-    from exporter.config.document import DocumentError, MappingNode, parse
     from exporter.config.table import section_of
+    from exporter.config.yaml_tree import DocumentError, MappingNode, parse
 
     name = escape_control(path)
     defaults = kind()
@@ -71,7 +71,7 @@ def _text(path: str) -> str:
 
     A pipe or device is refused: an empty read would silently mean the defaults.
     """
-    from exporter.config.document import DocumentError
+    from exporter.config.yaml_tree import DocumentError
 
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -32,7 +32,7 @@ class Caps:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Threshold:
-    """A high and a low mark, in bytes, as a ratio or as a count, depending on the threshold."""
+    """High and low watermark: in bytes, as a ratio or as a count, depending on the threshold."""
 
     high: float
     low: float
@@ -60,7 +60,7 @@ def _threshold(
 
 @settings
 class Thresholds:
-    RETIRED: ClassVar = {"state_db": "write 'state_db_payload:' with the same marks"}
+    RETIRED: ClassVar = {"state_db": "write 'state_db_payload:' with the same values"}
 
     transcripts: Threshold = _threshold(
         SIZE, "2GiB", "1.5GiB", "transcripts and request dumps of sessions"
@@ -219,7 +219,7 @@ class Prune:
         "pressure: when a threshold is crossed; age: also what is past its policy, once a day "
         "between 03:00 and 05:00 local time",
     )
-    interval_seconds: float = setting(DURATION, "5m", "time between two looks at the thresholds")
+    interval_seconds: float = setting(DURATION, "5m", "time between two checks of the thresholds")
     cooldown_seconds: float = setting(DURATION, "15m", "least time between two runs of a home")
     plan_ttl_seconds: float = setting(DURATION, "10m", "how long a printed plan can be executed")
     caps: Caps = nested(

@@ -1,7 +1,7 @@
-"""What is done to the checkpoint store through git: refs, bundles of them, and collecting garbage.
+"""Changes to the checkpoint store through git: refs, bundles, garbage collection.
 
-Git runs as `exporter.hermes.git` says: as the caller, who has to be the owner, and with nothing
-that the repository or its user brings along. It is started by GitPython.
+Git is started by GitPython, as the caller, which must be the owner. The repository cannot change
+how git runs; see `exporter.hermes.git`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 from exporter.hermes.git import GitFailedError, GitRefusedError, run_git, start_by_gitpython
 
 WORK_SECONDS: Final = 300.0
-"""For git to read or write the whole history of a project."""
+"""Time for git to read or write the whole history of a project."""
 GC_SECONDS: Final = 400.0
 PRUNE_BEFORE: Final = "1.hour.ago"
-"""Never now: what Hermes has added to an index, but no ref knows yet, would be destroyed."""
-_NEVER: Final = "0" * 40
-_MADE_AGAIN: Final = ("refs/heads", "branches")
-"""Folders that gc removes when they are empty, and without which git knows no repository."""
+"""Not `now`: that would delete objects that Hermes has just added and no ref names yet."""
+_NULL_ID: Final = "0" * 40
+_REQUIRED_FOLDERS: Final = ("refs/heads", "branches")
+"""Folders that gc removes if they are empty; without them git finds no repository."""
 _git: Final = partial(run_git, start=start_by_gitpython)
 
 
@@ -28,22 +28,22 @@ def ref_name(project: str) -> str:
 
 
 def read_tip(store: str, project: str) -> str | None:
-    """The newest snapshot of a project; None if no ref knows one."""
+    """Return the newest snapshot of a project; None if it has no ref."""
     ref = ref_name(project)
     form = "--format=%(refname) %(objectname) %(objecttype) %(symref)"
-    # Not by GitPython: a scan worker that settles a killed run asks this too.
+    # Not by GitPython: a scan worker that settles a killed run calls this too.
     for line in run_git(store, "for-each-ref", form, ref).decode().splitlines():
         name, tip, kind, symbolic = line.split(" ", 3)
         if name != ref:
             continue
         if kind != "commit" or symbolic:
-            raise GitRefusedError(f"{ref} in {store} is no plain ref of a snapshot")
+            raise GitRefusedError(f"{ref} in {store} is not a plain ref of a snapshot")
         return tip
     return None
 
 
 def is_complete(store: str, tip: str) -> bool:
-    """Whether everything that this snapshot is made of can be read."""
+    """True if all objects of this snapshot can be read."""
     try:
         _git(store, "rev-list", "--objects", "--quiet", tip, "--", timeout_seconds=WORK_SECONDS)
     except GitFailedError:
@@ -52,7 +52,7 @@ def is_complete(store: str, tip: str) -> bool:
 
 
 def is_built_on(store: str, tip: str, older: str) -> bool:
-    """Whether one snapshot has the other among those before it."""
+    """True if `older` is an ancestor of `tip`."""
     try:
         _git(store, "merge-base", "--is-ancestor", older, tip, timeout_seconds=WORK_SECONDS)
     except GitFailedError:
@@ -61,7 +61,7 @@ def is_built_on(store: str, tip: str, older: str) -> bool:
 
 
 def write_bundle(store: str, project: str, bundle: str) -> None:
-    """All snapshots of a project in one file."""
+    """Write all snapshots of a project to one file."""
     _git(
         store,
         "bundle",
@@ -74,38 +74,38 @@ def write_bundle(store: str, project: str, bundle: str) -> None:
 
 
 def verify_bundle(bundle: str, scratch: str, tip: str) -> None:
-    """Raise unless an empty repository has this snapshot whole, once it is given the bundle.
+    """Raise unless the bundle alone contains this snapshot completely.
 
-    `scratch` is an empty folder; it is left full.
+    `scratch` is an empty folder for a test repository; the caller removes it.
     """
     _git(scratch, "init", "--quiet", "--bare", "--template=")
     take_bundle(scratch, bundle)
     if not is_complete(scratch, tip):
-        raise GitFailedError(f"{bundle} does not hold all of {tip}")
+        raise GitFailedError(f"{bundle} does not contain all of {tip}")
 
 
 def take_bundle(store: str, bundle: str) -> None:
-    """Put the objects of a bundle into a repository; no ref is made."""
+    """Add the objects of a bundle to a repository, without a ref."""
     _git(store, "bundle", "unbundle", bundle, timeout_seconds=WORK_SECONDS)
 
 
 def delete_ref(store: str, project: str, tip: str) -> None:
-    """Forget the snapshots of a project, if `tip` still is the newest; raise otherwise."""
+    """Delete the ref of a project; raise unless it still names `tip`."""
     _git(store, "update-ref", "--no-deref", "-d", ref_name(project), tip)
 
 
 def create_ref(store: str, project: str, tip: str) -> None:
-    """Know the snapshots of a project again; raise if there is a ref already."""
-    _git(store, "update-ref", "--no-deref", ref_name(project), tip, _NEVER)
+    """Create the ref of a project; raise if there is one already."""
+    _git(store, "update-ref", "--no-deref", ref_name(project), tip, _NULL_ID)
 
 
 def collect_garbage(store: str) -> None:
-    """Pack what is in use and drop what has been out of use for an hour.
+    """Pack what is in use, and delete what has been unused for an hour.
 
-    Raise GitFailedError if another gc is under way or it takes too long.
+    Raise GitFailedError if another gc runs or it takes too long.
     """
     try:
         _git(store, "gc", "--quiet", f"--prune={PRUNE_BEFORE}", timeout_seconds=GC_SECONDS)
     finally:
-        for folder in _MADE_AGAIN:
+        for folder in _REQUIRED_FOLDERS:
             os.makedirs(os.path.join(store, folder), exist_ok=True)

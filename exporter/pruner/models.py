@@ -140,6 +140,6 @@ class PruneMemory(Struct, frozen=True):
     cleaned_at: Timestamp | None = None
     """When the last daily clean-up by age was."""
     emergency_since: Timestamp | None = None
-    """When the filesystem got above `emergency`; kept until it is at its low mark again."""
+    """When the filesystem got above `emergency`; kept until it is at its low watermark again."""
     strangers: Annotated[dict[SessionId, Timestamp], Meta(max_length=ITEMS_MAX)] = {}
     """Sessions with our end reason that no journal lists, and when they were first seen."""

@@ -52,7 +52,7 @@ def plan(
     *,
     aside: bool | None = None,
 ) -> PrunePlanResult:
-    """Take stock and plan.
+    """Read the inventory and plan.
 
     For the agent this is done aside, in a process of its own where that can be: every session of a
     home is in memory for a moment, and a worker lives for long.

@@ -47,7 +47,7 @@ class Change(Protocol):
         del writer, schema, batch
 
     def check(self, writer: Writer) -> None:
-        """Under the write lock, once: raise CalledOffError if nothing may be done."""
+        """Under the write lock, once: raise AbortedError if nothing may be done."""
 
     def take(self, writer: Writer, action: RecordedAction) -> str:
         """Under the write lock: take one action, or return why it was not taken."""

@@ -1,7 +1,7 @@
-"""Opening reaped sessions again: by an undo, or because the reap turns out to have been wrong.
+"""Reopens reaped sessions: by an undo, or because the reap was wrong.
 
-Healing puts a wrong reap right within one scan. While a session still carries exactly the end that
-we wrote:
+Healing corrects a wrong reap within one scan, while the session still has exactly the end that we
+wrote:
 
 1. A new child that continues it gives it the end `compression`, one that branched off `branched`,
    as Hermes would have done; `ended_at` becomes the child's start.
@@ -60,27 +60,27 @@ from exporter.writing.session_end import (
 from exporter.writing.target import Target
 
 _AT_ONCE: Final = 200
-"""Sessions looked at in one read transaction: a long one would keep the WAL from restarting."""
+"""Sessions read in one transaction: a long transaction would keep the WAL from restarting."""
 
 
 # Healing
 
 
 class HealedReaps(Struct, frozen=True):
-    """What was put right."""
+    """What was corrected."""
 
     mistakes: tuple[str, ...] = ()
     """Sessions that a process was running when we ended them."""
     resumed: tuple[str, ...] = ()
     """Sessions that a client resumed later."""
     complete: bool = True
-    """False if something is left to be put right: the database could not be written."""
+    """False if something is left to correct: the database could not be written."""
 
 
 def reopen_active(
     target: Target, processes: Collection[ProcessKey], only: Collection[str] | None = None
 ) -> HealedReaps:
-    """Put right what was ended wrongly; `processes` have the database open and are not cleared.
+    """Correct wrong reaps; `processes` have the database open and are not cleared.
 
     `only` these sessions are looked at; None: all that carry an end of ours. In a process of the
     home's owner without a connection. Raise DatabaseError or RunError if the home cannot be read or
@@ -124,7 +124,7 @@ def current_ends(journal: RunJournal, only: Collection[str] | None) -> list[Reco
 
 
 def _stop_if_proven(runs: RunJournal, healed: Sequence[RecordedAction]) -> None:
-    """A wrong proof means that we do not see all processes: a person has to look."""
+    """Stop automatic reaping after a wrong proof: we do not see all processes."""
     wrong = [
         each
         for each in (remedy.action.expected for remedy in healed)
@@ -137,7 +137,7 @@ def _stop_if_proven(runs: RunJournal, healed: Sequence[RecordedAction]) -> None:
 def _find(
     target: Target, ends: Sequence[RecordedAction], processes: Collection[ProcessKey]
 ) -> list[RecordedAction]:
-    """What is to be done about the sessions whose ends these are."""
+    """Return the actions that correct the sessions with these ends."""
     if not ends or database.file_state(target.database) is None:
         return []
     found: list[RecordedAction | None] = []
@@ -155,7 +155,7 @@ def _remedy_or_none(
     ended: RecordedAction,
     processes: Collection[ProcessKey],
 ) -> RecordedAction | None:
-    """A row with text that is not UTF-8 must not keep other sessions from being healed."""
+    """Return the same as `_remedy`; None if its rows are not UTF-8, so that others are healed."""
     try:
         return _remedy(connection, schema, ended, processes)
     except UnicodeDecodeError:
@@ -168,7 +168,7 @@ def _remedy(
     ended: RecordedAction,
     processes: Collection[ProcessKey],
 ) -> RecordedAction | None:
-    """What puts one session right; None if nothing is wrong, or the end is not ours any more."""
+    """Return what corrects one session; None if nothing is wrong, or the end is not ours now."""
     session_id, end = ended.action.target, written_end(ended)
     children = (
         children_of(connection, session_id) if schema.has("sessions", "parent_session_id") else []
@@ -218,7 +218,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _was_there(ended: RecordedAction, processes: Collection[ProcessKey]) -> bool:
-    """Whether a process that had the database open at the reap has it open now."""
+    """True if a process that had the database open at the reap has it open now."""
     then = ended.after.get("holders")
     if then is None:  # an older journal does not say
         return bool(processes)
@@ -295,7 +295,7 @@ def undo(run: str, target: Target) -> Outcome:
 def _still_as_reaped(
     run: str, target: Target, runs: RunJournal
 ) -> tuple[list[RecordedAction], tuple[Skipped, ...]]:
-    """What to do about sessions that are as the reap left them; the others, and why not."""
+    """Return what reopens the sessions that are as the reap left them, and the others with why."""
     moved = {
         (each.reverses.run, each.reverses.number): each
         for each in runs.named(MOVE_END)
@@ -329,7 +329,7 @@ def _still_as_reaped(
 def _as_it_stands(
     action: RecordedAction, moved: Mapping[tuple[str, int], RecordedAction]
 ) -> RecordedAction:
-    """The action that wrote the end which a session has now: healing may have moved it."""
+    """Return the action that wrote the present end of a session: healing may have moved it."""
     while action.state is ActionState.UNDONE and (action.run, action.number) in moved:
         action = moved[action.run, action.number]
     return action
@@ -344,7 +344,7 @@ def _refuse_unless_reap(run: str, kind: RunKind) -> None:
 
 
 def _reopening(ended: RecordedAction, reason: str) -> RecordedAction:
-    """The action that takes back one that ended a session."""
+    """Return the action that reverses the end of a session."""
     return RecordedAction(
         Action(
             kind=REOPEN_SESSION,
@@ -357,7 +357,7 @@ def _reopening(ended: RecordedAction, reason: str) -> RecordedAction:
 
 
 class _Replacing(Change):
-    """Changes ends that are still ours, or takes them away."""
+    """Changes or removes ends that are still ours."""
 
     def check(self, writer: Writer) -> None:
         writer.new_openers()  # raises if a process has lost its locks; a new opener does no harm

@@ -167,7 +167,7 @@ class ProtectedCount(Struct, frozen=True):
 
 
 class Unreachable(Struct, frozen=True):
-    """Bytes above the low mark of a threshold that no policy may free."""
+    """Bytes above the low watermark of a threshold that no policy may free."""
 
     threshold: Text
     reason: Text

@@ -113,14 +113,14 @@ class Work(Protocol):
     """Takes actions of one kind."""
 
     patient_rounds: int = 1
-    """Work that is called off so many times in a row is given up."""
+    """After this many aborted attempts in a row the work is given up."""
 
     def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
         """Take some of these, as many as are worth an entry in the journal; fewer, perhaps none,
         once the target is `stopping`.
 
         Add to `settled` as soon as something is known: it counts also if an error follows. Raise
-        CalledOffError if none may be taken now, HomeError if the work cannot go on.
+        AbortedError if none may be taken now, HomeError if the work cannot go on.
         """
 
     def find_out(self, actions: Sequence[RecordedAction], why: str) -> list[Settled]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import ssl
 import sys
@@ -20,9 +21,13 @@ _VERSIONS = {
     "TLS12": ssl.TLSVersion.TLSv1_2,
     "TLS13": ssl.TLSVersion.TLSv1_3,
 }
-_GROUPS = {"CurveP256": 23, "CurveP384": 24, "CurveP521": 25, "X25519": 29}
+_GROUPS = {None: 0, "CurveP256": 23, "CurveP384": 24, "CurveP521": 25, "X25519": 29}
 """The numbers of the curves in a ClientHello."""
 _MAX_PEM_BYTES = 1 << 20
+_SESSIONS_MAX = 256
+"""OpenSSL keeps 10 KB for each TLS 1.2 connection that was closed properly, of 20,480 of them, and
+the standard library cannot tell it not to. With a new context they are gone.
+"""
 
 
 class CertificateError(ConfigError):
@@ -38,24 +43,25 @@ class TlsContexts:
 
     def __init__(self, tls: TlsServer) -> None:
         self.allowed_sans = frozenset(tls.client_allowed_sans)
-        curves = tls.curve_preferences
-        self._by_group = {_GROUPS[curve]: _context(tls, curve) for curve in curves}
-        self._default = next(iter(self._by_group.values()), None) or _context(tls, None)
+        self._tls = _with_files_read(tls)
+        self._curves: tuple[str | None, ...] = tls.curve_preferences or (None,)
+        self._contexts = {curve: _context(self._tls, curve) for curve in self._curves}
 
     @property
     def needs_hello(self) -> bool:
         """True if the context depends on what the client offers."""
-        return len(self._by_group) > 1
+        return len(self._curves) > 1
 
     def choose(self, offered_groups: Sequence[int]) -> ssl.SSLContext:
         """Return the context of the first preferred curve that the client offers.
 
         Without a common curve the handshake fails.
         """
-        for group, context in self._by_group.items():
-            if group in offered_groups:
-                return context
-        return self._default
+        chosen = next((each for each in self._curves if _GROUPS[each] in offered_groups), None)
+        curve = chosen or self._curves[0]
+        if self._contexts[curve].session_stats()["number"] > _SESSIONS_MAX:
+            self._contexts[curve] = _context(self._tls, curve)
+        return self._contexts[curve]
 
     def allows(self, connection: ssl.SSLObject) -> bool:
         """True if the certificate of the client has an allowed name, or none is asked for."""
@@ -109,12 +115,22 @@ def _set_ciphers(context: ssl.SSLContext, tls: TlsServer) -> None:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
 
 
+def _with_files_read(tls: TlsServer) -> TlsServer:
+    """Return the same with the texts of the files in it.
+
+    They are read once, so that all contexts have the same.
+    """
+    return dataclasses.replace(
+        tls,
+        cert=_pem("cert", tls.cert_file, tls.cert),
+        key=_pem("key", tls.key_file, tls.key),
+        client_ca=_pem("client_ca", tls.client_ca_file, tls.client_ca),
+    )
+
+
 def _load_certificate(context: ssl.SSLContext, tls: TlsServer) -> None:
-    certificate = _pem("cert", tls.cert_file, tls.cert)
-    key = _pem("key", tls.key_file, tls.key)
-    # The standard library reads certificate and key from files only. They are read once, so that
-    # one context never has the certificate of before and the key of after a rotation.
-    with _readable_as_file(key.rstrip() + b"\n" + certificate) as path:
+    # The standard library reads certificate and key from files only.
+    with _readable_as_file(f"{tls.key.rstrip()}\n{tls.cert}".encode("latin-1", "replace")) as path:
         try:
             context.load_cert_chain(path, password=_no_password)
         except (ssl.SSLError, OSError, ValueError) as error:
@@ -140,19 +156,18 @@ def _readable_as_file(data: bytes) -> Iterator[str]:
 
 
 def _load_client_ca(context: ssl.SSLContext, tls: TlsServer) -> None:
-    if not (tls.client_ca or tls.client_ca_file):
+    if not tls.client_ca:
         return  # no client certificate is valid then
-    pem = _pem("client_ca", tls.client_ca_file, tls.client_ca)
     try:
-        context.load_verify_locations(cadata=pem.decode("ascii", "replace"))
+        context.load_verify_locations(cadata=tls.client_ca.encode("ascii", "replace").decode())
     except (ssl.SSLError, ValueError) as error:
         place = _place("client_ca", tls.client_ca_file)
         raise ConfigError(f"{place}: has no CA certificate in PEM ({_reason(error)})") from error
 
 
-def _pem(key: str, file: str, text: str) -> bytes:
+def _pem(key: str, file: str, text: str) -> str:
     if not file:
-        return text.encode()
+        return text
     try:
         with open(file, "rb", opener=_without_waiting) as stream:
             data = stream.read(_MAX_PEM_BYTES + 1)
@@ -161,7 +176,7 @@ def _pem(key: str, file: str, text: str) -> bytes:
     if not data or len(data) > _MAX_PEM_BYTES:
         problem = "is empty" if not data else "is larger than 1 MiB"
         raise _error(key)(f"{_place(key, file)}: {problem}")
-    return data
+    return data.decode("latin-1")
 
 
 def _error(key: str) -> type[ConfigError]:

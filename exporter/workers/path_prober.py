@@ -36,7 +36,7 @@ _ATTEMPTS: Final = 2
 
 _REPLY: Final = msgspec.json.Decoder(InspectReply)
 
-log = logs.get("scout")
+log = logs.get("path_probe")
 
 
 class _Probe(NamedTuple):
@@ -150,11 +150,11 @@ class PathProber:
     def _receive_answers(self, deadline: float) -> dict[int, Inspection]:
         """Return answers to pending probes, by number."""
         if self._process is None:
-            raise WorkerError("there is no scout")
+            raise WorkerError("there is no path probe process")
         answers: dict[int, Inspection] = {}
         for frame in self._process.receive(deadline - self._monotonic()):
             if frame.name != INSPECT:
-                raise WorkerError("the scout sent what it was not asked for")
+                raise WorkerError("the path probe sent what it was not asked for")
             reply = decode(_REPLY, frame.body)
             if self._pending.pop(reply.number, None) is not None:
                 answers[reply.number] = reply.inspection
@@ -164,5 +164,5 @@ class PathProber:
         """Forget the process and its pending probes."""
         self._end()
         self._pending.clear()
-        if not self._closed and self._changes.changed("scout", str(error)):
-            log.warn("scout failed", error=str(error))
+        if not self._closed and self._changes.changed("path_probe", str(error)):
+            log.warn("path probe failed", error=str(error))

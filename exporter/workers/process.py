@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import select
+import signal
 import socket
 import subprocess  # noqa: TID251 - the one place that starts children of the agent
 import sys
@@ -64,6 +65,7 @@ class ChildProcess:
         finally:
             theirs.close()
         self._channel = ours
+        self._ended = False
         self._reader = FrameReader()
         self._ready = False
 
@@ -103,14 +105,27 @@ class ChildProcess:
         except OSError as error:  # another thread has ended it
             raise WorkerError("a worker is gone") from error
         if not data:
-            raise WorkerError("a worker died")
+            raise WorkerError(self._how_it_died())
         return self._reader.feed(data, bytes_max)
+
+    def _how_it_died(self) -> str:
+        try:
+            status = self._process.wait(END_WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "a worker died"
+        if status == -signal.SIGKILL and not self._ended:
+            return (
+                "a worker was killed, as the kernel does if memory is short: "
+                "raise MemoryMax= of the service, or prune old sessions"
+            )
+        return "a worker died"
 
     def alive(self) -> bool:
         return self._process.poll() is None
 
     def end(self) -> None:
         """Kill it; a thread that waits for its answer returns at once."""
+        self._ended = True
         try:
             self._channel.shutdown(socket.SHUT_RDWR)
         except OSError:

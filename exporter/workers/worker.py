@@ -16,12 +16,15 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Final
 
+import apsw
+
 from exporter.errors import ExporterError, HomeError, error_location
 from exporter.runs.folder import JournalMendedError, RunBusyError
 from exporter.scan.fork_pool import die_with_parent
 from exporter.workers import privilege, protocol
 from exporter.workers.frames import FRAME_BYTES_MAX, READY, Frame, pack, receive
 from exporter.workers.home import WorkerHome
+from exporter.workers.privilege import MEMORY_BYTES_MAX
 from exporter.workers.protocol import CALLS, Call, Failure, Progress, Refusal
 
 _PROGRESS_SECONDS: Final = 0.2
@@ -56,6 +59,12 @@ def _drop_privileges(uid: int, gid: int) -> None:
         raise SystemExit("could not drop privileges")
     die_with_parent()  # again: the change of uid has cancelled it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+OUT_OF_MEMORY: Final = (
+    f"it needs more memory than its worker may have ({MEMORY_BYTES_MAX >> 20} MiB, or LimitDATA= "
+    "of the service if that is less): raise that, or prune its old sessions"
+)
 
 
 class _Reporter:
@@ -115,6 +124,9 @@ def _answer_all(channel: socket.socket) -> None:
             reporter.send(protocol.REFUSED, Refusal(str(error)[:300]))
         except ExporterError as error:
             reporter.send(protocol.FAILED, Failure(str(error)[:300]))
+        except (MemoryError, apsw.NoMemError):
+            homes.clear()  # what they remember is what the memory is needed for
+            reporter.send(protocol.FAILED, Failure(OUT_OF_MEMORY))
         except Exception as error:  # noqa: BLE001 - an error in one home must not end the others
             homes.pop(request.home, None)
             reporter.send(protocol.FAILED, Failure(error_location(error)))

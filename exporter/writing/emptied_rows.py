@@ -11,7 +11,7 @@ import msgspec
 from exporter.hermes.odd_rows import EMPTIED, is_emptied
 from exporter.hermes.schema import Schema
 from exporter.writing.search_index import truncate_indexed_texts
-from exporter.writing.session_rows import StoredSession
+from exporter.writing.stored_session import StoredSession
 
 
 class RowState(StrEnum):

@@ -11,7 +11,7 @@ from exporter.writing.batch_size import BatchSize
 from exporter.writing.connection import LOCK_LIMIT_SECONDS, Transaction, Writer
 from exporter.writing.pacing import ATTEMPTS, Pacer, pause_for_writers
 from exporter.writing.search_index import SearchIndex, add_to_index, merge_pages, weights
-from exporter.writing.session_rows import StoredSession, probe_session_tables
+from exporter.writing.stored_session import StoredSession, probe_session_tables
 
 _MESSAGES_MAX: Final = 5_000
 """So many messages at most are changed in one transaction."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from exporter.writing.session_rows import SESSIONS, StoredSession, plain_text
+from exporter.writing.stored_session import SESSIONS, StoredSession, plain_text
 
 _JSON_CONTENT: Final = "\x00json:"
 """How Hermes marks content that is not a string."""

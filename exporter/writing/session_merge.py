@@ -24,7 +24,7 @@ from exporter.writing.search_index import (
     remove_from_index,
     reserve_ids,
 )
-from exporter.writing.session_rows import (
+from exporter.writing.stored_session import (
     MESSAGES,
     SESSIONS,
     SessionTables,

@@ -258,7 +258,7 @@ def test_a_mistake_in_the_file_of_the_service_is_told_as_any_other(
     service: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.write_text("prune: {mode: enforced}\n")
-    assert main.main(["status"]) == 2
+    assert main.main(["status", "--no-agent"]) == 2
     problem = "prune.mode: unknown mode 'enforced', did you mean 'enforce'?"
     lines = capsys.readouterr().err.splitlines()
     assert lines[1:] == [f"hermes-exporter: {service}:1: {problem}"]

@@ -1,7 +1,7 @@
 """A collector is one file, as CONTRIBUTING says: everything else follows from its declarations.
 
-The file is the one that CONTRIBUTING shows, put into a copy of this tree with an interpreter of its
-own, so that the workers run the copy too.
+The file and its test are those that CONTRIBUTING shows, put into a copy of this tree with an
+interpreter of its own, so that the workers run the copy too.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ from tests.real.prometheus import check_metrics
 COPIED = ("exporter", "tests", "docs", "dashboards")
 COPIED_FILES = ("CONTRIBUTING.md", "Makefile", "README.md", "pyproject.toml")
 HELD_BY = (
+    "tests/collectors/test_skills.py",
     *("tests/collectors/test_series_budget.py", "tests/reference", "tests/test_layout.py"),
     *("tests/dashboards/test_rules_metrics.py", "tests/dashboards/test_dashboards.py"),
     "tests/collectors/test_collectors.py::test_the_demo_shows_nearly_every_metric",
     "tests/collectors/test_collectors.py::test_no_label_has_a_value_that_was_not_declared",
 )
-"""Tests that read what collectors declare, or what is written from it."""
+"""Its own test, and those that read what collectors declare, or what is written from it."""
 pytestmark = pytest.mark.xdist_group("add_a_collector")
 
 
-def recipe() -> tuple[str, str]:
-    """The name and the content of the file that CONTRIBUTING shows."""
-    section = (REPOSITORY / "CONTRIBUTING.md").read_text().split("\n## Add a collector\n")[1]
+def recipe() -> tuple[str, str, str]:
+    """The name of the file that CONTRIBUTING shows, its content, and its test."""
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    section = text.partition("\n## Add a collector\n")[2].partition("\n## ")[0]
     name = re.search(r"`exporter/collectors/(\w+\.py)`", section)
-    code = re.search(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    code, test = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     assert name is not None
-    assert code is not None
-    return name[1], code[1]
+    assert f"`tests/collectors/test_{name[1]}`" in section
+    return name[1], code, test
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +58,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(REPOSITORY / name, copy / name, ignore=ignored)
     for name in COPIED_FILES:
         shutil.copy(REPOSITORY / name, copy / name)
-    name, code = recipe()
+    name, code, test = recipe()
     (copy / "exporter" / "collectors" / name).write_text(code)
-    (copy / "tests" / "collectors" / f"test_{name}").touch()
+    (copy / "tests" / "collectors" / f"test_{name}").write_text(test)
     return copy
 
 

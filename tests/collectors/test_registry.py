@@ -22,6 +22,13 @@ def test_a_label_says_what_it_can_be() -> None:
         THING.values_of("home")
 
 
+def test_a_label_without_its_values_is_refused_where_it_is_declared() -> None:
+    """The series budget could not be computed, and would fail far from the mistake."""
+    with pytest.raises(ValueError, match=r"hermes_thing: the label colour .*Label\('colour'"):
+        gauge("hermes_thing", "A thing.", "home", "colour")
+    assert gauge("hermes_thing", "A thing.", "home", "version", at_most=1).at_most == 1
+
+
 def test_a_second_collector_of_a_name_is_refused() -> None:
     """It would hide the first without a word."""
     before = registered()

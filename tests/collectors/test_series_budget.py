@@ -36,7 +36,8 @@ def test_the_budget_is_600_for_a_home_with_100_of_them_free_and_60_for_the_agent
 
 
 def test_a_metric_whose_labels_nobody_has_bounded_breaks_the_budget() -> None:
-    stranger = gauge("hermes_new_thing", "New.", "home", "colour")
+    labels = ("home", "colour")
+    stranger = Description("hermes_new_thing", MetricKind.GAUGE, "New.", labels)
     with pytest.raises(KeyError, match="colour"):
         worst_case([*DECLARED, stranger])
 

@@ -47,7 +47,7 @@ BAD_VALUES = {
     ),
     "prune: {thresholds: {state_db: {high: 2GiB, low: 1GiB}}}": (
         "1: prune.thresholds.state_db: is no longer a key, "
-        "write 'state_db_payload:' with the same marks"
+        "write 'state_db_payload:' with the same values"
     ),
     "prune: {thresholds: {state_db_payload: off}}": (
         "1: prune.thresholds.state_db_payload: expected keys such as 'high:', found 'off'"

@@ -883,8 +883,8 @@ DISK = (
         labels={**HOME_LABELS, "threshold": "transcripts", "reason": "protected"},
         page=HOST_PAGE,
         summary="The policies cannot free as much as a threshold demands.",
-        description="3GiB above the low mark of transcripts of home ann/dev on web1:10749 cannot "
-        "be freed by any policy (reason: protected).",
+        description="3GiB above the low watermark of transcripts of home ann/dev on web1:10749 "
+        "cannot be freed by any policy (reason: protected).",
         quiet=(
             Quiet("all can be freed", _unreachable(0, 1)),
             Quiet("another threshold is crossed", _unreachable(3 * GIB, 0)),
@@ -989,7 +989,7 @@ DISK = (
         labels={**HOME_LABELS, "threshold": "transcripts"},
         page=HOST_PAGE,
         summary="A prune ran and did not help.",
-        description="transcripts of home ann/dev on web1:10749 is at 150% of its high mark "
+        description="transcripts of home ann/dev on web1:10749 is at 150% of its high watermark "
         "although a prune ran within the last day.",
         quiet=(
             *(
@@ -1021,7 +1021,7 @@ DISK = (
                 _pruned(value=run((120, 3 * GIB)), pressure=run((60, 0), (60, 1)), at=3600),
             ),
             Quiet(
-                "it is below the high mark, on its way to the low one",
+                "it is below the high watermark, on its way to the low one",
                 _pruned(value=run((120, 2 * GIB)), pressure=run((10, 0), (110, 1)), at=3600),
             ),
             Quiet(

@@ -45,7 +45,7 @@ class Home:
     growth_per_day: float = 0.1 * GIB
     fills_in_days: float = 400.0
     pressed: float = 0.6
-    """The value of the fullest threshold, as a share of its high mark."""
+    """The value of the fullest threshold, as a share of its high watermark."""
     blind: str = ""
     unreadable_since: float | None = None
     """How many seconds ago."""

@@ -216,8 +216,9 @@ def unanswered_once(
 
 def kanban_worker(hermes: Hermes, home: Path) -> str:
     """What the dispatcher of kanban tasks runs."""
+    on_terminal = ("--cli",) if hermes.at_least("0.16.0") else ()
     return chat_once(
-        hermes, home, "--cli", "--accept-hooks", "chat", "-q", words="work kanban task"
+        hermes, home, *on_terminal, "--accept-hooks", "chat", "-q", words="work kanban task"
     )
 
 

@@ -227,10 +227,16 @@ def talker(kind: str, hermes: Hermes, home: Path) -> Iterator[Talker]:
 
 
 def _wait_for_subagents(home: Path) -> None:
-    """From 0.18.2 on they run beside their parent, which goes on when they have ended."""
+    """From 0.18.2 on they run beside their parent, which goes on when they have ended.
+
+    0.17 has such rows too, and never ends them.
+    """
+    if not ask(home, _ENDS_SUBAGENTS):
+        return
     wait_until(lambda: not ask(home, _OPEN_SUBAGENTS), "the subagents have ended", PATIENCE_SECONDS)
 
 
+_ENDS_SUBAGENTS = "SELECT 1 FROM pragma_table_info('messages') WHERE name = 'compacted'"
 _OPEN_SUBAGENTS = "SELECT 1 FROM sessions WHERE source = 'subagent' AND ended_at IS NULL"
 
 

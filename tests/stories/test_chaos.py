@@ -527,4 +527,4 @@ def test_a_process_with_an_unspeakable_folder_hides_no_home(
         always_answering(running),
     ):
         scanned_again(running, "default")
-        assert "round failed" not in running.log()
+        assert "scan failed" not in running.log()

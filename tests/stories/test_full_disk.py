@@ -149,8 +149,8 @@ def test_half_packs_alone_go_without_the_trash_and_space_comes_free(
     said = owner.ask(home, "delete", [orphan, pack, repo])
     assert said is not None
     assert said[1] == ""
-    assert "surely garbage" in said[0]
-    assert "surely garbage" in said[2]
+    assert "certain garbage" in said[0]
+    assert "certain garbage" in said[2]
     assert free_bytes(home) >= 5_000_000
     assert (home / REPO).exists()
     assert (home / ORPHAN).stat().st_size == 300_000

@@ -106,6 +106,17 @@ TABLE = (
         healed="A:compression B:compression C:-; list C; -c A; --resume C shows it; search AC",
         dropped=2,
     ),
+    Row(  # it compresses once more, and stores the question before it does
+        "compress_automatically",
+        "0.18.2",
+        "api",
+        right="A:compression B:compression C:compression D:-; "
+        "list D; -c D; --resume D does not show it; search ABC",
+        harmed="A:reaped B:compression C:compression D:-; "
+        "list A; -c D; --resume D does not show it; search ABC",
+        healed="A:compression B:compression C:compression D:-; "
+        "list D; -c D; --resume D does not show it; search ABC",
+    ),
     Row(
         "compress_automatically",
         "0.19.0",
@@ -156,7 +167,7 @@ TABLE = (
     ),
     Row(
         "branch",
-        "0.19.0",
+        "0.18.2",
         "api",
         right="A:branched B:-; list AB; -c B; --resume B shows it; search B",
         harmed="A:reaped B:-; list A; -c B; --resume B shows it; search B",
@@ -180,7 +191,7 @@ TABLE = (
     ),
     Row(
         "delegate",
-        "0.19.0",
+        "0.18.2",
         "api",
         right=f"A:- B:agent_close; {ALONE}",
         harmed=f"A:reaped B:agent_close; {ALONE}",

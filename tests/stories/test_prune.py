@@ -320,7 +320,7 @@ def test_under_pressure_the_agent_takes_what_brings_it_to_the_low_mark(
         assert {policy for (policy,), count in deleted.items() if count} == {"request_dumps"}
         assert metrics.value("hermes_prune_enforcing", home=HOME) == 1
         left = sum(path.stat().st_size for path in home.glob("sessions/request_dump_*"))
-        assert left >= 500 * 1024, "no more than the low mark asks for"
+        assert left >= 500 * 1024, "no more than the low watermark asks for"
         assert runs_done(running.next_scan()) == 1
         told = wait_until(
             lambda: [line for line in running.log().splitlines() if "msg=pruned" in line],
@@ -431,7 +431,7 @@ def test_a_full_filesystem_is_below_its_low_mark_after_min_keep(
             metrics = when(
                 running,
                 lambda found: threshold(found, "disk_used") <= (0.85, 0),
-                "the low mark is reached",
+                "the low watermark is reached",
             )
             assert used_share(disk) <= 0.85
             assert metrics.by("hermes_prune_unreachable_bytes", "reason", home=HOME) == {}

@@ -12,6 +12,7 @@ from exporter.runs.folder import NAME
 from exporter.runs.journal_file import FILE
 from tests.real.command import run
 from tests.real.waiting import wait_until
+from tests.support.small_homes import small_home
 from tests.support.verdicts import HOME, Watch, watching
 
 
@@ -65,3 +66,16 @@ def test_an_agent_ends_every_dead_session_of_the_demo_home_within_hours(tmp_path
         assert watch.reopened() == 0
     assert by_hour == [10, 20, 40, all_of_them - 70]
     assert all_of_them > 70
+
+
+def test_a_plan_by_hand_says_what_the_agent_leaves_for_later(tmp_path: Path) -> None:
+    """By hand all are ended at once."""
+    home = small_home(tmp_path / "home", 12)
+    settings = tmp_path / "config.yml"
+    settings.write_text("reaper: {mode: enforce}\n")
+    options = ("--home", home, "--config.file", settings, "--state-dir", tmp_path / "state")
+    done = run("reap", *options)
+    assert "12 sessions would be ended" in done.stdout
+    assert "the agent ends them by itself; 2 wait for slow start: 10 in this hour" in done.stderr
+    settings.write_text("reaper: {mode: observe}\n")
+    assert "slow start" not in run("reap", *options).stderr

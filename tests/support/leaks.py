@@ -101,7 +101,7 @@ def _killed_gateway(hermes: Hermes, home: Path, model: StubModel) -> dict[str, s
     parent = chat_once(hermes, home, words="a session that a client goes on with")
     helped = numbered(HANG)
     with api_server(hermes, home) as server:
-        server.chat(parent, f"{DELEGATE} {helped}")
+        server.start_run(parent, f"{DELEGATE} {helped}")
         _wait_until_half_answered(model, helped)
         _wait_until_half_answered(model, line)
         server.process.kill()
@@ -109,7 +109,10 @@ def _killed_gateway(hermes: Hermes, home: Path, model: StubModel) -> dict[str, s
     (home / "cron" / "jobs.json").unlink()
     (home / ".env").unlink()
     (cron,) = ask(home, "SELECT id FROM sessions WHERE source = 'cron' AND ended_at IS NULL")
-    (child,) = ask(home, f"SELECT id FROM sessions WHERE parent_session_id = '{parent}'")
+    (child,) = ask(
+        home,
+        "SELECT id FROM sessions WHERE parent_session_id IS NOT NULL ORDER BY rowid DESC LIMIT 1",
+    )
     return {CRON: cron["id"], SUBAGENT: child["id"]}
 
 
@@ -244,14 +247,14 @@ def wait_for_ends(watch: Watch, sessions: Iterable[str], began: float) -> dict[s
 
 # The page
 
-_BEGIN, _END = "<!-- leaks: python -m tests.support.leaks -->\n", "<!-- end of leaks -->\n"
+BEGIN, END = "<!-- leaks: python -m tests.support.leaks -->\n", "<!-- end of leaks -->\n"
 
 
 def _row(leak: str, by_version: dict[str, dict[tuple[str, str], Cell]]) -> str:
     cells = []
     for kind in NEIGHBOURS:
         words: dict[str, list[str]] = {}
-        for version, found in by_version.items():
+        for version, found in sorted(by_version.items(), reverse=True):
             words.setdefault(found[leak, kind].verdict, []).append(version)
         said = [
             word if len(words) == 1 else f"{word} ({', '.join(versions)})"
@@ -300,9 +303,9 @@ def main() -> None:
                 f"{version} | {leak} | {kind} | {cell.verdict} | {cell.seconds:.1f} s", flush=True
             )
     path = REPOSITORY / "docs" / "safety.md"
-    before, _, rest = path.read_text().partition(_BEGIN)
-    after = rest.partition(_END)[2]
-    path.write_text(f"{before}{_BEGIN}{page(by_version)}{_END}{after}")
+    before, _, rest = path.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    path.write_text(f"{before}{BEGIN}{page(by_version)}{END}{after}")
 
 
 if __name__ == "__main__":

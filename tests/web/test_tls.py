@@ -270,6 +270,21 @@ def test_no_bytes_break_the_search_for_curves(data: bytes, kept: int) -> None:
     offered_groups(HELLO[:kept] + data)
 
 
+def test_tls_1_2_clients_that_come_and_go_leave_nothing_behind(folder: Path) -> None:
+    """OpenSSL would keep a session of each."""
+    rules = security(folder)
+    context = client_context(folder)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with running(Pages(), security=rules) as server:
+        for _ in range(300):
+            with connect(server, context) as client:
+                client.sendall(request("/one", {"Connection": "close"}))
+                assert status_of(read_to_end(client)) == 200
+        contexts = rules.tls_contexts()
+        assert contexts is not None
+        assert contexts.choose(()).session_stats()["number"] < 100
+
+
 # Rotation, and a file that breaks.
 
 

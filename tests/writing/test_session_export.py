@@ -9,7 +9,7 @@ import pytest
 
 from exporter.hermes.table_rows import TableRows
 from exporter.writing.session_export import export_line
-from exporter.writing.session_rows import MESSAGES, SESSIONS, StoredSession
+from exporter.writing.stored_session import MESSAGES, SESSIONS, StoredSession
 
 
 def exported(*messages: dict[str, Any], source: Any = "cli") -> dict[str, Any]:

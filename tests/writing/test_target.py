@@ -8,8 +8,11 @@ import apsw
 import pytest
 
 from exporter.errors import DatabaseError
+from exporter.evidence.openers import KnownOpeners
 from exporter.snapshot import Trouble
 from exporter.writing.target import Target, read_with_retry
+from tests.support.evidence import puppet
+from tests.support.home_scans import trace
 from tests.support.small_homes import small_home
 
 
@@ -61,3 +64,18 @@ def test_what_does_not_pass_is_tried_once(target: Target, pauses: list[float]) -
     with pytest.raises(DatabaseError, match="for a moment"):
         read_with_retry(target, ask)
     assert (ask.times, pauses) == (1, [])
+
+
+@pytest.mark.parametrize("file", ["state.db", "state.db-shm"])
+def test_nothing_is_opened_beside_a_process_that_lost_a_lock(tmp_path: Path, file: str) -> None:
+    """Even a reader would start the WAL again below that process, which then loses its writes."""
+    home = small_home(tmp_path / "home")
+    with puppet() as process:
+        process.do(f"connection = connect({str(home / 'state.db')!r})")
+        process.do(f"touch({str(home / file)!r})")
+        target = Target(str(home), home.stat().st_uid, KnownOpeners((process.pid,)))
+        before = trace(home)
+        with pytest.raises(DatabaseError, match=f"process {process.pid} "), target.reading():
+            raise AssertionError("it was opened")
+        assert trace(home) == before
+        assert process.do("connection.execute('SELECT COUNT(*) FROM sessions').fetchone()")

@@ -225,7 +225,7 @@ def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
     for coming in plan.not_yet:
         yield _eligible_later(coming, plan.created_at), Tone.PLAIN
     for each in plan.unreachable:
-        above = f"{each.threshold}: {format_size(each.bytes)} above its low mark"
+        above = f"{each.threshold}: {format_size(each.bytes)} above its low watermark"
         yield f"{above} cannot be freed: {each.reason}", Tone.WARN
 
 

@@ -43,7 +43,7 @@ from exporter.writing.search_index import (
     remove_from_index,
     weights,
 )
-from exporter.writing.session_rows import (
+from exporter.writing.stored_session import (
     StoredSession,
     delete_session,
     exists,
@@ -54,15 +54,15 @@ from exporter.writing.session_rows import (
 from exporter.writing.target import Target, read_with_retry
 
 ActionGroup = tuple[RecordedAction, ...]
-"""Sessions that go together, children first."""
+"""Sessions that are deleted together, children first."""
 Answer = TypeVar("Answer")
 
 CACHE_KIBIBYTES: Final = 32 * 1024
 _CHUNK_MESSAGES: Final = 2_000
 _CHUNK_SESSIONS: Final = 200
 _CHUNK_BYTES: Final = 16 << 20
-_PATIENCE_SECONDS: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""How long to wait, each time that something is not clear, before the rest is given up."""
+_RETRY_SECONDS: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Pauses between the attempts of a step that was aborted; after the last it is given up."""
 
 
 class _UnitSkippedError(Exception):
@@ -78,13 +78,13 @@ class _Prepared:
         self.work = {k: v for each in parts for k, v in weights(each.messages).items()}
         self.message_ids = list(self.work)
         self.out_of_index: list[int] = []
-        """Of its messages those that have left the text index ahead of the rest."""
+        """Those of its messages that were already removed from the text index."""
         self.attempts = 0
         self.cut = _cut(parts)
 
     @property
     def weight(self) -> int:
-        """How much there is to do to take it out of the text index."""
+        """How much work it is to remove it from the text index."""
         return sum(self.work.values())
 
 
@@ -98,7 +98,7 @@ class SessionDeleter(Work):
     def __init__(self, pacer: Pacer, trash: RunTrash, *, keeps_rows: bool = False) -> None:
         """With `keeps_rows` sessions are emptied, and their rows stay."""
         self.kept_bytes = 0
-        """What the sessions take in the trash."""
+        """Bytes of the sessions in the trash."""
         self._pacer = pacer
         self._target = pacer.target
         self._trash = trash
@@ -106,7 +106,7 @@ class SessionDeleter(Work):
         self._gone = DeletedByThisRun(rows_stay=keeps_rows)
 
     def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
-        """Delete a chunk: as many sessions as are written to the trash at a time."""
+        """Delete a chunk: as many sessions as are written to the trash together."""
         try:
             self._take_chunk(_chunk(waiting), settled)
         except OSError as error:
@@ -133,7 +133,7 @@ class SessionDeleter(Work):
     def _delete_some(
         self, recheck: Recheck, prepared: Sequence[_Prepared], settled: list[Settled]
     ) -> int:
-        """Delete the first of these in one transaction; return how many were dealt with."""
+        """Delete the first of these in one transaction; return how many were handled."""
         first, size = prepared[0], self._pacer.size
         alone = first.attempts >= ALONE_AFTER
         batch = prepared[: 1 if alone else size.fitting([each.weight for each in prepared])]
@@ -143,7 +143,7 @@ class SessionDeleter(Work):
                 settled += skip(first.unit, why)
                 return 1
         try:
-            results = self._patiently(recheck, partial(self._delete, recheck, batch))
+            results = self._with_retry(recheck, partial(self._delete, recheck, batch))
         except apsw.InterruptError:
             return self._too_long(recheck, batch, settled)
         except BaseException:
@@ -159,10 +159,10 @@ class SessionDeleter(Work):
         return len(results)
 
     def _delete(self, recheck: Recheck, batch: Sequence[_Prepared]) -> list[str]:
-        """Delete what fits of these; for each that was looked at '' or why it was left alone."""
+        """Delete as many as fit; return for each one '' or why it was skipped."""
         writer = recheck.writer
         results: list[str] = []
-        # What has left the text index need not be taken out of it by the triggers again.
+        # If it was already removed from the text index, the triggers need not do it again.
         thin = len(batch[0].out_of_index) == len(batch[0].message_ids) > 0
         quiet = without_triggers(writer) if thin else nullcontext()
         planned = 0 if batch[0].out_of_index else sum(each.weight + 1 for each in batch)
@@ -192,7 +192,7 @@ class SessionDeleter(Work):
     def _too_long(
         self, recheck: Recheck, batch: Sequence[_Prepared], settled: list[Settled]
     ) -> int:
-        """It was rolled back. The machine may be slow just now, or it is a huge session."""
+        """Handle a transaction that took too long and was rolled back: retry, then give up."""
         first = batch[0]
         first.attempts += 1
         back_off(self._pacer, recheck.writer, recheck.layout.index, first.attempts)
@@ -204,7 +204,7 @@ class SessionDeleter(Work):
         return 1
 
     def _take_out_of_index(self, recheck: Recheck, each: _Prepared) -> str:
-        """Take a large unit out of the text index in slices; '' or why it was left alone."""
+        """Remove a large unit from the text index in slices; return why it was skipped, or ''."""
         index = recheck.layout.index
         if not index.known:
             return ""
@@ -216,14 +216,14 @@ class SessionDeleter(Work):
                 index,
                 each.work,
                 left,
-                lambda part: self._patiently(recheck, partial(self._slice, recheck, each, part)),
+                lambda part: self._with_retry(recheck, partial(self._slice, recheck, each, part)),
                 in_a_row=False,
             )
             return ""
         except _UnitSkippedError as reason:
             why = str(reason)
         except apsw.InterruptError:
-            why = "its messages cannot be taken out of the text index in time"
+            why = "its messages cannot be removed from the text index in time"
         except BaseException:
             self._index_again(recheck, each)
             raise
@@ -231,7 +231,7 @@ class SessionDeleter(Work):
         return why
 
     def _slice(self, recheck: Recheck, each: _Prepared, part: Sequence[int]) -> int:
-        """Take the first of these messages out of the text index; return how many."""
+        """Remove the first of these messages from the text index; return how many."""
         writer = recheck.writer
 
         def take_one_out(message_id: int) -> None:
@@ -251,18 +251,18 @@ class SessionDeleter(Work):
         return done
 
     def _index_again(self, recheck: Recheck, each: _Prepared) -> None:
-        """Have a session found by search again that stays after all."""
+        """Add a session to the text index again, because it stays after all."""
         index = recheck.layout.index
         reindex(self._pacer, recheck.writer, index, each.parts, set(each.out_of_index))
         each.out_of_index = []
 
-    def _patiently(self, recheck: Recheck, step: Callable[[], Answer]) -> Answer:
-        """Make a step, again if it was called off: what is not clear now may be soon.
+    def _with_retry(self, recheck: Recheck, step: Callable[[], Answer]) -> Answer:
+        """Run a step, and again after a pause if it was aborted: the cause may be gone soon.
 
-        Here and not by `take_all`, because the chunk is in the trash and the unit may be out of the
-        text index: both would have to be done again.
+        `take_all` could also retry, but then the chunk would be written to the trash again, and the
+        unit removed from the text index again.
         """
-        for seconds in _PATIENCE_SECONDS:
+        for seconds in _RETRY_SECONDS:
             try:
                 return step()
             except AbortedError:
@@ -272,7 +272,7 @@ class SessionDeleter(Work):
 
 
 def units_of(actions: Sequence[RecordedAction]) -> Iterator[ActionGroup]:
-    """Actions that go together, or not at all, in the order of the plan."""
+    """Yield actions that are taken together or not at all, in the order of the plan."""
 
     def key(action: RecordedAction) -> tuple[int, int]:
         group = action.action.group
@@ -283,7 +283,7 @@ def units_of(actions: Sequence[RecordedAction]) -> Iterator[ActionGroup]:
 
 
 def _chunk(actions: Sequence[RecordedAction]) -> list[ActionGroup]:
-    """The first units, as many as are written to the trash at a time; at least one."""
+    """Return the first units, as many as are written to the trash together; at least one."""
     chunk: list[ActionGroup] = []
     sessions = messages = size = 0
     for unit in units_of(actions):
@@ -301,7 +301,7 @@ def _chunk(actions: Sequence[RecordedAction]) -> list[ActionGroup]:
 def _read(
     recheck: Recheck, chunk: Sequence[ActionGroup], settled: list[Settled]
 ) -> list[_Prepared]:
-    """Those that are still as planned, with all their rows."""
+    """Return the units that are still as planned, with all their rows."""
     prepared: list[_Prepared] = []
     connection = recheck.writer.connection
     connection.execute("BEGIN")
@@ -325,7 +325,7 @@ def _kept(each: _Prepared) -> list[TrashedSession]:
 
 
 def _cut(parts: Sequence[StoredSession]) -> IndexedUpToNul:
-    """Of several sessions, the messages that the text index holds only in part."""
+    """Return the messages of these sessions that the text index holds only in part."""
     cut: IndexedUpToNul = {}
     for each in parts:
         for table, message_ids in each.cut.items():

@@ -38,7 +38,7 @@ from exporter.runs.recovery import KILLED
 from exporter.runs.take_actions import RunRecord, Work, take_all
 from exporter.writing.emptied_rows import RowState, row_states, show_row
 from exporter.writing.pacing import ATTEMPTS, Pacer
-from exporter.writing.session_rows import (
+from exporter.writing.stored_session import (
     SessionTables,
     blocking_table,
     delete_rows,

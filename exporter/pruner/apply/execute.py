@@ -1,8 +1,10 @@
-"""Executing a plan: exactly what it lists, and of that only what still is as it was planned.
+"""Execute a plan: take what it lists, except what has changed since it was planned.
 
-One run at a time in a home. The journal knows every intent before anything is touched. Sessions go
-first and then the files that belong to them; groups go whole or not at all. If a run is killed or
-fails in between, looking at the home tells what has happened.
+- One run at a time in a home.
+- The journal has every action before anything is changed. If the run is killed or fails, the state
+  of the home shows which actions were done.
+- Sessions are deleted before the files that belong to them. A group is taken completely or not at
+  all.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ from exporter.writing.vacuum import free_bytes_in
 
 _SETTLED_AT_ONCE: Final = 64
 _MERGE_SHARE: Final = 0.15
-"""Of the time that deleting took, so much may be spent on merging the text index."""
+"""A merge of the text index may take this share of the time that deleting took."""
 _LEAST_MERGE_SECONDS: Final = 0.5
 
 
@@ -76,10 +78,10 @@ def execute(
     processes_at_prune: ProcessesAtPrune | None = None,
     emergency: bool = False,
 ) -> Outcome:
-    """Do what a plan says; in a process of the home's owner that has no connection to it.
+    """Execute a plan, in a process of the home's owner that has no connection to its database.
 
-    `only` are the targets that are left of the plan. Raise RunBusyError if another run is under
-    way, RunError if the journal cannot be used: what is then unsettled the next run settles.
+    With `only`, take only these targets. Raise RunBusyError if another run is in progress, RunError
+    if the journal cannot be used; the next run settles what this one leaves open.
     """
     actions = chosen(plan.actions, only)
     if plan.blocked or not actions:
@@ -111,7 +113,7 @@ def execute(
 
 
 def chosen(actions: Sequence[PruneAction], only: Collection[str] | None) -> list[PruneAction]:
-    """The actions that are left; a group of which one is not loses all."""
+    """Return the actions on these targets, without groups of which a target is missing."""
     if only is None:
         return list(actions)
     split = {each.group for each in actions if each.group and each.target not in only}
@@ -119,7 +121,7 @@ def chosen(actions: Sequence[PruneAction], only: Collection[str] | None) -> list
 
 
 def to_record(action: PruneAction) -> RecordedAction:
-    """A planned action as the journal has it, with what recovery and undo need."""
+    """Return a planned action as the journal has it, with what recovery and undo need."""
     return RecordedAction(action, {"frees": action.frees.value, "group": action.group})
 
 
@@ -135,9 +137,10 @@ class _PruneRun:
         processes_at_prune: ProcessesAtPrune | None = None,
         purging: bool = False,
     ) -> None:
-        """`beside`: the processes that may have had a session in memory, to be noted.
+        """`processes_at_prune` may have a session in memory; the journal notes them.
 
-        `purging`: the trash is emptied whatever waits in it, by a person or in an emergency.
+        With `purging`, the trash is emptied even if a session may need it: a person asked for it,
+        or it is an emergency.
         """
         self._target = target
         self._runs = runs
@@ -155,7 +158,7 @@ class _PruneRun:
     def execute(
         self, actions: Sequence[RecordedAction], *, gone: Sequence[int] = (), **run: Any
     ) -> Outcome:
-        """Take these; those of the numbers `gone` had to go before anything could be noted."""
+        """Take these; those with the numbers `gone` were deleted before the run could be noted."""
         self._note_beside(actions)
         taken = self._begin(actions, gone, run)
         record = self._record
@@ -172,7 +175,7 @@ class _PruneRun:
                     self._take_sessions(sessions, deleter)
                     self._take_others(others, trash)
         except DatabaseError as error:
-            # It can neither be written nor read: what became of the last ones is not known.
+            # Neither writable nor readable: it is not known which of the last ones were deleted.
             return unknown(record, error)
         except OSError as error:
             record.why = f"cannot write the trash: {error.strerror}"
@@ -206,7 +209,7 @@ class _PruneRun:
     def _begin(
         self, actions: Sequence[RecordedAction], gone: Sequence[int], run: dict[str, Any]
     ) -> list[int]:
-        """Note the run. If not even that fits on the disk, garbage goes first: its numbers."""
+        """Note the run; return the numbers of the garbage that had to be deleted to make room."""
         taken = list(gone)
         garbage = [
             number
@@ -269,7 +272,7 @@ class _PruneRun:
             self._record.interrupt(actions)
 
     def _merge(self, took_seconds: float) -> None:
-        """Deleting leaves tombstones in the text index. A merge that fails now does no harm."""
+        """Merge the text index, in which deletions leave tombstones; a failure does no harm."""
         with suppress(DatabaseError):
             merge_index(self._pacer, max(_MERGE_SHARE * took_seconds, _LEAST_MERGE_SECONDS))
 
@@ -297,13 +300,13 @@ def _can_hide_rows(target: Target) -> bool:
 
 
 def unknown(record: RunRecord, error: Exception) -> Outcome:
-    """The outcome of a run of which not all could be noted, or seen."""
+    """Return the outcome of a run whose result could not be noted, or not be read."""
     record.why = not_known(record.run, error)
     return structs.replace(record.outcome(), outcome=RunOutcome.UNKNOWN)
 
 
 def remove_if_empty(folder: RunFolder, run: str) -> bool:
-    """Leave no empty trash behind; True if there is none of this run now."""
+    """Remove the trash of a run if it is empty; True if the run has none now."""
     with trash_folder(folder) as above:
         if above is None:
             return True
@@ -319,12 +322,12 @@ def remove_if_empty(folder: RunFolder, run: str) -> bool:
 def _parts(
     actions: Sequence[RecordedAction],
 ) -> Iterator[tuple[list[RecordedAction], list[RecordedAction]]]:
-    """The plan in its order: sessions, many at a time, and what follows them."""
+    """Yield the plan in its order: sessions, as many as possible, and the actions after them."""
     sessions: list[RecordedAction] = []
     others: list[RecordedAction] = []
     for unit in units_of(actions):
         deleted = [each for each in unit if is_session(each)]
-        # Files of sessions lie between these; anything else is taken in its turn.
+        # Only files of sessions may wait until after later sessions.
         if deleted and any("session" not in each.action.expected for each in others):
             yield sessions, others
             sessions, others = [], []
@@ -334,14 +337,14 @@ def _parts(
 
 
 def _is_garbage(action: PruneAction) -> bool:
-    """What may go before it is noted, for there is nothing to give back."""
+    """True if it may be deleted before it is noted, because it is never restored."""
     return action.frees is Frees.NOW and "session" not in action.expected
 
 
 def purge(run: str | None, target: Target, *, by_hand: bool = True) -> Outcome:
-    """Empty the trash of one run, or all of it, for good.
+    """Delete the trash of one run, or all of it.
 
-    Raise RunBusyError if another run is under way, RunError if there is no such trash.
+    Raise RunBusyError if another run is in progress, RunError if there is no such trash.
     """
     with running_on(target, "purge") as runs:
         unsettled = recover(target, runs, BY_ACTION).left

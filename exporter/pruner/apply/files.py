@@ -1,4 +1,4 @@
-"""Takes files: transcripts, request dumps, leftovers of a killed git, files of new policies."""
+"""Removes files: transcripts, request dumps, leftovers of a killed git, files of policies."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class FileRemover(MoveRemover):
     _check_after = _check_before
 
     def _delete(self, action: RecordedAction, folder: int, name: bytes) -> None:
-        # A transcript or dump may be a last copy: not even an emergency deletes it.
+        # A transcript or dump may be the last copy: even an emergency does not delete it.
         if not is_temporary_object(os.fsencode(action.action.target)):
-            raise SkipError("only what is surely garbage may go without the trash")
+            raise SkipError("only certain garbage is deleted without the trash")
         os.unlink(name, dir_fd=folder)
         sync_folders(folder)

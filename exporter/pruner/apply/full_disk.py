@@ -1,8 +1,9 @@
-"""The first run ever in a home whose disk is full already.
+"""The first run in a home on a disk that is already full.
 
-There is no folder for the journal yet, no lock and no reserve, and no space to make them. Then half
-packs that a killed git left are deleted before anything is noted, one by one, until there is enough
-space. No transcript, dump or repository is: without a trash it could not be restored.
+There is no folder for the journal, no lock and no reserve yet, and no space for them. So
+half-written packs that a killed git left are deleted before anything is noted, one by one, until
+there is space. Transcripts, dumps and repositories are not: without a trash they could not be
+restored.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ OpenJournal = Callable[[], AbstractContextManager[object]]
 def remove_garbage_first(
     home: str, owner: int, actions: Sequence[RecordedAction], opening: OpenJournal
 ) -> list[int]:
-    """Make room for `opening`, the journal of the home; return the numbers of what was deleted.
+    """Make room for the journal, which `opening` opens; return the numbers of what was deleted.
 
     The caller notes them as done. Raise RunFullError if there is not enough garbage.
     """
@@ -41,7 +42,7 @@ def remove_garbage_first(
 
 
 def _may_go(action: PruneAction) -> bool:
-    """A file that is no half pack is refused by the remover itself."""
+    """True for candidates; the remover itself refuses files that are not half-written packs."""
     return (
         action.kind == Act.DELETE_FILE
         and action.frees is Frees.NOW

@@ -1,7 +1,7 @@
-"""Whether git is at work in a repository just now: its locks, and its living processes.
+"""Does git work in a repository now? By its locks and its running processes.
 
-Hermes ends every git after three minutes at the latest, so a lock of a day ago was left by one that
-was killed; it would keep a dead repository for ever.
+Hermes ends every git after at most three minutes, so a lock from a day ago belongs to a git that
+was killed. It must not protect a dead repository for ever.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def is_lock(name: bytes) -> bool:
 
 
 def is_fresh_lock(found: os.stat_result, now: float) -> bool:
-    """Whether it may be held; a time in the future speaks for that."""
+    """True if git may still hold it; also if its time is in the future."""
     return now - found.st_mtime < LOCK_AGE_SECONDS
 
 
 def refuse_if_git_works_in(folder: int, owner: int, proc: str = "/proc") -> None:
-    """Raise if a living git has its place, its files or its repository at or below this folder.
+    """Raise if a running git has its working directory, open files or repository in this folder.
 
-    Of processes that are closed to us only the owner's own count: what another user's git had
-    written there would be that user's, and is found by that.
+    Of processes that we may not inspect only the owner's count: files of another user's git would
+    have that user as their owner, and are refused for that.
     """
     try:
         path = os.fsencode(os.readlink(f"{proc}/self/fd/{folder}"))
@@ -46,10 +46,10 @@ def refuse_if_git_works_in(folder: int, owner: int, proc: str = "/proc") -> None
             continue
         try:
             if _works_in(place, path):
-                raise SkipError(f"git process {pid} is at work in it")
+                raise SkipError(f"git process {pid} works in it")
         except PermissionError as error:
             if uid == owner:
-                raise SkipError(f"git process {pid} may be at work in it") from error
+                raise SkipError(f"git process {pid} may work in it") from error
         except OSError:
             continue  # it has ended
 
@@ -65,8 +65,8 @@ def _is_git(place: str) -> bool:
 def _works_in(place: str, path: bytes) -> bool:
     if _is_below(os.fsencode(os.readlink(f"{place}/cwd")), path):
         return True
-    told = _strings(f"{place}/environ") + _strings(f"{place}/cmdline")
-    named = [each.partition(b"=")[2] for each in told if each.startswith(_GIT_DIRS)]
+    said = _strings(f"{place}/environ") + _strings(f"{place}/cmdline")
+    named = [each.partition(b"=")[2] for each in said if each.startswith(_GIT_DIRS)]
     if any(_is_below(os.path.realpath(each), path) for each in named):
         return True
     return any(

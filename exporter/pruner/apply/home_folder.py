@@ -1,7 +1,7 @@
-"""Reaching names below a home without being led anywhere else.
+"""Open folders below a home without leaving it.
 
-Every folder on the way is opened by itself, below the one before, and never through a link. It has
-to be the home owner's and on the home's own filesystem, not mounted there.
+Each folder of a path is opened relative to the one above, never through a link. It must belong to
+the home's owner, be on the home's filesystem, and not be a mount point.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class SkipError(Exception):
-    """Something is not as it was planned, or not as it has to be; the message says what."""
+    """A target is not as planned, or must not be taken; the message says why."""
 
 
 class MissingError(SkipError):
@@ -30,16 +30,16 @@ class MissingError(SkipError):
 
 @dataclass(frozen=True, slots=True)
 class HomeFolder:
-    """A home, and whose it is."""
+    """A home and its owner."""
 
     home: str
     owner: int
 
     @contextmanager
     def folder(self, path: bytes, *, create: bool = False) -> Iterator[int]:
-        """The descriptor of a folder below the home; `b""` is the home.
+        """Yield the descriptor of a folder below the home; `b""` is the home itself.
 
-        With `create` missing ones are made, as the owner's alone.
+        With `create`, make missing folders, with access for the owner only.
         """
         opened: list[int] = []
         try:
@@ -63,13 +63,13 @@ class HomeFolder:
 
 
 def split(path: bytes) -> tuple[bytes, bytes]:
-    """The folder and the name of something below a home."""
+    """Return the folder and the name of a path below a home."""
     folder, _, name = path.rpartition(b"/")
     return folder, name
 
 
 def stat_in(folder: int, name: bytes) -> os.stat_result:
-    """What is there under a name, links not followed; raise MissingError if there is nothing."""
+    """Return the stat of a name, without following links; raise MissingError if it is missing."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError as error:
@@ -85,7 +85,7 @@ def exists_in(folder: int, name: bytes) -> bool:
 
 
 def refuse_foreign_file(found: os.stat_result, owner: int, device: int) -> None:
-    """Raise unless this belongs to the home's owner and lies on its filesystem."""
+    """Raise SkipError unless this belongs to the home's owner and is on its filesystem."""
     if stat.S_ISLNK(found.st_mode):
         raise SkipError("it is a symlink")
     if found.st_uid != owner:
@@ -95,7 +95,7 @@ def refuse_foreign_file(found: os.stat_result, owner: int, device: int) -> None:
 
 
 def refuse_changed(planned: Mapping[str, Any], found: ExpectedOnDisk) -> None:
-    """Raise unless this is what the plan was made from."""
+    """Raise SkipError unless this is as it was planned."""
     for key, value in as_keys(found).items():
         if key not in planned:
             raise SkipError(f"the plan does not say what its {key} was")
@@ -104,16 +104,16 @@ def refuse_changed(planned: Mapping[str, Any], found: ExpectedOnDisk) -> None:
 
 
 def sync_folders(*folders: int) -> None:
-    """So that a power cut does not bring a name back; what was renamed is whole either way."""
+    """Sync folders, so that a power cut does not undo a rename; the rename is atomic either way."""
     for folder in folders:
         try:
             os.fsync(folder)
         except OSError:
-            pass  # some filesystems cannot; a rename is all or nothing even so
+            pass  # some filesystems cannot; the rename is atomic even so
 
 
 def move_error(error: OSError) -> str:
-    """A failed system call as a reason."""
+    """Return a failed system call as a reason."""
     if error.errno == errno.EXDEV:
         return "the trash is on another filesystem"
     return f"cannot move it: {error.strerror}"

@@ -29,7 +29,7 @@ from exporter.writing.session_merge import (
     read_messages,
     reserve_numbers,
 )
-from exporter.writing.session_rows import RestoreError, SessionTables, StoredSession
+from exporter.writing.stored_session import RestoreError, SessionTables, StoredSession
 
 _PLANS_MAX: Final = 200
 """Each time that Hermes writes to the session the rest is planned anew."""

@@ -1,7 +1,7 @@
-"""Taking what is taken by one rename: a file or a whole folder.
+"""Remove a file or a folder by one rename into the trash.
 
-A rename keeps bytes, modes and times, needs no space and is whole or not at all. Then it is
-compared again: if another process swapped it at the last moment, the other thing is put back.
+A rename keeps bytes, modes and times, needs no space, and is atomic. What was moved is compared
+with the plan again: if another process replaced it at the last moment, it is moved back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from exporter.runs.trash import RunTrash, name_in_trash
 
 
 class MoveRemover(ABC):
-    """An effect; see `exporter.pruner.apply.remover`. What it takes, its subclasses know."""
+    """A remover, see `exporter.pruner.apply.remover`; subclasses say what it may take."""
 
     _what: str
     """What it takes, for messages."""
@@ -41,15 +41,15 @@ class MoveRemover(ABC):
 
     @abstractmethod
     def _check_before(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
-        """Before it is moved: raise unless it may be taken and is what was planned."""
+        """Called before the move: raise SkipError unless it may be taken and is as planned."""
 
     @abstractmethod
     def _check_after(self, expected: dict[str, Any], folder: int, name: bytes) -> None:
-        """After it was moved: raise unless it is what was planned."""
+        """Called after the move: raise SkipError unless it is as planned."""
 
     @abstractmethod
     def _delete(self, action: RecordedAction, folder: int, name: bytes) -> None:
-        """Without a trash: delete it, or raise if it is not surely garbage."""
+        """Delete it without the trash; raise SkipError unless it is garbage for certain."""
 
     def take(self, action: RecordedAction, trash: RunTrash | None) -> str:
         path = os.fsencode(action.action.target)
@@ -77,7 +77,7 @@ class MoveRemover(ABC):
         try:
             self._check_after(action.action.expected, trash.descriptor, kept)
         except SkipError:
-            # Killed before it could see that it had moved something else.
+            # The run was killed before it noticed that it had moved something else.
             self.restore(action, trash)
             return exists_in(trash.descriptor, kept)
         sync_folders(trash.descriptor)
@@ -88,7 +88,7 @@ class MoveRemover(ABC):
         kept = name_in_trash(action)
         try:
             if not exists_in(trash.descriptor, kept):
-                # Given back before, or brought back by a power cut.
+                # Restored before, or a power cut undid the rename.
                 return "it is no longer in the trash" if self._is_gone(action) else ""
             with self._place.folder(folder_path, create=True) as folder:
                 put_back(trash.descriptor, kept, folder, name)
@@ -122,11 +122,12 @@ class MoveRemover(ABC):
         except SkipError:
             put_back(trash.descriptor, kept, folder, name)
             raise
-        # One commit of the filesystem's has both folders; a name that came back is no harm.
+        # One sync is enough: a filesystem commits both folders together. If a power cut brings the
+        # name back, nothing is lost.
         sync_folders(trash.descriptor)
 
     def _is_gone(self, action: RecordedAction) -> bool:
-        """Whether what was meant is no longer there; another thing in its place is not it."""
+        """True if it is no longer there, or another file has its name."""
         folder_path, name = split(os.fsencode(action.action.target))
         try:
             with self._place.folder(folder_path) as folder:

@@ -1,4 +1,4 @@
-"""Emptying the trash for good: what its keep time or size no longer allows, or a person purges.
+"""Delete the trash of runs: after its keep time, for space, or because a person asked for it.
 
 The trash of a run is first renamed, so that no undo takes half of it for the whole. After a kill in
 between, the next purge deletes what was renamed; what still has its name is whole, and can be
@@ -26,7 +26,7 @@ class PurgeRemover:
     def __init__(self, folder: RunFolder, why_not: Callable[[str], str] = lambda _: "") -> None:
         self._folder = folder
         self._why_not = why_not
-        """Why the trash of a run has to wait; '' if it has not."""
+        """Returns why the trash of a run must be kept; '' if it may be deleted."""
 
     def take(self, action: RecordedAction, trash: RunTrash | None) -> str:
         del trash
@@ -58,7 +58,7 @@ class PurgeRemover:
         return f"not all of it could be deleted: {problems[0]}" if problems else ""
 
     def was_taken(self, action: RecordedAction, trash: RunTrash | None) -> bool:
-        """What was begun is brought to its end."""
+        """Finish what a killed purge had begun; True if the trash is gone."""
         del trash
         with trash_folder(self._folder) as above:
             if above is None:
@@ -71,7 +71,7 @@ class PurgeRemover:
         return "what was purged is gone for good"
 
     def runs_with_trash(self) -> dict[str, int]:
-        """Every run that has trash, and how many bytes of disk that takes."""
+        """Return the runs that have trash, and the bytes of each on disk."""
         with trash_folder(self._folder) as above:
             if above is None:
                 return {}
@@ -91,7 +91,7 @@ def _mark_for_removal(above: int, run: str) -> None:
 
 
 def _remove_marked(above: int) -> list[str]:
-    """Delete what this purge, or one that was killed, has begun with; return the problems."""
+    """Delete what this purge, or a killed one, has renamed; return the problems."""
     problems: list[str] = []
     for name in os.listdir(above):
         if name.startswith(_MARKED):

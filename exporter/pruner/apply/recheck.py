@@ -23,7 +23,7 @@ from exporter.runs.take_actions import AbortedError
 from exporter.text import cut
 from exporter.writing.connection import Writer
 from exporter.writing.session_end import has_turn_lease
-from exporter.writing.session_rows import (
+from exporter.writing.stored_session import (
     SESSIONS,
     SessionTables,
     StoredSession,
@@ -98,15 +98,15 @@ class Recheck:
         self._version = None
 
     def remember(self) -> None:
-        """From now on it is known whether a process writes; in the transaction of the reading."""
+        """Note the version that this read transaction sees, to notice later writes."""
         self._version = self._read_version()
 
     def check_openers(self) -> None:
-        """Right before the write lock: raise CalledOffError if a new process has opened it.
+        """Right before the write lock: raise AbortedError if a new process has opened it.
 
-        Reading /proc/locks can take 10 ms, so it is not done under the lock. A process that comes
-        in between could as well have come right before the commit: what it does to a session is
-        seen in its rows.
+        Reading /proc/locks can take 10 ms, so it is not done under the lock. A process that opens
+        the database after this check is no new risk: it could also do so right before the commit,
+        and what it changes is visible in the rows.
         """
         new_openers = self.writer.new_openers()
         if new_openers:
@@ -114,9 +114,9 @@ class Recheck:
         self._checked_at = self._target.monotonic()
 
     def check_under_lock(self) -> None:
-        """Under the write lock, once: raise CalledOffError if nothing may be deleted."""
+        """Under the write lock, once: raise AbortedError if nothing may be deleted."""
         if self._target.monotonic() - self._checked_at > _STALE_SECONDS:
-            self.check_openers()  # another process had the lock for long
+            self.check_openers()  # we waited long for the lock, so the check is old
         self._changed = self._read_version() != self._version
         if not self._changed:
             return
@@ -125,12 +125,12 @@ class Recheck:
             raise AbortedError("the tables of the database have changed since")
 
     def _read_version(self) -> tuple[int, database.FileState | None]:
-        """What changes when another process writes the database or the file of chats."""
+        """Return values that change if another process writes the database or the file of chats."""
         file = database.file_state(routing_file(self._target.home))
         return int(self.writer.connection.pragma("data_version")), file
 
     def why_not(self, unit: Sequence[RecordedAction]) -> str:
-        """Why these sessions may not be deleted now; '' if they may."""
+        """Return why these sessions may not be deleted now; '' if they may."""
         if not self._changed:
             return ""
         connection = self.writer.connection
@@ -159,7 +159,7 @@ class Recheck:
     def why_not_exactly(
         self, unit: Sequence[RecordedAction], parts: Sequence[StoredSession]
     ) -> str:
-        """The same, and whether every row still is what is in the trash."""
+        """Return the same, and check that every row is as it is in the trash."""
         why = self.why_not(unit)
         if why or not self._changed:
             return why
@@ -177,7 +177,7 @@ class Recheck:
         if found.row.is_open:
             return "it is open"
         expected = dict(found.expected)
-        # What this run itself has done to the relatives of a session is no change by another.
+        # Changes that this run made to the relatives of a session do not count.
         session_id = action.action.target
         expected["children"] = int(expected["children"] or 0) + self._gone.children_of(session_id)
         if expected["parent"] is None and planned.get("parent") in self._gone:
@@ -187,11 +187,11 @@ class Recheck:
 
     def _relatives(self, connection: apsw.Connection, session_id: str, ids: Sequence[str]) -> str:
         if any(child not in ids for child in delegates_of(connection, self.layout, session_id)):
-            return "it has delegated to a session that is not to go with it"
+            return "it has delegated to a session that the plan does not delete with it"
         table = blocking_table(connection, self.layout, session_id)
         return f"the table {table} refers to it" if table else ""
 
 
 def _of(session_id: str, ids: Sequence[str], why: str) -> str:
-    """Say of which session of a group that is."""
+    """Name the session, if it is one of a group."""
     return why if len(ids) == 1 else f"{why} ({cut(session_id, 128)}, which it goes with)"

@@ -1,9 +1,12 @@
-"""What became of the actions of prunes and their undos that were killed, by looking at the home.
+"""Find out, from the state of the home, what killed prunes and undos had done.
 
-Sessions are gone and in the trash, or there. Of other things their removers know. Files that belong
-to a session follow it: if its rows are gone its files go to the trash too, as the run intended, and
-if its rows were restored so are its files. So no transcript is left without its session. Afterwards
-what was taken can be undone.
+- A session is in the database, or it is gone and in the trash.
+- For everything else its remover checks.
+- Files follow their session: if its rows are gone, its files go to the trash too, as the run
+  intended; if its rows were restored, its files are restored. So no transcript is left without its
+  session.
+
+Afterwards the run can be undone.
 """
 
 from __future__ import annotations
@@ -42,12 +45,12 @@ def note_purged(runs: RunJournal, run: str) -> None:
 
 
 def trash_for(action: RecordedAction, trash: RunTrash | None) -> RunTrash | None:
-    """Where this action puts what it takes; None if it is gone for good."""
+    """Return the trash for this action; None if it deletes without the trash."""
     return None if action.action.frees is Frees.NOW else trash
 
 
 def restore(remover: Remover, original: RecordedAction, trash: RunTrash | None) -> str:
-    """Restore one thing that is no session; '' or why not."""
+    """Restore one target that is not a session; return why not, or ''."""
     if trash is None or original.action.frees is Frees.NOW:
         return "it was not put into the trash"
     try:
@@ -70,7 +73,7 @@ def taken_sessions(runs: RunJournal, run: str) -> list[RecordedAction]:
 
 
 def sessions_in_trash(runs: RunJournal, run: str, trash: RunTrash | None) -> set[str]:
-    """Sessions that this run took and that can still come back: their files wait with them."""
+    """Return sessions of this run that can still be restored: their files stay in the trash too."""
     taken = taken_sessions(runs, run)
     if not taken or trash is None:
         return set()
@@ -88,7 +91,7 @@ def is_session(action: RecordedAction) -> bool:
 def _deleted(
     target: Target, runs: RunJournal, run: Run, actions: Sequence[RecordedAction]
 ) -> list[Settled]:
-    """Which sessions a prune has deleted."""
+    """Find out which sessions a prune has deleted."""
     with trash_of(runs.folder, run.id) as trash:
         return what_was_deleted(target, actions, trash, KILLED)
 
@@ -96,7 +99,7 @@ def _deleted(
 def _taken(
     target: Target, runs: RunJournal, run: Run, actions: Sequence[RecordedAction]
 ) -> list[Settled]:
-    """What else a prune has taken; it takes the files of the sessions that it has deleted."""
+    """Find out what else a prune took, and take the files of the sessions that it deleted."""
     removers = removers_for(target, runs.folder)
     gone = {each.action.target for each in taken_sessions(runs, run.id)}
 
@@ -117,7 +120,7 @@ def _taken(
 def _restored(
     target: Target, runs: RunJournal, run: Run, actions: Sequence[RecordedAction]
 ) -> list[Settled]:
-    """What an undo has restored; it restores the files of the sessions that are back."""
+    """Find out what an undo restored, and restore the files of the sessions that are back."""
     removers = removers_for(target, runs.folder)
     settled: list[Settled] = []
     for undone, returning in _reversals(actions).items():
@@ -144,7 +147,7 @@ def _bring_back(
     original: RecordedAction,
     trash: RunTrash | None,
 ) -> str:
-    """Restore one thing that is no session, unless the undo has not come to its session."""
+    """Restore one target that is not a session, unless its session is not restored yet."""
     remover = removers[Act(original.action.kind)]
     waits = session_of(original) in away
     if waits and trash is not None and remover.was_taken(original, trash):
@@ -157,13 +160,13 @@ def _settled(
     step: Callable[[RecordedAction, RunTrash | None], str],
     trash: RunTrash | None,
 ) -> Settled:
-    """What became of one action; damage that hides it concerns no other."""
+    """Settle one action; if damage hides what it did, the other actions are not affected."""
     try:
         return Settled.of(action, step(action, trash))
     except HomeError as error:
         return Settled(action.number, ActionState.INTENDED, str(error))
     except OSError as error:
-        return Settled(action.number, ActionState.INTENDED, f"cannot tell: {error.strerror}")
+        return Settled(action.number, ActionState.INTENDED, f"not known: {error.strerror}")
 
 
 def _reversals(actions: Sequence[RecordedAction]) -> Mapping[str, Mapping[int, RecordedAction]]:

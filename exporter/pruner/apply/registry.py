@@ -1,4 +1,4 @@
-"""Which remover takes what; sessions are deleted many at a time, by `delete_sessions`."""
+"""The remover of each kind of action, except sessions: `delete_sessions` deletes those."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exporter.writing.target import Target
 
 
 def removers_for(target: Target, folder: RunFolder) -> dict[Act, Remover]:
-    """The removers of a home for everything but sessions."""
+    """Return the removers of a home, for everything except sessions."""
     return {
         Act.PURGE_TRASH: PurgeRemover(folder),
         Act.DELETE_FILE: FileRemover(target.home, target.owner),
@@ -30,7 +30,7 @@ def removers_for(target: Target, folder: RunFolder) -> dict[Act, Remover]:
 
 
 def take(remover: Remover, action: RecordedAction, trash: RunTrash | None) -> str:
-    """Take one action; '' or why it was left alone."""
+    """Take one target; return why it was skipped, or ''."""
     try:
         return remover.take(action, trash)
     except HomeError as error:

@@ -1,8 +1,8 @@
-"""What the taking of one action has to offer, so that a run can be killed at any instant.
+"""The interface of removers, made so that a run can be killed at any moment.
 
-An effect is called under the run lock by the home's owner. The journal holds the intent before
-`take` is called and learns what became of it afterwards, so `take`, `restore` and `purge` may be
-repeated after a kill and must then find out by looking what is left to be done.
+A remover runs under the run lock, as the home's owner. The journal has the action before `take` is
+called and gets its result afterwards. So after a kill `take` and `restore` may be called again, and
+must find out themselves what is left to do.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from exporter.runs.trash import RunTrash
 
 
 class Remover(Protocol):
-    """Takes, and gives back, actions of one kind."""
+    """Takes and restores targets of one kind."""
 
     def take(self, action: RecordedAction, trash: RunTrash | None) -> str:
-        """Take it if everything expected still holds; return '' or why it was left alone.
+        """Take it if it is still as expected; return why it was skipped, or ''.
 
-        Without a trash it is gone for good: only for what is provably garbage, in an emergency.
+        Without a trash it is deleted: only certain garbage, in an emergency.
         """
 
     def was_taken(self, action: RecordedAction, trash: RunTrash | None) -> bool:
-        """Whether a run that was killed had taken it; what was half done is finished or undone."""
+        """True if a killed run had taken it. Finishes or undoes what was half done."""
 
     def restore(self, action: RecordedAction, trash: RunTrash) -> str:
-        """Put it back exactly as it was; return '' or why not. Never overwrite what is newer."""
+        """Restore it exactly as it was; return why not, or ''. Never overwrites newer data."""

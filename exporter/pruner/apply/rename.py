@@ -1,4 +1,4 @@
-"""Renaming that never replaces what is there, on systems that can and on those that cannot."""
+"""Rename without replacing an existing name, also on systems without a call for that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _rename: Final = getattr(
 
 
 def rename_no_replace(source_folder: int, source: bytes, folder: int, name: bytes) -> None:
-    """Rename; raise FileExistsError, whatever it is, if the new name is taken already."""
+    """Rename; raise FileExistsError if the new name exists, whatever it is."""
     if _rename is not None:
         if _rename(source_folder, source, folder, name, _NO_REPLACE.get(sys.platform, 1)) == 0:
             return
@@ -31,7 +31,7 @@ def rename_no_replace(source_folder: int, source: bytes, folder: int, name: byte
 
 
 def put_back(source_folder: int, source: bytes, folder: int, name: bytes) -> None:
-    """The same, of what may have both names because renaming step by step was cut short."""
+    """Do the same for a file that may have both names, after an interrupted step-by-step rename."""
     try:
         rename_no_replace(source_folder, source, folder, name)
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""Taking shadow repositories of before 0.13, and the archives that Hermes moved them into.
+"""Removes shadow repositories from before 0.13, and the archives that Hermes moved them into.
 
-The whole folder is renamed into the trash. Git is not run in it, so nothing that such a repository
-brings along, hooks or configuration, can do anything.
+The whole folder is renamed into the trash. Git is not run in it, so its hooks and configuration
+have no effect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from exporter.pruner.expected import ExpectedFolder
 from exporter.runs.models import RecordedAction
 
 _MOST_ENTRIES: Final = 1_000_000
-"""So many are looked at; the rest is moved unseen, and still never followed."""
+"""The most entries that are checked; the rest is moved unchecked, and links are not followed."""
 _MOST_LEVELS: Final = 64
 
 
@@ -61,7 +61,7 @@ class RepositoryRemover(MoveRemover):
             refuse_changed(expected, ExpectedFolder.of(found))
             if is_mount_root(repo):
                 raise SkipError("it is mounted from elsewhere")
-            _TreeCheck(self._place.owner, found.st_dev, self._clock(), self._most_entries).look(
+            _TreeCheck(self._place.owner, found.st_dev, self._clock(), self._most_entries).check(
                 repo
             )
             refuse_if_git_works_in(repo, self._place.owner, self._proc)
@@ -77,11 +77,11 @@ class RepositoryRemover(MoveRemover):
 
     def _delete(self, action: RecordedAction, folder: int, name: bytes) -> None:
         del action, folder, name
-        raise SkipError("only what is surely garbage may go without the trash")
+        raise SkipError("only certain garbage is deleted without the trash")
 
 
 class _TreeCheck:
-    """A look at everything below a folder, link by link and level by level."""
+    """Checks everything below a folder, without following links."""
 
     def __init__(self, owner: int, device: int, now: float, most_entries: int) -> None:
         self._owner = owner
@@ -89,7 +89,7 @@ class _TreeCheck:
         self._now = now
         self._left = most_entries
 
-    def look(self, folder: int, level: int = 0) -> None:
+    def check(self, folder: int, level: int = 0) -> None:
         """Raise if anything in it is another user's, mounted, or a lock that git may hold."""
         if level > _MOST_LEVELS:
             raise SkipError(f"it has folders more than {_MOST_LEVELS} levels deep")
@@ -98,9 +98,9 @@ class _TreeCheck:
                 if self._left <= 0:
                     return
                 self._left -= 1
-                self._look_at(entry, folder, level)
+                self._check_entry(entry, folder, level)
 
-    def _look_at(self, entry: os.DirEntry[str], folder: int, level: int) -> None:
+    def _check_entry(self, entry: os.DirEntry[str], folder: int, level: int) -> None:
         found = entry.stat(follow_symlinks=False)
         if found.st_uid != self._owner:
             raise SkipError(f"something in it belongs to uid {found.st_uid}")
@@ -114,6 +114,6 @@ class _TreeCheck:
         try:
             if is_mount_root(below):
                 raise SkipError("something is mounted in it")
-            self.look(below, level + 1)
+            self.check(below, level + 1)
         finally:
             os.close(below)

@@ -1,10 +1,10 @@
-"""Restoring sessions: their rows with the ids they had, found by search as before.
+"""Restores sessions: their rows with the same ids, and their entries in the text index.
 
-A session comes back in one transaction, so that Hermes sees all of it or nothing. Nearly all the
-time goes into the text index. So messages are put there first, slice by slice, where no search
-shows them without their rows. The rows follow, of many sessions at a time. Nothing that Hermes has
-written since is ever overwritten: if it has gone on with a session, or used the ids of its messages
-again, the past is merged in (`exporter.pruner.apply.merge_sessions`).
+- A session is restored in one transaction, so that Hermes sees all of it or nothing.
+- The text index takes nearly all the time. So messages are added to it first, in slices; no search
+  shows them without their rows. The rows follow, of many sessions at a time.
+- Nothing that Hermes has written since is overwritten. If Hermes has continued a session, or used
+  the ids of its messages again, the history is merged (`exporter.pruner.apply.merge_sessions`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from exporter.writing.search_index import (
     weights,
 )
 from exporter.writing.session_merge import is_restored, needs_merge
-from exporter.writing.session_rows import (
+from exporter.writing.stored_session import (
     RestoreError,
     SessionTables,
     StoredSession,
@@ -49,7 +49,7 @@ from exporter.writing.session_rows import (
 from exporter.writing.target import Target, read_with_retry
 
 _LOOKED_AT: Final = 200
-"""So many sessions at most come back in one transaction."""
+"""The most sessions that are restored in one transaction."""
 
 
 class SessionRestorer(Work):
@@ -76,10 +76,10 @@ class SessionRestorer(Work):
         self._coming: set[str] = set()
         """Sessions that are not dealt with yet: a child may name one of them as its parent."""
         self._begun: set[str] = set()
-        """Sessions of which messages were put into the text index ahead of their rows."""
+        """Sessions with messages that were added to the text index before their rows."""
 
     def take_some(self, waiting: Sequence[RecordedAction], settled: list[Settled]) -> None:
-        """Restore what the next file of the trash holds; after the last, the rest is skipped."""
+        """Restore the sessions of the next file in the trash; after the last, skip the rest."""
         file = next(self._files, None)
         if file is None:
             settled += skip(waiting, why_missing(self._trash))
@@ -141,7 +141,7 @@ class SessionRestorer(Work):
                 return self._restore_indexed(writer, layout, batch, coming)
             return self._restore(writer, layout, batch, coming, size)
         except apsw.InterruptError:
-            # Perhaps Hermes has made the index anew, and `_restored` had to put all messages in.
+            # Perhaps Hermes rebuilt the index, and `_restored` had to add all messages.
             self._indexed -= {each.id for _, each in batch}
             self._attempts[action.number] += 1
             self._target.sleep(self._attempts[action.number] * self._target.pause_seconds)
@@ -167,7 +167,7 @@ class SessionRestorer(Work):
         return Settled(action.number, ActionState.DONE, note)
 
     def _weight(self, parts: StoredSession) -> int:
-        """How much there is to do for the text index; reckoned once."""
+        """Return how much work the text index is; computed once."""
         if parts.id not in self._weights:
             self._weights[parts.id] = sum(weights(parts.messages).values())
         return self._weights[parts.id]
@@ -188,7 +188,7 @@ class SessionRestorer(Work):
         self._take_numbers(writer, [number for parts in new for number in parts.message_ids()])
         reindex(self._pacer, writer, layout.index, new)
         self._indexed |= {parts.id for parts in new}
-        # The text index has the messages already, so the triggers must not put them in again.
+        # The text index already has the messages, so the triggers must not add them again.
         with without_triggers(writer):
             settled = self._restore(writer, layout, batch, coming, self._rows_size)
         done = {each.number for each in settled if each.state is ActionState.DONE}
@@ -220,7 +220,7 @@ class SessionRestorer(Work):
                 if settled and transaction.is_due:
                     break
                 if needs_merge(writer.connection, parts):
-                    break  # Hermes has begun it anew since
+                    break  # Hermes has started it again since
                 settled.append(_restored(writer, layout, action, parts, coming))
                 transaction.done += 1 + self._weight(parts)
         return settled
@@ -228,7 +228,7 @@ class SessionRestorer(Work):
     def _take_strays(
         self, writer: Writer, index: SearchIndex, sessions: Sequence[StoredSession]
     ) -> None:
-        """Take out of the text index what is there, if perhaps only in part, of these."""
+        """Remove what the text index has of these messages, possibly only a part."""
         for parts in sessions:
             self._indexed.discard(parts.id)
             remove_orphans(self._pacer, writer, index, parts, parts.message_ids())
@@ -246,14 +246,14 @@ def _restored(
     except RestoreError as reason:
         return Settled(action.number, ActionState.SKIPPED, str(reason))
     if layout.index.known:
-        # Hermes may have made the index anew since they were put there.
+        # Hermes may have rebuilt the index since they were added.
         lost = not_in_index(writer.connection, layout.index, parts.id)
         add_to_index(writer.connection, layout.index, parts.messages, lost, parts.cut)
     return Settled(action.number, ActionState.DONE, note)
 
 
 def _number_taken(action: RecordedAction) -> int:
-    """The number of the action that took what this one restores."""
+    """Return the number of the action that this one reverses."""
     reversal = action.reverses
     if reversal is None:
         raise ValueError("an action that restores names the one that it takes back")
@@ -267,7 +267,7 @@ def remove_orphans(
     parts: StoredSession,
     message_ids: Sequence[int],
 ) -> None:
-    """Take messages out of the text index that were put there and have no rows."""
+    """Remove messages from the text index that have no rows."""
 
     def take(message_id: int) -> None:
         remove_orphan_entries(writer.connection, index, [message_id], parts.cut)
@@ -304,7 +304,7 @@ def what_was_restored(
         }
 
     there = read_with_retry(target, look)
-    # Also of those that are there: Hermes may have begun one anew.
+    # Also for those that exist: Hermes may have started one again.
     _clear_index(target, list(suspects.values()))
     return [
         Settled(each.number, ActionState.DONE)
@@ -315,7 +315,7 @@ def what_was_restored(
 
 
 def _in_trash(trash: RunTrash | None, targets: set[str]) -> dict[str, StoredSession]:
-    """Those of these that the trash has; of several copies the newest."""
+    """Return those that the trash has; of several copies the newest."""
     if trash is None:
         return {}
     found: dict[str, StoredSession] = {}

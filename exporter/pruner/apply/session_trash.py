@@ -1,10 +1,9 @@
-"""Deleted sessions in the trash: exact rows to give back, and Hermes's own export to read.
+"""Deleted sessions in the trash: exact rows to restore, and Hermes's own export format to read.
 
-They are written before anything is deleted, many to a file, compressed and on disk for good. A
-file has its name only when it is whole: what a killed run was about to write is never mistaken for
-something that it took. The rows of each session are a gzip member of their own, so that a damaged
-byte costs one session and not its whole file; a member may hold several, as those of older versions
-do.
+- They are written, compressed and synced before anything is deleted, many to a file.
+- A file gets its name when it is complete, so the unfinished file of a killed run is never read.
+- The rows of each session are a gzip member, so a damaged byte affects one session, not the file.
+  A member of older versions may have several sessions.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from msgspec import Struct
 
 from exporter.runs.trash import RunTrash
 from exporter.writing.session_export import export_line
-from exporter.writing.session_rows import StoredSession
+from exporter.writing.stored_session import StoredSession
 
 _ROWS: Final = re.compile(r"sessions-([0-9]{6})\.rows\.gz")
 _LEVEL: Final = 1
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _MEMBER: Final = bytes.fromhex("1f8b080000000000")
-"""How a member begins: no name, no time. It may also stand inside of one, which its check tells."""
+"""First bytes of a member: no name, no time. They may occur inside one too; the CRC decides."""
 _PIECE_BYTES: Final = 1 << 16
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -40,9 +39,9 @@ class TrashedSession(Struct, frozen=True, array_like=True):
 
 
 def write_sessions(trash: RunTrash, sessions: Sequence[TrashedSession]) -> int:
-    """Write sessions to the trash, durably; return how many bytes that took.
+    """Write sessions to the trash and sync; return the number of bytes.
 
-    Raise OSError if that is not possible: then nothing may be deleted.
+    Raise OSError if this fails: then nothing may be deleted.
     """
     name = f"sessions-{_last(trash) + 1:06}"
     exported = b"".join(export_line(each.parts) for each in sessions)
@@ -80,7 +79,7 @@ def _write(trash: RunTrash, name: str, compressed: bytes) -> int:
 
 
 class TrashedFile(Struct, frozen=True):
-    """What can be read of a file of sessions."""
+    """The readable part of a file of sessions."""
 
     sessions: list[TrashedSession]
     damage: str = ""
@@ -88,21 +87,21 @@ class TrashedFile(Struct, frozen=True):
 
 
 def read_sessions(trash: RunTrash, *, newest_only: bool = False) -> Iterator[list[TrashedSession]]:
-    """The sessions of a run that can be read, file by file, the newest file first.
+    """Yield the readable sessions of a run, file by file, the newest file first.
 
-    A session may be in several, if it was not taken at first: the newest is the one that counts.
+    A session may be in several files if it was not deleted at first: the newest one counts.
     """
     for each in _kept_files(trash, newest_only=newest_only):
         yield each.sessions
 
 
 class Overview(Struct, frozen=True):
-    """What the trash of a run has of sessions, without the sessions."""
+    """Which sessions the trash of a run has, without their rows."""
 
     sessions: dict[int, tuple[object, int | None]] = {}
     """When each began, and one of its messages if it has any; by the number of its action."""
     damage: str = ""
-    """What cannot be read, if anything; the first of it."""
+    """The first part that cannot be read, if there is one."""
 
 
 def overview(trash: RunTrash) -> Overview:
@@ -146,17 +145,17 @@ def _read(content: bytes, path: str) -> TrashedFile:
 
 
 def _members(content: bytes) -> Iterator[bytes | None]:
-    """The gzip members of a file, unpacked; None in place of what is damaged."""
+    """Yield the gzip members of a file, decompressed; None for a damaged one."""
     start = 0
     while 0 <= start < len(content):
         member, end = _unpack(content, start)
         yield member
-        # Whatever is left of a damaged one is passed over, up to where the next may begin.
+        # Skip the rest of a damaged member, up to where the next may begin.
         start = end if member is not None else content.find(_MEMBER, start + 1)
 
 
 def _unpack(content: bytes, start: int) -> tuple[bytes | None, int]:
-    """The member that begins here, and where it ends; None if it is damaged."""
+    """Return the member that starts here, and its end; None if it is damaged."""
     unpacker, parts, at = zlib.decompressobj(_GZIP), [], start
     try:
         while not unpacker.eof and at < len(content):

@@ -1,11 +1,16 @@
-"""Taking projects of the checkpoint store: their snapshots as a bundle, then their ref and files.
+"""Removes projects of the checkpoint store: their snapshots as a bundle, then their ref and files.
 
-The bundle lies in the trash, outside of `checkpoints/`. A ref of ours that kept the snapshots in
-the store would hold it above Hermes's size cap, and Hermes would cut those of living projects.
+The bundle is in the trash, outside of `checkpoints/`. If a ref of ours kept the snapshots in the
+store, the store would stay above Hermes's size cap, and Hermes would delete snapshots of live
+projects.
 
-In the trash a project is a folder: `about.json`, `snapshots.bundle`, and its files by kind. It gets
-its name when the bundle is known to be good; after that the ref is deleted; after that the files
-are moved. So what a kill has left shows how far it had come.
+In the trash a project is a folder: `about.json`, `snapshots.bundle`, and its files by kind.
+
+1. The folder gets its name when the bundle is verified.
+2. The ref is deleted.
+3. The files are moved.
+
+After a kill, the folder shows which step was reached.
 """
 
 from __future__ import annotations
@@ -51,29 +56,29 @@ _BUNDLE: Final = "snapshots.bundle"
 _SCRATCH: Final = "scratch"
 _PART: Final = b".part"
 _ABOUT_BYTES: Final = 4096
-_PATIENCE_SECONDS: Final = 5.0
-_LOOK_SECONDS: Final = 0.02
+_GIT_WAIT_SECONDS: Final = 5.0
+_CHECK_SECONDS: Final = 0.02
 _QUIET_CHECKS: Final = 2
 
 
 class _ProjectRecord(Struct, frozen=True):
-    """What a person, or we, need to know to put a project back."""
+    """What is needed to restore a project, by us or by a person."""
 
     project: str
     tip: Annotated[str, Meta(pattern="^[0-9a-f]{40,64}$")] | None
     """Its newest snapshot; None if it had none. Damaged digits may still be valid UTF-8."""
     ref_mtime_ns: int | None = None
-    """Of the ref's own file, where it has one: git may keep many in one file."""
+    """Of the file of the ref, if it has its own: git may pack many refs into one file."""
 
 
 class _DamagedError(SkipError):
-    """What was noted of a project in the trash cannot be read."""
+    """The record of a project in the trash cannot be read."""
 
 
 class ProjectRemover:
     """Takes projects of one home's store; see `exporter.pruner.apply.remover`.
 
-    `taken` may raise HomeError where git cannot tell what has become of one.
+    `was_taken` may raise HomeError if git does not say what happened to a project.
     """
 
     def __init__(
@@ -99,7 +104,7 @@ class ProjectRemover:
             if not is_prunable_project(os.fsencode(project)):
                 raise SkipError("no project has such a name")
             if trash is None:
-                raise SkipError("only what is surely garbage may go without the trash")
+                raise SkipError("only certain garbage is deleted without the trash")
             self._refuse_if_busy(project)
             tip = git_store.read_tip(self._store, project)
             if tip is None and not self._present(project):
@@ -125,17 +130,17 @@ class ProjectRemover:
             return False
         kept = name_in_trash(action)
         try:
-            # Git outlives a run that is killed, and may still do what it was told.
+            # Git outlives a killed run, and may still execute its last command.
             self._wait_for_git(_QUIET_CHECKS)
         except MissingError:
             return exists_in(trash.descriptor, kept)  # the whole store is gone
         except SkipError as reason:
-            raise HomeError(f"{self._store}: {reason}; looked at again later") from reason
+            raise HomeError(f"{self._store}: {reason}; checked again later") from reason
         remove_tree(trash.descriptor, kept + _PART)
         try:
             about = _read_about(trash, kept)
         except _DamagedError:
-            # The bundle beside it may be the last copy, so it stays. The ref tells how far it came.
+            # The bundle may be the last copy, so it stays. The ref shows which step was reached.
             return git_store.read_tip(self._store, action.action.target) is None
         if about is None:
             return False
@@ -168,11 +173,11 @@ class ProjectRemover:
             return move_error(error)
         return ""
 
-    # Looking
+    # Checks
 
-    def _wait_for_git(self, looks: int = 1) -> None:
-        """Return when so many looks in a row have found no git at work; raise if it stays."""
-        quiet, give_up_at = 0, self._monotonic() + _PATIENCE_SECONDS
+    def _wait_for_git(self, checks: int = 1) -> None:
+        """Return after this many checks in a row without a running git; raise if it stays."""
+        quiet, give_up_at = 0, self._monotonic() + _GIT_WAIT_SECONDS
         while True:
             try:
                 with self._place.folder(STORE) as store:
@@ -184,12 +189,12 @@ class ProjectRemover:
                 quiet = 0
                 if self._monotonic() > give_up_at:
                     raise
-            if quiet == looks:
+            if quiet == checks:
                 return
-            self._sleep(_LOOK_SECONDS)
+            self._sleep(_CHECK_SECONDS)
 
     def _refuse_if_busy(self, project: str) -> None:
-        """Raise if this is no store of the owner's, git is at work in it, or it is not plain."""
+        """Raise unless this is a plain store of the owner in which no git runs."""
         if os.geteuid() != self._place.owner:
             raise SkipError("git runs only as the home's owner")
         with self._place.folder(STORE) as store:
@@ -218,7 +223,7 @@ class ProjectRemover:
             raise SkipError("its files are not what Hermes writes")
 
     def _present(self, project: str) -> list[bytes]:
-        """Those of its files that are there, by their path below the home."""
+        """Return its files that exist, by their path below the home."""
         paths = [STORE + b"/" + os.fsencode(file) for file in project_files(project)]
         return [path for path in paths if self._stat(path) is not None]
 
@@ -230,10 +235,10 @@ class ProjectRemover:
         except MissingError:
             return None
 
-    # Taking
+    # Take
 
     def _pack(self, action: RecordedAction, tip: str | None, trash: RunTrash) -> None:
-        """Make the folder in the trash, good and durable, under its own name."""
+        """Make the folder in the trash, verified and synced, under its final name."""
         kept = name_in_trash(action)
         part = kept + _PART
         remove_tree(trash.descriptor, part)
@@ -269,10 +274,10 @@ class ProjectRemover:
             os.close(descriptor)
 
     def _delete_ref(self, project: str, tip: str | None) -> None:
-        """Delete the ref, if it still leads to the same snapshot.
+        """Delete the ref, if it still names the same snapshot.
 
-        From here on the project is taken, whatever Hermes does: it would begin anew, and undo
-        says so.
+        From here on the project counts as taken. If Hermes makes a snapshot now, it starts a new
+        history, and undo says so.
         """
         if tip is None:
             return
@@ -283,7 +288,7 @@ class ProjectRemover:
                 raise
 
     def _move_files(self, action: RecordedAction, trash: RunTrash) -> None:
-        """Those that are as they were planned; what Hermes has written since is not ours."""
+        """Move the files that are as planned; files that Hermes has written since stay."""
         project = action.action.target
         expected = dict(_kinds(project, action.action.expected))
         with _folder(trash.descriptor, name_in_trash(action)) as target:
@@ -291,15 +296,15 @@ class ProjectRemover:
                 folder_path, name = split(path)
                 kind = _kind(path)
                 with self._place.folder(folder_path) as folder:
-                    if _marks(stat_in(folder, name)) != expected[kind]:
+                    if _identity(stat_in(folder, name)) != expected[kind]:
                         continue
                     rename_no_replace(folder, name, target, kind)
-                    if _marks(stat_in(target, kind)) != expected[kind]:
+                    if _identity(stat_in(target, kind)) != expected[kind]:
                         put_back(target, kind, folder, name)
                     sync_folders(target, folder)
 
     def _is_ref_deleted(self, about: _ProjectRecord, trash: RunTrash, kept: bytes) -> bool:
-        """Whether a run that was killed had come past the point from which it goes on."""
+        """True if a killed run had deleted the ref, so that the rest must be finished."""
         tip = git_store.read_tip(self._store, about.project)
         if about.tip is None:
             with _folder(trash.descriptor, kept) as folder:
@@ -308,7 +313,7 @@ class ProjectRemover:
             return True
         return tip != about.tip and not git_store.is_built_on(self._store, tip, about.tip)
 
-    # Giving back
+    # Restore
 
     def _refuse_if_newer(self, about: _ProjectRecord, trash: RunTrash, kept: bytes) -> None:
         tip = git_store.read_tip(self._store, about.project)
@@ -320,10 +325,9 @@ class ProjectRemover:
                     raise SkipError("Hermes has written it anew; the old stays in the trash")
 
     def _restore_tip(self, tip: str, project: str, place: str) -> None:
-        """Make the ref again, with everything that it leads to.
+        """Create the ref again, with all objects that it needs.
 
-        A gc of Hermes's may drop what is in the store before the ref is there, so it is looked at
-        once more afterwards.
+        A gc of Hermes may delete objects before the ref exists, so check once more afterwards.
         """
         bundle = os.path.join(place, _BUNDLE)
         if not git_store.is_complete(self._store, tip):
@@ -374,16 +378,16 @@ def _folder(above: int, name: bytes) -> Iterator[int]:
 
 
 def _kind(path: bytes) -> bytes:
-    """Under which name a file of a project lies in its folder in the trash."""
+    """Return the name of a project's file in its folder in the trash."""
     return path.split(b"/")[-2]
 
 
-def _marks(found: os.stat_result) -> dict[str, Any]:
+def _identity(found: os.stat_result) -> dict[str, Any]:
     return {"inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
 
 
 def _kinds(project: str, expected: dict[str, Any]) -> list[tuple[bytes, dict[str, Any]]]:
-    """What is expected of each of its files."""
+    """Return what the plan expects of each of its files, by kind."""
     kinds = [os.path.dirname(file) for file in project_files(project)]
     return [
         (
@@ -405,7 +409,7 @@ def _write(folder: int, name: str, content: bytes) -> None:
 
 
 def _read_about(trash: RunTrash, kept: bytes) -> _ProjectRecord | None:
-    """None if there is no such project in the trash; its folder is made whole or not at all."""
+    """Return the record of a project in the trash; None if it is not there."""
     if not exists_in(trash.descriptor, kept):
         return None
     path = os.path.join(trash.path, os.fsdecode(kept), _RECORD)

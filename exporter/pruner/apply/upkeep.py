@@ -1,8 +1,8 @@
-"""Upkeep of a home in a quiet window: VACUUM of its database, `git gc` of its checkpoint store.
+"""Upkeep of a home that no process uses: VACUUM of its database, `git gc` of its checkpoint store.
 
-Both are off by default. The caller has evidence that no process uses the home; this module checks
-again right before, and VACUUM also while it works. Nothing is lost that a user could want back: no
-run, no trash, no undo. Hermes's own markers of its last prune are not touched.
+Both are off by default. The caller has evidence that no process uses the home. This module checks
+again right before, and VACUUM also while it runs. Nothing is deleted that a user could want back,
+so there is no journal entry, no trash and no undo.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOCK_FOLDERS: Final = ("", "indexes", "refs", "refs/hermes", "refs/heads", "obj
 
 
 class UpkeepResult(Struct, frozen=True):
-    """What one piece of upkeep has come to."""
+    """The result of one kind of upkeep."""
 
     work: str
     why: str = ""
@@ -48,13 +48,13 @@ class UpkeepResult(Struct, frozen=True):
 
 
 class UpkeepOrder(Struct, frozen=True):
-    """What the agent asks of a worker, who is the home's owner and has no connection to it."""
+    """The request to a worker that runs as the home's owner and has no connection to it."""
 
     home: str
     owner: int
     openers: KnownOpeners
     quiet: bool
-    """By `is_quiet` of a survey made just now."""
+    """True if `is_quiet` holds for a survey made just now."""
     vacuum: bool = False
     gc: bool = False
 
@@ -78,7 +78,7 @@ def run_upkeep(order: UpkeepOrder) -> tuple[UpkeepResult, ...]:
 
 
 def is_quiet(evidence: HomeEvidence) -> bool:
-    """Whether a survey has shown that no process at all has this home's database open."""
+    """True if a survey shows that no process has this home's database open."""
     return not evidence.blind and not evidence.holders
 
 
@@ -126,9 +126,9 @@ def collect_garbage(
     clock: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> UpkeepResult:
-    """Have git drop what no snapshot of the store has needed for an hour, if no process uses it."""
+    """Run `git gc`: delete what no snapshot has used for an hour, if no process uses the store."""
     if not quiet:
-        return UpkeepResult("gc", "the home is in use, or that cannot be told")
+        return UpkeepResult("gc", "the home is in use, or this is not known")
     if os.geteuid() != owner:
         return UpkeepResult("gc", "git runs only as the home's owner")
     store = os.path.join(home, os.fsdecode(STORE))
@@ -154,7 +154,7 @@ def collect_garbage(
 
 
 def is_open_elsewhere(path: str, proc: str = "/proc") -> bool:
-    """Whether another process of ours, or one that is open to us, has this file open."""
+    """True if another process that we may inspect has this file open."""
     wanted = os.path.realpath(path)
     own = str(os.getpid())
     try:
@@ -180,7 +180,7 @@ def _has_open(folder: str, path: str) -> bool:
 
 def _not_quiet(path: str, owner: int, openers: KnownOpeners, *, quiet: bool) -> str:
     if not quiet or openers.pids or openers.lockless:
-        return "the database is in use, or that cannot be told"
+        return "the database is in use, or this is not known"
     if os.geteuid() != owner:
         return "only the home's owner may do this"
     if os.path.lexists(path + "-shm") and probe_shm(path + "-shm") is not LockAnswer.FREE:

@@ -1,7 +1,7 @@
 """What a prune would do: a pure function of an inventory. A dry run prints the plan.
 
 A plan by hand takes everything that the policies allow. A plan under pressure takes what is safest
-to lose, until the low marks are reached. Expired trash is always in it.
+to lose, until the low watermarks are reached. Expired trash is always included.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much of what may go is taken: enough to bring the thresholds down to their low marks."""
+"""How much a run takes: enough to lower each threshold to its low watermark."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def unreachable(
     inventory: Inventory,
     pressure: Pressure | None,
 ) -> tuple[Unreachable, ...]:
-    """Return the bytes that stay above the low mark of each threshold under pressure, by reason."""
+    """Return the bytes above the low watermark that stay, by threshold and reason."""
     if pressure is None:
         return ()
     found: list[Unreachable] = []
@@ -198,7 +198,7 @@ def _reasons(
     inventory: Inventory,
     pressure: Pressure,
 ) -> Iterator[tuple[str, float]]:
-    """Yield the reasons that keep bytes, and how many; the plainest reason first."""
+    """Yield each reason that keeps bytes, and how many; the simplest reason first."""
     chosen = choice.chosen
     freed: Counter[Frees] = Counter()
     for item in (item for each in chosen for item in each.items):

@@ -1,9 +1,10 @@
-"""When to prune: a threshold is under pressure from above its high mark down to its low mark.
+"""When to prune.
 
-A threshold with `for` is under pressure only after it was above its high mark for that time. No
-run starts during the cool-down after a run. Bytes in the trash, or waiting for VACUUM or `git gc`,
-count as reclaimed. After a run that did not lower a threshold as expected, no run starts for it for
-a day.
+- A threshold is under pressure from the moment its value is above the high watermark until it is at
+  the low watermark. With `for`, only after it was above the high watermark for that time.
+- No run starts during the cool-down after a run, and none for a day for a threshold that the last
+  run did not lower as expected.
+- Bytes in the trash, or waiting for VACUUM or `git gc`, count as freed.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ from exporter.snapshot import Filesystem
 
 _NO_HELP_SECONDS: Final = 24 * 3600.0
 _HELPED_SHARE: Final = 0.5
-"""A run that lowered a threshold by a smaller share of what it took was of no use."""
+"""A run that lowered a threshold by less than this share of what it took did not help."""
 _REACHED_SHARE: Final = 0.75
-"""A run that lowered it by this share did reach the low mark; the rest has grown again since."""
+"""A run that lowered it by this share reached the low watermark; the rest is new growth."""
+
+_EARLIER_NAMES: Final = {ThresholdName.STATE_DB_PAYLOAD: "state_db"}
+"""The names under which earlier versions remembered a threshold."""
 
 
 class Reading(Struct, frozen=True):
-    """The value of one threshold now, in the unit of its marks."""
+    """The value of one threshold now, in the unit of its watermarks."""
 
     value: float
     pending: float = 0.0
-    """The part that earlier runs took and that comes free without another run."""
+    """The part that earlier runs took and that will be free without another run."""
     unit_bytes: float = 1.0
     """Bytes per unit: the size of the filesystem for a ratio; 0 for a count."""
     share: float = 1.0
@@ -55,7 +59,7 @@ class Level(Struct, frozen=True):
 
     @property
     def excess(self) -> float:
-        """How much is above the low mark, in its own unit, pending bytes included."""
+        """How much is above the low watermark, in its own unit, pending bytes included."""
         return max(0.0, self.reading.value - self.low) if self.reading else 0.0
 
     @property
@@ -72,7 +76,7 @@ class Level(Struct, frozen=True):
 
     @property
     def wanted(self) -> float:
-        """How much a run must take to reach the low mark."""
+        """How much a run must take to reach the low watermark."""
         return max(0.0, self.asked - self.reading.pending) if self.reading else 0.0
 
 
@@ -111,7 +115,7 @@ def read_levels(inventory: Inventory) -> dict[ThresholdName, Reading]:
 def disk_reading(
     filesystem: Filesystem | None, known: Reading | None = None, *, waiting_bytes: int = 0
 ) -> Reading | None:
-    """Return how full a filesystem is, as df reckons it: without the blocks reserved for root.
+    """Return how full a filesystem is, as df computes it: without the blocks reserved for root.
 
     `known` is an older reading, from which the pending part is taken.
     """
@@ -139,19 +143,19 @@ def assess(
         0 <= now - memory.last_run_at < settings.cooldown_seconds
     )
     for name in ThresholdName:
-        marks: Threshold = getattr(settings.thresholds, name.value)
+        limits: Threshold = getattr(settings.thresholds, name.value)
         reading = readings.get(name)
-        known = memory.thresholds.get(name.value, ThresholdMemory())
+        known = _remembered(memory, name)
         if reading is not None:
-            known = _advance(known, reading, marks, now)
+            known = _advance(known, reading, limits, now)
         thresholds[name.value] = known
         held = "cooldown" if cooling else _no_help(known, now)
         levels.append(
             Level(
                 name=name,
                 reading=reading,
-                high=marks.high,
-                low=marks.low,
+                high=limits.high,
+                low=limits.low,
                 pressing=known.pressing,
                 due=known.pressing and reading is not None and not held,
                 held=held if known.pressing else "",
@@ -170,31 +174,38 @@ def assess(
     )
 
 
+def _remembered(memory: PruneMemory, name: ThresholdName) -> ThresholdMemory:
+    found = memory.thresholds.get(name.value)
+    if found is None and name in _EARLIER_NAMES:
+        found = memory.thresholds.get(_EARLIER_NAMES[name])
+    return found or ThresholdMemory()
+
+
 def _advance(
-    known: ThresholdMemory, reading: Reading, marks: Threshold, now: float
+    known: ThresholdMemory, reading: Reading, limits: Threshold, now: float
 ) -> ThresholdMemory:
-    """Return the memory of one threshold after it has got this value."""
+    """Return the memory of one threshold after this reading."""
     value = reading.value
-    if value <= marks.low:
+    if value <= limits.low:
         return ThresholdMemory()
     if known.attempted_at is not None:
         fallen = known.attempted_from - (value - reading.pending)
         wanted = known.attempted_relief
         reached = known.attempted_whole and fallen >= _REACHED_SHARE * wanted
         if fallen >= _HELPED_SHARE * wanted:
-            pressing = known.pressing and not (reached and value <= marks.high)
+            pressing = known.pressing and not (reached and value <= limits.high)
             known = ThresholdMemory(
                 pressing=pressing,
                 above_since=known.above_since,
                 pressing_since=known.pressing_since if pressing else None,
             )
-    if value <= marks.high:
+    if value <= limits.high:
         return structs.replace(known, above_since=None)
     since = known.above_since
     if since is None or since > now:  # after the clock was set back, the time starts again
         since = now
-    patient = marks.for_seconds is not None and now - since < marks.for_seconds
-    if not known.pressing and not patient:
+    too_early = limits.for_seconds is not None and now - since < limits.for_seconds
+    if not known.pressing and not too_early:
         known = structs.replace(known, pressing=True, pressing_since=now)
     return structs.replace(known, above_since=since)
 

@@ -1,6 +1,6 @@
-"""Which trash may not be purged yet, because a session may still need its past.
+"""Which trash may not be purged yet, because a session may still need its history.
 
-- The trash of a session that is in the database again.
+- The trash of a session that exists in the database again.
 - The trash of a session that a process may have in memory, if the process had the database open at
   the prune. A chat or a program of unknown kind is waited for until it ends. A server is waited
   for as long as `reaper.presume_after.server`, since a silent turn may go on; where Hermes writes
@@ -36,12 +36,12 @@ BESIDE: Final = "beside"
 """The key under which the journal notes it, with the first session that a run deletes."""
 
 
-def find_reborn(site: Target, session_ids: Collection[str]) -> set[str]:
+def find_reborn(target: Target, session_ids: Collection[str]) -> set[str]:
     """Return which of these sessions, all pruned by us, Hermes has gone on with.
 
     They are in the database again, or their emptied rows are not as we left them.
     """
-    if not session_ids or database.file_state(site.database) is None:
+    if not session_ids or database.file_state(target.database) is None:
         return set()
 
     def used(connection: apsw.Connection) -> set[str]:
@@ -52,10 +52,10 @@ def find_reborn(site: Target, session_ids: Collection[str]) -> set[str]:
             if state not in (RowState.GONE, RowState.UNTOUCHED)
         }
 
-    return read_with_retry(site, used)
+    return read_with_retry(target, used)
 
 
-def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
+def why_not_purged(target: Target, runs: RunJournal, run: str) -> str:
     """Return why the trash of a run must not be purged automatically yet; '' if it may be."""
     deletions = [each for each in runs.actions(run) if each.action.kind == _DELETION]
     deleted = {each.action.target for each in deletions if each.state is ActionState.DONE}
@@ -64,12 +64,12 @@ def why_not_purged(site: Target, runs: RunJournal, run: str) -> str:
     noted = (each.after.get(BESIDE) for each in deletions)
     found: Any = next((each for each in noted if each is not None), None)
     try:
-        reborn = find_reborn(site, deleted)
-        waits_for = waits_for_process(site.proc, found, partial(writes_turns_late, site))
+        reborn = find_reborn(target, deleted)
+        waits_for = waits_for_process(target.proc, found, partial(writes_turns_late, target))
     except (DatabaseError, OSError, msgspec.ValidationError) as error:
-        return f"whether a session of it is still in use cannot be told: {error}"[:300]
+        return f"it is not known whether a session of it is still in use: {error}"[:300]
     if reborn:
-        return "a session of it is there again, and waits for its past"
+        return "a session of it exists again and needs its history"
     if waits_for is not None:
         return f"process {waits_for}, which was there at the prune, may still have a session of it"
     return ""
@@ -121,8 +121,8 @@ def exists_unseen(pid: int) -> bool:
     return True
 
 
-def writes_turns_late(site: Target) -> bool:
+def writes_turns_late(target: Target) -> bool:
     """True for Hermes up to 0.17, which stores nothing of a turn before its end."""
-    if database.file_state(site.database) is None:
+    if database.file_state(target.database) is None:
         return False
-    return not read_with_retry(site, lambda each: probe_schema(each).has("messages", "compacted"))
+    return not read_with_retry(target, lambda each: probe_schema(each).has("messages", "compacted"))

@@ -15,10 +15,12 @@ from msgspec import structs
 from exporter.evidence.openers import KnownOpeners
 from exporter.pruner.apply import delete_sessions, restore_sessions
 from exporter.pruner.apply.execute import execute, purge
+from exporter.pruner.apply.recheck import DeletedByThisRun, Recheck
 from exporter.pruner.apply.undo import undo
 from exporter.runs.folder import RunBusyError, RunError
 from exporter.runs.journal import running
 from exporter.runs.models import RunOutcome
+from exporter.runs.take_actions import AbortedError
 from exporter.writing import index_upkeep, pacing
 from exporter.writing.target import Target
 from tests.real.hermes import NEWEST, python_for
@@ -123,6 +125,21 @@ def test_a_parent_may_go_before_or_after_its_child(home: Path) -> None:
     returned = undo(outcome.run or "", target_of(home))
     assert (len(returned.done), returned.notes) == (4, ())
     assert dump_all(home, *WORDS) == before
+
+
+def test_a_process_that_came_while_the_write_lock_was_awaited_calls_it_off(home: Path) -> None:
+    """The check before the lock is old by then, so it is made again under the lock."""
+    clock = [0.0]
+    target = target_of(home, monotonic=lambda: clock[0])
+    with target.writing() as writer:
+        recheck = Recheck(target, DeletedByThisRun(), writer)
+        recheck.check_openers()
+        with prunable_process(HERMES, home):
+            with writer.transaction():
+                recheck.check_under_lock()  # the check is a moment old: it counts
+            clock[0] += 1.0
+            with pytest.raises(AbortedError, match="has opened"), writer.transaction():
+                recheck.check_under_lock()
 
 
 def test_a_process_that_came_since_calls_it_off(home: Path) -> None:

@@ -146,7 +146,7 @@ def test_nothing_is_healed_beside_a_run(newest: Path) -> None:
         assert heal_reborn(beside_all(newest)).sessions == (CHAT,)
 
 
-# The trash of a session that waits for its past
+# The trash of a session that needs its history
 
 
 def _emptying(run: str) -> PrunePlan:
@@ -168,7 +168,7 @@ def test_the_past_of_a_session_that_is_there_again_is_not_purged_by_a_rule(newes
         hermes.ask("go_on", session=CHAT, text="and now?")
         outcome = execute(_emptying(run), beside_all(newest), keep_seconds=KEEP_SECONDS)
         assert outcome.done == ()
-        assert "waits for its past" in outcome.skipped[0].why
+        assert "needs its history" in outcome.skipped[0].why
         assert heal_reborn(beside_all(newest)).sessions == (CHAT,)
         outcome = execute(_emptying(run), beside_all(newest), keep_seconds=KEEP_SECONDS)
         assert outcome.done == (run,)

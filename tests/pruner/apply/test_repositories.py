@@ -119,7 +119,7 @@ def test_no_other_folder_is_ever_taken(home: Path, remover: RepositoryRemover, t
 
 def test_a_repository_never_goes_without_the_trash(home: Path, remover: RepositoryRemover) -> None:
     before = picture(home)
-    assert "surely garbage" in remover.take(planned_repo(home, REPO), None)
+    assert "certain garbage" in remover.take(planned_repo(home, REPO), None)
     assert picture(home) == before
 
 
@@ -251,7 +251,7 @@ def test_a_repository_in_which_git_is_at_work_is_left_alone(
     ) as process:
         comm = Path(f"/proc/{process.pid}/comm")
         wait_until(lambda: comm.read_text() == "git\n" or None, "git")
-        assert take(remover, home, action) == [f"git process {process.pid} is at work in it"]
+        assert take(remover, home, action) == [f"git process {process.pid} works in it"]
         assert process.stdin is not None
         process.stdin.close()
     assert take(remover, home, action) == [""]

@@ -193,7 +193,7 @@ def pack_by_hand(made: Checkpoints, action: RecordedAction) -> Path:
 
 def test_a_project_never_goes_without_the_trash(made: Checkpoints) -> None:
     before = picture(made.home)
-    assert "surely garbage" in made.remover.take(made.planned("one"), None)
+    assert "certain garbage" in made.remover.take(made.planned("one"), None)
     assert picture(made.home) == before
 
 
@@ -259,7 +259,7 @@ OBSTACLES = [
     (file_elsewhere, "symlink"),
     (index_of_somebody_else, "belongs to uid 65534"),
     (index_with_two_names, "not what Hermes writes"),
-    (symbolic_ref, "no plain ref"),
+    (symbolic_ref, "not a plain ref"),
     (damaged, "failed"),
 ]
 

@@ -141,7 +141,7 @@ def test_what_cannot_be_told_stays_as_it_was_and_starts_nothing() -> None:
 
 @pytest.mark.parametrize("growth", [0.5, 2.0, 7.0])
 def test_runs_do_not_flap_around_the_mark(growth: float) -> None:
-    """Something that grows again and again is pruned to the low mark, and then rests until high."""
+    """What grows again is pruned to the low watermark, and then left alone until the high one."""
     seen = Follower(under())
     value, runs = 0.0, 0
     for minute in range(0, 24 * 60, 5):
@@ -450,7 +450,7 @@ def test_what_an_emergency_puts_into_the_trash_stays() -> None:
     home.trash.clear()
     home.put("moved", 100, minutes=1)
     assert home.purged(990, 5) == []
-    # Below the mark and above it again is the same emergency: the low mark was not reached.
+    # Below the mark and above it again is the same emergency: the low watermark was not reached.
     assert home.purged(960, 10) == []
     assert home.purged(990, 15) == []
     assert home.purged(700, 20) == []

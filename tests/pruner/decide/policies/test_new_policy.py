@@ -24,6 +24,7 @@ from tests.support.running_agent import when
 from tests.support.small_homes import small_home
 
 POLICY = "cron_output"
+ITS_TEST = f"tests/pruner/decide/policies/test_{POLICY}.py"
 JOB = "cron/output/0123456789ab"
 OLD = f"{JOB}/2026-01-01_00-00-00.md"
 YOUNG = f"{JOB}/2026-06-01_00-00-00.md"
@@ -31,12 +32,13 @@ NOTES = f"{JOB}/my notes.md"
 DAY = 86400.0
 
 
-def recipe() -> tuple[str, str]:
-    """The line of settings and the file, as CONTRIBUTING.md has them."""
+def recipe() -> tuple[str, str, str]:
+    """The line of settings, the file and its test, as CONTRIBUTING.md has them."""
     text = (REPOSITORY / "CONTRIBUTING.md").read_text()
     section = text.partition("\n## Add a prune policy\n")[2].partition("\n## ")[0]
-    line, file = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
-    return line, file
+    line, file, test = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    assert f"`{ITS_TEST}`" in section
+    return line, file, test
 
 
 class Tree:
@@ -45,7 +47,9 @@ class Tree:
     def __init__(self, path: Path) -> None:
         self.path = path
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPOSITORY / "exporter", path / "exporter", ignore=ignored)
+        for name in ("exporter", "tests"):
+            shutil.copytree(REPOSITORY / name, path / name, ignore=ignored)
+        shutil.copy(REPOSITORY / "pyproject.toml", path)
         venv.create(path / ".venv", symlinks=True)
         self.python = path / ".venv/bin/python"
         # Workers start isolated, so the copy has to be where an interpreter looks by itself.
@@ -53,13 +57,14 @@ class Tree:
         [libraries] = path.glob(".venv/lib/python3*/site-packages")
         (libraries / "tree.pth").write_text("\n".join([str(path), *installed, ""]))
 
-    def add(self, line: str, file: str) -> None:
+    def add(self, line: str, file: str, test: str) -> None:
         settings = self.path / "exporter/config/prune.py"
         text = settings.read_text()
         last = re.search(r"^    old_sessions: PolicySettings = .*\n", text, flags=re.MULTILINE)
         assert last is not None
         settings.write_text(text[: last.start()] + line + text[last.start() :])
         (self.path / f"exporter/pruner/decide/policies/{POLICY}.py").write_text(file)
+        (self.path / ITS_TEST).write_text(test)
 
     def run(self, *words: str | Path) -> str:
         done = subprocess.run(
@@ -116,6 +121,10 @@ def files(home: Path) -> dict[str, Any]:
     """All but the database, whose sidecars come and go."""
     found = picture(home)
     return {name: each for name, each in found.items() if not name.startswith("state.db")}
+
+
+def test_the_test_of_the_recipe_passes(tree: Tree) -> None:
+    assert "1 passed" in tree.run("pytest", "-q", "-p", "no:cacheprovider", "-n", "0", ITS_TEST)
 
 
 def test_it_is_planned_taken_and_given_back(tree: Tree, home: Path, tmp_path: Path) -> None:

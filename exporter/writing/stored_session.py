@@ -1,8 +1,8 @@
-"""Deleting a session as Hermes does, and putting it back exactly.
+"""A session as it is stored: read it, delete it as Hermes does, and restore it exactly.
 
 A session is a row, its messages, and rows of other tables that name it. Its children lose their
-parent, as with Hermes; delegate children are sessions of their own to be deleted with it. Hermes
-leaves behind `goal:<id>` and the locks of dead sessions; here they go along, and come back.
+parent, as in Hermes; delegates are sessions of their own, which the plan deletes with it. Hermes
+does not delete `goal:<id>` and the locks of dead sessions; here they are deleted and restored too.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Reference(Struct, frozen=True):
     table: str
     column: str
     ours: bool
-    """Its rows go with the session; otherwise they are in the way."""
+    """True if its rows are deleted with the session; otherwise they prevent the deletion."""
 
 
 class SessionTables(Struct, frozen=True):
-    """All tables of a database that a session is kept in."""
+    """All tables of a database that have rows of sessions."""
 
     schema: Schema
     index: SearchIndex
@@ -58,7 +58,7 @@ class SessionTables(Struct, frozen=True):
 
 
 class StoredSession(Struct, frozen=True, array_like=True):
-    """A session as it is stored: every row of it in every table, and who names it as parent."""
+    """A session as it is stored: its rows in every table, and the ids of its children."""
 
     id: str
     tables: dict[str, TableRows]
@@ -75,14 +75,14 @@ class StoredSession(Struct, frozen=True, array_like=True):
 
     @property
     def began_at(self) -> object:
-        """When it began, as stored: Hermes never changes that of a row."""
+        """When it began, as stored; Hermes never changes this."""
         return self.tables[SESSIONS].named(0)["started_at"]
 
 
 def probe_session_tables(connection: apsw.Connection) -> SessionTables:
     """Find every table that refers to sessions; raise DatabaseError if none may be deleted."""
     schema = probe_schema(connection)
-    # First: SQLite cannot even list its tables if it lacks what one of them needs.
+    # First: SQLite cannot even list its tables if it lacks a module that one of them needs.
     index = probe_search_index(connection, schema)
     references = [*_declared(connection), *_undeclared(schema)]
     tables = {SESSIONS, *([MESSAGES] if schema.has(MESSAGES) else [])}
@@ -126,7 +126,7 @@ def read_session(
     *,
     look_at_index: bool = True,
 ) -> StoredSession | None:
-    """All of a session; None if there is none. In a transaction of its caller."""
+    """Return all of a session; None if there is none. In a transaction of the caller."""
 
     def rows(table: str, column: str, value: str) -> TableRows:
         columns = layout.columns[table]
@@ -189,7 +189,7 @@ def delegates_of(connection: apsw.Connection, layout: SessionTables, session_id:
 
 
 def blocking_table(connection: apsw.Connection, layout: SessionTables, session_id: str) -> str:
-    """A table with rows of this session that we do not know what to do with; '' if none."""
+    """Return a table with rows of this session that we do not know how to handle; '' if none."""
     for each in layout.references:
         if not each.ours:
             found = connection.execute(
@@ -204,13 +204,13 @@ def blocking_table(connection: apsw.Connection, layout: SessionTables, session_i
 def delete_session(
     connection: apsw.Connection, layout: SessionTables, parts: StoredSession
 ) -> None:
-    """Delete it with all its rows, in a transaction of its caller."""
+    """Delete it with all its rows, in a transaction of the caller."""
     truncate_indexed_texts(connection, parts.cut)
     delete_rows(connection, layout, parts.id)
 
 
 def delete_rows(connection: apsw.Connection, layout: SessionTables, session_id: str) -> None:
-    """Delete the rows of a session of which the text index has every message, or which has none."""
+    """Delete the rows of a session; the text index must have all of its messages, or none."""
     connection.execute(
         "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?", (session_id,)
     )
@@ -226,7 +226,7 @@ def delete_rows(connection: apsw.Connection, layout: SessionTables, session_id: 
 
 
 class RestoreError(Exception):
-    """A session cannot be put back as it was; the message says what has changed."""
+    """A session cannot be restored as it was; the message says what has changed."""
 
 
 def restore_session(
@@ -237,18 +237,18 @@ def restore_session(
     *,
     with_messages: bool = True,
 ) -> str:
-    """Put a session back in a transaction of its caller; return what is different now, or ''.
+    """Restore a session in a transaction of the caller; return what is different now, or ''.
 
-    A parent that is yet to come finds its children itself.
+    `coming` are sessions that are restored later; a parent among them links its children itself.
 
-    Raise Misfit, with nothing done, if it cannot be put back without loss. A session whose id, or
-    an id of whose messages, is taken is to be merged instead: see `exporter.writing.session_merge`.
+    Raise RestoreError, with nothing done, if it cannot be restored without loss. If its id or an id
+    of its messages is in use, it must be merged instead: see `exporter.writing.session_merge`.
     """
     connection.execute("SAVEPOINT restoring")
     try:
         note = _restore(connection, layout, parts, coming, with_messages=with_messages)
     except BaseException as error:
-        # If it was interrupted, SQLite has taken back the whole transaction already.
+        # After an interrupt SQLite has already rolled back the whole transaction.
         if connection.in_transaction:
             connection.execute("ROLLBACK TO restoring; RELEASE restoring")
         if isinstance(error, apsw.ConstraintError):
@@ -286,15 +286,15 @@ def _restore(
 
 
 _BY_OTHER_KEYS: Final = ("state_meta", "telegram_dm_topic_bindings", "compression_locks")
-"""What stands there by now may be of another session, or newer: it stays."""
+"""Tables in which a present row stays: it may belong to another session, or be newer."""
 
 
 def free_title(connection: apsw.Connection, title: Any, session_id: str) -> tuple[Any, str]:
-    """The title, or a similar one if another session has it now; and a note of that."""
+    """Return the title, or a similar one if another session has it now, with a note."""
     query = "SELECT 1 FROM sessions WHERE title = ? AND id != ?"
     if connection.execute(query, (parameter(title), session_id)).fetchone() is None:
         return title, ""
-    # No number behind it: Hermes would take that for the continuation of the other session.
+    # Without a number: Hermes would take `title 2` for a continuation of the other session.
     similar = f"{plain_text(title)} (restored)"
     if connection.execute(query, (similar, session_id)).fetchone() is not None:
         similar = f"{plain_text(title)} ({session_id})"
@@ -302,7 +302,7 @@ def free_title(connection: apsw.Connection, title: Any, session_id: str) -> tupl
 
 
 def relink_children(connection: apsw.Connection, parts: StoredSession) -> None:
-    """Make it the parent of its children again, unless they have another by now."""
+    """Make it the parent of its children again, unless they have another parent now."""
     for child in parts.children:
         connection.execute(
             "UPDATE sessions SET parent_session_id = ? WHERE id = ? AND parent_session_id IS NULL",
@@ -316,7 +316,7 @@ def exists(connection: apsw.Connection, session_id: Any) -> bool:
 
 
 def _with(rows: TableRows, column: str, value: Any) -> TableRows:
-    """One row with another value in a column."""
+    """Return the row with another value in one column."""
     index = rows.columns.index(column)
     row = (*rows.rows[0][:index], value, *rows.rows[0][index + 1 :])
     return TableRows(rows.columns, [row])
@@ -330,7 +330,7 @@ def put_rows(
     *,
     present_wins: bool = False,
 ) -> None:
-    """Put rows back into a table; with `present_wins` none in the place of another."""
+    """Insert rows into a table; with `present_wins`, present rows are not replaced."""
     if not rows.rows:
         return
     kept = _kept_columns(layout, table, rows)
@@ -344,9 +344,9 @@ def put_rows(
 def _in_free_places(
     connection: apsw.Connection, table: str, index: int, rows: list[list[Any]]
 ) -> list[list[Any]]:
-    """With their row ids, but for those that others have now: these come last, to have new ones.
+    """Return the rows with their row ids; rows whose id is in use come last and get a new one.
 
-    Hermes gives the highest out again once its row has gone, and never looks at any.
+    SQLite uses the highest id again once its row is deleted. Hermes never reads these ids.
     """
     query = f"SELECT 1 FROM {quoted(table)} WHERE rowid = ?"
     taken = [connection.execute(query, (row[index],)).fetchone() is not None for row in rows]
@@ -356,7 +356,7 @@ def _in_free_places(
 
 
 def _kept_columns(layout: SessionTables, table: str, rows: TableRows) -> list[int]:
-    """Columns that there still are; raise if one with something in it is gone."""
+    """Return the columns that still exist; raise RestoreError if a missing one had values."""
     there = layout.columns.get(table)
     if there is None:
         raise RestoreError(f"this Hermes has no table {table} any more")
@@ -371,12 +371,12 @@ def _kept_columns(layout: SessionTables, table: str, rows: TableRows) -> list[in
 
 def _conflict(connection: apsw.Connection, parts: StoredSession, error: str) -> str:
     if exists(connection, parts.id):
-        return "there is a session of its id again"
-    return f"it does not fit in any more: {cut(error, 120)}"
+        return "there is a session with its id again"
+    return f"it cannot be inserted any more: {cut(error, 120)}"
 
 
 def plain_text(value: Any) -> Any:
-    """A stored value for reading: what is no text is shown as well as can be."""
+    """Return a stored value as text for people; bytes that are not UTF-8 are replaced."""
     if isinstance(value, Ext):
         return bytes(value.data).decode(errors="replace")
     if isinstance(value, bytes):
@@ -387,10 +387,7 @@ def plain_text(value: Any) -> Any:
 def same_session(
     first: StoredSession, second: StoredSession | None, gone: Container[object] = ()
 ) -> bool:
-    """Whether nothing of a session has changed but that it lost a parent which is among the gone.
-
-    Its children may have gone.
-    """
+    """True if both are the same, except for a parent among `gone`, and for deleted children."""
     if second is None:
         return False
     if first.tables == second.tables:
