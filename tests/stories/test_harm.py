@@ -106,6 +106,15 @@ TABLE = (
         healed="A:compression B:compression C:-; list C; -c A; --resume C shows it; search AC",
         dropped=2,
     ),
+    Row(
+        "compress_automatically",
+        "0.17.0",
+        "acp",
+        right="A:compression B:compression C:-; list C; -c A; --resume C shows it; search ABC",
+        harmed="A:reaped B:compression C:-; list A; -c A; --resume A shows it; search ABC",
+        healed="A:compression B:compression C:-; list C; -c A; --resume C shows it; search ABC",
+        dropped=2,
+    ),
     Row(  # it compresses once more, and stores the question before it does
         "compress_automatically",
         "0.18.2",

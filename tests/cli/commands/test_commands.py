@@ -220,7 +220,7 @@ def test_the_demo_serves_and_cleans_up(tmp_path: Path, number: signal.Signals) -
         try:
             found = wait_until(lambda: re.search(r"address=(\S+)", log.read_text()), "it listens")
             wait_until(lambda: shows_demo(found[1]), "the demo home is shown")
-            made = re.search(r"demo home: (\S+)", log.read_text())
+            made = re.search(r"demo home: ([^\s;]+)", log.read_text())
             assert made
             assert Path(made[1]).is_relative_to(tmp_path)
             assert Path(made[1], "state.db").exists()
