@@ -24,7 +24,7 @@ from typing import Any
 REAL_SECONDS = time.perf_counter
 
 from tests.trust import made_up  # noqa: E402 - it replaces the clocks
-from tests.trust.machine import Machine, Step, draw, lines, parse, shrink  # noqa: E402
+from tests.trust.machine import Machine, Step, draw_episode, lines, parse, shrink  # noqa: E402
 
 EPISODE_STEPS = 250
 SHORTER_SECONDS = 60.0
@@ -107,7 +107,7 @@ def run(seed: int, steps: int, made: dict[str, Path], *, shorter: bool = True) -
     counts: Counter[str] = Counter()
     began = REAL_SECONDS()
     for number in range(-(-steps // EPISODE_STEPS)):
-        script = draw(seed + number, min(EPISODE_STEPS, steps - number * EPISODE_STEPS))
+        script = draw_episode(seed + number, min(EPISODE_STEPS, steps - number * EPISODE_STEPS))
         found = episode(script, made)
         counts.update(found["counts"])
         counts["steps"] += found["at"]

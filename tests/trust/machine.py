@@ -72,6 +72,11 @@ SOURCES = {"tui": "tui", "gateway": "telegram"}
 FAULTS = ("kill", "kill", "kill", "ENOSPC", "EIO", "EMFILE", "EROFS")
 
 
+def draw_episode(seed: int, steps: int) -> list[Step]:
+    """The script of an episode: at its end a conversation comes back, which takes weeks."""
+    return [*draw(seed, steps)[:-1], Step("come_back", seed, seed // 3, seed // 5)]
+
+
 def draw(seed: int, steps: int, weights: dict[str, int] | None = None) -> list[Step]:
     """The script of a seed."""
     chance = random.Random(seed)
@@ -438,6 +443,29 @@ class Machine:
                 self._leave(made, "cli_close")
         self.stage.end(made, killed=step.c % 2 == 0)
 
+    def _come_back(self, step: Step) -> None:
+        """A conversation stands still so long that it is ended and pruned; then it goes on."""
+        home = self._home(step.a)
+        made = self.stage.start(home, ("chat", "program", "tui", "chat", "visitor")[step.b % 5])
+        if made.kind == "visitor":
+            made.has_database = False
+            self._sync(home)
+        self._say_in(made)
+        for _ in range(2):
+            self._old_sessions(step)  # newer ones: the newest are always kept
+        self._check()
+        for hours, scans in ((0, 1), (74, 4), (10 * 24, 3), (80 if step.c % 2 else 0, 3)):
+            self.clock.advance(hours * HOUR)
+            for _ in range(scans):
+                self.clock.advance(61)
+                self._scan_with(self.stage.agents[0])
+            if hours == 10 * 24:
+                self._prune(step)
+        self._say_in(made)
+        self._check()
+        self.clock.advance(15)
+        self._scan_with(self.stage.agents[0])
+
     # Time
 
     def _wait(self, step: Step) -> None:
@@ -466,7 +494,8 @@ class Machine:
             raise BrokenPromiseError(f"counters fell: {fallen}")
         faulty = self._faulty
         for home in self.homes:
-            self.model.scanned(home, main=agent is self.stage.agents[0])
+            rows = self.seen[home.path].rows
+            self.model.scanned(home, rows, main=agent is self.stage.agents[0])
             if not faulty and agent.up[home.path]:
                 self.model.check_healed(home, self.seen[home.path])
                 if agent is self.stage.agents[0]:
@@ -675,4 +704,4 @@ def parse(text: str) -> list[Step]:
     return found
 
 
-__all__ = ["WEIGHTS", "Machine", "Step", "draw", "lines", "parse", "shrink"]
+__all__ = ["WEIGHTS", "Machine", "Step", "draw", "draw_episode", "lines", "parse", "shrink"]

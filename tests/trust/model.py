@@ -69,6 +69,8 @@ class Session:
     parent: str | None
     tokens: list[str] = field(default_factory=list)
     """Of its messages, in their order."""
+    used_true: float = 0.0
+    """When it was last active itself; the rest counts its children too."""
     active_true: float = 0.0
     active_wall: float = 0.0
     active_monotonic: float = 0.0
@@ -205,14 +207,16 @@ class Model:
         self.active(home, made)
         return made
 
-    def active(self, home: Home, session: Session) -> None:
+    def active(self, home: Home, session: Session, *, itself: bool = True) -> None:
+        if itself:
+            session.used_true = self.clock.true
         session.active_true, session.active_wall = self.clock.true, self.clock.wall
         session.active_monotonic, session.active_boot = self.clock.monotonic, self.clock.boots
         session.stopped_before = self._stopped(home)
         session.due_scans, session.watched_since = 0, None
         if session.parent is not None and session.parent in home.sessions:
             # A child that moves keeps its parent from counting as idle.
-            self.active(home, home.sessions[session.parent])
+            self.active(home, home.sessions[session.parent], itself=False)
 
     def _stopped(self, home: Home) -> float:
         now = self.clock.monotonic
@@ -234,11 +238,14 @@ class Model:
             return self.rules.server
         return self.rules.chat
 
-    def scanned(self, home: Home, *, main: bool) -> None:
+    def scanned(self, home: Home, rows: Mapping[str, Row], *, main: bool) -> None:
         """An agent has scanned: it sees who is stopped now. `main`: the one that must act."""
         paused = home.stopped_since is not None or any(p.stopped for p in self.of(home))
         for session in home.sessions.values() if main else ():
-            if session.watched_since is None or paused:
+            row = rows.get(session.id)
+            if row is None or row.ended_at is not None:
+                session.watched_since = None  # one that is opened again is watched anew
+            elif session.watched_since is None or paused:
                 session.watched_since = self.clock.monotonic
         if main:
             home.scanned_at = self.clock.monotonic
@@ -448,7 +455,7 @@ class Model:
             row = after.rows.get(session.id)
             if row is None:
                 continue
-            used = session.reaped_true is not None and session.active_true > session.reaped_true
+            used = session.reaped_true is not None and session.used_true > session.reaped_true
             went_on = session.went_on_in is not None
             if home.journal_damaged:
                 continue  # what was lost of the journal cannot be put right

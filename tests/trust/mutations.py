@@ -142,13 +142,6 @@ MUTATIONS: dict[str, tuple[Edit, ...]] = {
             "    holds = ()\n",
         ),
     ),
-    "prune beside a chat as if it were not there": (
-        Edit(
-            "pruner/decide/protection.py",
-            "needed is not None and now - session.last_activity_at < needed",
-            "False",
-        ),
-    ),
     "prune what an undo gave back": (
         Edit(
             "pruner/decide/protection.py",

@@ -109,9 +109,9 @@ class Observer:
                 "SELECT session_id, CAST(content AS BLOB), timestamp FROM messages ORDER BY id"
             ):
                 times.setdefault(session, []).append(moment)
-                found = TOKEN.search(content or b"")
-                if found:
-                    tokens.setdefault(session, []).append(found[0].decode())
+                # Hermes may have put two questions into one message.
+                said = [each.decode() for each in TOKEN.findall(content or b"")]
+                tokens.setdefault(session, []).extend(said)
             return {
                 session: Row(
                     ended_at,

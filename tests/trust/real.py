@@ -468,7 +468,7 @@ class RealMachine:
             there = [each for each, row in rows.items() if token in row.tokens]
             return sorted(there, key=lambda each: max(rows[each].times))
 
-        session = wait_until(found, f"{token} is stored", 60)[-1]
+        session = wait_until(found, f"{token} is stored")[-1]
         home.tokens[token] = session
         if process is not None:
             process.take(session)
@@ -491,7 +491,7 @@ class RealMachine:
             return past and (not ended or (row.ended_at or 0) >= max(row.times) - SLACK)
 
         try:
-            wait_until(is_right, "it is put right", 60)
+            wait_until(is_right, "it is put right")
         except AssertionError:
             row = self._observer.look(home.path).rows.get(session)
             raise BrokenPromiseError(f"{session} was used and is not put right: {row}") from None
@@ -538,7 +538,10 @@ class RealMachine:
 
     def _compress(self, step: Step) -> None:
         process = self._process(step.a, "chat")
-        if process is not None and process.on:
+        rows = process.home.seen.rows if process is not None and process.home.seen else {}
+        row = rows.get(process.on) if process is not None and process.on else None
+        # With less there is nothing to summarize, and Hermes says something else.
+        if process is not None and row is not None and len(row.times) > 8:
             process.leave()
             process.handle.compress()
             self._say_in(process)
@@ -638,7 +641,7 @@ class RealMachine:
         if home.reaps + len(due) > 9:  # slow start: the others follow in the next hours
             return
         try:
-            wait_until(ended, "dead sessions are ended", 90)
+            wait_until(ended, "dead sessions are ended")
         except AssertionError:
             raise BrokenPromiseError(f"{set(due) - names} are dead, and were not ended") from None
 
