@@ -105,6 +105,8 @@ class Filesystem(Struct, frozen=True):
     """The name in /proc/self/mountinfo; `unknown` if there is none."""
     used_bytes: Bytes = 0
     """The sum with `avail_bytes` is less than the size if some space is reserved for root."""
+    identity: Annotated[str, Meta(pattern="^([0-9a-f]{8})?$")] = ""
+    """The same for all homes on this filesystem, and for no others; empty if it is not known."""
 
 
 class DatabaseHealth(Struct, frozen=True):
@@ -143,6 +145,7 @@ class SessionSummary(Struct, frozen=True):
     empty: Count
     trivial: Count
     marathon_near: Count
+    """Of the live and held ones: nothing more is sent to a model in the others."""
     marathon_over: Count
     messages_max: Count
     open_oldest_started_at: Timestamp | None
@@ -151,6 +154,8 @@ class SessionSummary(Struct, frozen=True):
     written_after_end: Annotated[dict[Word, Count], Meta(max_length=64)]
     unreadable: Count = 0
     """Rows that no figure includes: their id cannot identify a session."""
+    marathon_limit: Count = 0
+    """Messages above which a session is over the limit."""
 
 
 class TurnState(StrEnum):

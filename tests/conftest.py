@@ -12,6 +12,9 @@ import pytest
 NO_SKIPS = "HERMES_EXPORTER_NO_SKIPS"
 """Set to 1 (as CI does): a test that is skipped or expected to fail is a failure."""
 
+# No command of a test asks an agent of another test, or of this host.
+os.environ["HERMES_EXPORTER_AGENT_SOCKET"] = ""
+
 # The same examples in every run, however slow the machine is.
 hypothesis.settings.register_profile(
     "steady",

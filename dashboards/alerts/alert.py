@@ -62,6 +62,13 @@ class Alert:
     dashboard: Dashboard
     agent_answers: bool = True
     """False for an alert that fires because the agent of its `instance` does not answer."""
+    of_home: bool = True
+    """False if it has no label `home`: the dashboard is then opened with all homes."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Its labels that the dashboard is opened with."""
+        return tuple(each for each in self.dashboard.variables if each != "home" or self.of_home)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +99,7 @@ class Links:
 
     def dashboard(self, alert: Alert) -> str:
         query = "&".join(
-            f"var-{label}={{{{ $labels.{label} | urlquery }}}}"
-            for label in alert.dashboard.variables
+            f"var-{label}={{{{ $labels.{label} | urlquery }}}}" for label in alert.variables
         )
         page = f"{self.dashboard_base.rstrip('/')}/d/{alert.dashboard}"
         return f"{page}?{query}" if query else page

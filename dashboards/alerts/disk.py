@@ -32,17 +32,25 @@ ALERTS = (
             24 hours. On a full disk Hermes saves nothing.""",
         dashboard=Dashboard.HOST,
     ),
+    # Once per filesystem, and within five minutes: two of them here, two of `for`, one to scan and
+    # to scrape. A filesystem that fills needs no longer window.
     Alert(
         name="HermesDiskNearlyFull",
-        expression="max_over_time(home:hermes_filesystem_avail_bytes:ratio[10m]) < 0.03",
-        hold="5m",
+        expression="""
+            min by (job, instance, filesystem) (
+              max_over_time(hermes_filesystem_avail_bytes[2m])
+                / max_over_time(hermes_filesystem_size_bytes[2m])
+            ) < 0.03
+            """,
+        hold="2m",
         severity=Severity.CRITICAL,
         summary="The filesystem of a Hermes home is nearly full.",
         description="""
-            The filesystem of home {{ $labels.home }} on {{ $labels.instance }} has only
-            {{ $value | humanizePercentage }} left. The next burst of writes can fill it, and Hermes
-            then loses what it writes.""",
+            A filesystem with Hermes homes on {{ $labels.instance }} ({{ $labels.filesystem }}) has
+            only {{ $value | humanizePercentage }} left. The next burst of writes can fill it, and
+            Hermes then loses what it writes.""",
         dashboard=Dashboard.HOST,
+        of_home=False,
     ),
     Alert(
         name="HermesHomeGrowsFast",

@@ -100,8 +100,8 @@ def purge_request(home: Home, evidence: HomeEvidence, run: str | None) -> PurgeR
     return PurgeRequest(home.path, home.owner, run, KnownOpeners.of(evidence))
 
 
-def settle_request(home: Home, evidence: HomeEvidence) -> RecoverRequest:
-    return RecoverRequest(home.path, home.owner, KnownOpeners.of(evidence))
+def settle_request(home: Home, evidence: HomeEvidence, *, reserve: bool = False) -> RecoverRequest:
+    return RecoverRequest(home.path, home.owner, KnownOpeners.of(evidence), reserve)
 
 
 def heal_request(home: Home, evidence: HomeEvidence, own: HomeSettings) -> HealRequest:

@@ -183,16 +183,17 @@ class AutomaticPruner:
         the next run tries them again.
         """
         open_runs, evidence = state.unfinished_runs, state.evidence
-        if self._settling_tried.get(state.home.path, ()) == open_runs or evidence is None:
+        if self._settling_tried.get(state.home.path) == open_runs or evidence is None:
             return False
+        # The first time even without open runs: that makes the reserve, before the disk is full.
         self._settling_tried[state.home.path] = open_runs
-        if not open_runs or not state.home.may_write:
+        if not state.home.may_write:
             return False
         self._start_run(state, lambda worker: self._settle(worker, state, evidence))
         return True
 
     def _settle(self, worker: Worker, state: HomeState, evidence: HomeEvidence) -> None:
-        reply = worker.call(protocol.SETTLE, settle_request(state.home, evidence))
+        reply = worker.call(protocol.SETTLE, settle_request(state.home, evidence, reserve=True))
         for run in reply.settled:
             log.info("killed run settled", home=state.home.label, run=run)
         for left in reply.left:

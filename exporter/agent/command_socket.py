@@ -137,10 +137,14 @@ class CommandSocket:
             case "status":
                 return await self._memory.in_memory(service.status)
             case "check":
-                return await self._memory.in_memory(service.check)
+                return await self._memory.between_scans(service.check)  # it may ask a worker
             case "sessions":
                 return await self._memory.in_memory(
-                    lambda: service.sessions(asked.get("verdict"), asked.get("source"))
+                    lambda: service.sessions(
+                        asked.get("verdict"),
+                        asked.get("source"),
+                        over_limit=bool(asked.get("over_limit")),
+                    )
                 )
             case "explain":
                 return await self._memory.between_scans(

@@ -22,7 +22,7 @@ from exporter.discovery.homes import Home
 from exporter.pruner.models import PruneMemory, PrunePlan
 from exporter.pruner.requests import PrunePlanRequest
 from exporter.runs.models import Action, Filter
-from exporter.text import escape_control
+from exporter.text import counted, escape_control
 from exporter.workers import protocol
 from exporter.workers.cancellation import Cancellation
 from exporter.workers.protocol import Want
@@ -100,6 +100,24 @@ class ManualPrune:
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
         del view
         yield from _switched_off(self.filter_by.policies, plans)
+
+    def in_the_way(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
+        del view
+        for each in plans:
+            if each.plan.blocked:
+                yield f"{escape_control(each.state.home.label)} is blocked: {each.plan.why}"
+        held = sum(
+            kept.items for each in plans for kept in each.plan.protected if kept.rule == "restored"
+        )
+        if held:
+            yield (
+                f"{counted(held, 'item')} {'is' if held == 1 else 'are'} kept because an undo gave "
+                "them back; `prune --include-undone` takes them too"
+            )
+
+    def could_not_see(self, plans: Sequence[PlannedHome], view: HostView) -> bool:
+        del view
+        return any(each.plan.blocked for each in plans)
 
     def heal_first(self, loop: ScanLoop) -> None:
         heal_first(loop, self._settings)

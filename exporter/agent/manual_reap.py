@@ -19,6 +19,7 @@ from exporter.config.settings import Settings
 from exporter.reaper.models import Verdict
 from exporter.reaper.plan import ReapLimits, ReapPlan, ReapPlanRequest, digest, hash_of
 from exporter.runs.models import Action, Filter
+from exporter.snapshot import Hold
 from exporter.text import counted, escape_control, format_count, join_words
 from exporter.workers import protocol
 from exporter.workers.cancellation import Cancellation
@@ -54,8 +55,16 @@ class ManualReap:
 
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
         yield from _never_reaped(self.filter_by.sources, plans)
-        yield from _not_judged(self.filter_by.sources, plans, view)
         yield from _slow_start(plans, view)
+
+    def in_the_way(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
+        yield from _not_judged(self.filter_by.sources, plans, view)
+        yield from _given_back(self.filter_by.sources, plans)
+
+    def could_not_see(self, plans: Sequence[PlannedHome], view: HostView) -> bool:
+        labels = {each.state.home.label for each in plans}
+        blind = any(home.blind for home in view.homes if home.label in labels)
+        return blind and any(_not_judged(self.filter_by.sources, plans, view))
 
     def heal_first(self, loop: ScanLoop) -> None:
         """Heal prunes only. A reap heals reaps itself: it must know whether they stopped automatic
@@ -156,3 +165,18 @@ def _not_judged(
         why = f" (blind: {', '.join(blind)}); `hermes-exporter check` tells why" if blind else ""
         hint = why or "; `hermes-exporter sessions --verdict unknown` tells why"
         yield f"{counted(sessions, 'open session')} could not be judged{hint}"
+
+
+def _given_back(sources: Sequence[str], plans: Sequence[PlannedHome]) -> Iterator[str]:
+    """Yield a line if sessions are held because an undo opened them again."""
+    held = sum(
+        any(each["kind"] == Hold.RESTORED for each in row["evidence"])
+        for planned in plans
+        for row in planned.state.session_rows(public=False)
+        if row["verdict"] == Verdict.HELD and (not sources or row["source"] in sources)
+    )
+    if held:
+        yield (
+            f"{counted(held, 'session')} {'is' if held == 1 else 'are'} held because an undo "
+            "opened them again; `reap --include-undone` takes them too"
+        )

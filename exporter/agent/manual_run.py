@@ -75,6 +75,12 @@ class ManualRun(Protocol):
     def notes(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
         """Yield more lines that a person should know."""
 
+    def in_the_way(self, plans: Sequence[PlannedHome], view: HostView) -> Iterator[str]:
+        """Yield why there may be more to do than the plan says, with the number and the way on."""
+
+    def could_not_see(self, plans: Sequence[PlannedHome], view: HostView) -> bool:
+        """True if an empty plan does not mean that there is nothing to do."""
+
     def heal_first(self, loop: ScanLoop) -> None:
         """Correct what earlier runs did wrong, before anything else is done."""
 
@@ -118,6 +124,12 @@ def plan(kind: ManualRun, loop: ScanLoop, view: HostView, saved: SavedPlan | Non
         result.skip_missing(saved, items, {each.state.home.path for each in plans})
     result.notes += unknown_sources(kind.filter_by.sources, (e.state.snapshot for e in plans))
     result.notes += kind.notes(plans, view)
+    in_the_way = list(kind.in_the_way(plans, view))
+    if result.actions:
+        result.notes += in_the_way
+    else:
+        result.in_the_way = "; ".join(in_the_way)
+        result.could_not_see = kind.could_not_see(plans, view)
     return result
 
 

@@ -58,7 +58,7 @@ class MemoryService(HostService):
     def _scan(self, _purpose: ScanPurpose, _pause_seconds: float = 0.0) -> HostView:
         return self._seen()
 
-    def _scan_with_prune_figures(self) -> HostView:
+    def _scan_with_prune_figures(self, *, by_hand: bool = False) -> HostView:  # noqa: ARG002
         return self._seen()
 
     def _seen(self) -> HostView:

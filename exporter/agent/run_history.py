@@ -30,13 +30,14 @@ from exporter.runs.models import (
     outcome_of,
 )
 from exporter.runs.recovery import not_known
-from exporter.text import counted, escape_control
+from exporter.text import counted, escape_control, format_size
 from exporter.workers import protocol
 from exporter.workers.cancellation import Cancellation
 from exporter.workers.protocol import ActionRow, RunActionsRequest, RunsRequest
 
 _SESSION: Final = "delete_session"
 _UNDOABLE: Final = frozenset({RunKind.REAP, RunKind.PRUNE})
+_RUNS_NAMED: Final = 3
 _NOT_SEEN: Final = "it could not be seen who uses this home"
 
 RunInHome = tuple[str, Run]
@@ -161,7 +162,7 @@ def undo(
     """
     unread: list[str] = []
     runs = list(runs_of(loop, unread))
-    chosen = run or _last([each for _, each in runs])
+    chosen = run or _last([each for _, each in runs], unread)
     states = [state for state, each in runs if each.id == chosen]
     if not states:
         raise ExporterError(_no_such_run(chosen, unread))
@@ -214,8 +215,16 @@ def _in_homes(runs: Sequence[tuple[HomeState, Run]], run: str) -> list[RunInHome
     return [(state.home.label, each) for state, each in runs if each.id == run]
 
 
-def _last(runs: list[Run]) -> str:
-    """Return the id of the last run that can be undone; a purge of the trash cannot."""
+def _last(runs: list[Run], unread: Sequence[str]) -> str:
+    """Return the id of the last run that can be undone; a purge of the trash cannot.
+
+    Where a history cannot be read, the last run may be there: nothing is guessed.
+    """
+    if unread:
+        raise ExporterError(
+            f"not known which run was the last: the history of {', '.join(unread)} cannot be read; "
+            "`hermes-exporter check` tells why, and `undo RUN` undoes one that `history` lists"
+        )
     acted = [each for each in runs if each.kind in _UNDOABLE and _may_have_acted(each)]
     taken = [
         each
@@ -247,7 +256,7 @@ def _may_have_acted(run: Run) -> bool:
 def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
     """Return lines about what a purge of this run, or of all runs, makes impossible to restore."""
     sessions = others = 0
-    lines: list[str] = []
+    lines = list(_trash_by_home(loop, run))
     for state, each in runs_of(loop, []):
         if each.kind is not RunKind.PRUNE or run not in (None, each.id):
             continue
@@ -268,6 +277,25 @@ def lost_by_purge(loop: ScanLoop, run: str | None) -> list[str]:
     if parts:
         lines.append(f"{' and '.join(parts)} can then no longer be given back")
     return lines
+
+
+def _trash_by_home(loop: ScanLoop, run: str | None) -> Iterator[str]:
+    """Yield what a purge empties, home by home, and what stays."""
+    homes: dict[str, list[Run]] = {}
+    others = 0
+    for state, each in runs_of(loop, []):
+        has_trash = each.kind is RunKind.PRUNE and each.undoable_until and not each.is_purge
+        if has_trash and run in (None, each.id):
+            homes.setdefault(state.home.label, []).append(each)
+        elif has_trash:
+            others += 1
+    for label, runs in homes.items():
+        size = format_size(sum(each.bytes for each in runs))
+        some = ", ".join(each.id for each in runs[:_RUNS_NAMED])
+        more = f" and {len(runs) - _RUNS_NAMED} more" if len(runs) > _RUNS_NAMED else ""
+        yield f"{label}: the trash of {counted(len(runs), 'run')} ({some}{more}), which took {size}"
+    if others and homes:
+        yield f"the trash of {counted(others, 'other run')} stays"
 
 
 def purge(

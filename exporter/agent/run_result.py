@@ -35,6 +35,10 @@ class RunResult:
         """The name of the command that it is of."""
         self.unread: list[str] = []
         """Homes that could not be read or planned for."""
+        self.in_the_way = ""
+        """If nothing is planned: what is not known or held back, and the way on."""
+        self.could_not_see = False
+        """True if nothing is planned, and that does not mean that there is nothing to do."""
         self.notes: list[str] = []
         """More lines for a person: a source that no session has, a policy that is off."""
         self.freed: dict[Frees, int] = dict.fromkeys(Frees, 0)

@@ -27,6 +27,7 @@ from exporter.collectors.view import HomeView, HostView
 from exporter.discovery.homes import RefusedHome
 from exporter.errors import ExporterError, HomeError, UsageError, WorkerError
 from exporter.pruner.requests import PrunePlanRequest
+from exporter.reaper.models import Verdict
 from exporter.runs.models import Outcome
 from exporter.scan.access import DeniedPart
 from exporter.text import counted, escape_control
@@ -63,17 +64,23 @@ class HostService:
 
     def status(self) -> dict[str, Any]:
         """Return all homes for one screen."""
-        view = self._scan_with_prune_figures()
+        view = self._scan_with_prune_figures(by_hand=True)
         return host_status.status(view, self._loop.settings, public=False)
 
-    def sessions(self, verdict: str | None = None, source: str | None = None) -> OpenSessions:
-        """Return the open sessions of every home."""
+    def sessions(
+        self, verdict: str | None = None, source: str | None = None, *, over_limit: bool = False
+    ) -> OpenSessions:
+        """Return the open sessions of every home; `over_limit`: those that
+        `hermes_sessions_marathon` of level `over` counts.
+        """
         view = self._scan(ScanPurpose(walk_disk=False, want=_NO_PLANS.want))
         rows = [
             row
             for state in self._states()
             for row in state.session_rows(public=False)
-            if verdict in (None, row["verdict"]) and source in (None, row["source"])
+            if verdict in (None, row["verdict"])
+            and source in (None, row["source"])
+            and (not over_limit or _is_over_limit(state, row))
         ]
         wanted = () if source is None else (source,)
         notes = unknown_sources(wanted, (state.snapshot for state in self._states()))
@@ -322,13 +329,17 @@ class HostService:
                 time.sleep(pause_seconds)
         return self._loop.run(_SCAN_SECONDS, purpose)
 
-    def _scan_with_prune_figures(self) -> HostView:
-        """Scan, and add what an automatic prune would do."""
+    def _scan_with_prune_figures(self, *, by_hand: bool = False) -> HostView:
+        """Scan, and add what an automatic prune would do, or one by hand."""
 
         def want(state: HomeState) -> Want:
             own = self._loop.settings.for_home(state.home)
             memory = self._loop.prune_memory(state.home)
-            return Want(prune=PrunePlanRequest(own.prune, memory, own.reaper.end_reason))
+            return Want(
+                prune=PrunePlanRequest(
+                    own.prune, memory, own.reaper.end_reason, figures_by_hand=by_hand
+                )
+            )
 
         self._scan(ScanPurpose(want))
         return self._loop.keep_prune_reports()
@@ -345,6 +356,13 @@ class HostService:
             return view
         run_history.settle(self._loop, open_homes)
         return scan()
+
+
+def _is_over_limit(state: HomeState, row: dict[str, Any]) -> bool:
+    """True for a session that `hermes_sessions_marathon` of level `over` counts."""
+    summary = state.snapshot.sessions if state.snapshot is not None else None
+    in_use = row["verdict"] in (Verdict.LIVE, Verdict.HELD)
+    return summary is not None and in_use and row["messages"] > summary.marathon_limit
 
 
 def _ignore_progress(label: str, settled: int, total: int) -> None:

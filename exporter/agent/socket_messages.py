@@ -18,6 +18,8 @@ LENGTH: Final = struct.Struct("!I")
 _CREDENTIALS: Final = struct.Struct("3i")
 
 SYSTEM_SOCKET: Final = "/run/hermes-exporter/agent.sock"
+SOCKET_VARIABLE: Final = "HERMES_EXPORTER_AGENT_SOCKET"
+"""The environment variable that names another place, for agents and commands; empty: none."""
 
 
 class Question(Struct, frozen=True):
@@ -45,8 +47,20 @@ class Reply(Struct, frozen=True):
     """When the agent finished the scan that this shows."""
 
 
+def usual_sockets() -> list[str]:
+    """Return where an agent may listen that this user can ask: the host's, then the user's own."""
+    named = os.environ.get(SOCKET_VARIABLE)
+    if named is not None:
+        return [named] if named else []
+    own = own_socket()
+    return list(dict.fromkeys((SYSTEM_SOCKET, own))) if own else [SYSTEM_SOCKET]
+
+
 def own_socket() -> str | None:
-    """Return where an agent of this user listens; None if this user has no such place."""
+    """Return where an agent of this user listens; None or empty if there is no such place."""
+    named = os.environ.get(SOCKET_VARIABLE)
+    if named is not None:
+        return named
     if os.geteuid() == 0:
         return SYSTEM_SOCKET
     folder = os.environ.get("XDG_RUNTIME_DIR", "")

@@ -79,12 +79,19 @@ def _home(home: HomeView, *, public: bool) -> dict[str, Any]:
         "disk": disk_bytes(home),
         "thresholds": _thresholds(home),
         "breaker": home.runs.tripped.why if home.runs.tripped is not None else None,
-        "would_reap": dead,
+        "would_reap": dead if home.up else None,
         "slow_start": _slow_start(home, dead),
         "would_prune": {
             "items": home.prune.would_items if home.prune is not None else None,
             "bytes": home.prune.would_bytes if home.prune is not None else None,
         },
+        "could_prune": {
+            "items": home.prune.could_items if home.prune is not None else None,
+            "bytes": home.prune.could_bytes
+            if home.prune is not None and home.prune.could_items is not None
+            else None,
+        },
+        "has_database": home.snapshot.database_present if home.snapshot is not None else None,
         "scanned_at": home.scanned_at,
         "leaked": _leaked(home),
         "unknown": {each.reason.value: each.sessions for each in home.unknown},

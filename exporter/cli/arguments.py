@@ -97,6 +97,7 @@ def add_plan(parser: ArgumentParser) -> None:
         metavar="HASH",
         help="with --yes: exactly the plan that was shown, without items that no longer qualify",
     )
+    parser.add_argument("--all", action="store_true", help="list every item, not only the first 20")
 
 
 def add_include_undone(parser: ArgumentParser) -> None:

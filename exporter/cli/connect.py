@@ -22,11 +22,10 @@ from exporter.agent.options import Options
 from exporter.agent.socket_messages import (
     LENGTH,
     REPLY_BYTES_MAX,
-    SYSTEM_SOCKET,
     Question,
     Reply,
-    own_socket,
     peer_uid,
+    usual_sockets,
 )
 from exporter.cli import output
 from exporter.errors import ExporterError, UsageError
@@ -73,9 +72,7 @@ def sockets(options: Options) -> Iterator[str]:
         return
     if options.is_particular:
         return
-    for path in dict.fromkeys((SYSTEM_SOCKET, own_socket())):
-        if path is not None and os.path.exists(path):
-            yield path
+    yield from filter(os.path.exists, usual_sockets())
 
 
 def _exchange(path: str, question: Question) -> Reply | None:

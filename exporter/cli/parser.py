@@ -55,7 +55,9 @@ class Parser(ArgumentParser):
             formatter_class=_Formatter,
             allow_abbrev=False,
         )
-        arguments.add_common(self, takes_homes=name != "demo")
+        self._shown_examples = command.EXAMPLES
+        self._takes_homes = name != "demo"
+        arguments.add_common(self, takes_homes=self._takes_homes)
         command.add_arguments(self)
         places = "".join(
             f" [{action.metavar}]" if action.nargs == "?" else f" {action.metavar}"
@@ -86,7 +88,21 @@ class Parser(ArgumentParser):
         raise UsageError(f"{message} (see '{self.prog} --help')")
 
     def print_help(self, file: object = None) -> None:  # noqa: ARG002 - as argparse calls it
-        output.emit(self.format_help())
+        output.emit(self.short_help())
+
+    def short_help(self) -> str:
+        """Return the help of this command on one screen: what all commands share is one line."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for group in self._action_groups:
+            if group.title != arguments.COMMON:
+                formatter.start_section(group.title)
+                formatter.add_text(group.description)
+                formatter.add_arguments(group._group_actions)  # noqa: SLF001 - as argparse does
+                formatter.end_section()
+        shared = _shared(takes_homes=self._takes_homes)
+        return f"{formatter.format_help()}\n{_examples(self._shown_examples)}\n{shared}"
 
 
 class _Formatter(RawDescriptionHelpFormatter):
@@ -103,6 +119,7 @@ def overview() -> str:
         "ended, and the disk they fill. Reading never disturbs Hermes. Nothing is ended\n"
         "or deleted unless --yes or the configuration says so.\n\n"
         f"{_listing('commands', tuple(commands.summaries().items()))}\n"
+        f"{_common_options()}\n"
         f"{_epilog(_FIRST_STEPS)}"
     )
 
@@ -111,11 +128,30 @@ def version() -> str:
     return f"{PROGRAM} {__version__}\n"
 
 
-def _epilog(examples: Sequence[tuple[str, str]]) -> str:
+def _shared(*, takes_homes: bool) -> str:
+    home = " --home," if takes_homes else ""
+    return (
+        f"Common options (--config.file,{home} --state-dir, --log.*), the exit status,\n"
+        f"files and environment are in '{PROGRAM} --help'.\n"
+    )
+
+
+def _common_options() -> str:
+    """Return the options of every command, as argparse would show them."""
+    parser = ArgumentParser(PROGRAM, add_help=False, formatter_class=_Formatter)
+    arguments.add_common(parser)
+    return parser.format_help().partition("\n\n")[2]
+
+
+def _examples(examples: Sequence[tuple[str, str]]) -> str:
     shown = "".join(f"  # {purpose}\n  {line}\n" for purpose, line in examples)
+    return f"examples:\n{shown}"
+
+
+def _epilog(examples: Sequence[tuple[str, str]]) -> str:
     return "\n".join(
         (
-            f"examples:\n{shown}",
+            _examples(examples),
             _listing("exit status", EXIT_STATUS),
             _listing("files", FILES),
             _listing("environment", ENVIRONMENT),

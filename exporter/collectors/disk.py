@@ -31,11 +31,19 @@ PROJECTS = gauge(
     LAYOUT,
     STATE,
 )
-SIZE = gauge("hermes_filesystem_size_bytes", "Size of the filesystem that holds the home.", "home")
+SIZE = gauge(
+    "hermes_filesystem_size_bytes",
+    "Size of the filesystem that holds the home; homes on one filesystem have the same label.",
+    "home",
+    "filesystem",
+    at_most=1,
+)
 AVAILABLE = gauge(
     "hermes_filesystem_avail_bytes",
     "Bytes that the home's owner may still write to its filesystem.",
     "home",
+    "filesystem",
+    at_most=1,
 )
 
 
@@ -64,5 +72,6 @@ def collect_checkpoints(view: HostView, samples: Samples) -> None:
 def collect_filesystem(view: HostView, samples: Samples) -> None:
     for home in view.homes:
         if home.probe is not None and home.probe.filesystem is not None:
-            samples.add(SIZE, home.probe.filesystem.size_bytes, home.label)
-            samples.add(AVAILABLE, home.probe.filesystem.avail_bytes, home.label)
+            found = home.probe.filesystem
+            samples.add(SIZE, found.size_bytes, home.label, found.identity)
+            samples.add(AVAILABLE, found.avail_bytes, home.label, found.identity)

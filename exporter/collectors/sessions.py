@@ -44,7 +44,7 @@ TRIVIAL = gauge(
 )
 MARATHON = gauge(
     "hermes_sessions_marathon",
-    "Open sessions near and over marathon.max_messages.",
+    "Live and held sessions near and over marathon.max_messages.",
     "home",
     Label("level", ("near", "over")),
 )

@@ -76,6 +76,9 @@ class PruneReport(Struct, frozen=True):
     would_items: Count = 0
     """Of the plan that an automatic run would execute now."""
     would_bytes: Bytes = 0
+    could_items: Count | None = None
+    """Of the plan that `prune` by hand would make now; None if it was not asked for."""
+    could_bytes: Bytes = 0
     protected: Annotated[list[ProtectedCount], Meta(max_length=RULES_MAX)] = []
     emergency: bool = False
     capped: Capped | None = None

@@ -23,6 +23,8 @@ class PrunePlanRequest(Struct, frozen=True):
     """Only what crossed thresholds demand; otherwise all that the policies allow. A plan that is
     not by hand has that once a day, where `prune.when` has `age`."""
     filter_by: Filter = Filter()
+    figures_by_hand: bool = False
+    """The figures are those of `prune` and `prune --pressure` by hand, for `status`."""
     disk_share: float = 1.0
     """Of all bytes that the watched homes have on this filesystem, the share of this home."""
 

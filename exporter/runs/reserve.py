@@ -12,10 +12,10 @@ from typing import Final
 from exporter.runs.folder import RunFolder
 
 NAME: Final = "reserve"
-SIZE_BYTES: Final = 1024 * 1024
-"""Enough to note some thousand actions, and for the folders of their trash."""
-_SCARCE: Final = 2
-_PLENTY: Final = 32
+SIZE_BYTES: Final = 4 * 1024 * 1024
+"""Enough to note as much as `prune.caps.items` allows, and for the folders of the trash."""
+_SCARCE: Final = 1
+_PLENTY: Final = 8
 """Times the size: below the first it is released, above the second it is made again."""
 
 

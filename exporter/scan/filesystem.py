@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from hashlib import sha256
 from typing import Final
 
 from exporter.snapshot import Filesystem
@@ -31,7 +32,17 @@ def filesystem_of(path: str, mountinfo: str = "/proc/self/mountinfo") -> Filesys
         avail_bytes=found.f_bavail * found.f_frsize,
         kind=_kind(path, mountinfo),
         used_bytes=(found.f_blocks - found.f_bfree) * found.f_frsize,
+        identity=_identity(path, found.f_fsid),
     )
+
+
+def _identity(path: str, filesystem_id: int) -> str:
+    """Return 8 hex digits; the device stands in where a filesystem has no id of its own."""
+    try:
+        known = f"id {filesystem_id}" if filesystem_id else f"device {os.stat(path).st_dev}"
+    except OSError:
+        return ""
+    return sha256(known.encode()).hexdigest()[:8]
 
 
 def _kind(path: str, mountinfo: str) -> str:

@@ -145,12 +145,14 @@ class HomeScanner:
 
     def _summary(self, options: ScanOptions, now: float) -> SessionSummary:
         own_limit = self._home_config().marathon_limit
-        return self.state.table.summary(
+        limit = own_limit or options.marathon_max_messages
+        found = self.state.table.summary(
             now,
             trivial_max_messages=options.trivial_max_messages,
-            marathon_max=own_limit or options.marathon_max_messages,
+            marathon_max=limit,
             marathon_near=options.marathon_near_ratio,
         )
+        return structs.replace(found, marathon_limit=limit)
 
     def _home_config(self) -> home_facts.HomeConfig:
         """Return the home's own config.yaml; it is parsed only when it has changed."""

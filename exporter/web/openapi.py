@@ -74,8 +74,10 @@ _SCHEMAS: Final = {
         thresholds=_list(
             _object(name=_TEXT, value=_or_null(_NUMBER), high=_NUMBER, low=_NUMBER, pressure=_FLAG)
         ),
-        would_reap=_WHOLE,
+        would_reap=_or_null(_WHOLE),
         would_prune=_object(items=_or_null(_WHOLE), bytes=_or_null(_WHOLE)),
+        could_prune=_object(items=_or_null(_WHOLE), bytes=_or_null(_WHOLE)),
+        has_database=_or_null(_FLAG),
         scanned_at=_or_null(_NUMBER),
     ),
     "Session": _object(**_SESSION),

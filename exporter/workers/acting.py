@@ -5,7 +5,10 @@ Loaded at the first such call: most homes are scanned and never acted on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
+from typing import Any
 
 from msgspec import structs
 
@@ -22,8 +25,9 @@ from exporter.reaper.reap import reap as reap_home
 from exporter.reaper.reopen import undo as undo_reap
 from exporter.reaper.requests import ReapRequest
 from exporter.runs.folder import RunError, run_began_at, run_folder
-from exporter.runs.journal import RunJournal, journal_of
+from exporter.runs.journal import RunJournal, journal_of, running
 from exporter.runs.models import Outcome, Run, RunKind, RunOutcome, Skipped
+from exporter.runs.no_space import telling_what_to_free
 from exporter.runs.recovery import recover_home
 from exporter.workers.home import WorkerHome
 from exporter.workers.privilege import release_memory
@@ -44,7 +48,21 @@ from exporter.workers.protocol import (
 )
 from exporter.writing.target import Target
 
+Act = Callable[[WorkerHome, Any, Reporter], Outcome]
 
+
+def _says_what_to_free(handler: Act) -> Act:
+    """On a full disk a handler fails with one line that says what to free first."""
+
+    @wraps(handler)
+    def act(home: WorkerHome, request: Any, reporter: Reporter) -> Outcome:
+        with telling_what_to_free(request.home):
+            return handler(home, request, reporter)
+
+    return act
+
+
+@_says_what_to_free
 def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
     """End the sessions that the plan names."""
     target = _target(request, reporter)
@@ -52,6 +70,7 @@ def reap(home: WorkerHome, request: ReapRequest, reporter: Reporter) -> Outcome:
     return reap_home(request, target, home)
 
 
+@_says_what_to_free
 def prune(home: WorkerHome, request: PruneRequest, reporter: Reporter) -> Outcome:
     """Execute a plan, possibly in another worker than the one that made it."""
     del home
@@ -72,6 +91,7 @@ def prune(home: WorkerHome, request: PruneRequest, reporter: Reporter) -> Outcom
     return outcome
 
 
+@_says_what_to_free
 def purge(home: WorkerHome, request: PurgeRequest, reporter: Reporter) -> Outcome:
     """Empty the trash of one run, or all of it."""
     del home
@@ -83,6 +103,7 @@ def purge(home: WorkerHome, request: PurgeRequest, reporter: Reporter) -> Outcom
     return purge_trash(request.run, target)
 
 
+@_says_what_to_free
 def undo(home: WorkerHome, request: UndoRequest, reporter: Reporter) -> Outcome:
     """Restore what a run took from one home."""
     del home
@@ -109,8 +130,11 @@ def heal(home: WorkerHome, request: HealRequest, reporter: Reporter) -> HealRepl
 
 
 def settle(home: WorkerHome, request: RecoverRequest, reporter: Reporter) -> RecoverReply:
-    """Find out what killed runs had done."""
+    """Find out what killed runs had done; keep some space for the first run if that is asked."""
     del home, reporter
+    if request.reserve:
+        with running(request.home, request.owner, "reserve"):
+            pass  # its end makes the reserve
     recovered = recover_home(Target(request.home, request.owner, request.openers), BY_ACTION)
     left = [Skipped(run, why) for run, why in recovered.left.items()]
     return RecoverReply(list(recovered.settled[:PAGE_ITEMS]), left[:PAGE_ITEMS])

@@ -31,7 +31,15 @@ from exporter.scan.access import DeniedPart, denied_parts
 from exporter.scan.home import HomeScanner
 from exporter.scan.probe import STATE, probe_home, trouble_of
 from exporter.scan.session_table import SessionTable, session_key, with_holds
-from exporter.snapshot import Hold, OpenSession, Probe, SessionUsage, Trouble
+from exporter.snapshot import (
+    Hold,
+    OpenSession,
+    Probe,
+    SessionSummary,
+    SessionUsage,
+    Snapshot,
+    Trouble,
+)
 from exporter.workers.privilege import release_memory
 from exporter.workers.protocol import (
     PAGE_ITEMS,
@@ -139,7 +147,7 @@ class WorkerHome:
             return
         self._count_verdicts()
         yield ScanReply(
-            snapshot,
+            self._with_marathons(snapshot, snapshot.sessions, request.marathon_near_ratio),
             self._verdicts,
             self._leaks,
             structs.replace(self._runs.report, to_heal=self.to_heal),
@@ -148,6 +156,23 @@ class WorkerHome:
             self._has_reborn(),
             self._slow_start(),
         )
+
+    def _with_marathons(
+        self, snapshot: Snapshot, sessions: SessionSummary, near_ratio: float
+    ) -> Snapshot:
+        """Count only long sessions that are live or held: nothing is sent in the others."""
+        if not sessions.marathon_near + sessions.marathon_over:
+            return snapshot
+        limit = sessions.marathon_limit
+        sizes = [
+            each.messages
+            for session_id, each in self._open.items()
+            if each.messages >= near_ratio * limit
+            and self._history.verdict(session_id) in (Verdict.LIVE, Verdict.HELD)
+        ]
+        over = sum(size > limit for size in sizes)
+        counted = structs.replace(sessions, marathon_near=len(sizes) - over, marathon_over=over)
+        return structs.replace(snapshot, sessions=counted)
 
     def _watched(self) -> bytes | None:
         """Return what the agent must keep for the next worker; None if nothing is due."""

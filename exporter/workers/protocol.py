@@ -186,6 +186,8 @@ class RecoverRequest(Struct, frozen=True):
     home: str
     owner: int
     openers: KnownOpeners
+    reserve: bool = False
+    """Also keep some space, in which a run can be noted on a full disk."""
 
 
 class RecoverReply(Struct, frozen=True):

@@ -124,7 +124,7 @@ def test_a_user_sees_only_their_own_homes(at: str, folder: Path) -> None:
     mine = ask(at, asked("sessions", homes=[str(folder / "mine")]))["result"]["rows"]
     assert "no open session" in run_as_user("explain", next(r["id"] for r in mine) + "x")
     # Of a home of another user the agent says nothing; the command looks itself, and may not.
-    assert "mine" in run_as_user("sessions", "--home", folder / "mine")
+    assert "cannot be read" in run_as_user("sessions", "--home", folder / "mine")
 
 
 @pytest.mark.usefixtures("running")
@@ -207,3 +207,10 @@ def test_without_an_agent_a_command_scans(folder: Path) -> None:
     named = run("status", "--home", home, "--agent.socket", folder / "none.sock")
     assert named.returncode == 1
     assert "no agent answers" in named.stderr
+
+
+def test_the_environment_names_the_socket(running: Agent, at: str) -> None:
+    assert running.pid
+    named = {"HERMES_EXPORTER_AGENT_SOCKET": at}
+    done = run("status", "--json", environment=named)
+    assert [home["home"] for home in json.loads(done.stdout)["homes"]] == ["mine", "theirs"]

@@ -76,7 +76,10 @@ def test_help_lists_every_command(word: str) -> None:
     assert answer.returncode == 0
     for name in commands.NAMES:
         assert f"\n  {name} " in answer.stdout
-    for heading in ("commands:", "examples:", "exit status:", "files:", "environment:"):
+    for heading in (
+        *("commands:", "common options:", "examples:", "exit status:", "files:"),
+        "environment:",
+    ):
         assert f"\n{heading}\n" in answer.stdout
 
 
@@ -85,12 +88,13 @@ def test_the_help_of_a_command_answers_like_a_man_page(name: str) -> None:
     answer = run(name, "--help")
     assert answer.returncode == 0
     assert answer.stdout == run("help", name).stdout
-    for option in ("--config.file", "--home", "--state-dir", "--log.level", "--log.format"):
-        assert option in answer.stdout
-    for heading in ("examples:", "exit status:", "files:", "environment:"):
-        assert f"\n{heading}\n" in answer.stdout
+    assert "\nexamples:\n" in answer.stdout
     assert f"  hermes-exporter {name}" in answer.stdout
+    assert answer.stdout.endswith("are in 'hermes-exporter --help'.\n")
+    assert "common options" not in answer.stdout
     assert max(map(len, answer.stdout.splitlines())) <= 80
+    # One screen; what serves also lists each collector.
+    assert len(answer.stdout.splitlines()) <= (72 if name in ("serve", "demo") else 54)
 
 
 @pytest.mark.parametrize("name", commands.NAMES)
@@ -238,7 +242,7 @@ def test_a_command_by_hand_goes_by_what_the_service_goes_by_and_says_so(
 
 @pytest.mark.parametrize("name", ["serve", "demo"])
 def test_only_what_takes_homes_lists_the_option(name: str) -> None:
-    assert ("--home PATH" in run(name, "--help").stdout) == (name == "serve")
+    assert ("--home," in run(name, "--help").stdout) == (name == "serve")
 
 
 def test_a_demo_reads_only_what_it_is_given(

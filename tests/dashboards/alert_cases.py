@@ -713,13 +713,19 @@ SESSIONS = (
 
 def _filesystem(avail: Values, high: float | None = None) -> Series:
     series = {
-        f"hermes_filesystem_size_bytes{{{HOME}}}": run((len(avail), 10**11)),
-        f"hermes_filesystem_avail_bytes{{{HOME}}}": avail,
+        f'hermes_filesystem_size_bytes{{{HOME},filesystem="0f1e2d3c"}}': run((len(avail), 10**11)),
+        f'hermes_filesystem_avail_bytes{{{HOME},filesystem="0f1e2d3c"}}': avail,
     }
     if high is not None:
         mark = f'hermes_prune_threshold_high{{{HOME},threshold="disk_used"}}'
         series[mark] = run((len(avail), high))
     return series
+
+
+def _two_homes(avail: Values) -> Series:
+    """Two homes on one filesystem."""
+    one = _filesystem(avail)
+    return {**one, **{name.replace("ann/dev", "bob/dev"): each for name, each in one.items()}}
 
 
 def _prune(
@@ -831,13 +837,13 @@ DISK = (
     Case(
         alert="HermesDiskNearlyFull",
         severity="critical",
-        series=_filesystem(run((10, 5e9), (30, 2.9e9))),
-        first=25,
-        labels=HOME_LABELS,
-        page=HOST_PAGE,
+        series=_two_homes(run((10, 5e9), (30, 2.9e9))),  # one alert: they share the filesystem
+        first=14,
+        labels={**AGENT_LABELS, "filesystem": "0f1e2d3c"},
+        page=HOST_PAGE.partition("&var-home")[0],
         summary="The filesystem of a Hermes home is nearly full.",
-        description="The filesystem of home ann/dev on web1:10749 has only 2.9% left. The next "
-        "burst of writes can fill it, and Hermes then loses what it writes.",
+        description="A filesystem with Hermes homes on web1:10749 (0f1e2d3c) has only 2.9% left. "
+        "The next burst of writes can fill it, and Hermes then loses what it writes.",
         quiet=(Quiet("three of a hundred", _filesystem(run((10, 5e9), (30, 3e9)))),),
     ),
     Case(

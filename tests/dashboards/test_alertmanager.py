@@ -55,7 +55,11 @@ def test_it_names_alerts_that_there_are() -> None:
         ("HermesAgentDown", {"HermesScanStale", "HermesGatewayDown"}, set()),
         ("HermesHomeUnreadable", {"HermesScanStale"}, {"HermesDiskNearlyFull"}),
         ("HermesFalseReap", {"HermesWrittenAfterEnd"}, {"HermesReaperBreakerOpen"}),
-        ("HermesDiskNearlyFull", {"HermesDiskFullSoon"}, {"HermesHomeGrowsFast"}),
+        (
+            "HermesDiskNearlyFull",
+            {"HermesDiskFullSoon", "HermesPruneThresholdUnreachable"},
+            {"HermesHomeGrowsFast"},
+        ),
         ("HermesGatewayRestartStorm", {"HermesGatewayDown"}, {"HermesKanbanDeadOwner"}),
     ],
 )

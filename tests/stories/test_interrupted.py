@@ -26,9 +26,9 @@ from exporter.writing.target import Target
 from tests.real.command import PROGRAM, run, run_json
 from tests.real.hermes import NEWEST, REPOSITORY, python_for
 from tests.real.waiting import wait_until
-from tests.support.fabricate.database import MessageRow, SessionRow, StateDatabase
 from tests.support.home_picture import Picture, picture
 from tests.support.kill_times import Instants
+from tests.support.old_sessions import old_sessions
 from tests.support.pruned_home import make_home, plan_all, transcript
 from tests.support.reaping import history, target_of
 
@@ -142,21 +142,6 @@ class Stopped(NamedTuple):
         return shlex.split(found[1])
 
 
-def many_sessions(home: Path, sessions: int, *, ended: bool) -> Path:
-    """Make a home in a moment: old sessions with transcripts."""
-    (home / "sessions").mkdir(parents=True, mode=0o700)
-    began = time.time() - 200 * 86400
-    with StateDatabase(str(home / "state.db")) as state:
-        for number in range(sessions):
-            name = f"20260101_{number:06}_aaaaaa"
-            said = [MessageRow(name, "user", f"word{number} {n}", began + n) for n in range(4)]
-            end = (began + 10, "cli_close") if ended else (None, None)
-            state.add_session(SessionRow(name, "cli", began + number, *end), said)
-            (home / transcript(name)).write_text("{}")
-            os.utime(home / transcript(name), (began, began))
-    return home
-
-
 def start(home: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*PROGRAM, *words, "--home", str(home), "--state-dir", str(home.parent / "state")],
@@ -226,16 +211,16 @@ def options(home: Path) -> list[str]:
 
 
 def test_ctrl_c_in_a_prune_and_its_undo_leaves_a_truthful_last_line(tmp_path: Path) -> None:
-    interrupt_again_and_again(many_sessions(tmp_path / "home", 800, ended=True), 2)
+    interrupt_again_and_again(old_sessions(tmp_path / "home", 800), 2)
 
 
 @pytest.mark.full
 def test_ctrl_c_at_twenty_moments_is_always_undoable(tmp_path: Path) -> None:
-    interrupt_again_and_again(many_sessions(tmp_path / "home", 2500, ended=True), 20)
+    interrupt_again_and_again(old_sessions(tmp_path / "home", 2500), 20)
 
 
 def test_history_calls_a_run_interrupted_whose_process_is_gone(tmp_path: Path) -> None:
-    home = many_sessions(tmp_path / "home", 1, ended=False)
+    home = old_sessions(tmp_path / "home", 1)
     with running(str(home), os.getuid(), "prune") as journal:
         killed = journal.begin(
             RunKind.PRUNE, [RecordedAction(Action("delete_session", "a", "it is old", {}))]
@@ -257,7 +242,7 @@ def outcomes(home: Path) -> dict[str, str | None]:
 
 
 def test_a_second_command_during_a_run_says_so_once(tmp_path: Path) -> None:
-    home = many_sessions(tmp_path / "home", 60, ended=True)
+    home = old_sessions(tmp_path / "home", 60)
     with run_folder(str(home), os.getuid(), create=True) as folder:
         assert folder is not None
         with run_lock(folder, "prune"):

@@ -114,6 +114,7 @@ def run(args: Namespace) -> int:
         result = service.prune(command, progress, interrupts.acting)
     output.print_errors(*result.notes)
     if args.json:
+        output.print_errors(*filter(None, [result.in_the_way]))
         output.show_json(result.json())
     else:
         from exporter.cli.render import prune_plan as report
@@ -125,7 +126,15 @@ def run(args: Namespace) -> int:
         again = arguments.repeat_options(args)
         go_on = arguments.repeat_command(args)
         output.show(
-            report.blocks(result.json(), shown, freed=result.freed, again=again, go_on=go_on)
+            report.blocks(
+                result.json(),
+                shown,
+                freed=result.freed,
+                again=again,
+                go_on=go_on,
+                in_the_way=result.in_the_way,
+                list_all=args.all,
+            )
         )
     if result.is_interrupted:
         return interrupts.exit_status
@@ -134,4 +143,6 @@ def run(args: Namespace) -> int:
         raise PartlyDoneError(
             f"not done for {unread}: cannot be read; `hermes-exporter check` tells why"
         )
+    if result.could_not_see:
+        return 3
     return arguments.exit_status(result.json()["outcome"], did_nothing=result.did_nothing)

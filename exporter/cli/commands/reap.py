@@ -64,6 +64,7 @@ def run(args: Namespace) -> int:
         )
     output.print_errors(*result.notes)
     if args.json:
+        output.print_errors(*filter(None, [result.in_the_way]))
         output.show_json(result.json())
     else:
         from exporter.cli.render import plan
@@ -74,6 +75,10 @@ def run(args: Namespace) -> int:
             go_on=arguments.repeat_command(args),
             chosen=join_words(args.sources) if args.sources else "",
             homes=len(result.plans),
+            in_the_way=result.in_the_way,
+            plans=[(each.state.home.label, each.actions) for each in result.plans],
+            now=result.created_at,
+            list_all=args.all,
         )
         output.show(shown)
     if result.is_interrupted:
@@ -83,4 +88,6 @@ def run(args: Namespace) -> int:
         raise PartlyDoneError(
             f"not done for {unread}: cannot be read; `hermes-exporter check` tells why"
         )
+    if result.could_not_see:
+        return 3
     return arguments.exit_status(result.json()["outcome"], did_nothing=result.did_nothing)

@@ -38,6 +38,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--source", metavar="SOURCE", help="only this source, e.g. cli, cron, telegram"
     )
+    parser.add_argument(
+        "--over-limit",
+        action="store_true",
+        help="only live and held sessions with more messages than marathon.max_messages",
+    )
     arguments.add_json(parser)
     arguments.add_agent(parser)
 
@@ -46,14 +51,17 @@ def run(args: Namespace) -> int:
     from exporter.agent.service import OpenSessions
 
     options = arguments.options(args)
-    told = ask(options, "sessions", verdict=args.verdict, source=args.source)
+    over_limit = "yes" if args.over_limit else None
+    told = ask(options, "sessions", verdict=args.verdict, source=args.source, over_limit=over_limit)
     if told is not None:
         found = msgspec.convert(told, OpenSessions)
     else:
         from exporter.agent.one_shot import host
 
         with host(options) as service:
-            found = service.sessions(verdict=args.verdict, source=args.source)
+            found = service.sessions(
+                verdict=args.verdict, source=args.source, over_limit=args.over_limit
+            )
     output.print_errors(*found.notes)
     if args.json:
         output.show_json(found.rows)
@@ -62,6 +70,8 @@ def run(args: Namespace) -> int:
 
         given = {"verdict": args.verdict, "source": args.source}
         filters = {name: value for name, value in given.items() if value is not None}
+        if args.over_limit:
+            filters["more messages than"] = "marathon.max_messages"
         output.show(sessions.blocks(found.rows, filters, time.time(), homes=found.homes))
     if found.incomplete:
         raise PartlyDoneError(

@@ -9,6 +9,8 @@ from enum import StrEnum
 from exporter.text import escape_control
 
 INDENT = "  "
+_LONGEST_WHOLE = 76
+"""Longer names are wrapped: they would leave no place for anything else."""
 
 
 class Tone(StrEnum):
@@ -72,9 +74,12 @@ class Column:
 
 
 def target_column(title: str, targets: Iterable[str]) -> Column:
-    """Return a column of ids, which are never wrapped, and paths, which may be."""
-    ids = [len(escape_control(each)) for each in targets if "/" not in each]
-    return Column(title, least=max([22, *ids]))
+    """Return a column of ids and paths, which are never wrapped: a path may end in an id.
+
+    Only what is longer than a terminal is.
+    """
+    lengths = [len(escape_control(each)) for each in targets]
+    return Column(title, least=min(_LONGEST_WHOLE, max([22, *lengths])))
 
 
 @dataclass(frozen=True, slots=True)

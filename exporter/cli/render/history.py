@@ -32,7 +32,7 @@ def history(runs: Sequence[Mapping[str, Any]], now: float) -> Iterator[Block]:
     if runs:
         yield Table(_COLUMNS, tuple(_row(run, now) for run in runs))
         yield Line()
-    total = counted(len(runs), "run") if runs else "No runs: nothing was ever done here"
+    total = counted(len(runs), "run") if runs else "No runs are noted: nothing was done here"
     yield Line((Cell(total, Tone.FAINT),))
 
 

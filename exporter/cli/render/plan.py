@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from exporter.cli.render.blocks import NO_HOME, Block, Cell, Column, Line, Table, Tone
 from exporter.cli.render.left_alone import left_alone, stopped
+from exporter.reaper.plan import ReapAction
 from exporter.text import counted, format_count
 
 _COLUMNS = (Column("home", least=8, spare=2), Column("target"), Column("why", least=20, spare=1))
+_LISTED = 20
+"""How many sessions are listed one by one; `--all` lists all."""
+_DAY = 86400.0
+_IDLE = (("< 1d", _DAY), ("1-7d", 7 * _DAY), ("7-30d", 30 * _DAY), ("> 30d", inf))
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 
 
@@ -20,18 +26,23 @@ def blocks(
     go_on: str = "",
     chosen: str = "",
     homes: int = 1,
+    in_the_way: str = "",
+    plans: Sequence[tuple[str, Sequence[ReapAction]]] = (),
+    now: float = 0.0,
+    list_all: bool = False,
 ) -> Iterator[Block]:
     """Yield lines and tables for the value that `reap --json` prints.
 
     `again` are the options to repeat in the next command, `go_on` is the command that goes on where
     this one was stopped, `chosen` are the filters of the plan, `homes` is the number of homes
-    scanned.
+    scanned, `in_the_way` says why nothing is planned although there may be something.
     """
     plan = result["plan"]
     if result["executed"] and (result["done"] or result["skipped"]):
         yield from _executed(result, again, go_on)
     elif plan["actions"]:
-        yield from _table(plan["actions"])
+        yield from _totals(plans, now)
+        yield from _table(plan["actions"], list_all=list_all)
         total = counted(len(plan["actions"]), "session")
         yield Line((Cell(f"{total} would be ended. Nothing was changed.", Tone.STRONG),))
         yield Line((Cell("To do exactly this:", Tone.FAINT),))
@@ -42,21 +53,59 @@ def blocks(
         yield NO_HOME
     else:
         none = f"no session of {chosen}" if chosen else "no session"
-        yield Line((Cell(f"Nothing to do: {none} is proven dead.", Tone.FAINT),))
+        if in_the_way:
+            yield Line((Cell(f"Nothing can be done now: {in_the_way}.", Tone.WARN),))
+        else:
+            yield Line((Cell(f"Nothing to do: {none} is dead.", Tone.FAINT),))
 
 
-def _table(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
-    yield Table(
-        _COLUMNS,
-        tuple(
-            (
-                Cell(action["home"]),
-                Cell(action["target"], Tone.STRONG),
-                Cell(action["reason"], Tone.FAINT),
-            )
-            for action in actions
-        ),
+def _totals(plans: Sequence[tuple[str, Sequence[ReapAction]]], now: float) -> Iterator[Block]:
+    """Yield how many sessions there are by home, source and time of idleness."""
+    counts: dict[tuple[str, str], list[int]] = {}
+    for label, actions in plans:
+        for action in actions:
+            ages = counts.setdefault((label, action.expected.source), [0] * len(_IDLE))
+            idle = now - action.expected.last_activity_at
+            ages[next(place for place, (_, most) in enumerate(_IDLE) if idle < most)] += 1
+    shown = [place for place in range(len(_IDLE)) if any(ages[place] for ages in counts.values())]
+    if sum(map(sum, counts.values())) <= 1:
+        return
+    columns = (
+        Column("home", least=8),
+        Column("source"),
+        Column("sessions", right=True),
+        *(Column(f"idle {_IDLE[place][0]}", right=True) for place in shown),
     )
+    rows = tuple(
+        (
+            Cell(label),
+            Cell(source, Tone.STRONG),
+            Cell(format_count(sum(ages))),
+            *(Cell(format_count(ages[place])) for place in shown),
+        )
+        for (label, source), ages in counts.items()
+    )
+    yield Table(columns, rows)
+    yield Line()
+
+
+def _table(actions: Sequence[Mapping[str, Any]], *, list_all: bool) -> Iterator[Block]:
+    shown = actions if list_all else actions[:_LISTED]
+    reasons = ["", *(each["reason"] for each in shown)]
+    several = len({each["home"] for each in actions}) > 1
+    columns = _COLUMNS if several else _COLUMNS[1:]
+    rows = [
+        (
+            Cell(each["home"]),
+            Cell(each["target"], Tone.STRONG),
+            Cell('"' if each["reason"] == above else each["reason"], Tone.FAINT),
+        )
+        for above, each in zip(reasons, shown, strict=False)
+    ]
+    yield Table(columns, tuple(row if several else row[1:] for row in rows))
+    if len(shown) < len(actions):
+        more = format_count(len(actions) - len(shown))
+        yield Line((Cell(f"and {more} more; --all lists them", Tone.FAINT),))
     yield Line()
 
 

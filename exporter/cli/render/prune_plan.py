@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exporter.cli.render.blocks import Block, Cell, Column, Line, Table, Tone, target_column
+from exporter.cli.render.kept import kept_in_words
 from exporter.cli.render.left_alone import left_alone, stopped
 from exporter.cli.render.plan import stopped_run, unknown_outcome
 from exporter.config.prune import POLICY_NAMES, Prune
@@ -16,7 +17,7 @@ from exporter.text import counted, format_age, format_count, format_size
 
 _OUTCOMES = {"done": Tone.GOOD, "partial": Tone.WARN, "failed": Tone.BAD}
 _LISTED = 20
-"""How many items are listed one by one; `--json` lists all."""
+"""How many items are listed one by one; `--all` lists all."""
 _NOTHING: Mapping[Frees, int] = dict.fromkeys(Frees, 0)
 _FREED = {
     Frees.AT_PURGE: "when the trash is emptied, after prune.trash.keep or by `purge`",
@@ -40,6 +41,8 @@ def blocks(
     freed: Mapping[Frees, int] = _NOTHING,
     again: str = "",
     go_on: str = "",
+    in_the_way: str = "",
+    list_all: bool = False,
 ) -> Iterator[Block]:
     """Yield lines and tables for the value that `prune --json` prints, and its plans.
 
@@ -52,7 +55,7 @@ def blocks(
     elif actions:
         yield from _totals(actions)
         yield from _when_free(plans)
-        yield from _items(actions)
+        yield from _items(actions, list_all=list_all)
         for each in plans:
             yield from _home(each.label, each.plan)
         yield Line((Cell("Nothing was changed.", Tone.STRONG),))
@@ -64,19 +67,34 @@ def blocks(
     else:
         for each in plans:
             yield from _home(each.label, each.plan)
-        yield Line((Cell("Nothing to do: no policy may take anything.", Tone.FAINT),))
+        if in_the_way:
+            yield Line((Cell(f"Nothing can be done now: {in_the_way}.", Tone.WARN),))
+        else:
+            yield Line((Cell("Nothing to do: no policy may take anything.", Tone.FAINT),))
 
 
 def _totals(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
-    """Yield for each policy how many items go, and when their bytes come free."""
-    rows = []
-    for policy in POLICY_NAMES:
-        chosen = [each for each in actions if each["policy"] == policy]
-        if chosen:
-            rows.append((Cell(policy, Tone.STRONG), *_amounts(chosen)))
-    rows.append((Cell("all"), *_amounts(actions)))
+    """Yield by home and policy how many items go, and when their bytes come free."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for each in actions:
+        groups.setdefault((each["home"], each["policy"]), []).append(each)
+    homes = list(dict.fromkeys(home for home, _ in groups))
+    rows = [
+        (Cell(home), Cell(policy, Tone.STRONG), *_amounts(groups[home, policy]))
+        for home in homes
+        for policy in POLICY_NAMES
+        if (home, policy) in groups
+    ]
+    several = len(homes) > 1
+    rows.append((Cell("all"), Cell("" if several else "all"), *_amounts(actions)))
     titles = ("items", "bytes", "free now", "at purge", "after upkeep")
-    yield Table((Column("policy"), *(Column(title, right=True) for title in titles)), tuple(rows))
+    columns = (
+        Column("home", least=8),
+        Column("policy"),
+        *(Column(title, right=True) for title in titles),
+    )
+    first = 0 if several else 1  # one home needs no column
+    yield Table(columns[first:], tuple(row[first:] for row in rows))
     yield Line()
 
 
@@ -152,27 +170,35 @@ def _allowed(key: str, switches: Sequence[bool]) -> str:
     return f"(prune.upkeep.{key} is {state})"
 
 
-def _items(actions: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
-    yield Table(
-        (
-            Column("home", least=8, spare=2),
-            target_column("target", (each["target"] for each in actions[:_LISTED])),
-            Column("bytes", right=True),
-            Column("why", least=20, spare=1),
-        ),
-        tuple(
-            (
-                Cell(each["home"]),
-                Cell(each["target"]),
-                Cell(format_size(each["bytes"])),
-                Cell(each["reason"], Tone.FAINT),
-            )
-            for each in actions[:_LISTED]
-        ),
-    )
-    if len(actions) > _LISTED:
-        more = format_count(len(actions) - _LISTED)
-        yield Line((Cell(f"and {more} more; --json lists them all", Tone.FAINT),))
+def _items(actions: Sequence[Mapping[str, Any]], *, list_all: bool) -> Iterator[Block]:
+    """Yield the largest items with their policy; a reason that repeats is said once."""
+    largest = sorted(actions, key=lambda each: -each["bytes"])
+    shown = largest if list_all else largest[:_LISTED]
+    homes = len({each["home"] for each in actions})
+    columns = [
+        target_column("largest first", (each["target"] for each in shown)),
+        Column("bytes", right=True),
+        Column("policy", spare=2),
+        Column("why", least=20, spare=1),
+    ]
+    reasons = ["", *(each["reason"] for each in shown)]
+    rows = [
+        [
+            Cell(each["target"]),
+            Cell(format_size(each["bytes"])),
+            Cell(each["policy"]),
+            Cell('"' if each["reason"] == above else each["reason"], Tone.FAINT),
+        ]
+        for above, each in zip(reasons, shown, strict=False)
+    ]
+    if homes > 1:
+        columns.insert(0, Column("home", least=8, spare=3))
+        for row, each in zip(rows, shown, strict=True):
+            row.insert(0, Cell(each["home"]))
+    yield Table(tuple(columns), tuple(map(tuple, rows)))
+    if len(shown) < len(actions):
+        more = format_count(len(actions) - len(shown))
+        yield Line((Cell(f"and {more} more; --all lists them", Tone.FAINT),))
     yield Line()
 
 
@@ -192,8 +218,7 @@ def _words(plan: PrunePlan) -> Iterator[tuple[str, Tone]]:
     for warning in plan.warnings:
         yield f"warning: {warning}", Tone.WARN
     if plan.protected:
-        kept = ", ".join(f"{format_count(each.items)} {each.rule}" for each in plan.protected)
-        yield f"protected: {kept}", Tone.PLAIN
+        yield f"kept: {kept_in_words(plan.protected)}", Tone.PLAIN
     if plan.rows_trash_bytes:
         most = format_size(plan.rows_trash_bytes)
         yield f"until the trash is emptied, compressed rows take at most {most}", Tone.PLAIN

@@ -18,16 +18,18 @@ from exporter.cli.render.blocks import (
 from exporter.text import counted, format_age, format_count
 
 Session = Mapping[str, Any]
+_MAY_GO = ("home", "source")
+_MANY = 3
 
 _COLUMNS = (
-    Column("home", least=8, spare=6),
+    Column("home", least=8, spare=3),
     Column("session"),
-    Column("source", spare=5),
+    Column("source", spare=4),
     Column("age", right=True, spare=1),
-    Column("idle", right=True, spare=4),
-    Column("msgs", right=True, spare=2),
+    Column("idle", right=True, spare=2),
+    Column("msgs", right=True, spare=5),
     Column("verdict"),
-    Column("evidence", least=20, spare=3),
+    Column("evidence", least=20, spare=6),
 )
 
 
@@ -43,10 +45,25 @@ def blocks(
         return
     chosen = ", ".join(f"{name} {value}" for name, value in filters.items())
     if sessions:
-        yield Table(_COLUMNS, tuple(_row(session, now) for session in sessions))
+        yield _without_constant(Table(_COLUMNS, tuple(_row(each, now) for each in sessions)))
         yield Line()
     total = counted(len(sessions), "open session") if sessions else "No open sessions"
     yield Line((Cell(f"{total} with {chosen}" if chosen else total, Tone.FAINT),))
+
+
+def _without_constant(table: Table) -> Table:
+    """Return the table without home and source where they are the same in many rows."""
+    kept = [
+        index
+        for index, column in enumerate(table.columns)
+        if column.title not in _MAY_GO
+        or len(table.rows) < _MANY
+        or len({row[index] for row in table.rows}) > 1
+    ]
+    return Table(
+        tuple(table.columns[index] for index in kept),
+        tuple(tuple(row[index] for index in kept) for row in table.rows),
+    )
 
 
 def _row(session: Session, now: float) -> tuple[Cell, ...]:

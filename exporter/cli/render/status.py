@@ -64,7 +64,7 @@ def _refused(refused: Sequence[Mapping[str, str]]) -> Iterator[Block]:
 
 def _detail(home: HomeJson, mixed: bool) -> Iterator[Block]:
     name, path = Cell(home["home"], Tone.STRONG), Cell(home["path"], Tone.FAINT)
-    yield Line((name, path, _up(home), *_why_down(home)))
+    yield Line((name, path, _up(home), *_why_down(home), *_no_database(home)))
     for loss in _losses(home):
         yield _fact("warning", Cell(loss, Tone.BAD))
     if mixed:
@@ -106,6 +106,11 @@ def _up(home: HomeJson) -> Cell:
 def _why_down(home: HomeJson) -> tuple[Cell, ...]:
     trouble = home.get("trouble", "none")
     return () if home["up"] or trouble == "none" else (Cell(f"({trouble})", Tone.BAD),)
+
+
+def _no_database(home: HomeJson) -> tuple[Cell, ...]:
+    missing = home["up"] and home.get("has_database") is False
+    return (Cell("(no state.db: Hermes has not run here yet)", Tone.WARN),) if missing else ()
 
 
 def _sessions(home: HomeJson) -> Cell:
@@ -167,11 +172,19 @@ def _would(home: HomeJson) -> str:
     parts = []
     if home.get("would_reap"):
         parts.append(f"reap {counted(home['would_reap'], 'session')}{_waiting(home)}")
-    prune = home.get("would_prune")
-    if prune and prune["items"]:
-        items = counted(prune["items"], "item")
-        parts.append(f"prune {items}, {format_size(prune['bytes'])}")
+    parts += _would_prune(home)
     return "; ".join(parts)
+
+
+def _would_prune(home: HomeJson) -> Iterator[str]:
+    """Yield what crossed thresholds demand, and what `prune` by hand could take, if it is known."""
+    demanded, allowed = home.get("would_prune"), home.get("could_prune")
+    if demanded and demanded["items"]:
+        items = counted(demanded["items"], "item")
+        yield f"prune {items}, {format_size(demanded['bytes'])}, for the thresholds"
+    if allowed and allowed["items"]:
+        items = counted(allowed["items"], "item")
+        yield f"by hand `prune` could take {items}, {format_size(allowed['bytes'])}, in all"
 
 
 _KINDS: Final = {"server": "gateway or cron", "chat": "chat", "unknown_program": "other program"}
@@ -268,6 +281,8 @@ def _troubles(homes: list[HomeJson]) -> Iterator[Line]:
             yield Line((name, Cell("is"), _up(home), *_why_down(home)))
         for loss in _losses(home):
             yield Line((name, Cell("warning:"), Cell(loss, Tone.BAD)))
+        if home["up"] and home.get("has_database") is False:
+            yield Line((name, Cell("has no state.db: Hermes has not run here yet", Tone.WARN)))
         if home["blind"] and home["up"]:
             yield Line((name, Cell("is blind to"), _blind(home)))
         if home.get("breaker"):

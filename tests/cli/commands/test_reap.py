@@ -131,10 +131,11 @@ def test_without_proc_everything_is_unknown_and_nothing_is_written(
         done = subprocess.run(
             ["unshare", "-m", "sh", "-c", script],
             cwd=REPOSITORY,
-            check=True,
+            check=False,
             capture_output=True,
             timeout=120,
         )
+        assert done.returncode == {"sessions": 0, "reap": 3, "check": 1}[command]
         assert told in done.stderr.decode()
         return json.loads(done.stdout)
 

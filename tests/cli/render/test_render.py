@@ -162,7 +162,7 @@ default /root/.hermes up
     state_db_payload  512.0 MiB  #####                 high 2.0 GiB, low 1.0 GiB; file 960.0 MiB
     disk_used               93%  ####################  high 90%, low 85%
     empty_sessions        3,564  ####################  high 1,000, low 100
-  would     reap 390 sessions; prune 4,102 items, 1.0 GiB
+  would     reap 390 sessions; prune 4,102 items, 1.0 GiB, for the thresholds
 
 bob /home/bob/.hermes DOWN (corrupt)
   sessions  ? open, ? ended; of the ended ? empty, ? trivial

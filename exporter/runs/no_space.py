@@ -1,0 +1,48 @@
+"""What to free first where a run cannot even be noted: one line with the command to paste."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from exporter.runs.folder import RunFullError
+from exporter.runs.reserve import SIZE_BYTES
+from exporter.text import format_size
+
+_LOGS: Final = "logs"
+
+
+@contextmanager
+def telling_what_to_free(home: str) -> Iterator[None]:
+    """Replace a message that there is no space by one that says how to make some."""
+    try:
+        yield
+    except RunFullError as error:
+        raise RunFullError(_what_to_free(home)) from error
+
+
+def _what_to_free(home: str) -> str:
+    said = f"the disk of {home} is full, and no space was kept to note a run; nothing was done. "
+    found = max(_logs(home), default=None)
+    if found is None:
+        look = f"du -xah {shlex.quote(home)} | sort -h | tail"
+        return f"{said}Free {format_size(SIZE_BYTES)} there first; `{look}` shows what is large"
+    size, path = found
+    command = f"truncate -s 0 {shlex.quote(path)}"
+    return f"{said}First free a log of {format_size(size)}: `{command}`; then repeat the command"
+
+
+def _logs(home: str) -> Iterator[tuple[int, str]]:
+    """Yield logs with their allocated size: Hermes never reads one again."""
+    folder = os.path.join(home, _LOGS)
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                found = entry.stat(follow_symlinks=False)
+                if entry.is_file(follow_symlinks=False) and found.st_blocks:
+                    yield found.st_blocks * 512, os.path.join(folder, entry.name)
+    except OSError:
+        return

@@ -1,0 +1,100 @@
+"""No command calls something nothing that it does not know, and commands agree with each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real.command import run, run_json
+from tests.support.old_sessions import old_sessions
+from tests.support.small_homes import small_home
+
+OWNER = 48_212
+"""A user without a name; root could read everything."""
+
+
+def options(home: Path) -> list[str]:
+    return ["--home", str(home), "--state-dir", str(home.parent / "state")]
+
+
+@pytest.fixture
+def closed_home() -> Iterator[Path]:
+    """A home of another user whose folder of runs cannot be read."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        home = small_home(Path(folder) / "home", 3)
+        (home / ".hermes-exporter").mkdir(mode=0o000)
+        for path in (home, *home.rglob("*")):
+            os.chown(path, OWNER, OWNER)
+        yield home
+
+
+def test_what_cannot_be_known_is_not_called_nothing(closed_home: Path) -> None:
+    reaped = run("reap", *options(closed_home))
+    assert reaped.returncode == 3
+    assert "3 open sessions could not be judged (blind: run_journal)" in reaped.stdout
+    assert "`hermes-exporter check` tells why" in reaped.stdout
+    undone = run("undo", "--last", *options(closed_home))
+    assert undone.returncode == 1
+    assert "cannot be read" in undone.stderr
+    assert "nothing to give back" not in undone.stderr
+    assert run_json_of("status", closed_home, 3)["homes"][0]["verdicts"]["unknown"] == 3
+
+
+def run_json_of(command: str, home: Path, status: int) -> Any:
+    done = run(command, "--json", *options(home))
+    assert done.returncode == status, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_an_undo_gave_back_is_counted_with_the_way_on(tmp_path: Path) -> None:
+    home = small_home(tmp_path / "home", 4)  # of two messages each
+    config = tmp_path / "short.yml"
+    config.write_text("marathon: {max_messages: 1}\n")
+    where = [*options(home), "--config.file", str(config)]
+    assert marathons(tmp_path, where) == (0, [])  # dead ones are long too, but send nothing
+    assert run("reap", "--yes", *where).returncode == 0
+    assert run("undo", "--last", *where).returncode == 0
+    said = run("reap", *where).stdout
+    assert "4 sessions are held because an undo opened them again" in said
+    assert "`reap --include-undone`" in said
+    assert marathons(tmp_path, where) == (4, ["held"] * 4)
+
+
+def marathons(tmp_path: Path, where: list[str]) -> tuple[int, list[str]]:
+    """Return what the metric counts, and what its runbook's command shows."""
+    run("textfile", tmp_path / "metrics.prom", *where)
+    counted = re.search(
+        r'^hermes_sessions_marathon{.*level="over"} (\d+)',
+        (tmp_path / "metrics.prom").read_text(),
+        re.MULTILINE,
+    )
+    assert counted is not None
+    shown = run_json("sessions", "--over-limit", *where)
+    return int(counted[1]), [each["verdict"] for each in shown]
+
+
+def test_status_and_prune_agree_by_thresholds_and_in_all(tmp_path: Path) -> None:
+    home = old_sessions(tmp_path / "home", 60)
+    config = tmp_path / "marks.yml"
+    config.write_text("prune: {thresholds: {transcripts: {high: 180KiB, low: 140KiB}}}\n")
+    where = [*options(home), "--config.file", str(config)]
+    (shown,) = run_json("status", *where)["homes"]
+    assert [each["name"] for each in shown["thresholds"] if each["pressure"]] == ["transcripts"]
+    for key, words in {"would_prune": ["prune", "--pressure"], "could_prune": ["prune"]}.items():
+        planned = run_json(*words, *where)["plan"]["actions"]
+        assert shown[key] == {"items": len(planned), "bytes": sum(e["bytes"] for e in planned)}
+    assert 0 < shown["would_prune"]["items"] < shown["could_prune"]["items"]
+
+
+def test_a_home_without_a_database_says_so(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    assert "no state.db" in run("status", *options(home)).stdout
