@@ -262,6 +262,8 @@ def test_workers_do_not_outlive_a_killed_agent(tmp_path: Path) -> None:
 
 MARATHON = "hermes_sessions_marathon"
 RELOADED = "hermes_exporter_config_last_reload_successful"
+LIVE = "reaper: {min_idle: 24h}\n"
+"""Only sessions that are live or held count as marathons."""
 
 
 @pytest.fixture
@@ -269,7 +271,7 @@ def idle(tmp_path: Path) -> Iterator[tuple[Agent, Path]]:
     """Run an agent that has scanned once and will not scan again for an hour."""
     home = small_home(tmp_path / "home")
     with agent(
-        tmp_path, [home], "--web.enable-lifecycle", configuration="scan: {interval: 1h}\n"
+        tmp_path, [home], "--web.enable-lifecycle", configuration=f"scan: {{interval: 1h}}\n{LIVE}"
     ) as running:
         yield running, tmp_path / "hermes-exporter.yml"
 
@@ -281,7 +283,7 @@ def over_the_limit(metrics: Metrics) -> float:
 def test_sighup_puts_new_settings_into_effect(idle: tuple[Agent, Path]) -> None:
     running, file = idle
     assert over_the_limit(running.metrics()) == 0
-    file.write_text("scan: {interval: 1s}\nmarathon: {max_messages: 1}\n")
+    file.write_text(f"scan: {{interval: 1s}}\nmarathon: {{max_messages: 1}}\n{LIVE}")
     running.process.send_signal(signal.SIGHUP)
     metrics = scanned_again(running, "default")
     assert over_the_limit(metrics) == 3
@@ -297,7 +299,7 @@ def test_a_bad_file_changes_nothing_and_says_so(idle: tuple[Agent, Path]) -> Non
     (line,) = [line for line in running.log().splitlines() if "level=error" in line]
     assert f"{file}:2" in line
     assert "interval" in line
-    file.write_text("marathon: {max_messages: 1}\n")
+    file.write_text(f"marathon: {{max_messages: 1}}\n{LIVE}")
     running.process.send_signal(signal.SIGHUP)
     metrics = when(running, lambda metrics: over_the_limit(metrics) == 3, "the file is in effect")
     assert metrics.value(RELOADED) == 1
@@ -328,7 +330,7 @@ def post(running: Agent, path: str) -> tuple[int, str]:
 
 def test_reload_by_http_answers_with_the_outcome(idle: tuple[Agent, Path]) -> None:
     running, file = idle
-    file.write_text("marathon: {max_messages: 1}\n")
+    file.write_text(f"marathon: {{max_messages: 1}}\n{LIVE}")
     assert post(running, "/-/reload")[0] == 200
     when(running, lambda metrics: over_the_limit(metrics) == 3, "the new limit is in effect")
     file.write_text("marathon: {max_messages: many}\n")

@@ -8,6 +8,7 @@ names and labels against those that the exporter declares.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -408,11 +409,13 @@ def _disk(home: Home, now: float) -> Iterator[Series]:
         yield _plain("hermes_disk_files", _always(max(round(count), 1)), kind=kind)
     size_bytes = 200 * GIB
     used = 0.55 + 0.35 * (home.fills_in_days < 30)
-    yield _plain("hermes_filesystem_size_bytes", _always(size_bytes))
+    disk = f"{zlib.crc32(home.name.encode()):08x}"
+    yield _plain("hermes_filesystem_size_bytes", _always(size_bytes), filesystem=disk)
     avail = size_bytes * (1 - used)
     yield _plain(
         "hermes_filesystem_avail_bytes",
         lambda t: avail - avail / home.fills_in_days * (t - now) / DAY,
+        filesystem=disk,
     )
     for layout, state, count in (
         ("legacy", "active", 40), ("legacy", "orphan", 18), ("legacy", "stale", 11),
