@@ -14,7 +14,7 @@ from tests.real.prometheus import free_port, prometheus
 from tests.real.waiting import wait_until
 
 DEMANDING = """
-marathon: {max_messages: 20}
+marathon: {max_messages: 2}
 prune: {interval: 1s, thresholds: {transcripts: {high: 2kB, low: 1kB}}}
 """
 
