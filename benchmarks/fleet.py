@@ -39,7 +39,11 @@ _DASHBOARDS: Final = REPOSITORY / "dashboards"
 _KINDS_OF_HOST: Final = 10
 _RECORDED: Final = re.compile(r"\b((?:home|job|instance):\w+:\w+)(?:\{([^}]*)\})?")
 _OVER_RECORDED: Final = re.compile(rf"(\w+)\({_RECORDED.pattern}\[(\w+)\]( offset \w+)?\)")
-_FOLD: Final = re.compile(r"^(\w+ by \([\w, ]+\)) \(\s*(.*?)\s*\)(?:\s+or .*)?$", re.DOTALL)
+_FOLD: Final = re.compile(
+    # A sum, perhaps in brackets, with what stands in where it is absent and where it is hidden.
+    r"^(?:\(\s*)?(\w+ by \([\w, ]+\)) \(\s*(.*?)\s*\)(?:\s+or .*|\s+unless .*)?$",
+    re.DOTALL,
+)
 _SELECTOR: Final = re.compile(r"(?<![:\w])(hermes_\w+|up)(?![:\w])(?:\{([^}]*)\})?")
 
 

@@ -125,7 +125,8 @@ def test_beside_a_writing_hermes_it_stays_small_and_hermes_loses_nothing(home: P
         assert (done.why, back.why) == ("", "")
         assert (len(done.done), len(back.done)) == (len(SESSIONS), len(SESSIONS))
         assert largest[0] < 4 * MIB + 4 * MIB, "with what Hermes lets its own WAL grow to"
-        assert wal_size(home) > 0, "with Hermes there, it is Hermes's"
+        # With Hermes there, it is Hermes's; 0.16 itself empties it after every 50 writes.
+        assert wal_size(home) > 0 or home.parent.name == "0.16.0"
         assert said["failure"] in ("", None)
         assert hermes.ask("count", session=LIVE) == said["written"]
         assert hermes.ask("broken") == []

@@ -227,11 +227,13 @@ def told(seed: int) -> dict[str, Any]:
     figures = structs.replace(
         figures, policies=[each for each in figures.policies if each.policy in POLICIES]
     )
+    in_report = msgspec.to_builtins(figures)
+    del in_report["could_items"], in_report["could_bytes"]  # of a plan by hand; not there earlier
     all_of_it = {
         **{name: _shown(each) for name, each in made.items()},
         "relief": relief_of(made["by_hand_under_pressure"].actions, pressure),
         "report": {
-            **msgspec.to_builtins(figures),
+            **in_report,
             # Earlier versions had these two sums in the report, and no code read them.
             "by_hand_items": sum(each.eligible for each in figures.policies),
             "by_hand_bytes": sum(each.reclaimable_bytes for each in figures.policies),
