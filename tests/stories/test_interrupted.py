@@ -177,14 +177,14 @@ def interrupt_again_and_again(home: Path, times: int) -> None:
     planned = run_json("prune", *options(home))["plan"]["actions"]
     stopped = 0
     while stopped < times:
-        words = ["prune", "--yes"]
+        words = ["prune", "--yes", "--include-undone"]  # of the round before
         pruned = stop(home, RunKind.PRUNE, *words, seconds=moments[RunKind.PRUNE].draw())
         moments[RunKind.PRUNE].heed(killed=pruned.status == 130)
         noted = newest(home, RunKind.PRUNE)
         if pruned.status == 130:
             stopped += 1
             assert pruned.done == (noted.actions, len(planned), noted.id)
-            assert pruned.next_command[:2] == words
+            assert pruned.next_command[:3] == words
             assert noted.outcome is RunOutcome.INTERRUPTED
         else:
             assert pruned.status == 0
