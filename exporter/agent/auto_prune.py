@@ -19,6 +19,7 @@ from msgspec import structs
 
 from exporter import logs
 from exporter.agent.act_request import prune_request, settle_request
+from exporter.agent.clean_up_time import is_clean_up_due
 from exporter.agent.home_state import HomeState
 from exporter.agent.state_store import StateStore
 from exporter.config.mode import Mode, When
@@ -27,7 +28,6 @@ from exporter.config.settings import HomeSettings, Settings
 from exporter.errors import ExporterError, error_location
 from exporter.evidence.models import HomeEvidence
 from exporter.evidence.openers import KnownOpeners
-from exporter.pruner.decide.daily import is_clean_up_due
 from exporter.pruner.decide.thresholds import Pressure, note_done
 from exporter.pruner.models import PruneMemory
 from exporter.pruner.requests import PrunePlanRequest, PrunePlanResult

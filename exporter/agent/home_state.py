@@ -10,6 +10,7 @@ from typing import Any
 
 import apsw
 
+from exporter.agent.clean_up_time import next_clean_up
 from exporter.agent.session_list import SessionList
 from exporter.agent.state_store import StateStore
 from exporter.collectors.labels import AllowedValues, LabelFamily, label_value, most_used_first
@@ -19,7 +20,6 @@ from exporter.config.settings import Settings
 from exporter.discovery.homes import Home
 from exporter.evidence.liveness import StartTimes
 from exporter.evidence.models import HomeEvidence
-from exporter.pruner.decide.daily import next_clean_up
 from exporter.pruner.models import PruneReport
 from exporter.reaper.models import LeakCount, UnknownCount, VerdictCount
 from exporter.reaper.slow_start import HourlyLimit, SlowStart

@@ -67,7 +67,7 @@ def test_on_a_full_disk_after_an_import_no_transcript_goes_and_old_trash_does(
     tmp_path: Path, seen: bool
 ) -> None:
     calm, tight = "{}", "{disk_used: {high: 3%, low: 2%, for: 1ms}}"
-    with small_filesystem(tmp_path) as disk:
+    with small_filesystem(tmp_path, 480) as disk:  # the reserve of a run is 1% of it, not 10%
         home = Home(disk / "home")
         home.chat(*OLD)
         inside(

@@ -239,7 +239,7 @@ def test_the_terminal_tells_totals_protection_and_the_way_back(
     where = options(tmp_path, home)
     plan = run("prune", *where).stdout
     assert "Nothing was changed." in plan
-    assert "protected:" in plan
+    assert "kept: 2 archived sessions, " in plan
     assert "request_dumps" in plan
     done = run("prune", "--yes", *where).stdout
     assert "hermes-exporter undo " in done

@@ -303,8 +303,12 @@ def test_where_another_machine_may_write_nothing_is_dead_and_nothing_written(
             assert metrics.by("hermes_exporter_blind", "reason")["unknown_fs",] == 1
             assert watch.reaped() == 0
         options = ("--home", home, "--state-dir", tmp_path / "by-hand")
-        assert run_json("reap", "--yes", *options)["done"] == 0
-        (found,) = run_json("check", *options)["homes"]
+        reaped = run("reap", "--yes", "--json", *options)
+        assert (reaped.returncode, json.loads(reaped.stdout)["done"]) == (3, 0)
+        assert "4 open sessions could not be judged (blind: unknown_fs)" in reaped.stderr
+        checked = run("check", "--json", *options)
+        (found,) = json.loads(checked.stdout)["homes"]
+        assert checked.returncode == 1
         assert any(each["grant"] for each in found["cannot"])
     finally:
         subprocess.run(["fusermount3", "-u", "-z", home], check=True)

@@ -11,7 +11,6 @@ from typing import Any
 from exporter.web.pages.environment import static_file
 from exporter.web.pages.host import host_page
 
-NOW = time.time()
 DISK = {"transcripts": 3 << 29, "state_db": 1 << 20, "logs": 0}
 
 
@@ -39,8 +38,8 @@ def home(name: str = "default", **changes: Any) -> dict[str, Any]:
         "would_reap": 1010,
         "would_prune": {"items": 5, "bytes": 1 << 21},
         "slow_start": {"per_hour": 10, "left": 4, "waiting": 1006},
-        "capped": {"items": 40, "bytes": 1 << 20, "too_large": 0, "more_at": NOW + 60},
-        "scanned_at": NOW - 75,
+        "capped": {"items": 40, "bytes": 1 << 20, "too_large": 0, "more_at": time.time() + 60},
+        "scanned_at": time.time() - 75,
         "leaked": [{"source": "cli", "cause": "mid_turn", "sessions": 1010}],
         "unknown": {"chat": 7},
         "policies": [{"policy": "old_sessions", "eligible": 5, "bytes": 1 << 21}],
@@ -53,7 +52,7 @@ def shown(*homes: dict[str, Any], runs: Any = (), trends: Any = None, only: Any 
     agent = {
         "version": "1",
         "mode": {"reaper": "enforce", "prune": "observe"},
-        "started_at": NOW - 7200,
+        "started_at": time.time() - 7200,
         "blind": [],
         "config_ok": True,
     }
@@ -127,14 +126,14 @@ def test_a_run_has_the_command_that_takes_it_back_while_it_can_be() -> None:
         "run": "20260101T000000-abcdef",
         "kind": "prune",
         "home": "default",
-        "started_at": NOW - 100,
-        "finished_at": NOW - 90,
+        "started_at": time.time() - 100,
+        "finished_at": time.time() - 90,
         "outcome": "done",
         "actions": 12,
         "bytes": 1 << 20,
-        "undoable_until": NOW + 3600,
+        "undoable_until": time.time() + 3600,
     }
-    old = run | {"run": "20250101T000000-abcdef", "undoable_until": NOW - 1}
+    old = run | {"run": "20250101T000000-abcdef", "undoable_until": time.time() - 1}
     page = shown(home(), runs=[run, old, run | {"home": "another", "run": "elsewhere"}])
     assert re.findall(r'class="copy">([^<]+)<', page) == [f"hermes-exporter undo {run['run']}"]
     assert f'href="/runs/{old["run"]}"' in page
@@ -142,7 +141,8 @@ def test_a_run_has_the_command_that_takes_it_back_while_it_can_be() -> None:
 
 
 def test_growth_of_leaks_and_lines_come_from_the_trends() -> None:
-    times = [int(NOW) - (600 - each) * 300 for each in range(600)]
+    now = int(time.time())
+    times = [now - (600 - each) * 300 for each in range(600)]
     trend = {
         "home": "default",
         "at": times,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from exporter.agent.clean_up_time import is_clean_up_due, minute_of, next_clean_up
 from exporter.config.mode import When
 from exporter.config.prune import Caps, Keep, Prune, Threshold, Thresholds
-from exporter.pruner.decide.daily import is_clean_up_due, minute_of, next_clean_up
 from exporter.pruner.decide.plan import plan_prune
 from exporter.pruner.decide.protection import protect
 from exporter.pruner.models import PruneMemory
