@@ -108,7 +108,7 @@ class AgentQueries:
         self._scan_ended = asyncio.Event()
         # One thread of its own: a state directory that hangs blocks these pages and nothing else.
         self._reader = ThreadPoolExecutor(1, "trends")
-        self._reading = 0
+        self._places = threading.BoundedSemaphore(_WAITING_MAX)
 
     async def session(self, session_id: str) -> dict[str, Any] | None:
         return await self._between_scans(lambda: self._explain(session_id))
@@ -119,16 +119,14 @@ class AgentQueries:
         return await self._between_scans(lambda: self._show_run(run))
 
     async def trends(self) -> dict[str, Any]:
-        if self._reading >= _WAITING_MAX:
+        # A semaphore: the place is given back by the reader's thread, perhaps long after the client
+        # has been told that it takes too long.
+        if not self._places.acquire(blocking=False):
             raise QueryError("too many questions at once; try again in a few seconds")
         homes = [(state.home.path, state.home.label) for state in self._loop.states()]
-        self._reading += 1
         work = self._reader.submit(trends, self._store, homes)
-        work.add_done_callback(self._read)
+        work.add_done_callback(lambda _: self._places.release())
         return await _in_time(work)
-
-    def _read(self, _done: Future[Any]) -> None:
-        self._reading -= 1
 
     async def _between_scans(self, work: Callable[[], T]) -> T:
         return await _in_time(self._queue.submit(work))
