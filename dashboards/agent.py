@@ -25,7 +25,7 @@ from dashboards.panels import (
     table_panel,
     to_host,
 )
-from dashboards.words import COLLECTORS, NO_AGENT, RELOADED, UP
+from dashboards.words import COLLECTORS, DAYS, MINUTES, NO_AGENT, RELOADED, UP
 
 RAW = VariableSources("hermes_exporter_build_info", "hermes_exporter_build_info", "hermes_home_up")
 SERIES_LIMIT = 400
@@ -121,8 +121,9 @@ def _agents() -> Panel:
             ),
             Column(
                 "Running for",
-                "time() - max by (instance) (process_start_time_seconds{<agent>})",
-                unit="s",
+                "(time() - max by (instance) (process_start_time_seconds{<agent>})) / 86400",
+                unit=DAYS,
+                decimals=1,
             ),
             Column("Homes", "count by (instance) (hermes_home_up{<agent>})", width=80),
             Column("Series", "max by (instance) (hermes_exporter_series{<agent>})", width=90),
@@ -172,10 +173,10 @@ def _ages() -> Panel:
         "end, because a filesystem hangs or a database is locked. The agent's log says which.",
         Query(
             "topk(8, max by (instance, home) (time() - "
-            "hermes_exporter_scan_timestamp_seconds{<home>}))",
+            "hermes_exporter_scan_timestamp_seconds{<home>}) / 60)",
             "{{instance}} {{home}}",
         ),
-        unit="s",
+        unit=MINUTES,
         no_data=NO_AGENT,
     )
 

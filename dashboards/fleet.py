@@ -32,7 +32,17 @@ from dashboards.panels import (
     table_panel,
     to_host,
 )
-from dashboards.words import DOWN, KINDS, NO_RULES, OUTCOMES, POLICIES, SOURCES, TOKENS, VERDICTS
+from dashboards.words import (
+    DAYS,
+    DOWN,
+    KINDS,
+    NO_RULES,
+    OUTCOMES,
+    POLICIES,
+    SOURCES,
+    TOKENS,
+    VERDICTS,
+)
 
 RECORDED = VariableSources(
     "job:hermes_agent_up:count", "instance:hermes_agent_up:min", "home:hermes_home_up:min"
@@ -189,7 +199,7 @@ def _filling() -> Panel:
                 "Full in",
                 "bottomk(10, max by (instance, home) "
                 "(home:hermes_filesystem_avail_bytes:days_until_full{<home>} < 365))",
-                unit="d",
+                unit=DAYS,
                 decimals=1,
                 base=NOW,
                 steps=((1, LOOK), (3, PLAIN)),

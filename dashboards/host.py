@@ -20,7 +20,7 @@ from dashboards.panels import (
     stat_panel,
     table_panel,
 )
-from dashboards.words import BREAKER, MODE, NO_AGENT, READABLE
+from dashboards.words import BREAKER, DAYS, MODE, NO_AGENT, READABLE
 
 RAW = VariableSources("hermes_exporter_build_info", "hermes_exporter_build_info", "hermes_home_up")
 """The series for the variables of the Host and Agent dashboards."""
@@ -110,12 +110,12 @@ def _numbers() -> PanelRow:
             "Disk full in",
             "At the rate of the last six hours. Less than a day: check Bytes by kind, prune, or "
             "add space now.",
-            "min(home:hermes_filesystem_avail_bytes:days_until_full{<home>}) * 86400",
-            unit="s",
+            "min(home:hermes_filesystem_avail_bytes:days_until_full{<home>})",
+            unit=DAYS,
             decimals=1,
-            steps=((86400, LOOK), (3 * 86400, PLAIN)),
+            steps=((1, LOOK), (3, PLAIN)),
             base=NOW,
-            above=(365 * 86400, "over a year"),
+            above=(365, "over a year"),
             trend=False,
             no_data="Not filling",
         ),

@@ -17,6 +17,7 @@ from dashboards.panels import (
 )
 from dashboards.words import (
     BLOCKED,
+    DAYS,
     HIGH,
     KINDS,
     LOW,
@@ -246,9 +247,10 @@ def _policies() -> Panel:
             ),
             Column(
                 "Oldest item",
-                "time() - min by (home, policy) "
-                "(hermes_retention_oldest_timestamp_seconds{<home>})",
-                unit="s",
+                "(time() - min by (home, policy) "
+                "(hermes_retention_oldest_timestamp_seconds{<home>})) / 86400",
+                unit=DAYS,
+                decimals=0,
             ),
         ],
         labels={"home": "Home", "policy": "Policy"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Section, equal_row
 from dashboards.panels import LOOK, NOW, QUIET, Panel, Query, graph_panel, state_panel
-from dashboards.words import NO_AGENT, PROCESSES, SOUND, UP
+from dashboards.words import DAYS, MINUTES, NO_AGENT, PROCESSES, SOUND, UP
 
 
 def database() -> Section:
@@ -93,10 +93,13 @@ def _starts() -> Panel:
         "`logs/gateway.log`. The age is the uptime of the present gateway.",
         [
             Query("max by (instance, home) (hermes_gateway_starts_recent{<home>})", "{{home}}"),
-            Query("time() - max(hermes_gateway_start_time_seconds{<home>})", "age of the youngest"),
+            Query(
+                "(time() - max(hermes_gateway_start_time_seconds{<home>})) / 86400",
+                "age of the youngest",
+            ),
         ],
         colours={"age of the youngest": QUIET},
-        right={"age of the youngest": "s"},
+        right={"age of the youngest": DAYS},
         reaches=1,
         no_data="No home has a gateway",
     )
@@ -108,10 +111,11 @@ def _ticker() -> Panel:
         "Hermes's cron ticks every minute. No tick for longer: no job runs. Restart the "
         "gateway; missed jobs are not repeated.",
         Query(
-            "time() - max by (instance, home) (hermes_cron_ticker_timestamp_seconds{<home>})",
+            "(time() - max by (instance, home) "
+            "(hermes_cron_ticker_timestamp_seconds{<home>})) / 60",
             "{{home}}",
         ),
-        unit="s",
+        unit=MINUTES,
         no_data="No home has a cron ticker",
     )
 

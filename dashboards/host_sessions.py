@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Section, equal_row, row_of_widths
 from dashboards.panels import LOOK, NOW, QUIET, Panel, Query, graph_panel, heatmap_panel
-from dashboards.words import ENDINGS, NO_AGENT, NO_RULES, SOURCES, TOKENS, VERDICTS, WAITS_FOR
+from dashboards.words import DAYS, ENDINGS, NO_AGENT, NO_RULES, SOURCES, TOKENS, VERDICTS, WAITS_FOR
 
 
 def sessions() -> Section:
@@ -122,20 +122,20 @@ def _idle() -> Panel:
         [
             Query(
                 "histogram_quantile(0.5, sum by (le) (hermes_session_open_idle_seconds_bucket"
-                "{<home>}))",
+                "{<home>})) / 86400",
                 "half are idle longer",
             ),
             Query(
                 "histogram_quantile(0.95, sum by (le) (hermes_session_open_idle_seconds_bucket"
-                "{<home>}))",
+                "{<home>})) / 86400",
                 "one in twenty is idle longer",
             ),
             Query(
-                "time() - min(hermes_session_open_oldest_timestamp_seconds{<home>})",
+                "(time() - min(hermes_session_open_oldest_timestamp_seconds{<home>})) / 86400",
                 "age of the oldest",
             ),
         ],
-        unit="s",
+        unit=DAYS,
         colours={"age of the oldest": QUIET},
         no_data="No open sessions",
     )

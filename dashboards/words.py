@@ -11,6 +11,9 @@ from exporter.collectors import collectors
 from exporter.collectors.series_budget import values_of
 from exporter.reaper.models import UnknownReason
 
+DAYS: Final = "count:days"
+MINUTES: Final = "count:min"
+"""Units of times that are long: Grafana's own unit for seconds chooses "1.32 weeks"."""
 REMAINDER: Final = "other"
 _CALM: Final = [
     f"{shade}{hue}"

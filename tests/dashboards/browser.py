@@ -1,4 +1,4 @@
-"""A real Chromium, driven through chromedriver, that looks at the dashboards.
+"""A real Chromium that looks at the dashboards.
 
 The page is the project's own, built from Grafana's packages (`dashboards/render`); it asks the real
 Prometheus through the little server here.
@@ -6,10 +6,7 @@ Prometheus through the little server here.
 
 from __future__ import annotations
 
-import base64
 import json
-import subprocess
-import tempfile
 import threading
 import urllib.error
 import urllib.parse
@@ -22,27 +19,20 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.real.chromium import Chromium, chromium
 from tests.real.hermes import REPOSITORY
-from tests.real.prometheus import free_port
 from tests.real.waiting import wait_until
 
 PAGE = REPOSITORY / ".cache" / "render" / "dist"
 ICONS = PAGE.parent / "node_modules" / "@grafana" / "ui" / "dist" / "public" / "img"
 DASHBOARDS = REPOSITORY / "dashboards" / "grafana"
+_TOP_OF_SECTION = """
+const heading = [...document.querySelectorAll('*')].find(
+  (each) => each.childElementCount === 0 && each.textContent.trim() === %s);
+return heading.getBoundingClientRect().top + window.scrollY - 6;
+"""
 WIDTH = 1440
 """A laptop's."""
-
-_FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--hide-scrollbars",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--force-device-scale-factor=1",
-]
 
 
 @dataclass(frozen=True)
@@ -61,10 +51,10 @@ class Looked:
 
 
 class Browser:
-    """A session of chromedriver."""
+    """Chromium before the page of the dashboards."""
 
-    def __init__(self, driver: str, session: str, page: str) -> None:
-        self._session = f"{driver}/session/{session}"
+    def __init__(self, window: Chromium, page: str) -> None:
+        self._window = window
         self._page = page
 
     def look(self, dashboard: str, theme: str, since: float, until: float, **chosen: str) -> Looked:
@@ -72,26 +62,27 @@ class Browser:
         asked = {"dashboard": dashboard, "theme": theme, **chosen}
         # Moments, not `now`: the past does not wait for slow machines.
         asked |= {"from": _moment(since), "to": _moment(until)}
-        self._resize(900)
-        _send(f"{self._session}/url", {"url": f"{self._page}/?{urllib.parse.urlencode(asked)}"})
+        self._window.resize(WIDTH, 900)
+        self._window.open(f"{self._page}/?{urllib.parse.urlencode(asked)}")
         panels = wait_until(self._settled, f"{dashboard} is drawn", seconds=120)
-        self._after_painting()
-        self._resize(int(self.run("return document.getElementById('board').scrollHeight")))
+        self._window.after_painting()
+        height = int(self.run("return document.getElementById('board').scrollHeight"))
+        self._window.resize(WIDTH, height)
         panels = wait_until(self._settled, f"{dashboard} is drawn at its full height")
-        self._after_painting()
+        self._window.after_painting()
         errors = self.run("return [...window.queryErrors, ...window.pageErrors]")
-        picture = _send(f"{self._session}/screenshot", None)
-        return Looked(panels, errors, base64.b64decode(picture))
+        return Looked(panels, errors, self._window.picture())
 
-    def first_screens(self, height: int) -> bytes:
-        """A picture of the upper part of what is open."""
-        clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
-        command = {"cmd": "Page.captureScreenshot", "params": {"format": "png", "clip": clip}}
-        return base64.b64decode(_send(f"{self._session}/goog/cdp/execute", command)["data"])
+    def screens(self, height: int, section: str = "") -> bytes:
+        """A picture of part of what is open: from the top, or from the heading of a section."""
+        top = 0
+        if section:
+            top = int(self.run(_TOP_OF_SECTION % json.dumps(section)))
+        return self._window.part(WIDTH, height, top, beyond=False)
 
     def run(self, script: str) -> Any:
         """The answer of a script in the page."""
-        return _send(f"{self._session}/execute/sync", {"script": script, "args": []})
+        return self._window.run(script)
 
     def _settled(self) -> list[dict[str, Any]]:
         broken = self.run("return window.pageErrors ?? []")
@@ -100,45 +91,14 @@ class Browser:
         panels = self.run("return window.panelReport ? window.panelReport() : []")
         return panels if panels and all(p["state"] in ("Done", "Error") for p in panels) else []
 
-    def _after_painting(self) -> None:
-        script = (
-            "const done = arguments[0]; const frame = requestAnimationFrame; document.fonts.ready"
-            ".then(() => frame(() => frame(() => requestIdleCallback(() => done(true)))))"
-        )
-        _send(f"{self._session}/execute/async", {"script": script, "args": []})
-
-    def _resize(self, height: int) -> None:
-        """Of the page itself, whatever the window takes for its own."""
-        size = {"width": WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": size}
-        _send(f"{self._session}/goog/cdp/execute", command)
-
 
 @contextmanager
 def browser(prometheus_url: str) -> Iterator[Browser]:
     """Chromium with the page of the dashboards, in front of this Prometheus."""
     if not (PAGE / "index.html").exists():
         raise AssertionError("the page is not built; run scripts/render-dashboards.sh")
-    port = free_port()
-    with (
-        _page_server(prometheus_url) as page,
-        tempfile.TemporaryDirectory(prefix="chromium-") as profile,
-        subprocess.Popen(
-            ["chromedriver", f"--port={port}"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as driver,
-    ):
-        url = f"http://127.0.0.1:{port}"
-        try:
-            wait_until(lambda: _is_ready(url), "chromedriver is ready")
-            options = {"args": [*_FLAGS, f"--user-data-dir={profile}"]}
-            wanted = {"alwaysMatch": {"goog:chromeOptions": options}}
-            session = _send(f"{url}/session", {"capabilities": wanted})["sessionId"]
-            yield Browser(url, session, page)
-            _request("DELETE", f"{url}/session/{session}", None)
-        finally:
-            driver.terminate()
+    with _page_server(prometheus_url) as page, chromium() as window:
+        yield Browser(window, page)
 
 
 class _Server(ThreadingHTTPServer):
@@ -200,27 +160,3 @@ def _icon(path: str) -> bytes:
 
 def _moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
-
-
-def _is_ready(driver: str) -> bool:
-    try:
-        return bool(_request("GET", f"{driver}/status", None)["ready"])
-    except (urllib.error.URLError, ConnectionError):
-        return False
-
-
-def _send(url: str, body: dict[str, Any] | None) -> Any:
-    return _request("GET" if body is None else "POST", url, body)
-
-
-def _request(method: str, url: str, body: dict[str, Any] | None) -> Any:
-    """The value of the answer; what went wrong, as chromedriver tells it."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=180) as response:
-            return json.load(response)["value"]
-    except urllib.error.HTTPError as error:
-        with error:
-            told = json.loads(error.read())["value"]["message"]
-        raise AssertionError(f"chromedriver: {told}") from None

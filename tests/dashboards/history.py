@@ -43,6 +43,8 @@ class Home:
     reaps: bool = True
     false_reaps: int = 0
     prunes: bool = True
+    prunes_at_work: bool = False
+    """Its transcripts reach their high watermark twice a day, and are pruned to the low one."""
     growth_per_day: float = 0.1 * GIB
     fills_in_days: float = 400.0
     pressed: float = 0.6
@@ -76,7 +78,10 @@ class Host:
 
 
 FLEET = (
-    Host("anvil-01:10749", (Home(size=1.4), Home("work", size=0.5, gateway=False))),
+    Host(
+        "anvil-01:10749",
+        (Home(size=1.4, prunes_at_work=True), Home("work", size=0.5, gateway=False)),
+    ),
     Host(
         "anvil-02:10749",
         (
@@ -141,13 +146,21 @@ def now_and_then(now: float) -> list[float]:
 
 
 def write_history(
-    path: Path, hosts: Iterable[Host], now: float, times: list[float], recorded: bool
+    path: Path,
+    hosts: Iterable[Host],
+    now: float,
+    times: list[float],
+    recorded: bool,
+    still: float = 0.0,
 ) -> None:
-    """In OpenMetrics. `recorded`: with the few recorded series that rules look far back at."""
+    """In OpenMetrics. `recorded`: with the few recorded series that rules look far back at.
+
+    For the last seconds, `still`, nothing changes but the times of scans and ticks.
+    """
     with path.open("w") as file:
         for host in hosts:
             for series in host_series(host, now):
-                _write(file.write, series, times)
+                _write(file.write, _held(series, now - still), times)
             if recorded:
                 for series in recorded_series(host, now):
                     _write(file.write, series, times)
@@ -197,6 +210,12 @@ def _until(gone: float, value: Value) -> Value:
     return lambda t: value(t) if t < gone else None
 
 
+def _held(series: Series, since: float) -> Series:
+    if series.name.endswith("_timestamp_seconds"):
+        return series
+    return Series(series.name, series.labels, lambda t: series.value(min(t, since)))
+
+
 def _write(write: Callable[[str], object], series: Series, times: list[float]) -> None:
     labels = ",".join(f'{key}="{value}"' for key, value in series.labels.items())
     head = f"{series.name}{{{labels}}} "
@@ -244,7 +263,8 @@ def _home(home: Home, now: float) -> Iterator[Series]:
     )
     yield _plain("hermes_reaper_enforcing", _always(1 if home.reaps else 0))
     yield _plain("hermes_prune_enforcing", _always(1 if home.prunes else 0))
-    yield _plain("hermes_reaper_breaker_open", _always(1 if home.after_upgrade > 5 else 0))
+    stopped_at = _reaping_stopped_at(home, now)
+    yield _plain("hermes_reaper_breaker_open", lambda t: 1.0 if t > stopped_at else 0.0)
     if home.blind:
         yield _plain("hermes_exporter_blind", _always(1), reason=home.blind)
     parts = (_sessions, _usage, _disk, _pruning, _database, _processes)
@@ -256,31 +276,57 @@ def _home(home: Home, now: float) -> Iterator[Series]:
 _SOURCES = {"cli": 0.5, "telegram": 0.3, "cron": 0.2}
 
 
+def _reaping_stopped_at(home: Home, now: float) -> float:
+    """When the first wrong proof stopped automatic reaping."""
+    return now - 5 * HOUR if home.false_reaps else math.inf
+
+
 def _leaked(home: Home, now: float) -> Value:
     """Leaks pile up; where the reaper works it ends them every hour."""
     upgrade = now - home.upgraded_ago
+    stopped_at = _reaping_stopped_at(home, now)
 
     def value(t: float) -> float:
         before = home.leaks_per_hour * home.size
         rate = before * (home.after_upgrade if t > upgrade else 1)
         if home.reaps:
-            return math.floor(rate * (t % HOUR) / HOUR * 2)
+            return math.floor(rate * (t % HOUR if t <= stopped_at else t - stopped_at) / HOUR * 2)
         begun = before * max(0.0, min(t, upgrade) - (now - 1.5 * DAY)) / HOUR
         return math.floor(begun + rate * max(0.0, t - upgrade) / HOUR)
 
     return value
 
 
+_CAUSES = {"mid_turn": 0.3, "after_turn": 0.6, "empty": 0.1}
+
+
+def _part(total: Value, shares: Mapping[str, float], name: str) -> Value:
+    """The whole number that falls to a name; all names together have exactly the total."""
+    names = list(shares)
+    before = sum(shares[each] for each in names[: names.index(name)])
+    last = name == names[-1]
+
+    def value(t: float) -> float:
+        whole = total(t) or 0.0
+        upto = whole if last else round(whole * (before + shares[name]))
+        return upto - round(whole * before)
+
+    return value
+
+
 def _sessions(home: Home, now: float) -> Iterator[Series]:
     leaked = _leaked(home, now)
-    live: Value = lambda t: round(6 * home.size * (0.3 + 0.7 * _daylight(t)))  # noqa: E731
+    totals: dict[str, Value] = {
+        "live": lambda t: round(6 * home.size * (0.3 + 0.7 * _daylight(t))),
+        "held": _always(round(9 * home.size)),
+        "dead": leaked,
+        "unknown": _always(round((14 if home.blind else 1) * home.size)),
+    }
+    reason = "blind" if home.blind else "chat"
+    yield _plain("hermes_sessions_unknown", totals["unknown"], reason=reason)
+    yield _plain("hermes_sessions_unreadable", _always(0))
     for source, share in _SOURCES.items():
-        verdicts: dict[str, Value] = {
-            "live": lambda t, s=share: round((live(t) or 0) * s),  # type: ignore[misc]
-            "held": lambda t, s=share: round(9 * home.size * s),  # type: ignore[misc]
-            "dead": lambda t, s=share: round((leaked(t) or 0) * s),  # type: ignore[misc]
-            "unknown": lambda t, s=share: round((14 if home.blind else 1) * home.size * s),  # type: ignore[misc]
-        }
+        verdicts = {name: _part(total, _SOURCES, source) for name, total in totals.items()}
         yield _plain(
             "hermes_sessions_open",
             lambda t, v=verdicts: sum(each(t) or 0 for each in v.values()),  # type: ignore[misc]
@@ -288,13 +334,9 @@ def _sessions(home: Home, now: float) -> Iterator[Series]:
         )
         for verdict, value in verdicts.items():
             yield _plain("hermes_sessions_open_by_verdict", value, source=source, verdict=verdict)
-        for cause, part in {"mid_turn": 0.3, "after_turn": 0.6, "empty": 0.1}.items():
-            yield _plain(
-                "hermes_sessions_leaked",
-                lambda t, s=share, p=part: round((leaked(t) or 0) * s * p),  # type: ignore[misc]
-                source=source,
-                cause=cause,
-            )
+        for cause in _CAUSES:
+            part = _part(verdicts["dead"], _CAUSES, cause)
+            yield _plain("hermes_sessions_leaked", part, source=source, cause=cause)
         ends = {"cli": ("cli_close", "reaped"), "telegram": ("session_reset",)}
         for number, reason in enumerate(ends.get(source, ("cron_complete",)), 1):
             yield _plain(
@@ -336,8 +378,9 @@ def _sessions(home: Home, now: float) -> Iterator[Series]:
         _always(home.false_reaps),
         end_reason="reaped",
     )
+    stopped_at = _reaping_stopped_at(home, now)
     for source in ("cli", "cron"):
-        yield _counter(
+        reaped = _counter(
             "hermes_reaper_reaped_total",
             2 * home.leaks_per_hour * home.size * _SOURCES[source] if home.reaps else 0.0,
             now,
@@ -345,9 +388,10 @@ def _sessions(home: Home, now: float) -> Iterator[Series]:
             source=source,
             proof="proven",
         )
+        yield _held(reaped, stopped_at)
     yield _plain(
         "hermes_reaper_reopened_total",
-        lambda t: float(home.false_reaps if t > now - 5 * HOUR else 0),
+        lambda t: float(home.false_reaps if t > stopped_at else 0),
         source="cli",
         proof="proven",
     )
@@ -391,20 +435,66 @@ _FILES_PER_GIB = {
 }  # fmt: skip
 
 
-def _disk(home: Home, now: float) -> Iterator[Series]:
-    grows = {"transcripts": 0.6, "request_dumps": 0.1, "checkpoints_store": 0.3}
-    for kind, size in _KINDS.items():
-        part = home.growth_per_day * grows.get(kind, 0.0)
-        yield _plain(
-            "hermes_disk_bytes",
-            lambda t, s=size, p=part, k=kind: (
-                max(  # type: ignore[misc]
-                    s * home.size * GIB + p * (t - now) / DAY, 0.3 * s * GIB
-                )
-                * (1 + (2 * _wave(t, 4000, 1) if k == "state_wal" else 0))
-            ),
-            kind=kind,
+_MARKS = {
+    "transcripts": (2 * GIB, 0.75),
+    "checkpoints": (10 * GIB, 0.7),
+    "state_db_payload": (2 * GIB, 0.75),
+    "disk_used": (0.9, 0.944),
+    "empty_sessions": (1000.0, 0.1),
+}
+"""The high watermark of each threshold, and the share of it that the low one is."""
+_BETWEEN_PRUNES, _SINCE_PRUNE = 12 * HOUR, 4 * HOUR
+_MEASURED = {
+    "transcripts": {"transcripts": 0.92, "request_dumps": 0.08},
+    "checkpoints": {
+        "checkpoints_legacy": 0.62,
+        "checkpoints_store": 0.28,
+        "checkpoints_archive": 0.1,
+    },
+}
+"""The kinds of bytes that a threshold adds up, with their shares of it."""
+_GROWS = {"cache": 0.7, "state_db": 0.2, "logs": 0.1}
+
+
+def _prunes_until(t: float, now: float) -> int:
+    return math.floor((t - now + _SINCE_PRUNE) / _BETWEEN_PRUNES)
+
+
+def _measured(home: Home, threshold: str, now: float) -> Value:
+    """The value of a threshold. Where a pruner is at work it rises to the high watermark."""
+    high, low = _MARKS[threshold]
+    if home.prunes_at_work and threshold == "transcripts":
+        return lambda t: (
+            high
+            * (low + (1 - low) * ((t - now + _SINCE_PRUNE) % _BETWEEN_PRUNES) / _BETWEEN_PRUNES)
         )
+    share = home.pressed / (1 + 0.35 * list(_MARKS).index(threshold))
+    return lambda t: high * share * (1 + 0.06 * (t - now) / DAY)
+
+
+def _bytes_of(home: Home, kind: str, now: float) -> Value:
+    for threshold, kinds in _MEASURED.items():
+        if kind in kinds:
+            whole = _measured(home, threshold, now)
+            return lambda t: (whole(t) or 0.0) * kinds[kind]
+    size = _KINDS[kind] * home.size * GIB
+    if kind == "state_wal":
+        return lambda t: size * (1 + 2 * _wave(t, 4000, 1))
+    if kind == "trash" and home.prunes_at_work:
+        return _always(3 * DAY / _BETWEEN_PRUNES * _taken_bytes())  # as much comes as goes
+    growth = home.growth_per_day * _GROWS.get(kind, 0.0)
+    return lambda t: max(size + growth * (t - now) / DAY, 0.3 * size)
+
+
+def _taken_bytes() -> float:
+    """By one run of the pruner that is at work."""
+    high, low = _MARKS["transcripts"]
+    return high * (1 - low)
+
+
+def _disk(home: Home, now: float) -> Iterator[Series]:
+    for kind, size in _KINDS.items():
+        yield _plain("hermes_disk_bytes", _bytes_of(home, kind, now), kind=kind)
         count = _FILES_PER_GIB.get(kind, 1000) * size * home.size
         yield _plain("hermes_disk_files", _always(max(round(count), 1)), kind=kind)
     size_bytes = 200 * GIB
@@ -437,23 +527,13 @@ _POLICIES = {
 
 
 def _pruning(home: Home, now: float) -> Iterator[Series]:
-    marks = {
-        "transcripts": (2 * GIB, 0.75),
-        "checkpoints": (10 * GIB, 0.7),
-        "state_db_payload": (2 * GIB, 0.75),
-        "disk_used": (0.9, 0.944),
-        "empty_sessions": (1000.0, 0.1),
-    }
-    for number, (threshold, (high, low)) in enumerate(marks.items()):
-        share = home.pressed / (1 + 0.35 * number)
+    for threshold, (high, low) in _MARKS.items():
+        value = _measured(home, threshold, now)
+        crossed = (value(now) or 0.0) > high
         yield _plain("hermes_prune_threshold_high", _always(high), threshold=threshold)
         yield _plain("hermes_prune_threshold_low", _always(high * low), threshold=threshold)
-        yield _plain(
-            "hermes_prune_threshold_value",
-            lambda t, h=high, s=share: h * s * (1 + 0.06 * (t - now) / DAY),  # type: ignore[misc]
-            threshold=threshold,
-        )
-        yield _plain("hermes_prune_pressure", _always(share > 1), threshold=threshold)
+        yield _plain("hermes_prune_threshold_value", value, threshold=threshold)
+        yield _plain("hermes_prune_pressure", _always(crossed), threshold=threshold)
     for policy, part in _POLICIES.items():
         bytes_now = part * home.size * GIB * (1.0 if home.prunes else 3.0)
         yield _plain("hermes_disk_reclaimable_bytes", _always(bytes_now), policy=policy)
@@ -467,11 +547,16 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
             _always(now - (30 + 100 * part) * DAY),
             policy=policy,
         )
+        if home.prunes_at_work:
+            continue
         pace = part * home.size * (1.0 if home.prunes else 0.0)
         yield _counter("hermes_prune_deleted_total", 40 * pace, now, in_steps=True, policy=policy)
         yield _counter(
             "hermes_prune_freed_bytes_total", 90 * MIB * pace, now, in_steps=True, policy=policy
         )
+    if home.prunes_at_work:
+        yield from _work_of_pruner(now)
+        return
     for outcome, pace in {"done": 1.0, "partial": 0.1, "failed": 0.04}.items():
         runs = pace if home.prunes else 0.0
         yield _counter("hermes_prune_runs_total", runs, now, in_steps=True, outcome=outcome)
@@ -494,9 +579,37 @@ def _pruning(home: Home, now: float) -> Iterator[Series]:
     yield _plain("hermes_prune_capped_items", _always(40 * (home.pressed > 1)))
 
 
+def _work_of_pruner(now: float) -> Iterator[Series]:
+    """Two runs a day: sessions and their transcripts go, and trash of three days ago comes free."""
+    runs: Value = lambda t: 40.0 + _prunes_until(t, now)  # noqa: E731
+    for policy, items in {"old_sessions": 180, "trivial_sessions": 90, "request_dumps": 60}.items():
+        yield _plain(
+            "hermes_prune_deleted_total",
+            lambda t, n=items: n * (runs(t) or 0.0),  # type: ignore[misc]
+            policy=policy,
+        )
+    yield _plain(
+        "hermes_prune_freed_bytes_total",
+        lambda t: _taken_bytes() * (runs(t) or 0.0),
+        policy="expired_trash",
+    )
+    yield _plain("hermes_prune_runs_total", runs, outcome="done")
+    yield _plain(
+        "hermes_prune_last_run_timestamp_seconds",
+        lambda t: now - _SINCE_PRUNE + _BETWEEN_PRUNES * _prunes_until(t, now),
+        outcome="done",
+    )
+    yield _plain("hermes_prune_blocked", _always(0), reason="too_many_orphans")
+    yield _plain("hermes_prune_by_age", _always(0))
+    yield _plain("hermes_prune_capped_items", _always(0))
+    yield _plain(
+        "hermes_prune_unreachable_bytes", _always(0), threshold="transcripts", reason="trash"
+    )
+
+
 def _database(home: Home, now: float) -> Iterator[Series]:
     pages = 0.9 * home.size * GIB / 4096
-    yield _plain("hermes_state_db_schema_version", _always(30))
+    yield _plain("hermes_state_db_schema_version", _always(22))
     yield _plain("hermes_state_db_pages", _always(round(pages)))
     yield _plain(
         "hermes_state_db_free_pages", lambda t: round(pages * (0.2 + 0.05 * _wave(t, 9e4, 2)))

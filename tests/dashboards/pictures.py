@@ -36,13 +36,48 @@ class Shot:
     instance: str = ""
     height: int = 1400
     """Of its first screens, in pixels."""
+    home: str = ""
+    section: str = ""
+    """Where its picture begins, if not at the top."""
+    picture: str = ""
+    """The name of its picture, if not that of the dashboard."""
 
 
 SHOTS = (
     Shot("hermes-fleet", DAY, height=1470),
-    Shot("hermes-host", 6 * HOUR, "anvil-02:10749", height=1506),
+    Shot("hermes-host", 6 * HOUR, "anvil-02:10749", height=1466),
     Shot("hermes-agent", 6 * HOUR, height=1290),
 )
+PRUNING = Shot(
+    "hermes-host",
+    DAY,
+    "anvil-01:10749",
+    height=1712,
+    home="default",
+    section="Disk",
+    picture="hermes-host-disk",
+)
+"""Bytes of transcripts and checkpoints, thresholds with their watermarks, a prune at work."""
+_STEPS = 1800.0
+"""The steps of all panels divide this and ten minutes, so that all end at the same moment."""
+
+
+def one_moment() -> float:
+    """A moment that the queries of all panels end at, a little back.
+
+    It is no full or half hour: the label of an axis at its end would be cut off.
+    """
+    return time.time() // _STEPS * _STEPS - 600
+
+
+@contextmanager
+def open_past(folder: Path, moment: float) -> Iterator[Browser]:
+    """Before a Prometheus with a day of the fleet that ends at the moment."""
+    with (
+        stage(folder, FLEET, all_day, {}, rules_of_the_past=True, until=moment) as server,
+        browser(server.url) as window,
+    ):
+        yield window
 
 
 @contextmanager
@@ -61,27 +96,28 @@ def open_browser(folder: Path) -> Iterator[Browser]:
 
 
 def look(window: Browser, shot: Shot, theme: str, now: float) -> Looked:
-    chosen = {"instance": shot.instance} if shot.instance else {}
+    asked = {"instance": shot.instance, "home": shot.home}
+    chosen = {name: value for name, value in asked.items() if value}
     return window.look(shot.dashboard, theme, now - shot.back, now, **chosen)
 
 
 def main() -> None:
     for folder in (WHOLE, SHOWN):
         folder.mkdir(parents=True, exist_ok=True)
+    moment = one_moment()
     with (
         tempfile.TemporaryDirectory(prefix="pictures-") as name,
-        open_browser(Path(name)) as window,
+        open_past(Path(name), moment) as window,
     ):
-        now = time.time()
-        for shot in SHOTS:
+        for shot in (*SHOTS, PRUNING):
             for theme in THEMES:
-                looked = look(window, shot, theme, now)
-                file = f"{shot.dashboard}-{theme}.png"
+                looked = look(window, shot, theme, moment)
+                file = f"{shot.picture or shot.dashboard}-{theme}.png"
                 print(file, *looked.troubles(), sep="\n  ", flush=True)
                 (WHOLE / file).write_bytes(looked.picture)
                 if looked.troubles():
                     sys.exit(f"error: {shot.dashboard} has panels in trouble")
-                (SHOWN / file).write_bytes(window.first_screens(shot.height))
+                (SHOWN / file).write_bytes(window.screens(shot.height, shot.section))
 
 
 if __name__ == "__main__":

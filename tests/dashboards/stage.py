@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from tests.dashboards.history import DAY, JOB, Host, Series, host_series, write_history
+from tests.dashboards.history import DAY, JOB, MINUTE, Host, Series, host_series, write_history
 from tests.real.hermes import REPOSITORY
 from tests.real.prometheus import Prometheus, prometheus
 from tests.real.waiting import wait_until
@@ -42,21 +42,31 @@ def stage(
     agents: Mapping[str, str],
     *,
     rules_of_the_past: bool = False,
+    rules_since: float = 1.05 * DAY,
+    until: float | None = None,
 ) -> Iterator[Prometheus]:
     """Serve the past of `hosts` and scrape `agents` (name to address) every second.
 
-    With `rules_of_the_past` promtool evaluates the recording rules for the past too, as one does
-    when they are new; else only the few recorded series that rules look back at have one.
+    With `rules_of_the_past` promtool evaluates the recording rules for the past too, `rules_since`
+    so many seconds ago, as one does when they are new; else only the few recorded series that rules
+    look back at have one. Where the past ends at a moment, `until`, there is no present: all panels
+    can look at that moment.
     """
     data = folder / "data"
     # A little back, so that what is scraped from now on comes after it.
-    now = time.time() - 5
+    now = time.time() - 5 if until is None else until
     file = folder / "history.txt"
-    write_history(file, hosts, now, times(now), recorded=not rules_of_the_past)
+    # promtool evaluates rules at moments of its own, up to a minute before the last one.
+    still = 0.0 if until is None else 5 * MINUTE
+    write_history(file, hosts, now, times(now), recorded=not rules_of_the_past, still=still)
     _promtool("openmetrics", "--quiet", str(file), str(data))
     file.unlink()
     if rules_of_the_past:
-        _evaluate_past(folder, data, now)
+        _evaluate_past(folder, data, now, rules_since)
+    if until is not None:
+        with prometheus([], configuration="scrape_configs: []", data=data) as server:
+            yield server
+        return
     rules = folder / "rules.yaml"
     rules.write_text(json.dumps({"groups": [_hurried(group) for group in recording_groups()]}))
     configuration: dict[str, Any] = {
@@ -160,7 +170,7 @@ def _evaluations(server: Prometheus) -> dict[str, str]:
     return {group["name"]: group["lastEvaluation"] for group in groups}
 
 
-def _evaluate_past(folder: Path, data: Path, now: float) -> None:
+def _evaluate_past(folder: Path, data: Path, now: float, seconds: float) -> None:
     """Rules that read others come after them: promtool knows only what Prometheus has already."""
     for level, rules in enumerate(_levels(recording_groups())):
         file = folder / f"level-{level}.yaml"
@@ -171,7 +181,7 @@ def _evaluate_past(folder: Path, data: Path, now: float) -> None:
             _promtool(
                 "rules",
                 *("--url", server.url, "--output-dir", str(data), "--eval-interval", "1m"),
-                *("--start", str(int(now - 1.05 * DAY)), "--end", str(int(now))),
+                *("--start", str(int(now - seconds)), "--end", str(int(now))),
                 str(file),
             )
 

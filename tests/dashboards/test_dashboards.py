@@ -17,6 +17,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards import generate
+from dashboards.words import DAYS, MINUTES
 from exporter.cli import commands
 from exporter.cli.parser import Parser
 from exporter.collectors import collectors
@@ -25,8 +26,8 @@ from tests.dashboards.expressions import FILES, FOLDER, NAMES, load, panels, sel
 from tests.dashboards.stage import recorded_names
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-UNITS = {"short", "none", "percentunit", "currencyUSD", "bytes", "s", "d"}
-"""Of those that Grafana knows, the ones in use."""
+UNITS = {"short", "none", "percentunit", "currencyUSD", "bytes", "s", DAYS, MINUTES}
+"""Those in use. Seconds only where they are few: Grafana shows large ones as weeks."""
 RATES = {"rate", "irate", "increase"}
 
 each_dashboard = pytest.mark.parametrize("name", NAMES)

@@ -126,6 +126,20 @@ def test_links_begin_as_configured(tmp_path: Path) -> None:
     assert annotations["dashboard_url"].startswith("https://grafana.example/d/hermes-host?var-job=")
 
 
+def test_an_alert_about_an_agent_that_is_down_does_not_link_to_it() -> None:
+    """Whatever asks for `up` or for what is absent may be about an agent that cannot answer."""
+    rules = [rule for group in yaml.safe_load(generated())["groups"] for rule in group["rules"]]
+    links = {
+        rule["alert"]: rule["annotations"]["runbook_url"]
+        for rule in rules
+        if re.search(r"(?<![\w:])up\b|\babsent", rule["expr"])
+    }
+    assert {"HermesAgentDown", "HermesAgentAbsent"} <= links.keys()
+    for name, link in links.items():
+        assert "http://{{ $labels.instance" not in link, name
+        assert "instance!=%q" in link  # another one, which answers
+
+
 def test_the_page_tells_how_to_set_links_without_a_checkout(tmp_path: Path) -> None:
     page = reference.page()
     settings, edit = re.search(
