@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import registry, report
+from benchmarks import figures, performance, registry, report
 from benchmarks.line import Setting, Verdict
 
 
@@ -26,6 +26,10 @@ def main() -> int:
         results[name] = registry.run(name, setting)
     report.show(results, console)
     console.print(f"written to {report.save(results, setting, arguments.json)}", soft_wrap=True)
+    if arguments.publish:
+        figures.keep(results, setting)
+        performance.write()
+        console.print(f"and to {performance.PAGE}", soft_wrap=True)
     lines = [line for lines in results.values() for line in lines]
     return 0 if all(line.verdict is Verdict.MET for line in lines) else 1
 
@@ -37,6 +41,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="1 is the field's picture")
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds of each pair")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
+    parser.add_argument(
+        "--publish", action="store_true", help="keep the figures, and make docs/performance.md anew"
+    )
     return parser.parse_args()
 
 

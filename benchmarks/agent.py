@@ -85,13 +85,19 @@ def configure(config: Path, interval: str) -> None:
 
 
 @contextmanager
-def running(home: Path, *, interval: str, python: str | Path = sys.executable) -> Iterator[Agent]:
-    """Start an agent that scans only this home; it is stopped when the block ends."""
+def running(
+    *homes: Path, interval: str, python: str | Path = sys.executable, socket: str = ""
+) -> Iterator[Agent]:
+    """Start an agent that scans only these homes; it is stopped when the block ends.
+
+    Commands can ask it if it has a socket.
+    """
     with tempfile.TemporaryDirectory(prefix="hermes-exporter-bench-") as folder:
         log, config = Path(folder, "log"), Path(folder, "config.yaml")
         configure(config, interval)
         command = [str(python), "-m", "exporter", "serve"]
-        command += ["--home", str(home), "--state-dir", f"{folder}/state"]
+        command += [word for home in homes for word in ("--home", str(home))]
+        command += ["--state-dir", f"{folder}/state", f"--agent.socket={socket}"]
         command += ["--config.file", str(config), "--web.listen-address", "127.0.0.1:0"]
         with log.open("wb") as stream, subprocess.Popen(command, stderr=stream) as process:
             try:

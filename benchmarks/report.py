@@ -29,8 +29,8 @@ def show(results: dict[str, list[Line]], console: Console) -> None:
                 name,
                 line.job,
                 line.peer,
-                f"{'≥' if line.at_least else '≤'} {_figure(line.limit)} {line.unit}".rstrip(),
-                f"{_figure(line.achieved)} {line.unit}".rstrip(),
+                f"{'≥' if line.at_least else '≤'} {figure(line.limit)} {line.unit}".rstrip(),
+                f"{figure(line.achieved)} {line.unit}".rstrip(),
                 f"[{colour}]{line.verdict}[/]",
                 line.error or line.note,
             )
@@ -58,5 +58,6 @@ def save(results: dict[str, list[Line]], setting: Setting, path: Path | None = N
     return place
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
+    """Return a number with three digits, or whole if it is large."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
