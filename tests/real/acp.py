@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import queue
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +10,7 @@ from typing import Any
 
 from tests.real.cli import user_environment
 from tests.real.hermes import Hermes
-from tests.real.terminal import PATIENCE_SECONDS
+from tests.real.json_rpc import JsonRpc, result_of
 
 
 class Editor:
@@ -23,9 +19,7 @@ class Editor:
     def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
         self.process = process
         self._folder = str(folder)
-        self._ids = itertools.count(1)
-        self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
-        threading.Thread(target=self._read, daemon=True).start()
+        self._calls = JsonRpc(process)
         self.wait(self.start("initialize", protocolVersion=1, clientCapabilities={}))
 
     def create(self) -> str:
@@ -42,26 +36,10 @@ class Editor:
         return self.start("session/prompt", sessionId=session, prompt=said)
 
     def start(self, method: str, **params: Any) -> int:
-        assert self.process.stdin is not None
-        number = next(self._ids)
-        self._answers[number] = queue.Queue()
-        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        self.process.stdin.write(json.dumps(message) + "\n")
-        self.process.stdin.flush()
-        return number
+        return self._calls.start(method, params)
 
     def wait(self, number: int) -> dict[str, Any]:
-        answer = self._answers[number].get(timeout=PATIENCE_SECONDS)
-        assert "error" not in answer, answer
-        result: dict[str, Any] = answer["result"]
-        return result
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            message = json.loads(line)
-            if message.get("id") in self._answers and "method" not in message:
-                self._answers[message["id"]].put(message)
+        return result_of(self._calls.wait(number))
 
 
 @contextmanager

@@ -76,10 +76,17 @@ def holder(
         command = [str(hermes.python), str(_program(home)), *arguments]
     if user is not None:
         command = [*as_user(user), *command]
+    with obedient_process([*wrapper, *command], hermes, home) as running:
+        yield running
+
+
+@contextmanager
+def obedient_process(command: Sequence[str], hermes: Hermes, home: Path) -> Iterator[Holder]:
+    """Run a program of `inside/`; it ends with its input, at the end of the block."""
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
-            [*wrapper, *command],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

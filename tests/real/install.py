@@ -8,6 +8,7 @@ its stamp is written, so that an interrupted run leaves nothing that looks finis
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -44,7 +45,8 @@ def install_dependencies() -> None:
     """
     folder = dependencies_python().parents[1]
     interpreter = interpreter_for_hermes()
-    fingerprint = f"{interpreter} {NEWEST} {' '.join(EXTRAS)}"
+    # The real path: working copies that share a cache have environments of their own.
+    fingerprint = f"{os.path.realpath(interpreter)} {NEWEST} {' '.join(EXTRAS)}"
     if is_installed(folder, fingerprint):
         return
     print(f"hermes: installing the dependencies of hermes-agent {NEWEST}", flush=True)

@@ -21,6 +21,7 @@ HANG = "think for ever"
 DELEGATE = "let a helper"
 FILL = "tell all you know"
 USE_TOOL = "use a tool"
+LEAVE_TOOL = "leave a tool running"
 ANSWER = ("Well, ", "hello.")
 TOOL_COMMAND = "sleep 3600"
 LONG_ANSWER = "All that I know, and more. " * 10_000
@@ -151,7 +152,9 @@ def _question(request: dict[str, Any]) -> str:
 
 
 def _tool_call(question: str) -> dict[str, Any] | None:
-    if USE_TOOL in question:
+    if LEAVE_TOOL in question:
+        function, arguments = "terminal", {"command": TOOL_COMMAND, "background": True}
+    elif USE_TOOL in question:
         function, arguments = "terminal", {"command": TOOL_COMMAND}
     elif question.startswith(DELEGATE):
         function, arguments = "delegate_task", {"goal": question.removeprefix(DELEGATE).strip()}

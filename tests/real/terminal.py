@@ -39,6 +39,8 @@ class Terminal:
         self._screen = screen
         self.output = ""
         """All that it has shown so far, without colours and cursor movements."""
+        self.raw = ""
+        """The same with them."""
         self.takes_input = False
         """Whether a line editor has begun to read."""
         self._unread = ""
@@ -50,6 +52,14 @@ class Terminal:
     def type(self, line: str) -> None:
         """Type a line and press Enter."""
         os.write(self._screen, line.encode() + b"\r")
+
+    def press(self, keys: str) -> None:
+        """Press keys, without Enter."""
+        os.write(self._screen, keys.encode())
+
+    def modes(self) -> int:
+        """Return the local modes of the terminal: echo, whole lines and so on."""
+        return int(termios.tcgetattr(self._screen)[3])
 
     def wait_for(self, text: str, times: int = 1) -> None:
         """Return when the text has been shown so often."""
@@ -69,6 +79,10 @@ class Terminal:
             wait_until(holds, what, PATIENCE_SECONDS)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.output[-3000:]}") from None
+
+    def wait_for_end(self) -> None:
+        """Return when all that an ended program has shown was read."""
+        self._reader.join()
 
     def descendants(self) -> list[psutil.Process]:
         try:
@@ -113,6 +127,7 @@ class Terminal:
             self._show(self._unread + self._decoder.decode(data))
 
     def _show(self, text: str) -> None:
+        self.raw += text.removeprefix(self._unread)
         begun = _BEGUN.search(text)
         self._unread = begun[0] if begun else ""
         self.output += _CONTROL.sub("", text.removesuffix(self._unread))
@@ -121,11 +136,14 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    command: Sequence[str | Path], environment: dict[str, str], folder: Path
+    command: Sequence[str | Path],
+    environment: dict[str, str],
+    folder: Path,
+    size: tuple[int, int] = _ROWS_AND_COLUMNS,
 ) -> Iterator[Terminal]:
-    """Run the command in `folder`, in a session of its own."""
+    """Run the command in `folder`, in a session of its own; `size` is in rows and columns."""
     screen, inside = pty.openpty()
-    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", *_ROWS_AND_COLUMNS, 0, 0))
+    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     try:
         process = subprocess.Popen(
             command,

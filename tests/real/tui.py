@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import queue
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 from tests.real.cli import numbered, session_of, user_environment
 from tests.real.hermes import Hermes
+from tests.real.json_rpc import JsonRpc, result_of
 from tests.real.stub_model import HANG, StubModel
 from tests.real.terminal import PATIENCE_SECONDS
 from tests.real.waiting import wait_until
@@ -27,10 +25,8 @@ class Tui:
     def __init__(self, home: Path, process: subprocess.Popen[str]) -> None:
         self.process = process
         self._home = home
-        self._ids = itertools.count(1)
-        self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
         self._events: queue.Queue[tuple[str, str]] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._calls = JsonRpc(process, self._hear)
 
     def create(self) -> str:
         """A new window; its session has no row before the first question."""
@@ -82,30 +78,17 @@ class Tui:
     def request(self, method: str, **params: Any) -> dict[str, Any]:
         """The result of a call; a window is busy for a moment after it has shown an answer."""
         answer = wait_until(lambda: self._call(method, params), f"{method} is possible")
-        assert "error" not in answer, answer
-        result: dict[str, Any] = answer["result"]
-        return result
+        return result_of(answer)
 
     def _call(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         """The answer, or None if the window is busy."""
-        assert self.process.stdin is not None
-        number = next(self._ids)
-        self._answers[number] = queue.Queue()
-        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        self.process.stdin.write(json.dumps(message) + "\n")
-        self.process.stdin.flush()
-        answer = self._answers[number].get(timeout=PATIENCE_SECONDS)
+        answer = self._calls.wait(self._calls.start(method, params))
         return None if answer.get("error", {}).get("code") == _BUSY else answer
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            message = json.loads(line)
-            if message.get("method") == "event":
-                event = message["params"]
-                self._events.put((event["type"], event.get("session_id", "")))
-            elif message.get("id") in self._answers:
-                self._answers[message["id"]].put(message)
+    def _hear(self, message: dict[str, Any]) -> None:
+        if message["method"] == "event":
+            event = message["params"]
+            self._events.put((event["type"], event.get("session_id", "")))
 
 
 @contextmanager

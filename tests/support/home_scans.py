@@ -6,7 +6,6 @@ import hashlib
 import os
 import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from exporter.workers import protocol
 from exporter.workers.frames import FrameReader, pack
 from exporter.workers.home import WorkerHome
 from tests.real.hermes import Hermes
-from tests.real.holders import Holder
+from tests.real.holders import Holder, obedient_process
 
 Trace = dict[str, tuple[Any, ...]]
 
@@ -157,21 +156,5 @@ def counted(histograms: Sequence[MessageHistogram]) -> dict[str, tuple[int, int]
 @contextmanager
 def rewriter(hermes: Hermes, home: Path) -> Iterator[Holder]:
     """Run a holder that can also do what `inside/rewrite.py` has."""
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(
-            hermes.command("rewrite"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=hermes.environment(home),
-            cwd=home.parent,
-            text=True,
-        ) as process,
-    ):
-        try:
-            yield Holder(process, errors)
-            if process.poll() is None:
-                process.communicate(timeout=60)
-        finally:
-            process.kill()
+    with obedient_process(hermes.command("rewrite"), hermes, home) as running:
+        yield running

@@ -44,17 +44,16 @@ def session(name: str, days: float = 100.0, **changes: Any) -> InventorySession:
     about: dict[str, Any] = {
         "source": "cli",
         "is_open": False,
-        "started_at": moment,
         "ended_at": moment,
         "end_reason": "cli_close",
         "last_activity_at": moment,
         "clocks_sane": True,
-        "rows": 20,
         **changes,
     }
-    about.setdefault("size", about["rows"])
-    about.setdefault("payload_bytes", 1000 * about["rows"] + 100)
-    about.setdefault("expected", json.dumps({"rows": about["rows"]}).encode())
+    rows = about.pop("rows", 20)
+    about.setdefault("size", rows)
+    about.setdefault("payload_bytes", 1000 * rows + 100)
+    about.setdefault("expected", json.dumps({"rows": rows}).encode())
     return InventorySession(id=name, **about)
 
 
@@ -100,7 +99,7 @@ def plan(
 
 def pressed(found: Inventory, how: Prune, memory: PruneMemory | None = None) -> Pressure:
     """Return the pressure of an inventory."""
-    return assess(read_levels(found), how, memory or PruneMemory(), found.taken_at)[0]
+    return assess(read_levels(found, how), how, memory or PruneMemory(), found.taken_at)[0]
 
 
 def targets(found: PrunePlan, act: Act = Act.DELETE_SESSION) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from exporter.snapshot import LockAnswer
 from exporter.workers.home import WorkerHome
 from exporter.writing.target import Target
 from tests.real.hermes import Hermes
-from tests.real.holders import Holder
+from tests.real.holders import Holder, obedient_process
 from tests.support.evidence import evidence
 from tests.support.home_scans import scan
 
@@ -47,25 +46,9 @@ def hermes_process(hermes: Hermes, home: Path, *arguments: str) -> Iterator[Hold
     program = home.parent / f"{home.name}-more" / "hermes"
     program.parent.mkdir(exist_ok=True)
     program.write_text("from tests.real.inside.hold_more import main\n\nmain()\n")
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(
-            [str(hermes.python), str(program), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=hermes.environment(home),
-            cwd=home.parent,
-            text=True,
-        ) as process,
-    ):
-        try:
-            yield Holder(process, errors)
-            if process.poll() is None and process.stdin is not None:
-                process.stdin.close()
-                process.wait(timeout=60)
-        finally:
-            process.kill()
+    command = [str(hermes.python), str(program), *arguments]
+    with obedient_process(command, hermes, home) as running:
+        yield running
 
 
 def leaky_home(hermes: Hermes, home: Path, sessions: Sequence[str]) -> Path:

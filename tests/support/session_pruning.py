@@ -22,7 +22,7 @@ from exporter.pruner.models import Act, PruneAction, PrunePlan
 from exporter.runs.models import Frees, Outcome
 from exporter.writing.target import Target
 from tests.real.hermes import Hermes
-from tests.real.holders import Holder
+from tests.real.holders import Holder, obedient_process
 from tests.support.evidence import evidence
 from tests.support.reaping import target_of
 
@@ -37,25 +37,9 @@ def prunable_process(
     program = home.parent / f"{home.name}-{module}" / "hermes"
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"from tests.real.inside.{module} import main\n\nmain()\n")
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(
-            [str(hermes.python), str(program), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=hermes.environment(home),
-            cwd=home.parent,
-            text=True,
-        ) as process,
-    ):
-        try:
-            yield Holder(process, errors)
-            if process.poll() is None and process.stdin is not None:
-                process.stdin.close()
-                process.wait(timeout=60)
-        finally:
-            process.kill()
+    command = [str(hermes.python), str(program), *arguments]
+    with obedient_process(command, hermes, home) as running:
+        yield running
 
 
 def planned(

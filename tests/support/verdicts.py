@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,10 @@ from tests.support.running_agent import scanned_again
 
 T = TypeVar("T")
 HOME = "watched"
-IMPATIENT = "scan: {interval: 300ms}\nreaper: {min_idle: 1s, interval: 300ms}\n"
+MIN_IDLE_SECONDS = 1
+IMPATIENT = (
+    f"scan: {{interval: 300ms}}\nreaper: {{min_idle: {MIN_IDLE_SECONDS}s, interval: 300ms}}\n"
+)
 PRESUME = "presume_after: {server: 3s, chat: 8s}"
 """Settings of the reaper; without them it presumes nothing in the time of a test."""
 _PRESUMED_BESIDE = {"server", "chat", "unknown_program"}
@@ -161,8 +165,15 @@ def watching(
 
 
 def sessions_seen_by(wrapper: Sequence[str], home: Path, folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what `sessions --json` says when it is run by `wrapper`, by id."""
-    rows = json.loads(_command(wrapper, home, folder, "sessions", "--json"))
+    """Return what `sessions --json` says when it is run by `wrapper`, by id, once all are idle."""
+
+    def seen() -> tuple[list[dict[str, Any]]] | None:
+        began = time.time()
+        rows = json.loads(_command(wrapper, home, folder, "sessions", "--json"))
+        idle = all(row["last_activity_at"] < began - MIN_IDLE_SECONDS for row in rows)
+        return (rows,) if idle else None
+
+    (rows,) = wait_until(seen, "every session is idle")
     return {row["id"]: row for row in rows}
 
 

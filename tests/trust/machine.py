@@ -63,6 +63,8 @@ WEIGHTS = {
     "fault": 6,
     "damage_trash": 1,
     "damage_journal": 1,
+    "back_up": 2,
+    "import_backup": 2,
 }
 WAITS = (5, 31, 61, 61, 121, 300, 660, 660, 1900, 2 * HOUR + 120, 5 * HOUR, 26 * HOUR, 74 * HOUR)
 LONG_WAITS = (8 * 24 * HOUR, 40 * 24 * HOUR, 95 * 24 * HOUR)
@@ -97,6 +99,7 @@ class Machine:
         self.model.processes = stage.processes
         self._numbers = iter(range(1, LONG))
         self._works: list[int] = []
+        self._backed_up: set[str] = set()
         self.counts: Counter[str] = Counter()
         self.seen = {home.path: stage.look(home) for home in stage.homes}
         self._true_wall = self.clock.wall - self.clock.true
@@ -154,6 +157,7 @@ class Machine:
         self._ours = True
         try:
             answer = do()
+            self.model.acted()
             self._check()
             return answer
         finally:
@@ -235,6 +239,7 @@ class Machine:
         session.tokens += tokens
         process.written += 1000
         self.model.active(home, session)
+        session.used_unseen = process.kind == "visitor"
         if home.version == "0.13.0":
             token = self._token()
             old = [t for t, path in home.file_tokens.items() if session.id in path]
@@ -488,16 +493,14 @@ class Machine:
 
     def _scan_with(self, agent: Any) -> None:
         fallen = self._acting(agent.scan)
-        # What the product did is counted in the journal. One that is lost begins again.
-        damaged = {home.path for home in self.homes if home.journal_damaged}
-        if fallen := [said for path, said in fallen if path not in damaged]:
+        if fallen:
             raise BrokenPromiseError(f"counters fell: {fallen}")
         faulty = self._faulty
         for home in self.homes:
             rows = self.seen[home.path].rows
             self.model.scanned(home, rows, main=agent is self.stage.agents[0])
             if not faulty and agent.up[home.path]:
-                self.model.check_healed(home, self.seen[home.path])
+                self.model.check_healed(home, self.seen[home.path], since=agent.knows_since)
                 if agent is self.stage.agents[0]:
                     self.model.check_due(home, self.seen[home.path], enforcing=True)
             elif not faulty:
@@ -563,6 +566,9 @@ class Machine:
 
     def _undo_all(self, step: Step) -> None:
         """Undo every prune: all that was not purged is in the home again."""
+        for _ in range(3):  # runs that the journal has lost are noted again
+            self.clock.advance(61)
+            self._scan_with(self.stage.agents[0])
         command = self._by_hand()
         runs = [each for each in command.history() if each["kind"] == "prune"]
         for each in runs[:20]:
@@ -570,7 +576,7 @@ class Machine:
                 self._undo_run(each["run"])
         for home in self.homes:
             seen = self.seen[home.path]
-            if home.journal_damaged or len(runs) > 20:
+            if home.journal_garbled or len(runs) > 20:
                 continue
             here = seen.in_database() | seen.in_files()
             lost = (seen.in_trash() - here - home.released) & {
@@ -668,10 +674,38 @@ class Machine:
         if step.b % 3 == 0:
             journal.unlink()
             return
+        home.journal_garbled = True
         content = bytearray(journal.read_bytes())
         for offset in range(64):
             content[(step.c + offset) % len(content)] ^= 0x55
         journal.write_bytes(content)
+
+    # Backups
+
+    def _back_up(self, step: Step) -> None:
+        home = self._home(step.a)
+        if not self.model.of(home):
+            self.stage.back_up(home)
+            self._backed_up.add(home.path)
+
+    def _import_backup(self, step: Step) -> None:
+        """An older database takes the place of the present one, and perhaps an older journal."""
+        home = self._home(step.a)
+        if home.path not in self._backed_up or self.model.of(home):
+            return
+        if step.b % 2:
+            self.stage.restore(home)
+        else:
+            home.journal_damaged = True
+            self.stage.import_backup(home)
+        seen = self.seen[home.path] = self.stage.look(home)
+        self.model.rewritten(home, seen)
+        held = [each for each, why in home.held.items() if "handoff" in why]
+        sql = "UPDATE sessions SET handoff_state = NULL"
+        self.stage.write(home, (sql, []))
+        for each in held:
+            home.held[each].discard("handoff")
+        self.seen[home.path] = self.stage.look(home)
 
 
 def shrink(script: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:

@@ -10,6 +10,7 @@ from tests.trust.made_up_time import MadeUpTime
 CLOCK = MadeUpTime()
 CLOCK.install()
 
+import gc  # noqa: E402
 import json  # noqa: E402
 import logging  # noqa: E402
 import os  # noqa: E402
@@ -17,12 +18,14 @@ import random  # noqa: E402
 import secrets  # noqa: E402
 import shutil  # noqa: E402
 import threading  # noqa: E402
+from collections.abc import Callable  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 from exporter import logs  # noqa: E402
 from exporter.agent.home_finder import HomeFinder  # noqa: E402
 from exporter.agent.manual_prune import PruneCommand  # noqa: E402
+from exporter.agent.manual_reap import ReapCommand  # noqa: E402
 from exporter.agent.scan_loop import ScanLoop  # noqa: E402
 from exporter.agent.service import HostService  # noqa: E402
 from exporter.agent.state_store import StateStore, copy_memories  # noqa: E402
@@ -224,6 +227,40 @@ class MadeUpStage:
         else:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
+    # Backups
+
+    def back_up(self, home: Home) -> None:
+        """`hermes backup`, when no process has the database open: it has the journal too."""
+        self._settle_wal(home)
+        folder = self.folder / f"backup-{Path(home.path).name}"
+        folder.mkdir(exist_ok=True)
+        for name in ("state.db", ".hermes-exporter/journal.db"):
+            if (Path(home.path) / name).exists():
+                shutil.copy(Path(home.path) / name, folder / Path(name).name)
+
+    def import_backup(self, home: Home) -> None:
+        """`hermes import`: the files are written anew in place."""
+        self._settle_wal(home)
+        folder = self.folder / f"backup-{Path(home.path).name}"
+        for name in ("state.db", ".hermes-exporter/journal.db"):
+            kept, file = folder / Path(name).name, Path(home.path) / name
+            if kept.exists() and file.parent.exists():
+                file.write_bytes(kept.read_bytes())
+
+    def restore(self, home: Home) -> None:
+        """A snapshot is restored: a new file takes the place of the database alone."""
+        self._settle_wal(home)
+        new = self.folder / "restored.db"
+        shutil.copy(self.folder / f"backup-{Path(home.path).name}" / "state.db", new)
+        (Path(home.path) / "state.db").unlink()
+        shutil.move(new, Path(home.path) / "state.db")
+
+    def _settle_wal(self, home: Home) -> None:
+        """A killed process has left a WAL; Hermes opens and closes the database first."""
+        side = self._sides[home.path]
+        side.connect()
+        side.close()
+
     # The product
 
     def finder(self, store: StateStore) -> HomeFinder:
@@ -265,33 +302,43 @@ class _Agent:
         self._begin()
 
     def _begin(self) -> None:
+        self._workers: list[MadeUpWorker] = []
         self._store = StateStore.open(self._folder)
         self._metrics = MetricsRenderer(frozenset(), _raise, of_process=False)
         self._loop = ScanLoop(
             self._stage.settings,
             self._store,
             discovery=self._stage.finder(self._store),
-            pool=Pool(lambda _: MadeUpWorker(HOST)),  # type: ignore[arg-type,return-value]
+            pool=Pool(self._new_worker),  # type: ignore[arg-type]
             survey=HOST.survey,
             file_patterns=self._metrics.file_patterns,
         )
 
-    def scan(self) -> list[tuple[str, str]]:
-        """Scan and act; return the counters that fell, each with the path of its home."""
+    @property
+    def knows_since(self) -> float:
+        """When the youngest of its workers first scanned."""
+        return max(
+            (each.first_scan for each in self._workers if not each.dead), default=float("inf")
+        )
+
+    def _new_worker(self, _: Any) -> MadeUpWorker:
+        self._workers = [each for each in self._workers if not each.dead]
+        self._workers.append(MadeUpWorker(HOST))
+        return self._workers[-1]
+
+    def scan(self) -> list[str]:
+        """Scan and act; return the counters that fell."""
         view = self._loop.run(60.0)
         for thread in threading.enumerate():
             if thread.name == "prune":
                 thread.join(60.0)
         self.up = {home.path: home.up for home in view.homes}
         fallen = []
-        paths = {home.label: home.path for home in view.homes}
         for line in self._metrics.render(view).text.decode().splitlines():
             name, _, value = line.rpartition(" ")
             if not line.startswith("#") and ("_total{" in name or name.endswith("_total")):
                 if float(value) < self._counters.get(name, 0.0):
-                    label = name.partition('home="')[2].partition('"')[0]
-                    said = f"{name}: {self._counters[name]} → {value}"
-                    fallen.append((paths.get(label, ""), said))
+                    fallen.append(f"{name}: {self._counters[name]} → {value}")
                 self._counters[name] = float(value)
         return fallen
 
@@ -317,7 +364,7 @@ class _Command:
     def __init__(self, stage: MadeUpStage) -> None:
         self._stage = stage
 
-    def _do(self, what: Any) -> Any:
+    def _do(self, what: Callable[[HostService], Any]) -> Any:
         store = StateStore.in_memory()
         copy_memories(str(self._stage.folder / "state-one"), store)
         loop = ScanLoop(
@@ -338,7 +385,7 @@ class _Command:
             store.close()
 
     def reap(self, *, presume: bool) -> Any:
-        return self._do(lambda host: host.reap(execute=True, presume=presume))
+        return self._do(lambda host: host.reap(ReapCommand(execute=True, presume=presume)))
 
     def prune(self, *, by_pressure: bool) -> Any:
         command = PruneCommand(by_pressure=by_pressure, execute=True)
@@ -362,6 +409,7 @@ def _raise(name: str, error: Exception) -> None:
 def begin(seed: int = 1) -> None:
     """Begin an episode: its clocks, and what the product draws by chance, are always the same."""
     CLOCK.__init__()  # type: ignore[misc]
+    gc.freeze()  # what is loaded now lives as long as the process
     logs.setup("error")
     logging.disable(logging.ERROR)
     random.seed(seed)

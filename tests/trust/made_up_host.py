@@ -27,6 +27,7 @@ from exporter.runs import journal_file
 from exporter.runs.folder import JournalMendedError, RunBusyError
 from exporter.workers.frames import encode
 from exporter.workers.home import WorkerHome
+from exporter.workers.privilege import release_memory
 from exporter.workers.worker import load_everything
 from exporter.writing.connection import Writer
 from tests.trust.made_up_time import MadeUpTime
@@ -103,27 +104,23 @@ class MadeUpHost:
                 gateway=None,
                 blind=(),
             )
-        return Survey(homes=homes, candidates=(), blind=(), processes=1, unreadable=0)
+        return Survey(homes=homes, candidates=(), blind=())
 
     def _of(self, home: str) -> list[Process]:
         return [each for each in self.processes.values() if each.home == home and each.has_database]
 
     def _holder(self, each: Process) -> Holder:
         began = self.clock.wall - self.clock.since_boot + each.start_ticks / TICKS
-        named = (NamedSession(each.named, NamedBy.RESUME, began),) if each.named else ()
+        named = (NamedSession(each.named, NamedBy.RESUME),) if each.named else ()
         return Holder(
             pid=each.pid,
             start_ticks=each.start_ticks,
             started_at=began,
-            uid=os.geteuid(),
             namespace_pid=each.pid,
             kind=KINDS[each.kind],
             may_resume=each.may_resume,
-            holds_database=True,
             holds_shm=True,
             shm_inode=None,
-            database_locked=True,
-            shm_locked=True,
             lockless_database=False,
             lockless_shm=False,
             deleted_wal=False,
@@ -159,6 +156,7 @@ class MadeUpHost:
         _replace(_REAL_STAT, self.read_stat)
         _replace(_REAL_PINNED, self._pinned)
         _replace(journal_file.transaction, self._journal_transaction)
+        _replace(release_memory, lambda: None)  # it would be half of the time
         write = Writer.transaction
 
         @contextmanager
@@ -259,6 +257,8 @@ class MadeUpWorker:
         self._homes: dict[str, WorkerHome] = {}
         self.pid = os.getpid()
         self.dead = False
+        self.first_scan = float("inf")
+        """True time of its first scan."""
 
     def alive(self) -> bool:
         return not self.dead
@@ -300,6 +300,8 @@ class MadeUpWorker:
             raise WorkerError(f"a worker failed: {error_location(error)}") from error
 
     def handle(self, call: Any, request: Any, reporter: Any) -> Any:
+        if call.name == "scan":
+            self.first_scan = min(self.first_scan, self._host.clock.true)
         home = self._homes.setdefault(request.home, WorkerHome(request.home))
         try:
             return call.handler(home, request, reporter)

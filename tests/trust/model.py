@@ -71,6 +71,10 @@ class Session:
     """Of its messages, in their order."""
     used_true: float = 0.0
     """When it was last active itself; the rest counts its children too."""
+    used_unseen: bool = False
+    """Whether a program used it last that opens the database for each turn."""
+    was_left: bool = False
+    """Whether the product has acted since, while no process had the database open."""
     active_true: float = 0.0
     active_wall: float = 0.0
     active_monotonic: float = 0.0
@@ -80,6 +84,8 @@ class Session:
     reaped_true: float | None = None
     presumed_by_clock: bool = False
     restored_true: float | None = None
+    perhaps_restored: bool = False
+    """An undo has opened it again, unless an older journal says nothing of that."""
     due_scans: int = 0
     watched_since: float | None = None
     """Monotonic time of the scan that first saw it as it is now."""
@@ -98,6 +104,7 @@ class Row:
     tokens: tuple[str, ...]
     times: tuple[float, ...] = ()
     """When it began, and when each message was written, by Hermes's clock."""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,8 @@ class Home:
     stopped_seconds: float = 0.0
     stopped_since: float | None = None
     journal_damaged: bool = False
+    journal_garbled: bool = False
+    """Its bytes were changed; otherwise it was lost, or is older, and the trash tells the rest."""
     scanned_at: float = 0.0
     counted_at: float = -1e9
     """Monotonic time of the last scan that counts towards the time in which a session must end."""
@@ -207,16 +216,17 @@ class Model:
         self.active(home, made)
         return made
 
-    def active(self, home: Home, session: Session, *, itself: bool = True) -> None:
-        if itself:
-            session.used_true = self.clock.true
-        session.active_true, session.active_wall = self.clock.true, self.clock.wall
-        session.active_monotonic, session.active_boot = self.clock.monotonic, self.clock.boots
-        session.stopped_before = self._stopped(home)
-        session.due_scans, session.watched_since = 0, None
-        if session.parent is not None and session.parent in home.sessions:
-            # A child that moves keeps its parent from counting as idle.
-            self.active(home, home.sessions[session.parent], itself=False)
+    def active(self, home: Home, session: Session) -> None:
+        session.used_true = self.clock.true
+        session.was_left = False
+        # A child that moves keeps its parent from counting as idle.
+        parents = list(self._ancestors(home, session))
+        for each in (session, *parents[:1]):
+            each.active_true, each.active_wall = self.clock.true, self.clock.wall
+            each.active_monotonic, each.active_boot = self.clock.monotonic, self.clock.boots
+            each.stopped_before = self._stopped(home)
+        for each in (session, *parents):
+            each.due_scans, each.watched_since = 0, None
 
     def _stopped(self, home: Home) -> float:
         now = self.clock.monotonic
@@ -271,6 +281,31 @@ class Model:
             for session in home.sessions.values():
                 session.due_scans, session.watched_since = 0, None
 
+    def rewritten(self, home: Home, seen: Observation) -> None:
+        """An older database is there: what came after it may be gone, and is not remembered."""
+        kept = seen.in_database() | seen.in_trash() | seen.in_files()
+        for session in home.sessions.values():
+            home.released |= {token for token in session.tokens if token not in kept}
+            session.perhaps_restored |= session.restored_true is not None
+            session.restored_true, session.went_on_in = None, None
+            row = seen.rows.get(session.id)
+            if row is None:
+                continue
+            is_ours = row.end_reason == OUR_REASON and row.ended_at is not None
+            session.reaped_true = (session.reaped_true or self.clock.true) if is_ours else None
+            session.due_scans, session.watched_since = 0, None
+            back = max(0.0, session.active_wall - max(row.times))
+            session.active_true -= back
+            session.active_wall -= back
+            session.used_true = min(session.used_true, session.active_true)
+
+    def acted(self) -> None:
+        """The product has acted, and seen who is there."""
+        for home in self.homes.values():
+            if all(p.kind in NOTHING_RUNS_IN for p in self.of(home)):
+                for session in home.sessions.values():
+                    session.was_left = True
+
     # What must hold
 
     def check(self, home: Home, before: Observation, after: Observation, *, ours: bool) -> None:
@@ -280,7 +315,13 @@ class Model:
         self._check_order(home, after)
         if ours:
             self._check_explained(before, after)
-        if after.tripped and not before.tripped and not home.journal_damaged:
+        # What such a program does is put down to a process that was there at the reap and still is.
+        unseen = any(
+            session_id in home.sessions and home.sessions[session_id].used_unseen
+            for session_id, row in before.rows.items()
+            if row.end_reason == OUR_REASON
+        )
+        if after.tripped and not before.tripped and not home.journal_damaged and not unseen:
             raise BrokenPromiseError(
                 "automatic reaping stopped: the product itself found a wrong proof"
             )
@@ -404,8 +445,13 @@ class Model:
             if longest < needed:
                 raise BrokenPromiseError(f"{what} after {longest:.0f} s, and {each} is on it")
         least = DAY if not session.tokens else 7 * DAY
-        if age + self.clock_wrong_by + self.rules.slack < least:
-            raise BrokenPromiseError(f"{what} after {age:.0f} s")
+        # What its children do keeps it from being reaped, not from being pruned. Policies use
+        # Hermes's timestamps: a clock that was set before this boot is not noticed.
+        own_age = self.clock.true - session.used_true
+        if row is not None:
+            own_age = max(own_age, self.clock.wall - max(row.times))
+        if own_age + self.clock_wrong_by + self.rules.slack < least:
+            raise BrokenPromiseError(f"{what} after {own_age:.0f} s")
         if session.reaped_true is not None:
             since = self.clock.true - session.reaped_true
             if since + self.clock_wrong_by + self.rules.slack < self.rules.keep:
@@ -427,7 +473,9 @@ class Model:
 
     def _check_explained(self, before: Observation, after: Observation) -> None:
         """The journal explains every difference, down to the bytes of the database."""
-        if before.database != after.database and before.actions == after.actions:
+        # A run that is still open explains it: what it left in the text index is put right.
+        is_open = any(each.state == "intended" for each in before.actions.values())
+        if before.database != after.database and before.actions == after.actions and not is_open:
             raise BrokenPromiseError("state.db or its WAL changed, and no run says so")
         noted = [
             each
@@ -447,8 +495,11 @@ class Model:
             if name not in text and not any(each in path for each in targets):
                 raise BrokenPromiseError(f"{path} came or went, and no run says so: {targets}")
 
-    def check_healed(self, home: Home, after: Observation) -> None:
-        """After a scan of an agent: whatever was used after we ended it is put right."""
+    def check_healed(self, home: Home, after: Observation, since: float) -> None:
+        """After a scan of an agent: whatever was used after we ended it is put right.
+
+        Without its journal a session counts as ended when the agent first saw it, `since` then.
+        """
         holders = [p for p in self.of(home) if p.kind not in NOTHING_RUNS_IN]
         trash = after.in_trash()
         for session in home.sessions.values():
@@ -457,10 +508,16 @@ class Model:
                 continue
             used = session.reaped_true is not None and session.used_true > session.reaped_true
             went_on = session.went_on_in is not None
-            if home.journal_damaged:
-                continue  # what was lost of the journal cannot be put right
+            if home.journal_damaged and session.used_true <= since:
+                continue
             if used and holders and not went_on and row.end_reason == OUR_REASON:
-                raise BrokenPromiseError(f"{session.id} was used after its reap, and stays ended")
+                moved = session.was_left and (row.ended_at or 0.0) >= max(row.times)
+                if not moved:
+                    raise BrokenPromiseError(
+                        f"{session.id} was used after its reap, and stays ended"
+                    )
+            if home.journal_damaged:
+                continue  # what is in the trash is not known
             missing = [t for t in session.tokens if t not in row.tokens and t in trash]
             newest = session.tokens[-1] if session.tokens else None
             if missing and newest in row.tokens:
@@ -489,7 +546,8 @@ class Model:
                 )
 
     def _is_due(self, home: Home, session: Session, holders: Sequence[Process]) -> bool:
-        if session.source not in REAPABLE or session.restored_true is not None:
+        restored = session.restored_true is not None or session.perhaps_restored
+        if session.source not in REAPABLE or restored:
             return False
         lineage = [session, *self._relatives(home, session)]
         if any(home.held.get(each.id) or self.on(home, each.id) for each in lineage):
@@ -505,17 +563,20 @@ class Model:
         idle = min(now - (now if s.watched_since is None else s.watched_since) for s in lineage)
         return idle > needed + margin and idle_wall > self.rules.min_idle + margin
 
+    def _ancestors(self, home: Home, session: Session) -> Iterable[Session]:
+        above, seen = session.parent, {session.id}
+        while above is not None and above in home.sessions and above not in seen:
+            seen.add(above)
+            yield home.sessions[above]
+            above = home.sessions[above].parent
+
     def _relatives(self, home: Home, session: Session) -> Iterable[Session]:
         """Its ancestors and descendants."""
-        found: list[Session] = []
-        above = session.parent
-        while above is not None and above in home.sessions and home.sessions[above] not in found:
-            found.append(home.sessions[above])
-            above = home.sessions[above].parent
         below = {session.id}
         for _ in range(10):
             more = {s.id for s in home.sessions.values() if s.parent in below} - below
             if not more:
                 break
             below |= more
+        found = self._ancestors(home, session)
         return [*found, *(home.sessions[each] for each in below - {session.id})]

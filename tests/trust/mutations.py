@@ -100,9 +100,26 @@ MUTATIONS: dict[str, tuple[Edit, ...]] = {
     "leave wrong reaps as they are": (
         Edit(
             "reaper/reopen.py",
-            "        if not journal.unfinished_runs() and not _find(target, ends, processes):\n",
-            "        if True:\n",
+            "        if is_settled and not find(journal):\n",
+            "        if is_settled:\n",
         ),
+    ),
+    "leave reaps that no journal lists as they are": (
+        Edit(
+            "workers/used_again.py",
+            "            self.suspects |= {each for each in moved if state.table.has_ended_for",
+            "            _ = {each for each in moved if state.table.has_ended_for",
+        ),
+    ),
+    "let counters fall with the journal": (
+        Edit(
+            "agent/home_state.py",
+            "        return counters.shown(read)\n",
+            "        return read\n",
+        ),
+    ),
+    "forget runs that only the trash knows": (
+        Edit("workers/acting.py", "    note_lost_runs(target)\n", ""),
     ),
     "leave reborn sessions without their past": (
         Edit(

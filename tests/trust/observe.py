@@ -119,9 +119,10 @@ class Observer:
                     bool(put_away),
                     tuple(tokens.get(session, ())),
                     (began, *times.get(session, ())),
+                    source,
                 )
-                for session, ended_at, reason, put_away, began in connection.execute(
-                    f"SELECT id, ended_at, end_reason, {archived}, started_at FROM sessions"
+                for session, source, ended_at, reason, put_away, began in connection.execute(
+                    f"SELECT id, source, ended_at, end_reason, {archived}, started_at FROM sessions"
                 )
             }
         finally:

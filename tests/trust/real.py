@@ -27,6 +27,7 @@ from typing import Any
 
 import psutil
 
+from tests.real.acp import editor
 from tests.real.agent import Agent, agent
 from tests.real.api_server import api_server
 from tests.real.cli import chat, chat_once
@@ -34,10 +35,11 @@ from tests.real.command import run as run_command
 from tests.real.hermes import REPOSITORY, Hermes, python_for
 from tests.real.holders import holder
 from tests.real.stub_model import stub_model
+from tests.real.tui import tui
 from tests.real.waiting import wait_until
 from tests.support.fault_injection import faulty_python, run_with
 from tests.trust.machine import Step, draw, lines, parse
-from tests.trust.model import BrokenPromiseError, Observation, Row
+from tests.trust.model import REAPABLE, BrokenPromiseError, Observation, Row
 from tests.trust.observe import Observer
 
 EPISODE_STEPS = 60
@@ -58,7 +60,9 @@ prune:
   thresholds:
     state_db_payload: {{high: 2KB, low: 1KB}}
     empty_sessions: {{high: 2, low: 1}}
+    checkpoints: {{high: 60KiB, low: 20KiB}}
   policies:
+    orphan_checkpoints: {{older_than: 5s}}
     empty_sessions: {{older_than: 5s}}
     trivial_sessions: {{older_than: 12s}}
     old_sessions: {{older_than: 20s}}
@@ -69,6 +73,11 @@ WEIGHTS = {
     "start_program": 2,
     "one_shot": 2,
     "start_gateway": 2,
+    "start_tui": 2,
+    "start_editor": 2,
+    "checkpoint": 2,
+    "remove_work": 1,
+    "import_backup": 2,
     "api_turn": 5,
     "cron": 2,
     "new": 2,
@@ -124,6 +133,16 @@ os.rename = rename
 """
 
 
+_SNAPSHOT = """
+from pathlib import Path
+from hermes_cli import backup
+if {known!r}:
+    assert backup.restore_quick_snapshot({known!r}, hermes_home=Path({home!r}))
+else:
+    backup.create_quick_snapshot(hermes_home=Path({home!r}))
+"""
+
+
 @dataclass
 class Span:
     """A process was on a session from a moment to another."""
@@ -145,6 +164,8 @@ class Live:
     spans: list[Span] = field(default_factory=list)
     stopped: bool = False
     ended: bool = False
+    window: str = ""
+    """The name by which a TUI or an editor knows its session."""
 
     @property
     def on(self) -> str | None:
@@ -179,7 +200,12 @@ class RealHome:
     rewritten_at: float | None = None
     purged: bool = False
     reaps: int = 0
-    snapshot: Path | None = None
+    snapshot: str = ""
+    """Hermes's own snapshot that can be restored."""
+    backup: Path | None = None
+    """The archive of `hermes backup`."""
+    checkpoints: dict[Path, set[str]] = field(default_factory=dict)
+    """Hermes's checkpoints of each working directory that is there."""
 
     def alive(self, *kinds: str) -> list[Live]:
         return [
@@ -243,8 +269,10 @@ class RealMachine:
         place = self.folder / f"agent-{name}"
         place.mkdir(exist_ok=True)
         stack = ExitStack()
+        # The second one scans seldom: two that scan all the time leave Hermes no processor.
+        settings = self._configuration.replace("400ms", "400ms" if name == "1" else "3s")
         running = stack.enter_context(
-            agent(place, [each.path for each in self.homes], configuration=self._configuration)
+            agent(place, [each.path for each in self.homes], configuration=settings)
         )
         return stack, running
 
@@ -276,7 +304,7 @@ class RealMachine:
             self._check_counters(str(number), running)
 
     def _missing(self, home: RealHome, after: Observation) -> list[str]:
-        here, trash = after.in_database(), after.in_trash()
+        here, trash = after.in_database() | after.in_files(), after.in_trash()
         for token in home.tokens:
             if token in here:
                 home.trashed_at.pop(token, None)
@@ -347,10 +375,9 @@ class RealMachine:
 
     def _check_counters(self, name: str, running: Agent) -> None:
         known = self._counters.setdefault(name, {})
-        damaged = {each.path.name for each in self.homes if each.damaged}
         for key, value in running.metrics().items():
             if key[0].startswith("hermes_") and key[0].endswith("_total"):
-                if value < known.get(key, 0.0) and not damaged:
+                if value < known.get(key, 0.0):
                     raise BrokenPromiseError(f"{key} fell from {known[key]} to {value}")
                 known[key] = value
 
@@ -376,7 +403,7 @@ class RealMachine:
     def _begin(self, kind: str, home: RealHome, enter: Callable[[ExitStack], Any]) -> Live:
         stack = ExitStack()
         handle = enter(stack)
-        pid = handle.process.pid if kind in ("gateway", "program", "cron") else handle.pid
+        pid = handle.pid if kind == "chat" else handle.process.pid
         made = Live(kind, home, pid, handle, stack)
         home.processes.append(made)
         return made
@@ -426,6 +453,29 @@ class RealMachine:
             lambda stack: stack.enter_context(api_server(home.hermes, home.path)),
         )
 
+    def _start_tui(self, step: Step) -> None:
+        home = self._home(step.a)
+        if home.alive("tui"):
+            self._say(step)
+            return
+        made = self._begin(
+            "tui", home, lambda stack: stack.enter_context(tui(home.hermes, home.path))
+        )
+        session = self._session(home, step.b) if step.c % 2 else None
+        made.window = made.handle.resume(session) if session else made.handle.create()
+        self._say_in(made)
+
+    def _start_editor(self, step: Step) -> None:
+        home = self._home(step.a)
+        if home.alive("editor"):
+            self._say(step)
+            return
+        made = self._begin(
+            "editor", home, lambda stack: stack.enter_context(editor(home.hermes, home.path))
+        )
+        made.window = made.handle.create()
+        self._say_in(made)
+
     def _one_shot(self, step: Step) -> None:
         home, token = self._home(step.a), self._token()
         session = chat_once(home.hermes, home.path, words=token)
@@ -449,7 +499,7 @@ class RealMachine:
         self._end(made)
 
     def _say(self, step: Step) -> None:
-        process = self._process(step.a, "chat", "program")
+        process = self._process(step.a, "chat", "program", "tui", "editor")
         if process is not None:
             self._say_in(process)
 
@@ -458,6 +508,10 @@ class RealMachine:
         token = self._token()
         if process.kind == "chat":
             process.handle.say(token)
+        elif process.kind == "tui":
+            process.handle.say(process.window, token)
+        elif process.kind == "editor":
+            process.handle.wait(process.handle.ask(process.window, token))
         else:
             process.handle.ask("say", words=token)
         self._stored(process.home, process, token)
@@ -563,9 +617,11 @@ class RealMachine:
             self._end(process)
 
     def _quit(self, step: Step) -> None:
-        process = self._process(step.a, "chat", "program")
+        process = self._process(step.a, "chat", "program", "tui", "editor")
         if process is not None:
             process.leave()
+            if process.kind == "tui":
+                process.handle.quit()
             if process.kind == "chat":
                 process.handle.quit()
             process.ended = True
@@ -629,7 +685,7 @@ class RealMachine:
             each
             for each, row in seen.rows.items()
             if row.ended_at is None and each not in used | named | home.routed.keys()
-            if each not in told and row.tokens
+            if each not in told and row.tokens and row.source in REAPABLE
         ]
         names = {s for s in due if any(s in " ".join(_arguments(p.pid)) for p in alive)}
 
@@ -762,24 +818,80 @@ class RealMachine:
             journal.write_bytes(content)
 
     def _restore(self, step: Step) -> None:
-        """Hermes's own snapshot is taken, or the one that was taken is put back."""
+        """Hermes's own snapshot is taken, or the one that was taken is put back: a new file."""
         home = self._home(step.a)
         if any(not each.ended for each in home.processes):
             return
-        if home.snapshot is None:
-            home.snapshot = self.folder / f"snapshot-{next(self._numbers)}.db"
-            code = f"VACUUM INTO '{home.snapshot}'"
-            database = f"file:{home.path}/state.db?mode=ro"
-            subprocess.run(["sqlite3", database, code], check=True, capture_output=True)
+        self._inside(home, _SNAPSHOT.format(home=str(home.path), known=home.snapshot))
+        if not home.snapshot:
+            folders = sorted((home.path / "state-snapshots").iterdir())
+            home.snapshot = folders[-1].name
             return
+        home.snapshot = ""
+        self._rewritten(home)
+
+    def _import_backup(self, step: Step) -> None:
+        """`hermes backup`, or `hermes import` of it: state.db is written anew in place."""
+        home = self._home(step.a)
+        if any(not each.ended for each in home.processes):
+            return
+        if home.backup is None:
+            home.backup = self.folder / f"backup-{next(self._numbers)}.zip"
+            self._hermes(home, "backup", "--output", str(home.backup))
+            return
+        # Hermes does not take the WAL of a killed process away: it must not lie beside the archive.
+        self._inside(home, "from hermes_state import SessionDB\nSessionDB().close()")
+        self._hermes(home, "import", "--force", str(home.backup))
+        home.backup = None
+        home.damaged = True  # the archive has the journal too
+        self._rewritten(home)
+
+    def _rewritten(self, home: RealHome) -> None:
+        """An older database is there: what came after it may be gone."""
         home.rewritten_at = time.time()
-        for suffix in ("-wal", "-shm", ""):
-            Path(f"{home.path}/state.db{suffix}").unlink(missing_ok=True)
-        shutil.copy(home.snapshot, home.path / "state.db")
-        home.snapshot = None
         after = self._observer.look(home.path)
-        kept = after.in_database() | after.in_trash()
+        kept = after.in_database() | after.in_trash() | after.in_files()
         home.released |= {token for token in home.tokens if token not in kept}
+        home.seen = after
+
+    def _hermes(self, home: RealHome, *words: str) -> None:
+        subprocess.run(
+            [str(home.hermes.python), str(home.hermes.program), *words],
+            env=home.hermes.environment(home.path),
+            cwd=home.path.parent,
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def _inside(self, home: RealHome, code: str) -> None:
+        subprocess.run(
+            [str(home.hermes.python), "-c", code],
+            env=home.hermes.environment(home.path),
+            check=True,
+            capture_output=True,
+        )
+
+    def _checkpoint(self, step: Step) -> None:
+        """Hermes takes a checkpoint of a working directory; all earlier ones must be there."""
+        home = self._home(step.a)
+        known = list(home.checkpoints)
+        new = step.b % 3 == 0 or not known
+        work = self.folder / f"work-{next(self._numbers)}" if new else known[step.b % len(known)]
+        folders = [str(work), *map(str, known)]
+        answer = home.hermes.run("snapshot", home.path, snapshot=[[str(work), 1]], list=folders)
+        found = {Path(each): set(hashes) for each, hashes in answer["snapshots"].items()}
+        for folder, hashes in home.checkpoints.items():
+            if hashes - found[folder]:
+                raise BrokenPromiseError(f"checkpoints of {folder} are lost")
+        home.checkpoints.update(found)
+
+    def _remove_work(self, step: Step) -> None:
+        home = self._home(step.a)
+        if home.checkpoints:
+            folder = list(home.checkpoints)[step.b % len(home.checkpoints)]
+            del home.checkpoints[folder]
+            shutil.rmtree(folder)
 
     def _upgrade(self, step: Step) -> None:
         """The next release opens the database and changes its schema in place."""
